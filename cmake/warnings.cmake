@@ -1,0 +1,26 @@
+# The flags of every file: what is warned about, and what the compiler may assume.
+
+add_library(cy_warnings INTERFACE)
+target_compile_options(cy_warnings INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wdouble-promotion
+    -Wformat=2 -Wundef -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
+    -Wcast-qual -Wcast-align -Wpointer-arith -Wwrite-strings -Wswitch-enum -Wnull-dereference
+    -Wredundant-decls -fno-common -fvisibility=hidden
+    # Training must see NaN and infinity, and results must not depend on the compiler: never
+    # -ffast-math, and a fused multiply-add only where it is written.
+    -fno-math-errno -fno-trapping-math -ffp-contract=off)
+if(CY_WERROR)
+    target_compile_options(cy_warnings INTERFACE -Werror)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    target_compile_definitions(cy_warnings INTERFACE CY_DEBUG)
+endif()
+set(CMAKE_C_FLAGS_RELEASE "-O3")
+set(CMAKE_C_FLAGS_DEBUG "-Og -g")
+if(CY_SANITIZE)
+    add_compile_options(-fsanitize=${CY_SANITIZE} -fno-omit-frame-pointer -g)
+    add_link_options(-fsanitize=${CY_SANITIZE})
+    if(CY_SANITIZE MATCHES "undefined")
+        add_compile_options(-fno-sanitize-recover=undefined)
+    endif()
+endif()

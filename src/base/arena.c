@@ -1,0 +1,66 @@
+#include "base/arena.h"
+
+#include "base/assert.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define POISON(p, n)   __asan_poison_memory_region((p), (n))
+#define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
+#else
+#define POISON(p, n)   ((void)(p), (void)(n))
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
+static size_t round_up(size_t bytes)
+{
+    return (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+}
+
+void cy_arena_measure(cy_arena *arena, const char *name)
+{
+    // A base that no process has mapped: a touch faults at once instead of corrupting something.
+    *arena = (cy_arena){
+        .name = name,
+        .base = (char *)(uintptr_t)CY_ARENA_ALIGN,
+        .capacity = SIZE_MAX / 2,
+        .measuring = true,
+    };
+}
+
+void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
+{
+    CY_ASSERT(base != NULL || bytes == 0);
+    CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0);
+    *arena = (cy_arena){.name = name, .base = base, .capacity = bytes};
+    POISON(base, bytes);
+}
+
+void *cy_arena_take(cy_arena *arena, size_t bytes)
+{
+    const size_t size = round_up(bytes);
+    if (size > arena->capacity - arena->used) {
+        fprintf(stderr, "cyclotron: error: arena %s: %zu bytes asked, %zu of %zu left\n",
+            arena->name, size, arena->capacity - arena->used, arena->capacity);
+        CY_ASSERT(!"the arena is as large as its plan");
+    }
+    char *piece = arena->base + arena->used;
+    arena->used += size;
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    if (!arena->measuring) UNPOISON(piece, bytes);
+    return piece;
+}
+
+size_t cy_arena_mark(const cy_arena *arena)
+{
+    return arena->used;
+}
+
+void cy_arena_rewind(cy_arena *arena, size_t mark)
+{
+    CY_ASSERT(mark <= arena->used);
+    if (!arena->measuring) POISON(arena->base + mark, arena->used - mark);
+    arena->used = mark;
+}

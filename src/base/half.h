@@ -1,0 +1,77 @@
+// base/half.h: 16-bit floats as bits, and their conversions, bit-exact on every machine.
+//
+// Rounding is to nearest, ties to even; subnormals are kept; a NaN stays a NaN (quiet).
+
+#ifndef CY_BASE_HALF_H
+#define CY_BASE_HALF_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef uint16_t cy_bf16; // 1 sign, 8 exponent, 7 mantissa bits
+typedef uint16_t cy_f16;  // 1 sign, 5 exponent, 10 mantissa bits
+
+static inline uint32_t cy_f32_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+static inline float cy_f32_from_bits(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static inline float cy_bf16_to_f32(cy_bf16 x)
+{
+    return cy_f32_from_bits((uint32_t)x << 16);
+}
+
+static inline cy_bf16 cy_bf16_from_f32(float x)
+{
+    const uint32_t bits = cy_f32_bits(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (cy_bf16)((bits >> 16) | 0x0040u);
+    const uint32_t rounding = 0x7fffu + ((bits >> 16) & 1u);
+    return (cy_bf16)((bits + rounding) >> 16);
+}
+
+static inline float cy_f16_to_f32(cy_f16 x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x8000u) << 16;
+    const uint32_t exponent = (x >> 10) & 0x1fu;
+    const uint32_t mantissa = x & 0x3ffu;
+    if (exponent == 0x1fu) {
+        const uint32_t quiet = mantissa != 0 ? 0x400000u : 0u;
+        return cy_f32_from_bits(sign | 0x7f800000u | quiet | (mantissa << 13));
+    }
+    if (exponent == 0) {
+        // A subnormal is mantissa * 2^-24, which fp32 holds exactly.
+        const float magnitude = (float)mantissa * 0x1p-24f;
+        return cy_f32_from_bits(sign | cy_f32_bits(magnitude));
+    }
+    return cy_f32_from_bits(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+}
+
+static inline cy_f16 cy_f16_from_f32(float x)
+{
+    const uint32_t bits = cy_f32_bits(x);
+    const uint32_t sign = (bits >> 16) & 0x8000u;
+    const uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        return (cy_f16)(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
+    }
+    if (magnitude >= 0x477ff000u) return (cy_f16)(sign | 0x7c00u); // rounds to infinity
+    if (magnitude < 0x38800000u) {
+        // Below 2^-14 the spacing is 2^-24: adding 0.5 lines the mantissa up so that the addition
+        // itself rounds, to nearest even.
+        const float shifted = cy_f32_from_bits(magnitude) + 0.5f;
+        return (cy_f16)(sign | (cy_f32_bits(shifted) - 0x3f000000u));
+    }
+    const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
+    return (cy_f16)(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+#endif

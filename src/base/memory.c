@@ -1,0 +1,80 @@
+#define _GNU_SOURCE
+#include "base/memory.h"
+
+#include "base/assert.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+cy_status cy_memory_take(void **pointer, size_t count, size_t size)
+{
+    void *block = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    if (block == NULL) {
+        return CY_FAIL(CY_ERR_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
+    }
+    *pointer = block;
+    return CY_OK;
+}
+
+cy_status cy_memory_grow(void **pointer, size_t *capacity, size_t count, size_t size)
+{
+    if (*pointer != NULL && *capacity >= count) return CY_OK;
+    size_t wanted = *capacity < 8 ? 8 : *capacity;
+    while (wanted < count) {
+        if (wanted > SIZE_MAX / 2 / size) {
+            return CY_FAIL(CY_ERR_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
+        }
+        wanted *= 2;
+    }
+    void *block = realloc(*pointer, wanted * size);
+    if (block == NULL) {
+        return CY_FAIL(CY_ERR_MEMORY, "no memory for %zu elements of %zu bytes", wanted, size);
+    }
+    *pointer = block;
+    *capacity = wanted;
+    return CY_OK;
+}
+
+cy_status cy_memory_copy_text(char **copy, const char *text)
+{
+    void *block = NULL;
+    const size_t bytes = strlen(text) + 1;
+    CY_TRY(cy_memory_take(&block, bytes, 1));
+    memcpy(block, text, bytes);
+    *copy = block;
+    return CY_OK;
+}
+
+void cy_memory_free(void *pointer)
+{
+    free(pointer);
+}
+
+static size_t map_size(size_t bytes)
+{
+    return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
+cy_status cy_memory_map(void **base, size_t bytes)
+{
+    // Map one huge page more than asked and trim both ends, so that the range starts on one.
+    const size_t size = map_size(bytes);
+    char *wide = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (wide == MAP_FAILED) return CY_FAIL_ERRNO(CY_ERR_MEMORY, "map %zu bytes", size);
+    const size_t head = (HUGE_PAGE - (uintptr_t)wide % HUGE_PAGE) % HUGE_PAGE;
+    if (head > 0) munmap(wide, head);
+    if (head < HUGE_PAGE) munmap(wide + head + size, HUGE_PAGE - head);
+    if (size > 0) madvise(wide + head, size, MADV_HUGEPAGE); // a hint: refusal changes no result
+    *base = wide + head;
+    return CY_OK;
+}
+
+void cy_memory_unmap(void *base, size_t bytes)
+{
+    if (base != NULL) munmap(base, map_size(bytes));
+}

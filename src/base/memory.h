@@ -1,0 +1,30 @@
+// base/memory.h: host memory for what is built once (tables, lists, texts), with a status.
+//
+// Tensors do not come from here: they live in arenas. Nothing here may be called inside a
+// training step. Every block is freed with cy_memory_free by whoever owns the pointer.
+
+#ifndef CY_BASE_MEMORY_H
+#define CY_BASE_MEMORY_H
+
+#include "base/status.h"
+
+#include <stddef.h>
+
+// Zeroed room for `count` elements of `size` bytes. *pointer is set only on success.
+CY_MUST_CHECK cy_status cy_memory_take(void **pointer, size_t count, size_t size);
+
+// Grows (or makes, when *pointer is NULL) a block to at least `count` elements, doubling, so that
+// appending is linear in all. *capacity is in elements. New elements are undefined.
+CY_MUST_CHECK cy_status cy_memory_grow(void **pointer, size_t *capacity, size_t count, size_t size);
+
+// A copy of a text, with its terminating zero.
+CY_MUST_CHECK cy_status cy_memory_copy_text(char **copy, const char *text);
+
+void cy_memory_free(void *pointer);
+
+// A large range of zeroed pages for an arena, 2 MiB aligned, on huge pages where the system has
+// them. Released with the same size.
+CY_MUST_CHECK cy_status cy_memory_map(void **base, size_t bytes);
+void cy_memory_unmap(void *base, size_t bytes);
+
+#endif

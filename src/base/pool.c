@@ -1,0 +1,193 @@
+#define _GNU_SOURCE
+#include "base/pool.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#define SPIN_NS 50000
+
+typedef struct worker {
+    cy_pool *pool;
+    pthread_t thread;
+    int index;
+} worker;
+
+struct cy_pool {
+    int size;
+    int first_core;
+    bool spin;
+    worker *workers; // owned, [size]; workers[0] is the caller and has no thread
+
+    // One job at a time. `generation` is bumped when a job is posted; a worker counts itself out
+    // of `running` when it finds no more task.
+    cy_pool_task task;
+    void *context;
+    int64_t count;
+    _Alignas(64) _Atomic int64_t next;
+    _Alignas(64) _Atomic uint64_t generation;
+    _Alignas(64) _Atomic int running;
+    _Atomic bool closing;
+
+    pthread_mutex_t lock;
+    pthread_cond_t posted;
+    pthread_cond_t finished;
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void pin(int core)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core, &set);
+    // A refusal (a container's mask) costs speed, not results.
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void take_tasks(cy_pool *pool, int index)
+{
+    for (;;) {
+        const int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (i >= pool->count) return;
+        pool->task(pool->context, i, index);
+    }
+}
+
+// Returns when the generation is no longer `seen`.
+static void await_job(cy_pool *pool, uint64_t seen)
+{
+    if (pool->spin) {
+        const int64_t until = cy_clock_ns() + SPIN_NS;
+        do {
+            for (int i = 0; i < 64; i++) {
+                if (atomic_load_explicit(&pool->generation, memory_order_acquire) != seen) return;
+                relax();
+            }
+        } while (cy_clock_ns() < until);
+    }
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->generation) == seen) pthread_cond_wait(&pool->posted, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void await_workers(cy_pool *pool)
+{
+    if (pool->spin) {
+        const int64_t until = cy_clock_ns() + SPIN_NS;
+        do {
+            for (int i = 0; i < 64; i++) {
+                if (atomic_load_explicit(&pool->running, memory_order_acquire) == 0) return;
+                relax();
+            }
+        } while (cy_clock_ns() < until);
+    }
+    pthread_mutex_lock(&pool->lock);
+    while (atomic_load(&pool->running) != 0) pthread_cond_wait(&pool->finished, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void *work(void *argument)
+{
+    worker *self = argument;
+    cy_pool *pool = self->pool;
+    if (pool->first_core >= 0) pin(pool->first_core + self->index);
+
+    uint64_t seen = 0;
+    for (;;) {
+        await_job(pool, seen);
+        seen = atomic_load_explicit(&pool->generation, memory_order_acquire);
+        if (atomic_load(&pool->closing)) return NULL;
+        take_tasks(pool, self->index);
+        if (atomic_fetch_sub_explicit(&pool->running, 1, memory_order_acq_rel) == 1) {
+            pthread_mutex_lock(&pool->lock);
+            pthread_cond_signal(&pool->finished);
+            pthread_mutex_unlock(&pool->lock);
+        }
+    }
+}
+
+static void post(cy_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    pthread_cond_broadcast(&pool->posted);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
+{
+    CY_ASSERT(workers > 0);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_pool)));
+    cy_pool *made = block;
+    made->first_core = first_core;
+    made->spin = spin;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->posted, NULL);
+    pthread_cond_init(&made->finished, NULL);
+    made->size = 1;
+    cy_status status = cy_memory_take(&block, (size_t)workers, sizeof(worker));
+    if (status != CY_OK) goto close;
+    made->workers = block;
+    if (first_core >= 0) pin(first_core);
+
+    for (int i = 1; i < workers; i++) {
+        made->workers[i] = (worker){.pool = made, .index = i};
+        const int failed = pthread_create(&made->workers[i].thread, NULL, work, &made->workers[i]);
+        if (failed != 0) {
+            status = CY_FAIL(CY_ERR_MEMORY, "thread %d of %d could not be started", i, workers);
+            goto close;
+        }
+        made->size = i + 1;
+    }
+    *pool = made;
+    return CY_OK;
+
+close:
+    cy_pool_close(made);
+    return status;
+}
+
+void cy_pool_close(cy_pool *pool)
+{
+    if (pool == NULL) return;
+    atomic_store(&pool->closing, true);
+    post(pool);
+    for (int i = 1; i < pool->size; i++) pthread_join(pool->workers[i].thread, NULL);
+    pthread_cond_destroy(&pool->finished);
+    pthread_cond_destroy(&pool->posted);
+    pthread_mutex_destroy(&pool->lock);
+    cy_memory_free(pool->workers);
+    cy_memory_free(pool);
+}
+
+int cy_pool_size(const cy_pool *pool)
+{
+    return pool->size;
+}
+
+void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
+{
+    if (pool->size == 1 || count <= 1) {
+        for (int64_t i = 0; i < count; i++) task(context, i, 0);
+        return;
+    }
+    pool->task = task;
+    pool->context = context;
+    pool->count = count;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->running, pool->size - 1, memory_order_relaxed);
+    post(pool);
+    take_tasks(pool, 0);
+    await_workers(pool);
+}

@@ -1,0 +1,33 @@
+// base/pool.h: the threads of one rank.
+//
+// A pool hands numbered tasks to its workers; the caller is worker 0 and takes part. One thread
+// calls cy_pool_run at a time. Idle workers spin for a short while and then sleep, so that ranks
+// that outnumber the cores do not fight; with spin off they sleep at once.
+
+#ifndef CY_BASE_POOL_H
+#define CY_BASE_POOL_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cy_pool cy_pool;
+
+// `task` counts from 0, `worker` is in [0, cy_pool_size): two calls that run at the same time have
+// different workers.
+typedef void (*cy_pool_task)(void *context, int64_t task, int worker);
+
+// first_core < 0 leaves the threads unpinned; otherwise worker i is pinned to core first_core + i,
+// the caller included. *pool is owned by the caller.
+CY_MUST_CHECK cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin);
+void cy_pool_close(cy_pool *pool);
+
+int cy_pool_size(const cy_pool *pool);
+
+// Runs task(context, i, worker) for all 0 <= i < count and returns when all are done. Tasks are
+// handed out in ascending order; which worker gets which is not fixed, so results must not depend
+// on it.
+void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count);
+
+#endif

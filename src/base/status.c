@@ -1,0 +1,100 @@
+#include "base/status.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_BYTES 4096
+#define HINT_BYTES 1024
+
+// The one exception to the rule against mutable globals: a rank may be a thread, and a signature
+// with an error object everywhere would be longer for a value that is read in one place.
+static _Thread_local char error_text[TEXT_BYTES];
+static _Thread_local char error_hint[HINT_BYTES];
+
+const char *cy_error_text(void)
+{
+    return error_text;
+}
+
+const char *cy_error_hint(void)
+{
+    return error_hint;
+}
+
+const char *cy_status_name(cy_status status)
+{
+    switch (status) {
+    case CY_OK:
+        return "ok";
+    case CY_ERR_REQUEST:
+        return "request";
+    case CY_ERR_IO:
+        return "io";
+    case CY_ERR_CORRUPT:
+        return "corrupt";
+    case CY_ERR_MEMORY:
+        return "memory";
+    case CY_ERR_UNSUPPORTED:
+        return "unsupported";
+    case CY_ERR_TIMEOUT:
+        return "timeout";
+    case CY_ERR_PEER:
+        return "peer";
+    case CY_ERR_NOT_FINITE:
+        return "not finite";
+    case CY_ERR_STOPPED:
+        return "stopped";
+    }
+    return "unknown";
+}
+
+cy_status cy_error_set(cy_status code, const char *format, ...)
+{
+    char text[TEXT_BYTES]; // the arguments may point into the old text
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    memcpy(error_text, text, sizeof(text));
+    error_hint[0] = '\0';
+    return code;
+}
+
+cy_status cy_error_set_errno(cy_status code, const char *format, ...)
+{
+    const int number = errno;
+    char text[TEXT_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (length >= 0 && (size_t)length < sizeof(text)) {
+        snprintf(text + length, sizeof(text) - (size_t)length, ": %s", strerror(number));
+    }
+    memcpy(error_text, text, sizeof(text));
+    error_hint[0] = '\0';
+    return code;
+}
+
+void cy_error_set_hint(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(error_hint, sizeof(error_hint), format, arguments);
+    va_end(arguments);
+}
+
+void cy_error_prefix(const char *format, ...)
+{
+    char old[TEXT_BYTES];
+    memcpy(old, error_text, sizeof(old));
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(error_text, sizeof(error_text), format, arguments);
+    va_end(arguments);
+    if (length >= 0 && (size_t)length < sizeof(error_text)) {
+        snprintf(error_text + length, sizeof(error_text) - (size_t)length, "%s", old);
+    }
+}

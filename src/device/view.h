@@ -1,0 +1,90 @@
+// device/view.h: a matrix in some device's memory, described but not owned.
+//
+// Everything that kernels and groups touch is a matrix of `rows` by `cols` elements, row-major,
+// with `stride` elements from one row to the next: activations are [tokens, features], weights
+// [out, in] as Hugging Face stores them, a vector is one row. A view never owns its data.
+//
+// Fixed point (CY_FX64): an element is integer * 2^exponent. Sums of it have no order, which is
+// what strict mode rests on.
+
+#ifndef CY_DEVICE_VIEW_H
+#define CY_DEVICE_VIEW_H
+
+#include <cyclotron/dtype.h>
+
+#include "base/arena.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cy_view {
+    void *data; // borrowed; NULL only in cy_view_none()
+    cy_dtype dtype;
+    int exponent; // of CY_FX64, otherwise 0
+    int64_t rows;
+    int64_t cols;
+    int64_t stride; // in elements, at least cols
+} cy_view;
+
+// No matrix: for optional arguments.
+static inline cy_view cy_view_none(void)
+{
+    return (cy_view){0};
+}
+
+static inline bool cy_view_is_none(cy_view view)
+{
+    return view.data == NULL;
+}
+
+// A matrix without gaps at `data`.
+static inline cy_view cy_view_of(void *data, cy_dtype dtype, int64_t rows, int64_t cols)
+{
+    return (cy_view){.data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = cols};
+}
+
+static inline bool cy_view_is_dense(cy_view view)
+{
+    return view.stride == view.cols || view.rows <= 1;
+}
+
+static inline int64_t cy_view_count(cy_view view)
+{
+    return view.rows * view.cols;
+}
+
+// Bytes of the elements, without gaps.
+static inline size_t cy_view_bytes(cy_view view)
+{
+    return (size_t)cy_view_count(view) * cy_dtype_size(view.dtype);
+}
+
+// The address of element (row, col).
+static inline void *cy_view_at(cy_view view, int64_t row, int64_t col)
+{
+    return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
+}
+
+// Rows [first, first + count) and columns [first, first + count) of a view.
+static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
+{
+    view.data = cy_view_at(view, first, 0);
+    view.rows = count;
+    return view;
+}
+
+static inline cy_view cy_view_cols(cy_view view, int64_t first, int64_t count)
+{
+    view.data = cy_view_at(view, 0, first);
+    view.cols = count;
+    return view;
+}
+
+// A new dense matrix from an arena; its content is undefined.
+static inline cy_view cy_view_take(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols)
+{
+    const size_t bytes = (size_t)(rows * cols) * cy_dtype_size(dtype);
+    return cy_view_of(cy_arena_take(arena, bytes), dtype, rows, cols);
+}
+
+#endif

@@ -1,0 +1,257 @@
+// kernel/kernel.h: the operators of a model, one table per device.
+//
+// The functions here check sizes and aliasing, add the operator's cost to the trace and make the
+// one indirect call. What they compute is defined by the portable table in ref/, which takes every
+// floating dtype; tuned tables override what they do better and leave the rest to it.
+//
+// Conventions. Outputs come first. `t` is a number of tokens. Mixed dtypes are allowed where a
+// comment says so; otherwise all floating views of a call have one dtype. "Adds" means the output
+// holds a sum already. Accumulators are fp32 (fp64 for fp64 data), or fixed point in strict mode.
+// Kernels cannot fail. A kernel takes its scratch memory from queue->scratch and rewinds it, also
+// on a dry queue, on which it must not touch data.
+
+#ifndef CY_KERNEL_KERNEL_H
+#define CY_KERNEL_KERNEL_H
+
+#include "device/queue.h"
+#include "device/view.h"
+
+// ---- products
+
+typedef struct cy_matmul_spec {
+    bool transpose_a; // a is stored [k, m]
+    bool transpose_b; // b is stored [n, k]
+    bool accumulate;  // c += a b instead of c = a b
+} cy_matmul_spec;
+
+// c [m, n] (+)= a [m, k] b [k, n]. a and b have one dtype; c has that dtype, or fp32, or CY_FX64.
+// The three products of a linear layer y = x W^T with W [out, in]:
+//   forward y = matmul(x, W, transpose_b), backward dx = matmul(dy, W),
+//   dW += matmul(dy, x, transpose_a, accumulate).
+void cy_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
+// ---- normalisation (Zhang and Sennrich, "Root mean square layer normalization", 2019)
+
+// y [t, h] = x / sqrt(mean(x^2) + eps) * weight [1, h]; inv_rms [1, t] is 1 / sqrt(...), fp32 or
+// fp64. With `branch` [t, h] given, x += branch first, in place: the residual sum of a block.
+void cy_norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
+    cy_view weight, double eps);
+
+// y = x * inv_rms * weight, with inv_rms from the forward pass: the same bits as its y.
+void cy_norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
+
+// dx [t, h] adds the gradient through the norm (it holds the residual's gradient already);
+// dweight [1, h] adds, in the accumulator dtype. Either may be none.
+void cy_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
+    cy_view inv_rms, cy_view weight);
+
+// ---- positions (Su et al., "RoFormer", 2021), in Llama's pairing: element i of a head turns with
+// element i + head_dim / 2
+
+// table [positions, head_dim], fp32 or fp64: the cosines of a position's head_dim / 2 angles, then
+// their sines. `inv_freq` [head_dim / 2] is on the host. Exact for every position below 2^24.
+void cy_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, double scale);
+
+// Turns the first heads * head_dim columns of x [t, >= heads * head_dim] in place. positions [t] is
+// in device memory. `inverse` turns back, which is the gradient.
+void cy_rope(cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads,
+    bool inverse);
+
+// ---- attention (Dao et al., "FlashAttention", 2022): no tokens x tokens matrix is ever held
+
+// Queries that may see keys: rows of q and rows of k, v. Spans of one call have disjoint q rows.
+typedef struct cy_attention_span {
+    int64_t q_first, q_count;
+    int64_t k_first, k_count;
+} cy_attention_span;
+
+// A query at position p sees the keys of its span at positions in (p - window, p]. Positions
+// ascend within a span, and are int32 per row, in device memory. Query head i reads key head
+// i / (heads / kv_heads).
+typedef struct cy_attention_spec {
+    int heads;
+    int kv_heads;
+    int64_t head_dim;
+    int64_t window; // 0: no limit
+    double scale;   // of the scores, usually 1 / sqrt(head_dim)
+    const cy_attention_span *spans; // host memory, [span_count]
+    int span_count;
+    const int32_t *q_positions; // [rows of q]
+    const int32_t *k_positions; // [rows of k]
+    bool accumulate;            // backward: dq, dk, dv add instead of being written
+} cy_attention_spec;
+
+// o [tq, heads * head_dim], lse [heads, tq] (fp32 or fp64): log of the sum of exponentials, -inf
+// and o = 0 for a query that sees no key. q [tq, heads * head_dim], k and v [tk, kv_heads *
+// head_dim]; each may be a range of columns of a wider matrix. o may be fp32 where q is 16-bit.
+void cy_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
+    const cy_attention_spec *spec);
+
+// Merges a second part over other keys into the first: o and lse become those over both sets.
+void cy_attention_merge(
+    cy_queue *queue, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads);
+
+// delta [heads, tq] = sum over a head of do * o: what the backward pass needs of o.
+void cy_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads);
+
+// dq, dk, dv: gradients of the sizes of q, k, v, in their dtype, or fp32, or CY_FX64.
+void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
+    cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
+
+// Keys and values of generated text live in pages of `page_size` positions; page p of sequence s
+// is number page_table[s * pages_per_sequence + p] in both arrays, [pages, page_size, kv_heads *
+// head_dim].
+typedef struct cy_kv_pages {
+    cy_view keys;   // [pages * page_size, kv_heads * head_dim]
+    cy_view values; // likewise
+    const int32_t *page_table; // device memory
+    int64_t page_size;
+    int64_t pages_per_sequence;
+} cy_kv_pages;
+
+// o [t, heads * head_dim]: row i attends to positions 0..positions[i] (or those in the window) of
+// sequence sequences[i]; both int32 [t] in device memory. Serves decoding and chunked prefill.
+void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
+
+// ---- feed-forward (Shazeer, "GLU variants improve transformer", 2020)
+
+// y [t, f] = silu(gate) * up, with gate_up [t, 2 f] holding gate, then up.
+void cy_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
+
+// d_gate_up [t, 2 f]; y, unless none, is made again in the same pass (the same bits). d_gate_up may
+// be gate_up itself.
+void cy_swiglu_backward(
+    cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+
+// ---- embedding: rows [first, first + table.rows) of the vocabulary; other tokens give zeros
+
+void cy_embedding_forward(
+    cy_queue *queue, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
+
+// d_table adds, in the accumulator dtype, in ascending order of t.
+void cy_embedding_backward(
+    cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
+
+// ---- softmax cross-entropy over columns [first, first + logits.cols) of the vocabulary, in the
+// steps between which a split vocabulary talks: maximum; sum; loss and gradient. All statistics are
+// [1, t], fp32 (fp64 for fp64 logits). A target below 0 is no target: no loss, no gradient.
+
+// A column of the vocabulary at `valid` or beyond is padding and never gets probability.
+typedef struct cy_vocab_range {
+    int64_t first; // global index of column 0
+    int64_t valid; // tokens of the vocabulary, globally
+} cy_vocab_range;
+
+void cy_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range);
+
+// sum = sum of exp(logit - max) over the columns here; target = the target's logit, 0 when its
+// column is not here.
+void cy_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits, cy_view max,
+    const int32_t *targets, cy_vocab_range range);
+
+// loss [1, 1], fp64 or CY_FX64, adds the sum over tokens of max + log(sum) - target; none skips.
+void cy_softmax_loss(cy_queue *queue, cy_view loss, cy_view max, cy_view sum, cy_view target,
+    const int32_t *targets);
+
+// d_logits [t, cols] = scale * (exp(logit - max) / sum - [column is the target]): the gradient of
+// scale times the sum of losses. May be the logits themselves; its dtype may be narrower.
+void cy_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view max, cy_view sum,
+    const int32_t *targets, cy_vocab_range range, double scale);
+
+// ---- element by element, any pair of floating dtypes and CY_FX64
+
+void cy_fill(cy_queue *queue, cy_view y, double value);
+void cy_copy(cy_queue *queue, cy_view y, cy_view x);          // y = x, rounded to y's dtype
+void cy_add(cy_queue *queue, cy_view y, cy_view a, cy_view b); // y = a + b; y may be a or b
+void cy_add_bias(cy_queue *queue, cy_view y, cy_view bias);    // each row of y += bias [1, cols]
+void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x);     // sum [1, cols] adds all rows of x
+
+// ---- optimizer, over flat ranges [1, n] of whatever parameters lie there
+
+// out [1, 1] fp64 adds the sum of squares of x, in a fixed order.
+void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x);
+
+// scale [1, 1] fp64 = what to multiply gradients with: 1 / divisor, and less where the norm of the
+// gradients so divided exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm.
+void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
+    double divisor, double max_norm);
+
+// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
+typedef struct cy_adamw_spec {
+    double learning_rate;
+    double beta1, beta2;
+    double eps;
+    double weight_decay;
+    int64_t step; // from 1, for the bias corrections
+} cy_adamw_spec;
+
+// One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight` (none,
+// or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64.
+void cy_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
+    cy_view scale, const cy_adamw_spec *spec);
+
+// x [rows, cols] = std * normal numbers of `key` at global indices first + row * global_cols + col.
+void cy_random_fill(cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols,
+    double std);
+
+// hash [1, 1] int64 adds, mod 2^64, a mix of (key, global index, bits of the element as fp64).
+void cy_hash(cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first,
+    int64_t global_cols);
+
+// ---- the table
+
+typedef struct cy_kernels {
+    const char *name; // "ref", "avx2", "avx512", "avx512_bf16", "amx", "strict"
+    void (*matmul)(cy_queue *, cy_view c, cy_view a, cy_view b, cy_matmul_spec);
+    void (*norm_forward)(cy_queue *, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
+        cy_view weight, double eps);
+    void (*norm_apply)(cy_queue *, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
+    void (*norm_backward)(cy_queue *, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
+        cy_view inv_rms, cy_view weight);
+    void (*rope_table)(cy_queue *, cy_view table, const double *inv_freq, double scale);
+    void (*rope)(cy_queue *, cy_view x, cy_view table, const int32_t *positions, int heads,
+        bool inverse);
+    void (*attention_forward)(cy_queue *, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
+        const cy_attention_spec *);
+    void (*attention_merge)(
+        cy_queue *, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads);
+    void (*attention_delta)(cy_queue *, cy_view delta, cy_view d_o, cy_view o, int heads);
+    void (*attention_backward)(cy_queue *, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
+        cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *);
+    void (*attention_paged)(cy_queue *, cy_view o, cy_view q, const cy_kv_pages *,
+        const int32_t *sequences, const int32_t *positions, const cy_attention_spec *);
+    void (*swiglu_forward)(cy_queue *, cy_view y, cy_view gate_up);
+    void (*swiglu_backward)(
+        cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+    void (*embedding_forward)(
+        cy_queue *, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
+    void (*embedding_backward)(
+        cy_queue *, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
+    void (*softmax_max)(cy_queue *, cy_view max, cy_view logits, cy_vocab_range);
+    void (*softmax_sum)(cy_queue *, cy_view sum, cy_view target, cy_view logits, cy_view max,
+        const int32_t *targets, cy_vocab_range);
+    void (*softmax_loss)(cy_queue *, cy_view loss, cy_view max, cy_view sum, cy_view target,
+        const int32_t *targets);
+    void (*softmax_grad)(cy_queue *, cy_view d_logits, cy_view logits, cy_view max, cy_view sum,
+        const int32_t *targets, cy_vocab_range, double scale);
+    void (*fill)(cy_queue *, cy_view y, double value);
+    void (*copy)(cy_queue *, cy_view y, cy_view x);
+    void (*add)(cy_queue *, cy_view y, cy_view a, cy_view b);
+    void (*add_bias)(cy_queue *, cy_view y, cy_view bias);
+    void (*sum_rows)(cy_queue *, cy_view sum, cy_view x);
+    void (*sum_squares)(cy_queue *, cy_view out, cy_view x);
+    void (*clip_scale)(cy_queue *, cy_view scale, cy_view norm, cy_view sum_squares,
+        double divisor, double max_norm);
+    void (*adamw)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
+        cy_view scale, const cy_adamw_spec *);
+    void (*random_fill)(cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols,
+        double std);
+    void (*hash)(cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first,
+        int64_t global_cols);
+} cy_kernels;
+
+// The portable table: the definition of correct, for fp64, fp32, bf16 and fp16.
+const cy_kernels *cy_kernels_ref(void);
+
+#endif

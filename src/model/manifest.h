@@ -1,0 +1,88 @@
+// model/manifest.h: the one table of a model's parameters.
+//
+// An entry is a tensor as Hugging Face names and shapes it. Sizes, initialisation, sharding,
+// optimizer groups, checkpoints, import and export all read this table; nothing else knows the
+// names. Fused storage (q, k and v in one matrix; gate and up in another) is a view over entries
+// that follow each other in memory, see model/storage.h.
+
+#ifndef CY_MODEL_MANIFEST_H
+#define CY_MODEL_MANIFEST_H
+
+#include "model/shape.h"
+
+// How tensor parallelism cuts a parameter. Rows are output features, columns input features.
+typedef enum cy_split {
+    CY_SPLIT_NONE,    // every rank holds all of it
+    CY_SPLIT_ROWS,    // equal ranges of rows: column-parallel linear, and the vocabulary
+    CY_SPLIT_COLS,    // equal ranges of columns: row-parallel linear
+    CY_SPLIT_KV_ROWS, // rows by kv head; with fewer kv heads than ranks, neighbours share a copy
+} cy_split;
+
+typedef enum cy_init {
+    CY_INIT_NORMAL, // init_std times normal numbers keyed on (seed, name, global index)
+    CY_INIT_ONES,
+    CY_INIT_ZEROS,
+} cy_init;
+
+// What a parameter is to the layer that uses it.
+typedef enum cy_role {
+    CY_ROLE_EMBED,
+    CY_ROLE_NORM1,
+    CY_ROLE_Q,
+    CY_ROLE_K,
+    CY_ROLE_V,
+    CY_ROLE_Q_BIAS,
+    CY_ROLE_K_BIAS,
+    CY_ROLE_V_BIAS,
+    CY_ROLE_Q_NORM,
+    CY_ROLE_K_NORM,
+    CY_ROLE_OUT,
+    CY_ROLE_OUT_BIAS,
+    CY_ROLE_NORM2,
+    CY_ROLE_GATE,
+    CY_ROLE_UP,
+    CY_ROLE_DOWN,
+    CY_ROLE_FINAL_NORM,
+    CY_ROLE_HEAD,
+    CY_ROLE_COUNT,
+} cy_role;
+
+typedef struct cy_param {
+    char name[96]; // "model.layers.0.self_attn.q_proj.weight"
+    cy_role role;
+    int layer;       // 0..layers-1; -1 for the embedding, `layers` for the final norm and head
+    int dimensions;  // 1 or 2
+    int64_t rows;    // global; 1 where dimensions is 1
+    int64_t cols;    // global
+    cy_split split;
+    cy_init init;
+    double init_std;
+    bool decay; // weight decay applies: matrices only
+} cy_param;
+
+typedef struct cy_manifest {
+    cy_param *params; // owned, [count]: embedding, layers in order, final norm, head (unless tied)
+    int count;
+    cy_model_shape shape;
+} cy_manifest;
+
+CY_MUST_CHECK cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape);
+void cy_manifest_close(cy_manifest *manifest);
+
+// Elements of all parameters together.
+int64_t cy_manifest_elements(const cy_manifest *manifest);
+
+// The entry of that name, or NULL.
+const cy_param *cy_manifest_find(const cy_manifest *manifest, const char *name);
+
+// The rectangle of a parameter that one tensor-parallel rank holds.
+typedef struct cy_slice {
+    int64_t row_first, rows;
+    int64_t col_first, cols;
+    int copies;     // ranks that hold this very rectangle (kv heads fewer than ranks)
+    int copy_index; // which of them this rank is; 0 owns it in norms, hashes and checkpoints
+} cy_slice;
+
+cy_slice cy_param_slice(const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size);
+
+#endif

@@ -1,0 +1,60 @@
+#define _GNU_SOURCE
+#include "support/support.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void cy_check_ok(cy_status status, const char *call, const char *file, int line)
+{
+    if (status == CY_OK) return;
+    print_error("%s: %s: %s\n", call, cy_status_name(status), cy_error_text());
+    _fail(file, line);
+}
+
+void cy_check_fails(cy_status status, cy_status wanted, const char *words, const char *call,
+    const char *file, int line)
+{
+    const char *text = status == CY_OK ? "" : cy_error_text();
+    if (status == wanted && strstr(text, words) != NULL) return;
+    print_error("%s: %s: \"%s\", wanted %s: \"%s\"\n", call, cy_status_name(status), text,
+        cy_status_name(wanted), words);
+    _fail(file, line);
+}
+
+// The only folders that are removed are those that cy_test_folder made.
+static char made[64][256];
+static int made_count;
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place)
+{
+    (void)info;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+static void remove_folders(void)
+{
+    for (int i = 0; i < made_count; i++) nftw(made[i], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+void cy_test_folder(char *path, size_t bytes)
+{
+    const char *root = getenv("TMPDIR");
+    snprintf(path, bytes, "%s/cyclotron-test-XXXXXX", root != NULL ? root : "/tmp");
+    if (mkdtemp(path) == NULL || made_count == 64) {
+        print_error("no folder for the test at %s\n", path);
+        abort();
+    }
+    if (made_count == 0) atexit(remove_folders);
+    snprintf(made[made_count++], sizeof(made[0]), "%s", path);
+}
+
+const char *cy_test_program(void)
+{
+    const char *path = getenv("CYCLOTRON");
+    return path != NULL ? path : "build/cyclotron";
+}
