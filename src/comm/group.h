@@ -28,8 +28,25 @@ typedef struct cy_request {
     void *handle; // the backend's own record; NULL when nothing is in flight
 } cy_request;
 
+// What this rank has sent through a group, and how long that took.
+typedef struct cy_traffic {
+    double bytes;     // payload that left this rank
+    int64_t messages; // operations started, of groups larger than one
+    double seconds;   // from start to completion, summed over operations
+    double exposed_s; // the part of it that this rank spent inside these calls
+} cy_traffic;
+
 int cy_group_rank(const cy_group *group);
 int cy_group_size(const cy_group *group);
+
+// The mesh axis that the group serves: "tp", "cp", "pp", "dp", "ep". Lives as long as the group.
+const char *cy_group_dimension(const cy_group *group);
+
+// The name of the backend as configurations spell it. Static storage.
+const char *cy_group_backend(const cy_group *group);
+
+// Counts since the group was opened, dry operations included.
+cy_traffic cy_group_counters(const cy_group *group);
 
 // data [rows, cols]: every rank's becomes the reduction over all ranks.
 CY_MUST_CHECK cy_status cy_group_start_all_reduce(
@@ -37,8 +54,8 @@ CY_MUST_CHECK cy_status cy_group_start_all_reduce(
 
 // `in` holds size equal parts of rows; `out` becomes the reduction of part `rank`. out may be that
 // part of in.
-CY_MUST_CHECK cy_status cy_group_start_reduce_scatter(cy_group *group, cy_queue *queue,
-    cy_request *request, cy_view out, cy_view in, cy_reduce op);
+CY_MUST_CHECK cy_status cy_group_start_reduce_scatter(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce op);
 
 // `out` becomes all ranks' `in`, in order of rank, by rows. in may be part `rank` of out.
 CY_MUST_CHECK cy_status cy_group_start_all_gather(
@@ -56,7 +73,9 @@ CY_MUST_CHECK cy_status cy_group_start_all_to_allv(cy_group *group, cy_queue *qu
 CY_MUST_CHECK cy_status cy_group_start_broadcast(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int root);
 
-// Point to point: messages between a pair of ranks with one tag arrive in the order sent.
+// Point to point: messages between a pair of ranks with one tag arrive in the order sent. A tag is
+// in [0, CY_TAG_LIMIT); larger ones belong to the algorithms. A group of one has nobody to send to.
+#define CY_TAG_LIMIT 16384
 CY_MUST_CHECK cy_status cy_group_start_send(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int to, int tag);
 CY_MUST_CHECK cy_status cy_group_start_recv(
@@ -75,8 +94,24 @@ CY_MUST_CHECK cy_status cy_group_barrier(cy_group *group);
 // The group of this rank alone. Static storage: nothing to close.
 cy_group *cy_group_self(void);
 
+// Makes every wait of every member fail with CY_ERR_PEER and this text, now and from now on.
+void cy_group_abort(cy_group *group, const char *text);
+
+// Nothing may be in flight, unless the group was aborted. The group of one rank is left alone.
+void cy_group_close(cy_group *group);
+
+// A group for planning: it has a rank and a size and serves dry queues only. *group is owned.
+CY_MUST_CHECK cy_status cy_group_open_dry(
+    cy_group **group, int rank, int size, const char *dimension);
+
 // Shorthand for start and wait.
 CY_MUST_CHECK cy_status cy_group_all_reduce(
     cy_group *group, cy_queue *queue, cy_view data, cy_reduce op);
+CY_MUST_CHECK cy_status cy_group_reduce_scatter(
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op);
+CY_MUST_CHECK cy_status cy_group_all_gather(
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in);
+CY_MUST_CHECK cy_status cy_group_broadcast(
+    cy_group *group, cy_queue *queue, cy_view data, int root);
 
 #endif

@@ -1,0 +1,80 @@
+// comm/backend.h: what a backend of groups offers. Included by backends and algorithms only.
+//
+// A backend's own struct begins with cy_group. The wrappers in group.c have checked the arguments,
+// served groups of one and dry queues, and counted; a backend sees real work of two or more ranks.
+// It fills request->handle with a record of its own that begins with cy_transfer. One rank's group
+// is used by one thread at a time. A failed start leaves the request empty.
+
+#ifndef CY_COMM_BACKEND_H
+#define CY_COMM_BACKEND_H
+
+#include "comm/group.h"
+
+typedef enum cy_operation_kind {
+    CY_OP_ALL_REDUCE,
+    CY_OP_REDUCE_SCATTER,
+    CY_OP_ALL_GATHER,
+    CY_OP_ALL_TO_ALL,
+    CY_OP_ALL_TO_ALLV,
+    CY_OP_BROADCAST,
+    CY_OP_BARRIER,
+    CY_OP_SEND,
+    CY_OP_RECV,
+} cy_operation_kind;
+
+// One call, as a value. An operation on data in place has it in both `out` and `in`.
+typedef struct cy_operation {
+    cy_operation_kind kind;
+    cy_reduce reduce;
+    cy_view out;
+    cy_view in;
+    int peer; // the root, or the other end of a message
+    int tag;
+    const int64_t *out_rows; // borrowed until start returns: [size], of all_to_allv only
+    const int64_t *in_rows;
+} cy_operation;
+
+// The beginning of every backend's record of a transfer.
+typedef struct cy_transfer {
+    int64_t start_ns;
+    int64_t done_ns; // set by the backend by the time its wait returns
+    cy_operation_kind kind;
+    double bytes; // that this rank sends
+} cy_transfer;
+
+typedef struct cy_group_ops {
+    const char *name;
+    cy_status (*start)(
+        cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation);
+    // Completes the transfer and gives its record back, also when it fails.
+    cy_status (*wait)(cy_group *group, cy_queue *queue, cy_transfer *transfer);
+    cy_status (*test)(cy_group *group, cy_transfer *transfer, bool *done);
+    void (*abort)(cy_group *group, const char *text);
+    void (*close)(cy_group *group);
+} cy_group_ops;
+
+#define CY_DIMENSION_BYTES 24
+
+struct cy_group {
+    const cy_group_ops *ops;
+    int rank;
+    int size;
+    char dimension[CY_DIMENSION_BYTES];
+    cy_traffic counters;
+};
+
+// Fills in the base of a backend's group.
+void cy_group_init(
+    cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension);
+
+// The name of a kind of operation, as messages spell it: "all_reduce".
+const char *cy_operation_name(cy_operation_kind kind);
+
+// "sum", "avg", "min", "max", "prod".
+const char *cy_reduce_name(cy_reduce reduce);
+
+// Payload bytes that one rank sends in an operation when nothing is sent twice: of an all_reduce
+// 2 (P - 1) / P n, and so on. docs/collectives.md has the table.
+double cy_operation_bytes(const cy_operation *operation, int rank, int size);
+
+#endif

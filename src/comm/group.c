@@ -1,0 +1,398 @@
+#include "comm/group.h"
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/backend.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const operation_names[] = {
+    [CY_OP_ALL_REDUCE] = "all_reduce",
+    [CY_OP_REDUCE_SCATTER] = "reduce_scatter",
+    [CY_OP_ALL_GATHER] = "all_gather",
+    [CY_OP_ALL_TO_ALL] = "all_to_all",
+    [CY_OP_ALL_TO_ALLV] = "all_to_allv",
+    [CY_OP_BROADCAST] = "broadcast",
+    [CY_OP_BARRIER] = "barrier",
+    [CY_OP_SEND] = "send",
+    [CY_OP_RECV] = "recv",
+};
+
+static const char *const reduce_names[] = {
+    [CY_SUM] = "sum",
+    [CY_AVG] = "avg",
+    [CY_MIN] = "min",
+    [CY_MAX] = "max",
+    [CY_PROD] = "prod",
+};
+
+const char *cy_operation_name(cy_operation_kind kind)
+{
+    return operation_names[kind];
+}
+
+const char *cy_reduce_name(cy_reduce reduce)
+{
+    return reduce_names[reduce];
+}
+
+double cy_operation_bytes(const cy_operation *operation, int rank, int size)
+{
+    const double in = (double)cy_view_bytes(operation->in);
+    const double others = (double)(size - 1) / (double)size;
+    switch (operation->kind) {
+    case CY_OP_ALL_REDUCE:
+        return 2.0 * others * in;
+    case CY_OP_REDUCE_SCATTER:
+    case CY_OP_ALL_TO_ALL:
+        return others * in;
+    case CY_OP_ALL_GATHER:
+        return (double)(size - 1) * in;
+    case CY_OP_ALL_TO_ALLV: {
+        const int64_t own = operation->in_rows[rank] * operation->in.cols;
+        return in - (double)own * (double)cy_dtype_size(operation->in.dtype);
+    }
+    case CY_OP_BROADCAST:
+        return rank == operation->peer ? in : 0.0;
+    case CY_OP_SEND:
+        return in;
+    case CY_OP_RECV:
+    case CY_OP_BARRIER:
+        return 0.0;
+    }
+    return 0.0;
+}
+
+// ---- the group of one rank, and the group that only counts
+
+static cy_status no_start(
+    cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    (void)queue;
+    (void)request;
+    return CY_FAIL(CY_ERR_UNSUPPORTED, "%s: a %s group of %d ranks moves no data",
+        cy_operation_name(operation->kind), group->ops->name, group->size);
+}
+
+static cy_status no_wait(cy_group *group, cy_queue *queue, cy_transfer *transfer)
+{
+    (void)group;
+    (void)queue;
+    (void)transfer;
+    return CY_OK;
+}
+
+static cy_status no_test(cy_group *group, cy_transfer *transfer, bool *done)
+{
+    (void)group;
+    (void)transfer;
+    *done = true;
+    return CY_OK;
+}
+
+static void no_abort(cy_group *group, const char *text)
+{
+    (void)group;
+    (void)text;
+}
+
+static void self_close(cy_group *group)
+{
+    (void)group;
+}
+
+static void dry_close(cy_group *group)
+{
+    cy_memory_free(group);
+}
+
+static const cy_group_ops self_ops = {
+    .name = "self",
+    .start = no_start,
+    .wait = no_wait,
+    .test = no_test,
+    .abort = no_abort,
+    .close = self_close,
+};
+
+static const cy_group_ops dry_ops = {
+    .name = "dry",
+    .start = no_start,
+    .wait = no_wait,
+    .test = no_test,
+    .abort = no_abort,
+    .close = dry_close,
+};
+
+cy_group *cy_group_self(void)
+{
+    // Never written to: with one rank there is nothing to count.
+    static cy_group self = {.ops = &self_ops, .rank = 0, .size = 1, .dimension = "self"};
+    return &self;
+}
+
+void cy_group_init(
+    cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension)
+{
+    CY_ASSERT(ops->name != NULL && ops->start != NULL && ops->wait != NULL);
+    CY_ASSERT(ops->test != NULL && ops->abort != NULL && ops->close != NULL);
+    CY_ASSERT(0 <= rank && rank < size);
+    CY_ASSERT(strlen(dimension) < CY_DIMENSION_BYTES);
+    group->ops = ops;
+    group->rank = rank;
+    group->size = size;
+    group->counters = (cy_traffic){0};
+    snprintf(group->dimension, sizeof(group->dimension), "%s", dimension);
+}
+
+cy_status cy_group_open_dry(cy_group **group, int rank, int size, const char *dimension)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_group)));
+    cy_group_init(block, &dry_ops, rank, size, dimension);
+    *group = block;
+    return CY_OK;
+}
+
+void cy_group_abort(cy_group *group, const char *text)
+{
+    group->ops->abort(group, text);
+}
+
+void cy_group_close(cy_group *group)
+{
+    if (group != NULL) group->ops->close(group);
+}
+
+int cy_group_rank(const cy_group *group)
+{
+    return group->rank;
+}
+
+int cy_group_size(const cy_group *group)
+{
+    return group->size;
+}
+
+const char *cy_group_dimension(const cy_group *group)
+{
+    return group->dimension;
+}
+
+const char *cy_group_backend(const cy_group *group)
+{
+    return group->ops->name;
+}
+
+cy_traffic cy_group_counters(const cy_group *group)
+{
+    return group->counters;
+}
+
+// ---- operations
+
+static bool same_content(cy_view a, cy_view b)
+{
+    return a.dtype == b.dtype && a.exponent == b.exponent && cy_view_count(a) == cy_view_count(b);
+}
+
+// One rank is its own sum, and all its parts are its own.
+static void copy_alone(const cy_operation *operation)
+{
+    if (operation->kind == CY_OP_BARRIER || operation->out.data == operation->in.data) return;
+    const size_t bytes = cy_view_bytes(operation->in);
+    if (bytes > 0) memcpy(operation->out.data, operation->in.data, bytes);
+}
+
+static cy_status start(
+    cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    CY_ASSERT(request->handle == NULL); // one request, one transfer
+    const bool dry = queue != NULL && queue->dry;
+    if (group->size == 1) {
+        if (!dry) copy_alone(operation);
+        return CY_OK;
+    }
+    const double bytes = cy_operation_bytes(operation, group->rank, group->size);
+    if (operation->kind != CY_OP_RECV) group->counters.messages++;
+    group->counters.bytes += bytes;
+    if (dry) return CY_OK;
+
+    const int64_t start_ns = cy_clock_ns();
+    const cy_status status = group->ops->start(group, queue, request, operation);
+    group->counters.exposed_s += (double)(cy_clock_ns() - start_ns) * 1e-9;
+    if (status != CY_OK) return status;
+    cy_transfer *transfer = request->handle;
+    transfer->start_ns = start_ns;
+    transfer->kind = operation->kind;
+    transfer->bytes = bytes;
+    return CY_OK;
+}
+
+cy_status cy_group_start_all_reduce(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce op)
+{
+    CY_ASSERT(cy_view_is_dense(data));
+    CY_ASSERT(data.dtype != CY_U8); // bytes are moved, never added
+    const cy_operation operation = {
+        .kind = CY_OP_ALL_REDUCE, .reduce = op, .out = data, .in = data};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_reduce_scatter(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce op)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent && in.dtype != CY_U8);
+    CY_ASSERT(cy_view_count(in) == cy_view_count(out) * group->size);
+    const cy_operation operation = {
+        .kind = CY_OP_REDUCE_SCATTER, .reduce = op, .out = out, .in = in};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_all_gather(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent);
+    CY_ASSERT(cy_view_count(out) == cy_view_count(in) * group->size);
+    const cy_operation operation = {.kind = CY_OP_ALL_GATHER, .out = out, .in = in};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_all_to_all(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(same_content(out, in));
+    CY_ASSERT(cy_view_count(in) % group->size == 0);
+    CY_ASSERT(out.data != in.data ||
+        cy_view_count(in) == 0); // a part may be read after its place is written
+    const cy_operation operation = {.kind = CY_OP_ALL_TO_ALL, .out = out, .in = in};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_all_to_allv(cy_group *group, cy_queue *queue, cy_request *request,
+    cy_view out, const int64_t *out_rows, cy_view in, const int64_t *in_rows)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent && out.cols == in.cols);
+    int64_t out_total = 0;
+    int64_t in_total = 0;
+    for (int i = 0; i < group->size; i++) {
+        CY_ASSERT(out_rows[i] >= 0 && in_rows[i] >= 0);
+        out_total += out_rows[i];
+        in_total += in_rows[i];
+    }
+    CY_ASSERT(out_total == out.rows && in_total == in.rows);
+    const cy_operation operation = {
+        .kind = CY_OP_ALL_TO_ALLV,
+        .out = out,
+        .in = in,
+        .out_rows = out_rows,
+        .in_rows = in_rows,
+    };
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_broadcast(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int root)
+{
+    CY_ASSERT(cy_view_is_dense(data));
+    CY_ASSERT(0 <= root && root < group->size);
+    const cy_operation operation = {.kind = CY_OP_BROADCAST, .out = data, .in = data, .peer = root};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_send(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int to, int tag)
+{
+    CY_ASSERT(cy_view_is_dense(data));
+    CY_ASSERT(0 <= to && to < group->size && to != group->rank);
+    CY_ASSERT(0 <= tag && tag < CY_TAG_LIMIT);
+    const cy_operation operation = {
+        .kind = CY_OP_SEND, .in = data, .out = data, .peer = to, .tag = tag};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_start_recv(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int from, int tag)
+{
+    CY_ASSERT(cy_view_is_dense(data));
+    CY_ASSERT(0 <= from && from < group->size && from != group->rank);
+    CY_ASSERT(0 <= tag && tag < CY_TAG_LIMIT);
+    const cy_operation operation = {
+        .kind = CY_OP_RECV, .in = data, .out = data, .peer = from, .tag = tag};
+    return start(group, queue, request, &operation);
+}
+
+cy_status cy_group_wait(cy_group *group, cy_queue *queue, cy_request *request)
+{
+    if (request->handle == NULL) return CY_OK;
+    cy_transfer *transfer = request->handle;
+    const cy_transfer started = *transfer; // the record is the backend's again after its wait
+    request->handle = NULL;
+
+    const int64_t wait_ns = cy_clock_ns();
+    const cy_status status = group->ops->wait(group, queue, transfer);
+    const int64_t end_ns = cy_clock_ns();
+    group->counters.exposed_s += (double)(end_ns - wait_ns) * 1e-9;
+    group->counters.seconds += (double)(end_ns - started.start_ns) * 1e-9;
+    if (queue != NULL && queue->trace != NULL) {
+        const cy_cost cost = {.bytes = started.bytes};
+        const char *name = cy_operation_name(started.kind);
+        cy_trace_add(queue->trace, name, CY_SPAN_COMM, started.start_ns, cost, 0);
+        cy_trace_add(queue->trace, name, CY_SPAN_WAIT, wait_ns, (cy_cost){0}, 0);
+    }
+    return status;
+}
+
+cy_status cy_group_test(cy_group *group, cy_request *request, bool *done)
+{
+    if (request->handle == NULL) {
+        *done = true;
+        return CY_OK;
+    }
+    return group->ops->test(group, request->handle, done);
+}
+
+cy_status cy_group_barrier(cy_group *group)
+{
+    const cy_operation operation = {.kind = CY_OP_BARRIER};
+    cy_request request = {0};
+    CY_TRY(start(group, NULL, &request, &operation));
+    return cy_group_wait(group, NULL, &request);
+}
+
+// ---- shorthands
+
+cy_status cy_group_all_reduce(cy_group *group, cy_queue *queue, cy_view data, cy_reduce op)
+{
+    cy_request request = {0};
+    CY_TRY(cy_group_start_all_reduce(group, queue, &request, data, op));
+    return cy_group_wait(group, queue, &request);
+}
+
+cy_status cy_group_reduce_scatter(
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op)
+{
+    cy_request request = {0};
+    CY_TRY(cy_group_start_reduce_scatter(group, queue, &request, out, in, op));
+    return cy_group_wait(group, queue, &request);
+}
+
+cy_status cy_group_all_gather(cy_group *group, cy_queue *queue, cy_view out, cy_view in)
+{
+    cy_request request = {0};
+    CY_TRY(cy_group_start_all_gather(group, queue, &request, out, in));
+    return cy_group_wait(group, queue, &request);
+}
+
+cy_status cy_group_broadcast(cy_group *group, cy_queue *queue, cy_view data, int root)
+{
+    cy_request request = {0};
+    CY_TRY(cy_group_start_broadcast(group, queue, &request, data, root));
+    return cy_group_wait(group, queue, &request);
+}
