@@ -1,9 +1,18 @@
-#include <cyclotron/status.h>
+// The program: finds the subcommand and hands it its arguments.
 
-#include <stdio.h>
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/version.h"
 
-int main(void)
+#include <string.h>
+
+// In the order of a user's work. One line a command; its function stands in commands.h.
+static const cy_command commands[] = {
+    {"version", cy_command_version, "what this binary is and what it was built with"},
+};
+
+int main(int argc, char **argv)
 {
-    printf("%s\n", cy_status_name(CY_OK));
-    return 0;
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) return cy_version_print();
+    return cy_commands_run(commands, CY_COUNT(commands), "", argc - 1, argv + 1);
 }

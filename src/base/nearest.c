@@ -1,0 +1,63 @@
+#include "base/nearest.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#define LONGEST 63
+
+static int letter(char c)
+{
+    return c == '-' ? '_' : tolower((unsigned char)c);
+}
+
+static int least(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int cy_name_distance(const char *a, const char *b)
+{
+    const size_t rows = strlen(a);
+    const size_t cols = strlen(b);
+    if (rows > LONGEST || cols > LONGEST) return strcmp(a, b) == 0 ? 0 : LONGEST;
+
+    // Three rows of the table of prefixes: a swap of neighbours looks two rows back.
+    int table[3][LONGEST + 1];
+    for (size_t j = 0; j <= cols; j++)
+        table[0][j] = (int)j;
+    for (size_t i = 1; i <= rows; i++) {
+        int *row = table[i % 3];
+        const int *above = table[(i - 1) % 3];
+        const int *two_above = table[(i + 1) % 3];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= cols; j++) {
+            const int cost = letter(a[i - 1]) != letter(b[j - 1]);
+            row[j] = least(least(above[j] + 1, row[j - 1] + 1), above[j - 1] + cost);
+            const int is_swap = i > 1 && j > 1 && letter(a[i - 1]) == letter(b[j - 2]) &&
+                letter(a[i - 2]) == letter(b[j - 1]);
+            if (is_swap) row[j] = least(row[j], two_above[j - 2] + 1);
+        }
+    }
+    return table[rows % 3][cols];
+}
+
+const char *cy_nearest(const char *name, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    int best_distance = 0;
+    const size_t length = strlen(name);
+    if (length > LONGEST) return NULL;
+    for (size_t i = 0; i < count; i++) {
+        int distance = cy_name_distance(name, names[i]);
+        // A word that was cut short ("layers" for "num_hidden_layers") is one or two steps away.
+        if (length >= 4 && strstr(names[i], name) != NULL) distance = least(distance, 2);
+        const size_t longer = strlen(names[i]) > length ? strlen(names[i]) : length;
+        if (distance > 2 && (size_t)distance * 5 > longer * 2) continue;
+        if ((size_t)distance >= longer) continue;
+        if (best == NULL || distance < best_distance) {
+            best = names[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}

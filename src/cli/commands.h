@@ -1,0 +1,22 @@
+// cli/commands.h: the subcommands of the program.
+//
+// Each gets the arguments after its own name and returns the exit status. A new one is a function
+// here, a file cli/<name>.c, and a line in the table of main.c.
+
+#ifndef CY_CLI_COMMANDS_H
+#define CY_CLI_COMMANDS_H
+
+typedef struct cy_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *doc; // one line
+} cy_command;
+
+// Runs the one of `commands` that argv[0] names; for commands that are groups, such as `config
+// check`. `group` is "config", or "" for the program itself.
+int cy_commands_run(
+    const cy_command *commands, int count, const char *group, int argc, char **argv);
+
+int cy_command_version(int argc, char **argv);
+
+#endif

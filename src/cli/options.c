@@ -1,0 +1,360 @@
+#include "cli/options.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "base/nearest.h"
+#include "base/text.h"
+#include "cli/report.h"
+#include "cli/usage.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_OPTIONS 64
+
+// A command line while it is read.
+typedef struct parser {
+    const cy_usage *usage;
+    cy_arguments *arguments;
+    char *values; // the command's struct
+    int argc;
+    char **argv;
+    int next; // the argument to read next
+    int made; // texts put together so far
+    int errors;
+    bool given[MOST_OPTIONS];
+} parser;
+
+static bool same_name(const char *a, const char *b, size_t length)
+{
+    if (strlen(b) != length) return false;
+    for (size_t i = 0; i < length; i++) {
+        if ((a[i] == '_' ? '-' : a[i]) != (b[i] == '_' ? '-' : b[i])) return false;
+    }
+    return true;
+}
+
+static bool read_count(int64_t *value, const char *text)
+{
+    char *end;
+    errno = 0;
+    const double number = strtod(text, &end);
+    if (end == text || errno != 0 || isspace((unsigned char)text[0])) return false;
+    double scale = 1;
+    if (*end == 'k' || *end == 'K') scale = 1e3;
+    if (*end == 'M') scale = 1e6;
+    if (*end == 'G') scale = 1e9;
+    if (scale > 1) end++;
+    if (*end != '\0') return false;
+    if (scale > 1 || strcspn(text, ".eExX") != strlen(text)) {
+        const double scaled = number * scale;
+        if (!(fabs(scaled) < 0x1p53) || scaled != nearbyint(scaled)) return false;
+        *value = (int64_t)scaled;
+        return true;
+    }
+    *value = strtoll(text, &end, 10); // exact beyond 2^53
+    return errno == 0;
+}
+
+static bool read_number(double *value, const char *text)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && *end == '\0' && isfinite(*value) && !isspace((unsigned char)text[0]);
+}
+
+// Sets *value to `text` when it is one of the choices.
+static bool read_choice(const char **value, const cy_option *option, const char *text)
+{
+    const size_t length = strlen(text);
+    for (const char *choice = option->values; choice != NULL;) {
+        const size_t width = strcspn(choice, "|");
+        if (width == length && strncmp(choice, text, width) == 0) {
+            *value = text;
+            return true;
+        }
+        choice = choice[width] == '|' ? choice + width + 1 : NULL;
+    }
+    return false;
+}
+
+static bool in_range(const cy_option *option, double value)
+{
+    if (option->low == 0 && option->high == 0) return true;
+    return value >= option->low && (option->high < option->low || value <= option->high);
+}
+
+static void range_error(const cy_option *option, const char *text)
+{
+    if (option->low == 0 && option->high == 0) {
+        cy_report_error("--%s=%s: not a %s", option->name, text,
+            option->kind == CY_OPTION_COUNT ? "whole number" : "number");
+    } else if (option->high > option->low) {
+        cy_report_error("--%s=%s: a %s from %g to %g is wanted", option->name, text,
+            option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low, option->high);
+    } else {
+        cy_report_error("--%s=%s: a %s of at least %g is wanted", option->name, text,
+            option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low);
+    }
+}
+
+// Reads `text` into the option's place; false after an error was reported.
+static bool set_value(parser *p, const cy_option *option, const char *text)
+{
+    void *place = p->values + option->offset;
+    switch (option->kind) {
+    case CY_OPTION_FLAG: {
+        const bool yes = strcmp(text, "true") == 0 || strcmp(text, "1") == 0;
+        if (!yes && strcmp(text, "false") != 0 && strcmp(text, "0") != 0) {
+            cy_report_error("--%s=%s: true or false is wanted", option->name, text);
+            return false;
+        }
+        memcpy(place, &yes, sizeof(yes));
+        return true;
+    }
+    case CY_OPTION_TEXT:
+        memcpy(place, &text, sizeof(text));
+        return true;
+    case CY_OPTION_CHOICE: {
+        const char *choice = NULL;
+        if (!read_choice(&choice, option, text)) {
+            cy_report_error("--%s=%s: one of %s is wanted", option->name, text, option->values);
+            return false;
+        }
+        memcpy(place, &choice, sizeof(choice));
+        return true;
+    }
+    case CY_OPTION_COUNT: {
+        int64_t count = 0;
+        if (!read_count(&count, text) || !in_range(option, (double)count)) {
+            range_error(option, text);
+            return false;
+        }
+        memcpy(place, &count, sizeof(count));
+        return true;
+    }
+    case CY_OPTION_NUMBER: {
+        double number = 0;
+        if (!read_number(&number, text) || !in_range(option, number)) {
+            range_error(option, text);
+            return false;
+        }
+        memcpy(place, &number, sizeof(number));
+        return true;
+    }
+    case CY_OPTION_LIST: {
+        cy_option_list list;
+        memcpy(&list, place, sizeof(list));
+        list.items[list.count++] = text;
+        memcpy(place, &list, sizeof(list));
+        return true;
+    }
+    }
+    return false;
+}
+
+static void set_defaults(parser *p)
+{
+    int lists = 0;
+    for (int i = 0; i < p->usage->option_count; i++) {
+        const cy_option *option = &p->usage->options[i];
+        if (option->kind == CY_OPTION_LIST) {
+            const cy_option_list list = {.items = p->arguments->list + lists * p->argc};
+            memcpy(p->values + option->offset, &list, sizeof(list));
+            lists++;
+        } else if (option->initial != NULL) {
+            const bool is_right = set_value(p, option, option->initial);
+            CY_ASSERT(is_right);
+        } else if (option->kind == CY_OPTION_FLAG) {
+            memset(p->values + option->offset, 0, sizeof(bool));
+        } else if (option->kind == CY_OPTION_COUNT) {
+            memset(p->values + option->offset, 0, sizeof(int64_t));
+        } else if (option->kind == CY_OPTION_NUMBER) {
+            memcpy(p->values + option->offset, &(double){0}, sizeof(double));
+        } else {
+            memcpy(p->values + option->offset, &(const char *){NULL}, sizeof(const char *));
+        }
+    }
+}
+
+static void unknown_option(parser *p, const char *name, size_t length)
+{
+    char copy[128];
+    if (length >= sizeof(copy)) length = sizeof(copy) - 1;
+    memcpy(copy, name, length);
+    copy[length] = '\0';
+    const char *names[MOST_OPTIONS + 1] = {"help"};
+    for (int i = 0; i < p->usage->option_count; i++)
+        names[i + 1] = p->usage->options[i].name;
+    const char *nearest = cy_nearest(copy, names, (size_t)p->usage->option_count + 1);
+    cy_report_error("cyclotron %s has no option --%s", p->usage->name, copy);
+    if (nearest != NULL) {
+        cy_report_hint("did you mean --%s?", nearest);
+    } else {
+        cy_report_hint("'cyclotron %s --help' lists the options", p->usage->name);
+    }
+    p->errors++;
+}
+
+// The value behind `--name value`, or NULL after an error was reported.
+static const char *next_value(parser *p, const char *name)
+{
+    if (p->next < p->argc && strncmp(p->argv[p->next], "--", 2) != 0) return p->argv[p->next++];
+    cy_report_error("--%s needs a value", name);
+    p->errors++;
+    return NULL;
+}
+
+static void read_override(parser *p, const char *text)
+{
+    cy_arguments *arguments = p->arguments;
+    if (strchr(text, '=') != NULL) {
+        arguments->overrides[arguments->override_count++] = text;
+        return;
+    }
+    const char *value = next_value(p, text);
+    if (value == NULL) return;
+    cy_text joined = {0};
+    if (cy_text_add(&joined, "%s=%s", text, value) != CY_OK) {
+        p->errors++;
+        cy_report_status(CY_ERR_MEMORY);
+        return;
+    }
+    arguments->made[p->made++] = joined.bytes;
+    arguments->overrides[arguments->override_count++] = joined.bytes;
+}
+
+static void read_option(parser *p, const char *text)
+{
+    const size_t length = strcspn(text, "=");
+    const cy_usage *usage = p->usage;
+    if (usage->overrides && memchr(text, '.', length) != NULL) {
+        read_override(p, text);
+        return;
+    }
+    int found = -1;
+    for (int i = 0; i < usage->option_count; i++) {
+        if (same_name(text, usage->options[i].name, length)) found = i;
+    }
+    if (found < 0) {
+        unknown_option(p, text, length);
+        // What follows may be its value: leave it out, so that one mistake is one error.
+        if (text[length] == '\0' && p->next < p->argc && p->argv[p->next][0] != '-' &&
+            p->arguments->count >= usage->least) {
+            p->next++;
+        }
+        return;
+    }
+    const cy_option *option = &usage->options[found];
+    const char *value = text[length] == '=' ? text + length + 1 : NULL;
+    if (value == NULL)
+        value = option->kind == CY_OPTION_FLAG ? "true" : next_value(p, option->name);
+    if (value == NULL) return;
+    if (p->given[found] && option->kind != CY_OPTION_LIST) {
+        cy_report_error("--%s is given twice", option->name);
+        p->errors++;
+        return;
+    }
+    p->given[found] = true;
+    if (!set_value(p, option, value)) p->errors++;
+}
+
+static void check_complete(parser *p)
+{
+    const cy_usage *usage = p->usage;
+    const int count = p->arguments->count;
+    if (count < usage->least) {
+        cy_report_error("cyclotron %s needs %s", usage->name, usage->positional);
+        p->errors++;
+    }
+    if (usage->most >= 0 && count > usage->most) {
+        cy_report_error("cyclotron %s: '%s' is one argument too many", usage->name,
+            p->arguments->positional[usage->most]);
+        p->errors++;
+    }
+    for (int i = 0; i < usage->option_count; i++) {
+        if (usage->options[i].required && !p->given[i]) {
+            cy_report_error("cyclotron %s needs --%s", usage->name, usage->options[i].name);
+            p->errors++;
+        }
+    }
+}
+
+static cy_status make_room(cy_arguments *arguments, const cy_usage *usage, int argc)
+{
+    size_t lists = 0;
+    for (int i = 0; i < usage->option_count; i++) {
+        lists += usage->options[i].kind == CY_OPTION_LIST;
+    }
+    const size_t count = (size_t)argc + 1;
+    void *positional = NULL, *overrides = NULL, *made = NULL, *list = NULL;
+    cy_status status = cy_memory_take(&positional, count, sizeof(char *));
+    if (status == CY_OK) status = cy_memory_take(&overrides, count, sizeof(char *));
+    if (status == CY_OK) status = cy_memory_take(&made, count, sizeof(char *));
+    if (status == CY_OK) status = cy_memory_take(&list, count * (lists + 1), sizeof(char *));
+    *arguments = (cy_arguments){
+        .positional = positional, .overrides = overrides, .made = made, .list = list};
+    return status;
+}
+
+int cy_options_parse(
+    cy_arguments *arguments, void *values, const cy_usage *usage, int argc, char **argv)
+{
+    CY_ASSERT(usage->option_count <= MOST_OPTIONS);
+    *arguments = (cy_arguments){0};
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        cy_help_form form;
+        if (cy_help_asked(&form, argv[i])) return cy_help_print(usage, form);
+    }
+    const cy_status room = make_room(arguments, usage, argc);
+    if (room != CY_OK) return cy_report_status(room);
+    parser p = {
+        .usage = usage, .arguments = arguments, .values = values, .argc = argc, .argv = argv};
+    set_defaults(&p);
+
+    bool only_positional = false;
+    while (p.next < argc) {
+        const char *text = argv[p.next++];
+        if (only_positional || text[0] != '-' || strcmp(text, "-") == 0) {
+            arguments->positional[arguments->count++] = text;
+        } else if (strcmp(text, "--") == 0) {
+            only_positional = true;
+        } else if (text[1] == '-') {
+            read_option(&p, text + 2);
+        } else {
+            unknown_option(&p, text + 1, strcspn(text + 1, "="));
+        }
+    }
+    check_complete(&p);
+    if (p.errors == 0) return CY_GO_ON;
+    cy_report_hint("'cyclotron %s --help' shows how it is called", usage->name);
+    return CY_EXIT_REQUEST;
+}
+
+void cy_arguments_free(cy_arguments *arguments)
+{
+    for (int i = 0; arguments->made != NULL && arguments->made[i] != NULL; i++) {
+        cy_memory_free(arguments->made[i]);
+    }
+    cy_memory_free(arguments->made);
+    cy_memory_free(arguments->positional);
+    cy_memory_free(arguments->overrides);
+    cy_memory_free(arguments->list);
+    *arguments = (cy_arguments){0};
+}
+
+int cy_usage_error(const cy_usage *usage, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    cy_report_error("%s", text);
+    cy_report_hint("'cyclotron %s --help' shows how it is called", usage->name);
+    return CY_EXIT_REQUEST;
+}

@@ -1,0 +1,106 @@
+#define _GNU_SOURCE
+#include "cli/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool cy_colours(FILE *stream)
+{
+    const char *no_colour = getenv("NO_COLOR");
+    if (no_colour != NULL && no_colour[0] != '\0') return false;
+    return isatty(fileno(stream)) == 1;
+}
+
+// One write for a line, so that lines of several ranks do not mix.
+static void say(const char *colour, const char *label, const char *text, size_t length)
+{
+    if (cy_colours(stderr)) {
+        fprintf(stderr, "\033[%sm%s\033[0m%.*s\n", colour, label, (int)length, text);
+    } else {
+        fprintf(stderr, "%s%.*s\n", label, (int)length, text);
+    }
+}
+
+// Each line of the text becomes a line of its own with the label in front.
+static void say_lines(const char *colour, const char *label, const char *text)
+{
+    while (*text != '\0') {
+        const size_t length = strcspn(text, "\n");
+        say(colour, label, text, length);
+        text += length;
+        if (*text == '\n') text++;
+    }
+}
+
+static void say_formatted(
+    const char *colour, const char *label, const char *format, va_list arguments)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, arguments) < 0) {
+        say_lines(colour, label, "out of memory while reporting");
+        return;
+    }
+    say_lines(colour, label, text);
+    free(text);
+}
+
+void cy_report_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say_formatted("1;31", "cyclotron: error: ", format, arguments);
+    va_end(arguments);
+}
+
+void cy_report_warning(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say_formatted("1;33", "cyclotron: warning: ", format, arguments);
+    va_end(arguments);
+}
+
+void cy_report_hint(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say_formatted("36", "  hint: ", format, arguments);
+    va_end(arguments);
+}
+
+int cy_report_status(cy_status status)
+{
+    if (status == CY_OK) return CY_EXIT_DONE;
+    cy_report_error("%s", cy_error_text());
+    if (cy_error_hint()[0] != '\0') cy_report_hint("%s", cy_error_hint());
+    if (status == CY_ERR_REQUEST) return CY_EXIT_REQUEST;
+    return status == CY_ERR_STOPPED ? CY_EXIT_INTERRUPTED : CY_EXIT_FAILED;
+}
+
+static void write_log(void *context, cy_log_level level, const char *line)
+{
+    (void)context;
+    switch (level) {
+    case CY_LOG_INFO:
+        say_lines("0", "", line);
+        break;
+    case CY_LOG_WARNING:
+        say_lines("1;33", "cyclotron: warning: ", line);
+        break;
+    }
+}
+
+cy_log cy_report_log(void)
+{
+    return (cy_log){.write = write_log};
+}
+
+int cy_report_output(int exit_status)
+{
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) return exit_status;
+    cy_report_error("standard output: %s", strerror(errno));
+    return exit_status == CY_EXIT_DONE ? CY_EXIT_FAILED : exit_status;
+}

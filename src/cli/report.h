@@ -1,0 +1,42 @@
+// cli/report.h: what the program says on stderr, and with what status it ends.
+//
+// `cyclotron: error: <what, which, how many>`, and where there is advice a line `  hint: <what to
+// do>`. Colours only on a terminal, and none where NO_COLOR is set.
+
+#ifndef CY_CLI_REPORT_H
+#define CY_CLI_REPORT_H
+
+#include "base/log.h"
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+// The exit statuses of the program.
+enum {
+    CY_EXIT_DONE = 0,
+    CY_EXIT_FAILED = 1,  // while running
+    CY_EXIT_REQUEST = 2, // the request itself was wrong
+    CY_EXIT_INTERRUPTED = 130,
+    CY_EXIT_TERMINATED = 143,
+};
+
+void cy_report_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cy_report_warning(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cy_report_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// Reports the failure that this thread recorded last, each line of its text as an error of its own,
+// and returns the exit status that goes with it. Says nothing and returns CY_EXIT_DONE for CY_OK.
+int cy_report_status(cy_status status);
+
+// A log that writes warnings and information to stderr.
+cy_log cy_report_log(void);
+
+// Whether to colour what goes to this stream.
+bool cy_colours(FILE *stream);
+
+// Flushes stdout and returns `exit_status`, or reports that what was printed did not arrive (a full
+// disk, a closed pipe) and returns CY_EXIT_FAILED.
+int cy_report_output(int exit_status);
+
+#endif
