@@ -1,0 +1,216 @@
+#define _GNU_SOURCE
+#include "observe/metrics.h"
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "observe/number.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GB 1073741824.0
+
+// ---- the console
+
+static cy_status add_count(cy_text *line, const char *label, double value)
+{
+    CY_TRY(cy_text_add(line, " | %s: ", label));
+    return cy_number_short(line, value);
+}
+
+static cy_status add_fixed(cy_text *line, const char *label, double value, int digits)
+{
+    CY_TRY(cy_text_add(line, " | %s: ", label));
+    return cy_number_fixed(line, value, digits);
+}
+
+cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics)
+{
+    CY_TRY(cy_text_add(line, "[rank 0] Step: %" PRId64, metrics->step));
+    CY_TRY(add_fixed(line, "Loss", metrics->loss, 4));
+    CY_TRY(add_count(line, "Global batch size", (double)metrics->batch_tokens));
+    CY_TRY(add_count(line, "Tokens/s", metrics->tok_s));
+    CY_TRY(add_count(line, "Tokens/s/GPU", metrics->tok_s_rank));
+    CY_TRY(add_count(line, "Tokens", (double)metrics->tokens));
+    if (metrics->max_tokens > 0) {
+        CY_TRY(cy_text_add(line, "/"));
+        CY_TRY(cy_number_short(line, (double)metrics->max_tokens));
+    }
+    if (isfinite(metrics->mfu)) {
+        CY_TRY(add_fixed(line, "MFU", 100 * metrics->mfu, 2));
+        CY_TRY(cy_text_add(line, "%%"));
+    } else {
+        CY_TRY(cy_text_add(line, " | MFU: -"));
+    }
+    CY_TRY(add_fixed(line, "Memory usage", metrics->memory_bytes / GB, 2));
+    CY_TRY(cy_text_add(line, "GB"));
+    CY_TRY(add_fixed(line, "Grad norm", metrics->grad_norm, 4));
+    CY_TRY(cy_text_add(line, " | LR: %.2e", metrics->learning_rate));
+    if (metrics->skipped) CY_TRY(cy_text_add(line, " | Skipped"));
+    return CY_OK;
+}
+
+// ---- JSON
+
+static cy_status add_number(cy_text *line, const char *name, double value)
+{
+    CY_TRY(cy_text_add(line, ",\"%s\":", name));
+    return cy_number_json(line, value);
+}
+
+static cy_status add_comm(cy_text *line, const cy_step_metrics *metrics)
+{
+    CY_ASSERT(0 <= metrics->comm_count && metrics->comm_count <= CY_COMM_METRICS_MAX);
+    CY_TRY(cy_text_add(line, ",\"comm\":{"));
+    for (int i = 0; i < metrics->comm_count; i++) {
+        const cy_comm_metrics *comm = &metrics->comm[i];
+        CY_TRY(cy_text_add(line, "%s\"%s\":{\"bytes\":%" PRId64 ",\"messages\":%" PRId64,
+            i > 0 ? "," : "", comm->dimension, comm->bytes, comm->messages));
+        CY_TRY(add_number(line, "s", comm->seconds));
+        CY_TRY(add_number(line, "exposed_s", comm->exposed_seconds));
+        CY_TRY(cy_text_add(line, "}"));
+    }
+    return cy_text_add(line, "}");
+}
+
+cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
+{
+    CY_TRY(cy_text_add(
+        line, "{\"step\":%" PRId64 ",\"tokens\":%" PRId64, metrics->step, metrics->tokens));
+    CY_TRY(add_number(line, "loss", metrics->loss));
+    CY_TRY(add_number(line, "grad_norm", metrics->grad_norm));
+    CY_TRY(add_number(line, "lr", metrics->learning_rate));
+    CY_TRY(add_number(line, "step_s", metrics->step_s));
+    CY_TRY(add_number(line, "tok_s", metrics->tok_s));
+    CY_TRY(add_number(line, "tok_s_rank", metrics->tok_s_rank));
+    CY_TRY(add_number(line, "mfu", metrics->mfu));
+    CY_TRY(add_number(line, "mfu_causal", metrics->mfu_causal));
+    CY_TRY(add_number(line, "mem_gb", metrics->memory_bytes / GB));
+    CY_TRY(add_comm(line, metrics));
+    CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
+    if (metrics->has_params_hash) {
+        CY_TRY(cy_text_add(line, ",\"params_hash\":\"%016" PRIx64 "\"", metrics->params_hash));
+    }
+    return cy_text_add(line, "}");
+}
+
+cy_status cy_metrics_add_validation(
+    cy_text *line, int64_t step, double val_loss, int64_t val_tokens)
+{
+    CY_TRY(cy_text_add(line, "{\"step\":%" PRId64, step));
+    CY_TRY(add_number(line, "val_loss", val_loss));
+    return cy_text_add(line, ",\"val_tokens\":%" PRId64 "}", val_tokens);
+}
+
+// ---- the file
+
+// The step of a line, or -1 when it is not a JSON object with one.
+static int64_t step_of(const char *line, size_t length)
+{
+    int64_t step = -1;
+    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *value = json_object_get(object, "step");
+    if (json_is_integer(value) && json_integer_value(value) >= 0) step = json_integer_value(value);
+    json_decref(object);
+    return step;
+}
+
+static cy_status keep_lines(
+    cy_text *kept, const cy_mapping *old, int64_t last_step, int64_t *unreadable)
+{
+    const char *bytes = (const char *)old->bytes;
+    for (size_t first = 0; first < old->count;) {
+        const char *end = memchr(bytes + first, '\n', old->count - first);
+        const size_t length = end != NULL ? (size_t)(end - bytes) - first : old->count - first;
+        const int64_t step = step_of(bytes + first, length);
+        if (step < 0) {
+            ++*unreadable;
+        } else if (step <= last_step && last_step > 0) {
+            CY_TRY(cy_text_add_bytes(kept, bytes + first, length));
+            CY_TRY(cy_text_add_bytes(kept, "\n", 1));
+        }
+        first += length + 1;
+    }
+    return CY_OK;
+}
+
+static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *unreadable)
+{
+    cy_mapping old = {0};
+    cy_text kept = {0};
+    CY_TRY(cy_mapping_open(&old, path));
+    cy_status status = keep_lines(&kept, &old, last_step, unreadable);
+    if (status == CY_OK && kept.length != old.count) {
+        status = cy_file_write(path, kept.length > 0 ? kept.bytes : "", kept.length);
+    }
+    cy_text_free(&kept);
+    cy_mapping_close(&old);
+    return status;
+}
+
+cy_status cy_metrics_file_open(
+    cy_metrics_file *file, const char *path, int64_t last_step, int64_t *unreadable)
+{
+    CY_ASSERT(last_step >= 0);
+    int64_t dropped = 0;
+    if (cy_path_exists(path)) CY_TRY(drop_later_lines(path, last_step, &dropped));
+
+    cy_metrics_file opened = {.fd = -1};
+    cy_status status = cy_memory_copy_text(&opened.path, path);
+    if (status != CY_OK) return status;
+    opened.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (opened.fd < 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
+        cy_memory_free(opened.path);
+        return status;
+    }
+    *file = opened;
+    if (unreadable != NULL) *unreadable = dropped;
+    return CY_OK;
+}
+
+void cy_metrics_file_close(cy_metrics_file *file)
+{
+    if (file->fd >= 0) close(file->fd);
+    cy_memory_free(file->path);
+    cy_text_free(&file->line);
+    *file = (cy_metrics_file){.fd = -1};
+}
+
+// One write for one line, so that lines are whole; the rest after a short write is an exception
+// that a full disk makes.
+static cy_status write_line(cy_metrics_file *file)
+{
+    CY_TRY(cy_text_add_bytes(&file->line, "\n", 1));
+    const char *bytes = file->line.bytes;
+    size_t left = file->line.length;
+    while (left > 0) {
+        const ssize_t put = write(file->fd, bytes, left);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "write %zu bytes to %s", left, file->path);
+        bytes += put;
+        left -= (size_t)put;
+    }
+    return CY_OK;
+}
+
+cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics)
+{
+    file->line.length = 0;
+    CY_TRY(cy_metrics_add_step(&file->line, metrics));
+    return write_line(file);
+}
+
+cy_status cy_metrics_file_validation(
+    cy_metrics_file *file, int64_t step, double val_loss, int64_t val_tokens)
+{
+    file->line.length = 0;
+    CY_TRY(cy_metrics_add_validation(&file->line, step, val_loss, val_tokens));
+    return write_line(file);
+}

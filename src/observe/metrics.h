@@ -1,0 +1,82 @@
+// observe/metrics.h: what one optimizer step tells: a line on the console, a line in metrics.jsonl.
+//
+// The trainer fills a cy_step_metrics with global values (sums and maxima over ranks are done by
+// then) and rank zero writes. The file is owned by one cy_metrics_file and written by one thread;
+// each line is handed to the system whole, so a reader never sees half of one while the process
+// lives. A number that is not finite is `null` in the file and `nan` or `inf` on the console; what
+// to do about it is the trainer's.
+
+#ifndef CY_OBSERVE_METRICS_H
+#define CY_OBSERVE_METRICS_H
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// Traffic of one dimension in one step, over all ranks; exposed is what nothing else hid.
+typedef struct cy_comm_metrics {
+    const char *dimension; // borrowed: "dp", "tp", "pp", "cp", "ep"
+    int64_t bytes;
+    int64_t messages;
+    double seconds;         // of the slowest rank
+    double exposed_seconds; // of the slowest rank
+} cy_comm_metrics;
+
+#define CY_COMM_METRICS_MAX 8
+
+typedef struct cy_step_metrics {
+    int64_t step;         // from 1
+    int64_t tokens;       // trained so far, this step's included
+    int64_t max_tokens;   // 0: no limit
+    int64_t batch_tokens; // of one step
+    double loss;          // mean over every token of the global batch
+    double grad_norm;
+    double learning_rate;
+    double step_s;
+    double tok_s;      // of all ranks together
+    double tok_s_rank; // the same, divided by the ranks
+    double mfu;        // fractions; NaN where no peak was measured
+    double mfu_causal;
+    double memory_bytes; // resident, of the largest rank
+    bool skipped;        // the update was not applied: loss scaling met an overflow
+    bool has_params_hash;
+    uint64_t params_hash;
+    cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]
+    int comm_count;
+} cy_step_metrics;
+
+// The console's line, without a line end:
+// `[rank 0] Step: 12 | Loss: 5.1234 | Global batch size: 8.19K | Tokens/s: 4.21K | Tokens/s/GPU:
+// 2.10K | Tokens: 98.3K/1.00M | MFU: 61.20% | Memory usage: 1.20GB | Grad norm: 1.2345 | LR:
+// 3.00e-04`. Picotron's fields in its order, then ours. Counts have three significant digits
+// (observe/number.h), GB are 2^30 bytes, an MFU without a measured peak is `-`, and `/1.00M` is
+// left out where there is no limit.
+CY_MUST_CHECK cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics);
+
+// One JSON object without a line end, as docs/observe.md describes it.
+CY_MUST_CHECK cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics);
+CY_MUST_CHECK cy_status cy_metrics_add_validation(
+    cy_text *line, int64_t step, double val_loss, int64_t val_tokens);
+
+typedef struct cy_metrics_file {
+    char *path;   // owned
+    int fd;       // owned; -1 when closed
+    cy_text line; // owned; keeps its room, so a step allocates nothing
+} cy_metrics_file;
+
+// Opens a file for appending, made when it is not there. Of what it holds, lines of steps after
+// `last_step` go (0: all of them), and so does whatever is not a whole JSON object with a step,
+// such as the torn last line of a run that died. *unreadable, unless NULL, is the number of the
+// latter. The shorter file takes the old one's place in one rename. On failure the old file is as
+// it was.
+CY_MUST_CHECK cy_status cy_metrics_file_open(
+    cy_metrics_file *file, const char *path, int64_t last_step, int64_t *unreadable);
+void cy_metrics_file_close(cy_metrics_file *file);
+
+// Append one line each.
+CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);
+CY_MUST_CHECK cy_status cy_metrics_file_validation(
+    cy_metrics_file *file, int64_t step, double val_loss, int64_t val_tokens);
+
+#endif

@@ -1,0 +1,47 @@
+#include "observe/number.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+// Adds what printf made of a number, with whatever the locale puts for the point made a point.
+static cy_status add_plain(cy_text *text, const char *printed)
+{
+    for (const char *c = printed; *c != '\0'; c++) {
+        const bool plain = (*c >= '0' && *c <= '9') || *c == '-' || *c == '+' || *c == 'e';
+        CY_TRY(cy_text_add_bytes(text, plain ? c : ".", 1));
+    }
+    return CY_OK;
+}
+
+cy_status cy_number_json(cy_text *text, double value)
+{
+    if (!isfinite(value)) return cy_text_add(text, "null");
+    char printed[40];
+    snprintf(printed, sizeof(printed), "%.17g", value);
+    return add_plain(text, printed);
+}
+
+cy_status cy_number_fixed(cy_text *text, double value, int digits)
+{
+    if (!isfinite(value)) return cy_text_add(text, "%g", value);
+    char printed[400];
+    snprintf(printed, sizeof(printed), "%.*f", digits, value);
+    return add_plain(text, printed);
+}
+
+cy_status cy_number_short(cy_text *text, double value)
+{
+    static const char *const units[] = {"", "K", "M", "B", "T"};
+    if (!isfinite(value)) return cy_text_add(text, "%g", value);
+    double size = fabs(value);
+    int unit = 0;
+    // 999.5 has four digits once it is rounded to three.
+    while (size >= 999.5 && unit < 4) {
+        size /= 1000;
+        unit++;
+    }
+    const int digits = size < 9.995 ? 2 : size < 99.95 ? 1 : 0;
+    CY_TRY(cy_number_fixed(text, value < 0 ? -size : size, digits));
+    return cy_text_add(text, "%s", units[unit]);
+}
