@@ -54,10 +54,13 @@ void cy_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, doubl
 
 // Turns the first heads * head_dim columns of x [t, >= heads * head_dim] in place. positions [t] is
 // in device memory. `inverse` turns back, which is the gradient.
-void cy_rope(cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads,
-    bool inverse);
+void cy_rope(
+    cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
 
 // ---- attention (Dao et al., "FlashAttention", 2022): no tokens x tokens matrix is ever held
+
+// The widest head that kernels keep on the stack.
+#define CY_HEAD_DIM_MAX 512
 
 // Queries that may see keys: rows of q and rows of k, v. Spans of one call have disjoint q rows.
 typedef struct cy_attention_span {
@@ -72,18 +75,20 @@ typedef struct cy_attention_spec {
     int heads;
     int kv_heads;
     int64_t head_dim;
-    int64_t window; // 0: no limit
-    double scale;   // of the scores, usually 1 / sqrt(head_dim)
+    int64_t window;                 // 0: no limit
+    double scale;                   // of the scores, usually 1 / sqrt(head_dim)
     const cy_attention_span *spans; // host memory, [span_count]
     int span_count;
     const int32_t *q_positions; // [rows of q]
     const int32_t *k_positions; // [rows of k]
     bool accumulate;            // backward: dq, dk, dv add instead of being written
+    double pairs; // for the cost: pairs of query and key that see each other, 0: see cost.h
 } cy_attention_spec;
 
 // o [tq, heads * head_dim], lse [heads, tq] (fp32 or fp64): log of the sum of exponentials, -inf
-// and o = 0 for a query that sees no key. q [tq, heads * head_dim], k and v [tk, kv_heads *
-// head_dim]; each may be a range of columns of a wider matrix. o may be fp32 where q is 16-bit.
+// and o = 0 for a query that sees no key or is in no span. q [tq, heads * head_dim], k and v [tk,
+// kv_heads * head_dim]; each may be a range of columns of a wider matrix. o may be fp32 where q is
+// 16-bit.
 void cy_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec);
 
@@ -94,7 +99,8 @@ void cy_attention_merge(
 // delta [heads, tq] = sum over a head of do * o: what the backward pass needs of o.
 void cy_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads);
 
-// dq, dk, dv: gradients of the sizes of q, k, v, in their dtype, or fp32, or CY_FX64.
+// dq, dk, dv: gradients of the sizes of q, k, v, in their dtype, or fp32, or CY_FX64. All rows are
+// written (or added to), also those in no span.
 void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
     cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
 
@@ -102,8 +108,8 @@ void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, 
 // is number page_table[s * pages_per_sequence + p] in both arrays, [pages, page_size, kv_heads *
 // head_dim].
 typedef struct cy_kv_pages {
-    cy_view keys;   // [pages * page_size, kv_heads * head_dim]
-    cy_view values; // likewise
+    cy_view keys;              // [pages * page_size, kv_heads * head_dim]
+    cy_view values;            // likewise
     const int32_t *page_table; // device memory
     int64_t page_size;
     int64_t pages_per_sequence;
@@ -121,8 +127,7 @@ void cy_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
 
 // d_gate_up [t, 2 f]; y, unless none, is made again in the same pass (the same bits). d_gate_up may
 // be gate_up itself.
-void cy_swiglu_backward(
-    cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+void cy_swiglu_backward(cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
 
 // ---- embedding: rows [first, first + table.rows) of the vocabulary; other tokens give zeros
 
@@ -162,7 +167,7 @@ void cy_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view 
 // ---- element by element, any pair of floating dtypes and CY_FX64
 
 void cy_fill(cy_queue *queue, cy_view y, double value);
-void cy_copy(cy_queue *queue, cy_view y, cy_view x);          // y = x, rounded to y's dtype
+void cy_copy(cy_queue *queue, cy_view y, cy_view x);           // y = x, rounded to y's dtype
 void cy_add(cy_queue *queue, cy_view y, cy_view a, cy_view b); // y = a + b; y may be a or b
 void cy_add_bias(cy_queue *queue, cy_view y, cy_view bias);    // each row of y += bias [1, cols]
 void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x);     // sum [1, cols] adds all rows of x
@@ -173,7 +178,8 @@ void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x);     // sum [1, cols] 
 void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x);
 
 // scale [1, 1] fp64 = what to multiply gradients with: 1 / divisor, and less where the norm of the
-// gradients so divided exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm.
+// gradients so divided exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm. Where the norm
+// is not finite, neither is the scale.
 void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
     double divisor, double max_norm);
 
@@ -186,18 +192,20 @@ typedef struct cy_adamw_spec {
     int64_t step; // from 1, for the bias corrections
 } cy_adamw_spec;
 
-// One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight` (none,
-// or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64.
+// One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight`
+// (none, or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64. A
+// scale that is not finite changes nothing: a step with broken gradients is skipped without asking
+// the host.
 void cy_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
     cy_view scale, const cy_adamw_spec *spec);
 
 // x [rows, cols] = std * normal numbers of `key` at global indices first + row * global_cols + col.
-void cy_random_fill(cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols,
-    double std);
+void cy_random_fill(
+    cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
 
 // hash [1, 1] int64 adds, mod 2^64, a mix of (key, global index, bits of the element as fp64).
-void cy_hash(cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first,
-    int64_t global_cols);
+void cy_hash(
+    cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
 // ---- the table
 
@@ -210,8 +218,8 @@ typedef struct cy_kernels {
     void (*norm_backward)(cy_queue *, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
         cy_view inv_rms, cy_view weight);
     void (*rope_table)(cy_queue *, cy_view table, const double *inv_freq, double scale);
-    void (*rope)(cy_queue *, cy_view x, cy_view table, const int32_t *positions, int heads,
-        bool inverse);
+    void (*rope)(
+        cy_queue *, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
     void (*attention_forward)(cy_queue *, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
         const cy_attention_spec *);
     void (*attention_merge)(
@@ -222,8 +230,7 @@ typedef struct cy_kernels {
     void (*attention_paged)(cy_queue *, cy_view o, cy_view q, const cy_kv_pages *,
         const int32_t *sequences, const int32_t *positions, const cy_attention_spec *);
     void (*swiglu_forward)(cy_queue *, cy_view y, cy_view gate_up);
-    void (*swiglu_backward)(
-        cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+    void (*swiglu_backward)(cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
     void (*embedding_forward)(
         cy_queue *, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
     void (*embedding_backward)(
@@ -231,8 +238,8 @@ typedef struct cy_kernels {
     void (*softmax_max)(cy_queue *, cy_view max, cy_view logits, cy_vocab_range);
     void (*softmax_sum)(cy_queue *, cy_view sum, cy_view target, cy_view logits, cy_view max,
         const int32_t *targets, cy_vocab_range);
-    void (*softmax_loss)(cy_queue *, cy_view loss, cy_view max, cy_view sum, cy_view target,
-        const int32_t *targets);
+    void (*softmax_loss)(
+        cy_queue *, cy_view loss, cy_view max, cy_view sum, cy_view target, const int32_t *targets);
     void (*softmax_grad)(cy_queue *, cy_view d_logits, cy_view logits, cy_view max, cy_view sum,
         const int32_t *targets, cy_vocab_range, double scale);
     void (*fill)(cy_queue *, cy_view y, double value);
@@ -241,14 +248,14 @@ typedef struct cy_kernels {
     void (*add_bias)(cy_queue *, cy_view y, cy_view bias);
     void (*sum_rows)(cy_queue *, cy_view sum, cy_view x);
     void (*sum_squares)(cy_queue *, cy_view out, cy_view x);
-    void (*clip_scale)(cy_queue *, cy_view scale, cy_view norm, cy_view sum_squares,
-        double divisor, double max_norm);
+    void (*clip_scale)(cy_queue *, cy_view scale, cy_view norm, cy_view sum_squares, double divisor,
+        double max_norm);
     void (*adamw)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
         cy_view scale, const cy_adamw_spec *);
-    void (*random_fill)(cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols,
-        double std);
-    void (*hash)(cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first,
-        int64_t global_cols);
+    void (*random_fill)(
+        cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
+    void (*hash)(
+        cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 } cy_kernels;
 
 // The portable table: the definition of correct, for fp64, fp32, bf16 and fp16.

@@ -1,0 +1,117 @@
+// kernel/ref/element.h: one element, or one row, of a view of any dtype, as a double.
+//
+// The reference operators read everything as double, compute in double and round once when they
+// store. Rounding a double straight to 16 bits, without a second rounding on the way, is done here.
+//
+// Fixed point: what is added to a CY_FX64 view is rounded to the nearest integer * 2^exponent, one
+// rounding for each term, so that the sum does not depend on the order of the terms. A term or a
+// sum of 2^62 units or more has left the head room: the queue's flag fixed_overflow says so.
+
+#ifndef CY_KERNEL_REF_ELEMENT_H
+#define CY_KERNEL_REF_ELEMENT_H
+
+#include "base/half.h"
+#include "device/queue.h"
+#include "device/view.h"
+
+#include <math.h>
+
+#define CY_FIXED_LIMIT ((int64_t)1 << 62)
+
+// Rounds to odd: a later rounding to fewer bits then gives what one rounding would have given.
+static inline float cy_ref_f32_odd(double x)
+{
+    const float near = (float)x;
+    if ((double)near == x || isnan(x) || isinf(x)) return near;
+    uint32_t bits = cy_f32_bits(near);
+    if (fabs((double)near) > fabs(x)) bits--; // towards zero first
+    return cy_f32_from_bits(bits | 1u);
+}
+
+static inline int64_t cy_ref_to_fixed(cy_queue *queue, double x, int exponent)
+{
+    const double scaled = ldexp(x, -exponent);
+    if (!(fabs(scaled) < (double)CY_FIXED_LIMIT)) { // also a NaN
+        queue->fixed_overflow = true;
+        return 0;
+    }
+    return llrint(scaled); // to nearest, ties to even
+}
+
+static inline int64_t cy_ref_fixed_sum(cy_queue *queue, int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum) || sum >= CY_FIXED_LIMIT || sum <= -CY_FIXED_LIMIT) {
+        queue->fixed_overflow = true;
+    }
+    return sum;
+}
+
+static inline double cy_ref_load(cy_view view, int64_t row, int64_t col)
+{
+    const int64_t i = row * view.stride + col;
+    switch (view.dtype) {
+    case CY_F64:
+        return ((const double *)view.data)[i];
+    case CY_F32:
+        return (double)((const float *)view.data)[i];
+    case CY_BF16:
+        return (double)cy_bf16_to_f32(((const cy_bf16 *)view.data)[i]);
+    case CY_F16:
+        return (double)cy_f16_to_f32(((const cy_f16 *)view.data)[i]);
+    case CY_FX64:
+        return ldexp((double)((const int64_t *)view.data)[i], view.exponent);
+    case CY_I32:
+    case CY_I64:
+    case CY_U8:
+        break;
+    }
+    return (double)NAN; // the wrappers let no other dtype in
+}
+
+static inline void cy_ref_store(cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
+{
+    const int64_t i = row * view.stride + col;
+    switch (view.dtype) {
+    case CY_F64:
+        ((double *)view.data)[i] = x;
+        break;
+    case CY_F32:
+        ((float *)view.data)[i] = (float)x;
+        break;
+    case CY_BF16:
+        ((cy_bf16 *)view.data)[i] = cy_bf16_from_f32(cy_ref_f32_odd(x));
+        break;
+    case CY_F16:
+        ((cy_f16 *)view.data)[i] = cy_f16_from_f32(cy_ref_f32_odd(x));
+        break;
+    case CY_FX64:
+        ((int64_t *)view.data)[i] = cy_ref_to_fixed(queue, x, view.exponent);
+        break;
+    case CY_I32:
+    case CY_I64:
+    case CY_U8:
+        break;
+    }
+}
+
+// view[row, col] += x
+static inline void cy_ref_add(cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
+{
+    if (view.dtype == CY_FX64) {
+        int64_t *sum = (int64_t *)view.data + row * view.stride + col;
+        *sum = cy_ref_fixed_sum(queue, *sum, cy_ref_to_fixed(queue, x, view.exponent));
+    } else {
+        cy_ref_store(queue, view, row, col, cy_ref_load(view, row, col) + x);
+    }
+}
+
+// out[i] = view[row, col + i] for 0 <= i < count
+static inline void cy_ref_load_row(
+    double *out, cy_view view, int64_t row, int64_t col, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = cy_ref_load(view, row, col + i);
+}
+
+#endif
