@@ -1,0 +1,299 @@
+// train/config.h: what a run is asked to do: one struct, filled from one JSON file and the command
+// line's --section.key=value, by one table of keys (train/config_table.h).
+//
+// Plain data without owned pointers: copied by assignment (it is large: hand it down by pointer).
+// Reading is done in three steps, each of which reports all of its faults and not only the first:
+//   cy_config_read      the file and the overrides: names, types, ranges;
+//   cy_config_resolve   what follows from other keys: model shape, accumulation, aliases;
+//   cy_config_check     what contradicts each other or this build: sizes that do not divide.
+// cy_config_load does all three. A key that is absent has the value that this page names; after
+// cy_config_resolve the fields that say "resolved" have their real one.
+//
+// Faults of the request go into a cy_config_errors, a line each with key, value and what would do;
+// the status is then CY_ERR_REQUEST and the error text holds them all, as far as they fit. Other
+// statuses (a file that cannot be read, memory) are as everywhere. Any thread may call these on
+// objects of its own.
+
+#ifndef CY_TRAIN_CONFIG_H
+#define CY_TRAIN_CONFIG_H
+
+#include "base/text.h"
+#include "model/shape.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CY_CONFIG_TEXT_BYTES = 256,
+    CY_CONFIG_PATH_BYTES = 1024,
+    CY_CONFIG_MOST_SOURCES = 64,
+    CY_CONFIG_MOST_STAGES = 256, // entries of pp_layers
+};
+
+typedef enum cy_config_engine {
+    CY_CONFIG_ENGINE_AFAB,
+    CY_CONFIG_ENGINE_1F1B,
+    CY_CONFIG_ENGINE_INTERLEAVED,
+    CY_CONFIG_ENGINE_ZERO_BUBBLE,
+    CY_CONFIG_ENGINE_CSV,
+} cy_config_engine;
+
+typedef enum cy_config_cp_style {
+    CY_CONFIG_CP_RING,
+    CY_CONFIG_CP_ALL_GATHER,
+    CY_CONFIG_CP_ULYSSES,
+} cy_config_cp_style;
+
+typedef enum cy_config_cp_layout {
+    CY_CONFIG_CP_ZIGZAG,
+    CY_CONFIG_CP_CONTIGUOUS,
+} cy_config_cp_layout;
+
+typedef enum cy_config_dp_reduce {
+    CY_CONFIG_DP_BUCKETED,
+    CY_CONFIG_DP_NAIVE,
+} cy_config_dp_reduce;
+
+typedef enum cy_config_compression {
+    CY_CONFIG_COMPRESSION_NONE,
+    CY_CONFIG_COMPRESSION_TOPK,
+    CY_CONFIG_COMPRESSION_INT8,
+} cy_config_compression;
+
+typedef enum cy_config_backend {
+    CY_CONFIG_BACKEND_AUTO,
+    CY_CONFIG_BACKEND_SELF,
+    CY_CONFIG_BACKEND_THREADS,
+    CY_CONFIG_BACKEND_MPI,
+    CY_CONFIG_BACKEND_NCCL,
+    CY_CONFIG_BACKEND_GLOO, // picotron's word; AUTO once resolved
+} cy_config_backend;
+
+typedef enum cy_config_init {
+    CY_CONFIG_INIT_RANDOM,
+    CY_CONFIG_INIT_PRETRAINED, // the weights of the folder model.name
+} cy_config_init;
+
+typedef enum cy_config_lr {
+    CY_CONFIG_LR_CONSTANT,
+    CY_CONFIG_LR_LINEAR,
+    CY_CONFIG_LR_COSINE,
+    CY_CONFIG_LR_WSD,
+} cy_config_lr;
+
+typedef enum cy_config_recompute {
+    CY_CONFIG_RECOMPUTE_NONE,
+    CY_CONFIG_RECOMPUTE_SELECTIVE,
+    CY_CONFIG_RECOMPUTE_FULL,
+} cy_config_recompute;
+
+typedef enum cy_config_resume {
+    CY_CONFIG_RESUME_NO,
+    CY_CONFIG_RESUME_AUTO, // the newest checkpoint of save_dir, or a fresh start without one
+} cy_config_resume;
+
+typedef enum cy_config_load_what {
+    CY_CONFIG_LOAD_ALL,
+    CY_CONFIG_LOAD_WEIGHTS,
+} cy_config_load_what;
+
+// A bool that may be absent.
+typedef enum cy_config_flag {
+    CY_CONFIG_FALSE,
+    CY_CONFIG_TRUE,
+    CY_CONFIG_ABSENT,
+} cy_config_flag;
+
+typedef struct cy_config_distributed {
+    int tp_size, cp_size, pp_size, dp_size;
+    int ep_size, etp_size;
+    cy_config_engine pp_engine;
+    int pp_chunks;
+    char pp_schedule[CY_CONFIG_PATH_BYTES]; // CSV file; "": none
+    int pp_layers[CY_CONFIG_MOST_STAGES];   // layers of each stage
+    int pp_layer_count;                     // entries of pp_layers; 0: divided by cost
+    int zero_stage;
+    bool sequence_parallel;
+    bool tp_overlap;
+    cy_config_cp_style cp_style;
+    cy_config_cp_layout cp_layout;
+    cy_config_dp_reduce dp_reduce;
+    double bucket_mb;
+    cy_config_compression compression;
+    double topk_ratio;
+    cy_config_backend backend;
+    char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
+    int threads_per_rank;                  // 0: cores / ranks on the machine
+    char rank_order[CY_CONFIG_TEXT_BYTES]; // axes, fastest first
+    double timeout_s;
+    bool use_cpu;
+} cy_config_distributed;
+
+// The keys that describe the model are here as they were given; what they come to is in
+// cy_config.shape.
+typedef struct cy_config_model {
+    char name[CY_CONFIG_PATH_BYTES]; // a folder with config.json, or a preset; "": keys only
+    char model_type[32];             // "": from name, else "llama"
+    cy_config_init init;
+    int num_hidden_layers; // 0: absent, here and below
+    int64_t hidden_size;
+    int64_t intermediate_size;
+    int num_attention_heads;
+    int num_key_value_heads;
+    int64_t head_dim;
+    int64_t vocab_size;
+    int64_t max_position_embeddings;
+    double rms_norm_eps;
+    double rope_theta;
+    bool has_rope_scaling;
+    cy_rope_shape rope_scaling; // without theta
+    cy_config_flag tie_word_embeddings;
+    cy_config_flag attention_bias;
+    int64_t sliding_window; // -1: absent; 0: none
+    double initializer_range;
+    int num_local_experts; // num_experts means the same
+    int num_experts_per_tok;
+    int64_t moe_intermediate_size;
+    double router_aux_loss_coef;
+    cy_dtype dtype;
+    bool use_flash_attention;
+    bool use_fused_adam;
+} cy_config_model;
+
+typedef struct cy_config_training {
+    int64_t seed;
+    double learning_rate;
+    double min_learning_rate;
+    cy_config_lr lr_schedule;
+    int64_t warmup_steps;
+    int64_t lr_decay_steps; // 0: absent
+    double weight_decay;
+    double adam_beta1, adam_beta2;
+    double adam_eps;
+    double grad_clip;          // 0: none
+    int64_t total_train_steps; // 0: absent
+    int64_t max_tokens;        // 0: absent
+    int64_t seq_length;
+    int64_t micro_batch_size;
+    int64_t gradient_accumulation_steps; // resolved
+    int64_t global_batch_size;           // in samples; 0: absent
+    int64_t num_samples;                 // documents of the dataset to use; 0: all
+    cy_config_recompute recompute;
+    bool strict;
+} cy_config_training;
+
+typedef struct cy_config_source {
+    char path[CY_CONFIG_PATH_BYTES];
+    double weight;
+} cy_config_source;
+
+typedef struct cy_config_dataset {
+    cy_config_source sources[CY_CONFIG_MOST_SOURCES];
+    int source_count;                     // 0: absent
+    char tokenizer[CY_CONFIG_PATH_BYTES]; // resolved: <model.name>/tokenizer.json where absent
+    double validation_fraction;
+    char split[CY_CONFIG_TEXT_BYTES];       // picotron's: "" or "train"
+    char subset_name[CY_CONFIG_TEXT_BYTES]; // picotron's: ""
+    int num_proc;                           // picotron's
+    int num_workers;                        // picotron's
+} cy_config_dataset;
+
+typedef struct cy_config_checkpoint {
+    char save_dir[CY_CONFIG_PATH_BYTES]; // "": no saves
+    int64_t save_frequency;              // 0: no periodic saves
+    char load_path[CY_CONFIG_PATH_BYTES];
+    cy_config_resume resume;
+    cy_config_load_what load;
+    int64_t keep_last; // 0: all
+} cy_config_checkpoint;
+
+typedef struct cy_config_logging {
+    char run_dir[CY_CONFIG_PATH_BYTES]; // "": nothing is written but the console's lines
+    char run_name[CY_CONFIG_TEXT_BYTES];
+    int64_t log_frequency;
+    int64_t eval_frequency; // 0: never
+    int64_t eval_tokens;    // 0: all of the validation part
+    int64_t hash_frequency; // 0: never
+    bool tensorboard;
+    bool use_wandb; // picotron's: true is an error
+    char project_name[CY_CONFIG_TEXT_BYTES];
+} cy_config_logging;
+
+// picotron's; their meaning is moved to the keys above when the configuration is resolved.
+typedef struct cy_config_environment {
+    int omp_num_threads;        // 0: absent
+    cy_config_flag flash_atten; // absent, false or true
+} cy_config_environment;
+
+typedef struct cy_config {
+    cy_config_distributed distributed;
+    cy_config_model model;
+    cy_config_training training;
+    cy_config_dataset dataset;
+    cy_config_checkpoint checkpoint;
+    cy_config_logging logging;
+    cy_config_environment environment;
+    cy_model_shape shape; // resolved
+} cy_config;
+
+// All faults of a configuration. Start from a zeroed struct; free with cy_config_errors_free.
+typedef struct cy_config_errors {
+    cy_text lines; // "distributed.tp_size = 3: ...\n" each; a line that begins with two spaces is
+                   // the advice for the one before
+    int count;     // faults, without advice
+} cy_config_errors;
+
+void cy_config_errors_free(cy_config_errors *errors);
+
+// What the configuration is for: `plan` and `bench` need no data and no end of the run.
+typedef enum cy_config_purpose {
+    CY_CONFIG_FOR_SHAPE, // plan, bench: mesh, model and batch
+    CY_CONFIG_FOR_TRAIN, // all of it: the data and the folders are there
+} cy_config_purpose;
+
+// Every key at its default, nothing resolved.
+void cy_config_defaults(cy_config *config);
+
+// Defaults, then the JSON `text` (its origin `name` is for messages; text may be NULL for none),
+// then `overrides`: "section.key=value" each, whose value is JSON or a plain text.
+CY_MUST_CHECK cy_status cy_config_read(cy_config *config, cy_config_errors *errors,
+    const char *text, size_t length, const char *name, const char *const *overrides,
+    int override_count);
+
+CY_MUST_CHECK cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors);
+
+// `cores` and `world` are what was found: cores that the process may use, ranks that were started
+// (0: not known yet).
+typedef struct cy_config_machine {
+    int cores;
+    int world;
+    bool under_mpi; // started by mpirun or srun
+} cy_config_machine;
+
+CY_MUST_CHECK cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,
+    cy_config_purpose purpose, const cy_config_machine *machine);
+
+// Reads the file and does all three steps; a step runs also where the one before it found faults,
+// as far as that makes sense, so that they are reported together.
+CY_MUST_CHECK cy_status cy_config_load(cy_config *config, cy_config_errors *errors,
+    const char *path, const char *const *overrides, int override_count, cy_config_purpose purpose,
+    const cy_config_machine *machine);
+
+// The resolved configuration as JSON that starts the same run again. Appended to *json.
+CY_MUST_CHECK cy_status cy_config_to_json(cy_text *json, const cy_config *config);
+
+// ---- what follows from a configuration
+
+// Ranks: tp x cp x pp x dp.
+int64_t cy_config_world(const cy_config *config);
+
+// Samples and tokens of a global batch.
+int64_t cy_config_batch_samples(const cy_config *config);
+int64_t cy_config_batch_tokens(const cy_config *config);
+
+// The last step of the run: the sooner of total_train_steps and what max_tokens allows (the step
+// that reaches it); 0 where neither is given.
+int64_t cy_config_last_step(const cy_config *config);
+
+#endif
