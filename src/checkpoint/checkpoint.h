@@ -1,0 +1,115 @@
+// checkpoint/checkpoint.h: reading a checkpoint, ours or a Hugging Face folder, on any mesh.
+//
+// A checkpoint is opened by its manifest alone (or, for a Hugging Face folder, by the headers of
+// its files): a table of global tensors and of the file ranges that hold them. Loading reads, for
+// each piece that a rank asks for, exactly the bytes that it shares with what is stored, and turns
+// them into the dtype of the memory. Nobody needs to know which mesh wrote it.
+//
+// Every rank opens the folder for itself; one thread uses a cy_checkpoint at a time. The object
+// owns all that it points to. Failures name the file and the tensor; nothing is ever written here.
+
+#ifndef CY_CHECKPOINT_CHECKPOINT_H
+#define CY_CHECKPOINT_CHECKPOINT_H
+
+#include "base/text.h"
+#include "checkpoint/piece.h"
+#include "model/shape.h"
+
+#define CY_CHECKPOINT_FORMAT 1
+
+// How the ranks of a job agree. A rank alone passes cy_checkpoint_alone().
+typedef struct cy_checkpoint_ranks {
+    int rank;
+    int size;
+    // Collective: waits for all ranks; *worst becomes the largest status of all. Fails only when
+    // the ranks cannot talk.
+    cy_status (*agree)(void *context, cy_status *worst, cy_status mine);
+    void *context; // borrowed
+} cy_checkpoint_ranks;
+
+cy_checkpoint_ranks cy_checkpoint_alone(void);
+
+typedef struct cy_checkpoint_file {
+    char *name; // owned: relative to the folder
+    uint64_t bytes;
+    uint64_t header_bytes;    // of a safetensors file: its length and header
+    uint64_t header_checksum; // of a file that is not safetensors: of all of it
+    bool safetensors;
+    int fd; // -1 until it is first read
+} cy_checkpoint_file;
+
+// A range of bytes of a file that holds a piece of a tensor.
+typedef struct cy_stored_piece {
+    cy_piece piece; // data is NULL; dense
+    int file;
+    uint64_t offset;
+    uint64_t *checksums; // owned, one for each chunk; NULL in a Hugging Face folder
+} cy_stored_piece;
+
+typedef struct cy_stored_tensor {
+    cy_global_tensor tensor; // its name is owned here
+    cy_stored_piece *pieces; // borrowed from cy_checkpoint.pieces
+    int64_t piece_count;
+} cy_stored_tensor;
+
+typedef struct cy_checkpoint {
+    char *path;     // owned: the folder
+    bool foreign;   // a Hugging Face folder: weights only, no checksums
+    int64_t step;   // 0 in a foreign one
+    int64_t tokens; // trained on so far
+    cy_model_shape model;
+    bool has_model;
+    char *config_json; // owned: the resolved configuration of the run; NULL in a foreign one
+    char *state_json;  // owned: what the trainer saved beside the tensors; NULL in a foreign one
+    cy_checkpoint_file *files; // owned, [file_count]
+    int file_count;
+    cy_stored_tensor *tensors; // owned, [tensor_count], sorted by kind and name
+    int tensor_count;
+    cy_stored_piece *pieces; // owned, [piece_count]
+    int64_t piece_count;
+} cy_checkpoint;
+
+// Opens a folder: one with a manifest.json, or one with a config.json and safetensors files. Files
+// that are missing or of another size are named. Reads no tensor.
+CY_MUST_CHECK cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path);
+void cy_checkpoint_close(cy_checkpoint *checkpoint);
+
+// Given a checkpoint or a folder of them, the path of the checkpoint: itself, or the newest one
+// within. CY_ERR_REQUEST when there is none. *path is owned by the caller.
+CY_MUST_CHECK cy_status cy_checkpoint_locate(char **path, const char *given);
+
+// The stored tensor, or NULL.
+const cy_stored_tensor *cy_checkpoint_find(
+    const cy_checkpoint *checkpoint, cy_tensor_kind kind, const char *name);
+
+// All differences between what is stored and what a model needs, in one failure: tensors that are
+// missing, of another shape, or, of the kinds that occur in `tensors`, of an unknown name.
+CY_MUST_CHECK cy_status cy_checkpoint_check_tensors(
+    const cy_checkpoint *checkpoint, const cy_global_tensor *tensors, int count);
+
+// All differences of the model's shape in one failure (key, there, here); for resuming.
+CY_MUST_CHECK cy_status cy_checkpoint_check_model(
+    const cy_checkpoint *checkpoint, const cy_model_shape *model);
+
+// What a rank has read so far. Zero it first; loading and verifying add to it.
+typedef struct cy_checkpoint_traffic {
+    int64_t read_bytes;   // for pieces
+    int64_t reads;        // calls
+    int64_t verify_bytes; // for checksums
+} cy_checkpoint_traffic;
+
+// Fills the pieces' memory. `pieces[i].tensor` counts in `tensors`, whose kind and name are looked
+// up and whose shape must be the stored one; the dtype in memory may differ between bf16, fp16,
+// fp32 and fp64. Not collective.
+CY_MUST_CHECK cy_status cy_checkpoint_load(cy_checkpoint *checkpoint,
+    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count,
+    cy_checkpoint_traffic *traffic);
+
+// Collective: checks all checksums of the kinds below `kinds` once, each rank its share. A chunk
+// that is not what was written is named with file, tensor and bytes on the rank that found it; the
+// others then fail with CY_ERR_PEER. A foreign folder has none and passes.
+// `kinds`: CY_TENSOR_KINDS for everything, CY_TENSOR_ADAM_M for the weights only.
+CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
+    cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic);
+
+#endif

@@ -1,0 +1,80 @@
+// checkpoint/safetensors.h: the safetensors file format, read strictly and written as a stream.
+//
+// A file is an 8-byte little-endian length, a JSON header of that many bytes, and the tensors'
+// bytes one after the other without gaps. Reading a header checks everything that it says against
+// everything else and against the size of the file: what is accepted can be read without further
+// thought. Alignment is not asked for, since files without it exist and nothing here maps tensors.
+//
+// A header owns its entries. The parser keeps nothing of what it was given. Different headers and
+// writers may be used from different threads. Failures name the file and the tensor.
+
+#ifndef CY_CHECKPOINT_SAFETENSORS_H
+#define CY_CHECKPOINT_SAFETENSORS_H
+
+#include <cyclotron/dtype.h>
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CY_SAFETENSORS_DIMENSIONS 8
+#define CY_SAFETENSORS_HEADER_MAX ((uint64_t)100 << 20)
+
+typedef struct cy_safetensors_entry {
+    char *name; // owned by the header
+    cy_dtype dtype;
+    int dimensions; // 0 is a scalar
+    int64_t dims[CY_SAFETENSORS_DIMENSIONS];
+    uint64_t offset; // of its first byte in the file
+    uint64_t bytes;
+} cy_safetensors_entry;
+
+typedef struct cy_safetensors {
+    cy_safetensors_entry *entries; // owned, [count], in the order of their offsets
+    int count;
+    uint64_t data_first; // offset of the first tensor byte: 8 + the header's length
+    uint64_t file_bytes;
+    char *metadata; // owned: __metadata__ as JSON text, or NULL
+} cy_safetensors;
+
+// The name of a dtype in a header ("BF16"), or NULL for one that such a file cannot hold.
+const char *cy_safetensors_dtype_name(cy_dtype dtype);
+
+// Reads the header of a file of `file_bytes` bytes whose first `count` are at `bytes`: at least the
+// length and the header. `path` is for the texts of errors. On failure nothing is owned.
+CY_MUST_CHECK cy_status cy_safetensors_parse(
+    cy_safetensors *file, const char *path, const void *bytes, size_t count, uint64_t file_bytes);
+
+// The same from a file: reads the header only.
+CY_MUST_CHECK cy_status cy_safetensors_open(cy_safetensors *file, const char *path);
+void cy_safetensors_close(cy_safetensors *file);
+
+// The entry of that name, or NULL.
+const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, const char *name);
+
+// Adds the length and the header of a file that will hold these entries in this order, and fills in
+// their offsets and sizes. `metadata` is a JSON object of texts, or NULL. The data begins at a
+// multiple of 64 bytes.
+CY_MUST_CHECK cy_status cy_safetensors_header(
+    cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata);
+
+// Writes a file as a stream: the header first, then the tensors' bytes in order, in any portions.
+typedef struct cy_safetensors_writer {
+    int fd;
+    const char *path; // borrowed
+    uint64_t written;
+    uint64_t total; // bytes of the whole file
+} cy_safetensors_writer;
+
+// Creates the file, reserves its room where the file system can, and writes the header.
+CY_MUST_CHECK cy_status cy_safetensors_writer_open(
+    cy_safetensors_writer *writer, const char *path, cy_text header, uint64_t total);
+CY_MUST_CHECK cy_status cy_safetensors_writer_add(
+    cy_safetensors_writer *writer, const void *bytes, size_t count);
+
+// Forces the bytes to disk and closes. A file that is not complete is a failure; call it in any
+// case, after a failed write too, with `keep` false: then it only closes.
+CY_MUST_CHECK cy_status cy_safetensors_writer_close(cy_safetensors_writer *writer, bool keep);
+
+#endif

@@ -1,0 +1,59 @@
+// checkpoint/save.h: writing checkpoints, by all ranks in parallel, whole or not at all.
+//
+// A saver holds the folder for one run: while it is open, nobody else may save there. A save is
+// written under a name that starts with a dot, forced to disk and renamed, so a folder with a
+// step's name is complete at every instant. What dead runs left is swept when the saver opens. A
+// failed save removes what it wrote and leaves the earlier checkpoints as they were; the run may go
+// on.
+//
+// Collective: all ranks make the same calls, each from its own thread with its own saver. Bytes go
+// to the file from where they lie; a strided piece passes through a buffer of 1 MiB.
+
+#ifndef CY_CHECKPOINT_SAVE_H
+#define CY_CHECKPOINT_SAVE_H
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+
+typedef struct cy_saver cy_saver;
+
+// Opens the folder, making it where it is not there. keep_last 0 keeps all; otherwise, after step n
+// was saved, only the newest keep_last of the steps up to n stay. *saver is owned by the caller.
+CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
+    cy_checkpoint_ranks ranks, const cy_log *log);
+void cy_saver_close(cy_saver *saver);
+
+// A file that is copied into the checkpoint, such as tokenizer.json.
+typedef struct cy_saved_file {
+    const char *name;   // borrowed: in the checkpoint
+    const char *source; // borrowed: where it is now
+} cy_saved_file;
+
+typedef struct cy_save {
+    int64_t step;
+    int64_t tokens;
+    const char *config_json; // borrowed, an object: the resolved configuration
+    const char *state_json;  // borrowed, an object: scaler, data position, random state; or NULL
+    const cy_model_shape *model; // borrowed
+    const cy_saved_file *files;  // borrowed, [file_count]
+    int file_count;
+    // The same list on all ranks.
+    const cy_global_tensor *tensors; // borrowed, [tensor_count]
+    int tensor_count;
+    // What this rank writes: together the ranks' pieces cover every tensor exactly once, which is
+    // checked. The dtype in memory is the tensor's.
+    const cy_piece *pieces; // borrowed, [piece_count]
+    int64_t piece_count;
+} cy_save;
+
+typedef struct cy_save_report {
+    int64_t bytes;  // written by this rank
+    double write_s; // until this rank's bytes were on disk
+    double total_s; // until the checkpoint stood
+} cy_save_report;
+
+// Writes FOLDER/step-00000100. A step that is there already is replaced in one instant. `report`
+// may be NULL. On failure the rank that met it has the text; the others fail with CY_ERR_PEER.
+CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *report);
+
+#endif
