@@ -40,6 +40,7 @@ void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
 
 void *cy_arena_take(cy_arena *arena, size_t bytes)
 {
+    CY_ASSERT(bytes <= SIZE_MAX / 2); // a negative size, which would round up to nothing
     const size_t size = round_up(bytes);
     if (size > arena->capacity - arena->used) {
         fprintf(stderr, "cyclotron: error: arena %s: %zu bytes asked, %zu of %zu left\n",

@@ -1,0 +1,95 @@
+#include "support/support.h"
+
+#include "base/memory.h"
+
+#include <string.h>
+
+static void take_is_zeroed(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    CY_CHECK_OK(cy_memory_take(&block, 1000, 3));
+    for (int i = 0; i < 3000; i++)
+        assert_int_equal(((char *)block)[i], 0);
+    cy_memory_free(block);
+    block = NULL;
+    CY_CHECK_OK(cy_memory_take(&block, 0, 8)); // nothing is something to free
+    assert_non_null(block);
+    cy_memory_free(block);
+}
+
+static void refused_memory_is_a_status(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    CY_CHECK_FAILS(cy_memory_take(&block, SIZE_MAX / 4, 8), CY_ERR_MEMORY, "elements of 8 bytes");
+    assert_null(block);
+    size_t capacity = 0;
+    CY_CHECK_FAILS(
+        cy_memory_grow(&block, &capacity, SIZE_MAX / 4, 8), CY_ERR_MEMORY, "elements of 8 bytes");
+    assert_null(block);
+    assert_int_equal(capacity, 0);
+    CY_CHECK_FAILS(cy_memory_map(&block, (size_t)1 << 60), CY_ERR_MEMORY, "map");
+    assert_null(block);
+}
+
+static void growing_keeps_and_doubles(void **state)
+{
+    (void)state;
+    void *block = NULL;
+    size_t capacity = 0;
+    int moves = 0;
+    for (size_t i = 0; i < 10000; i++) {
+        const size_t before = capacity;
+        CY_CHECK_OK(cy_memory_grow(&block, &capacity, i + 1, sizeof(size_t)));
+        assert_true(capacity >= i + 1);
+        moves += capacity != before;
+        ((size_t *)block)[i] = i;
+    }
+    for (size_t i = 0; i < 10000; i++)
+        assert_int_equal(((size_t *)block)[i], i);
+    assert_true(moves <= 12); // linear in all
+    cy_memory_free(block);
+}
+
+static void map_is_zeroed_and_aligned(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {1, 4096, 2 << 20, (2 << 20) + 1, 5 << 20};
+    for (int i = 0; i < 5; i++) {
+        void *base = NULL;
+        CY_CHECK_OK(cy_memory_map(&base, sizes[i]));
+        assert_int_equal((uintptr_t)base % (2 << 20), 0);
+        char *bytes = base;
+        assert_int_equal(bytes[0], 0);
+        assert_int_equal(bytes[sizes[i] - 1], 0);
+        bytes[0] = 1;
+        bytes[sizes[i] - 1] = 1;
+        cy_memory_unmap(base, sizes[i]);
+    }
+    cy_memory_unmap(NULL, 5);
+}
+
+static void text_is_copied(void **state)
+{
+    (void)state;
+    char *copy = NULL;
+    CY_CHECK_OK(cy_memory_copy_text(&copy, ""));
+    assert_string_equal(copy, "");
+    cy_memory_free(copy);
+    CY_CHECK_OK(cy_memory_copy_text(&copy, "a text"));
+    assert_string_equal(copy, "a text");
+    cy_memory_free(copy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(take_is_zeroed),
+        cmocka_unit_test(refused_memory_is_a_status),
+        cmocka_unit_test(growing_keeps_and_doubles),
+        cmocka_unit_test(map_is_zeroed_and_aligned),
+        cmocka_unit_test(text_is_copied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
