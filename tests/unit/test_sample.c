@@ -1,0 +1,296 @@
+// Choosing tokens: the law that is drawn from, and the edges.
+
+#include "infer/sample.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#define VOCAB 16
+
+static const float logits[VOCAB] = {0.3f, -1.0f, 2.0f, 0.0f, 1.5f, -2.5f, 2.0f, 0.7f, -0.2f, 1.1f,
+    -3.0f, 0.9f, -0.6f, 0.1f, -1.7f, 0.4f};
+
+static int32_t choose(const float *from, int64_t vocab, cy_sample_spec spec, int64_t position)
+{
+    cy_sampler sampler;
+    int32_t token = -1;
+    CY_CHECK_OK(cy_sampler_open(&sampler, vocab));
+    CY_CHECK_OK(cy_sample_token(&token, &sampler, from, &spec, position, NULL, 0));
+    cy_sampler_close(&sampler);
+    return token;
+}
+
+// Draws at many positions and compares the counts with probabilities `law` [VOCAB]: a token of
+// probability 0 must never come, the rest must pass a chi-square test. The seed is fixed, so this
+// does not flicker; the bound is the 0.999 quantile (Wilson and Hilferty's approximation).
+static void follows(const double *law, cy_sample_spec spec, const int32_t *history, int64_t count)
+{
+    const int draws = 40000;
+    int seen[VOCAB] = {0};
+    cy_sampler sampler;
+    CY_CHECK_OK(cy_sampler_open(&sampler, VOCAB));
+    for (int i = 0; i < draws; i++) {
+        int32_t token = -1;
+        CY_CHECK_OK(cy_sample_token(&token, &sampler, logits, &spec, i, history, count));
+        assert_in_range(token, 0, VOCAB - 1);
+        seen[token]++;
+    }
+    cy_sampler_close(&sampler);
+    double chi = 0;
+    int freedom = -1;
+    for (int i = 0; i < VOCAB; i++) {
+        if (law[i] == 0) {
+            assert_int_equal(seen[i], 0);
+            continue;
+        }
+        const double expected = law[i] * draws;
+        chi += (seen[i] - expected) * (seen[i] - expected) / expected;
+        freedom++;
+    }
+    assert_true(freedom > 0);
+    const double spread = 2.0 / (9.0 * freedom);
+    const double bound = freedom * pow(1 - spread + 3.09 * sqrt(spread), 3);
+    if (chi > bound) print_error("chi-square %g of %d, bound %g\n", chi, freedom, bound);
+    assert_true(chi <= bound);
+}
+
+// The law of exp(score / temperature) over the tokens that `kept` marks.
+static void softmax(double *law, const double *scores, double temperature, const char *kept)
+{
+    double sum = 0;
+    for (int i = 0; i < VOCAB; i++) {
+        law[i] = kept[i] == '1' ? exp(scores[i] / temperature) : 0;
+        sum += law[i];
+    }
+    for (int i = 0; i < VOCAB; i++)
+        law[i] /= sum;
+}
+
+static void plain_law(double *law, double temperature, const char *kept)
+{
+    double scores[VOCAB];
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = (double)logits[i];
+    softmax(law, scores, temperature, kept);
+}
+
+static void temperature_shapes_the_law(void **state)
+{
+    (void)state;
+    double law[VOCAB];
+    cy_sample_spec spec = cy_sample_defaults();
+    const double temperatures[] = {0.5, 1, 3};
+    for (int i = 0; i < 3; i++) {
+        spec.temperature = temperatures[i];
+        spec.seed = (uint64_t)i + 7;
+        plain_law(law, spec.temperature, "1111111111111111");
+        follows(law, spec, NULL, 0);
+    }
+}
+
+static void top_k_keeps_k_with_ties_by_id(void **state)
+{
+    (void)state;
+    double law[VOCAB];
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = 1;
+    spec.top_k = 5; // 2.0 2.0 1.5 1.1 0.9: tokens 2, 6, 4, 9, 11
+    plain_law(law, 1, "0010101001010000");
+    follows(law, spec, NULL, 0);
+    spec.top_k = 1;
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(choose(logits, VOCAB, spec, i), 2);
+}
+
+static void top_k_of_all_or_more_is_no_cut(void **state)
+{
+    (void)state;
+    cy_sample_spec all = cy_sample_defaults();
+    all.temperature = 1;
+    const int64_t sizes[] = {VOCAB, VOCAB + 1, INT64_MAX};
+    for (int s = 0; s < 3; s++) {
+        cy_sample_spec spec = all;
+        spec.top_k = sizes[s];
+        for (int i = 0; i < 50; i++) {
+            assert_int_equal(choose(logits, VOCAB, spec, i), choose(logits, VOCAB, all, i));
+        }
+    }
+}
+
+// Marks the fewest best tokens whose probability together is at least p, by exhaustive counting.
+static void mark_top_p(char *kept, const double *law, double p)
+{
+    memset(kept, '0', VOCAB);
+    double sum = 0;
+    while (sum < p) {
+        int best = -1;
+        for (int i = 0; i < VOCAB; i++) {
+            if (kept[i] == '0' && (best < 0 || law[i] > law[best])) best = i;
+        }
+        kept[best] = '1';
+        sum += law[best];
+    }
+}
+
+static void top_p_keeps_the_fewest_that_suffice(void **state)
+{
+    (void)state;
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = 1;
+    const double shares[] = {0.9, 0.5, 0.25};
+    for (int i = 0; i < 3; i++) {
+        double law[VOCAB];
+        char kept[VOCAB];
+        spec.top_p = shares[i];
+        plain_law(law, 1, "1111111111111111");
+        mark_top_p(kept, law, shares[i]);
+        plain_law(law, 1, kept);
+        follows(law, spec, NULL, 0);
+    }
+    spec.top_p = 1e-9; // at least one token stays
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(choose(logits, VOCAB, spec, i), 2);
+}
+
+static void top_p_counts_within_top_k(void **state)
+{
+    (void)state;
+    double law[VOCAB];
+    char kept[VOCAB];
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = 1;
+    spec.top_k = 6;
+    spec.top_p = 0.7;
+    plain_law(law, 1, "0010101101010000"); // the six best, renormalised
+    mark_top_p(kept, law, 0.7);
+    plain_law(law, 1, kept);
+    follows(law, spec, NULL, 0);
+}
+
+static void a_penalty_counts_each_token_once(void **state)
+{
+    (void)state;
+    const int32_t history[] = {2, 5, 2, 2, 99, -1};
+    double law[VOCAB], scores[VOCAB];
+    for (int i = 0; i < VOCAB; i++)
+        scores[i] = (double)logits[i];
+    scores[2] /= 1.5; // positive: divided
+    scores[5] *= 1.5; // negative: multiplied
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = 1;
+    spec.repetition_penalty = 1.5;
+    softmax(law, scores, 1, "1111111111111111");
+    follows(law, spec, history, 6);
+
+    spec.temperature = 0; // greedy takes the other one of the two best
+    cy_sampler sampler;
+    int32_t token = -1;
+    CY_CHECK_OK(cy_sampler_open(&sampler, VOCAB));
+    CY_CHECK_OK(cy_sample_token(&token, &sampler, logits, &spec, 0, history, 6));
+    cy_sampler_close(&sampler);
+    assert_int_equal(token, 6);
+}
+
+static void greedy_takes_the_first_of_equals(void **state)
+{
+    (void)state;
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.top_k = 3;
+    spec.top_p = 0.1;
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(choose(logits, VOCAB, spec, i), 2);
+    const float equal[4] = {1, 1, 1, 1};
+    assert_int_equal(choose(equal, 4, spec, 0), 0);
+    const float one[1] = {-5};
+    assert_int_equal(choose(one, 1, spec, 0), 0);
+}
+
+static void a_draw_is_a_function_of_seed_and_position(void **state)
+{
+    (void)state;
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = 2;
+    int differ = 0;
+    for (int i = 0; i < 100; i++) {
+        spec.seed = 1;
+        const int32_t first = choose(logits, VOCAB, spec, i);
+        assert_int_equal(choose(logits, VOCAB, spec, i), first);
+        spec.seed = 2;
+        differ += choose(logits, VOCAB, spec, i) != first;
+    }
+    assert_true(differ > 50);
+}
+
+static void minus_infinity_never_comes(void **state)
+{
+    (void)state;
+    const float some[4] = {-INFINITY, 0, -INFINITY, 1};
+    cy_sample_spec spec = cy_sample_defaults();
+    for (int temperature = 0; temperature < 2; temperature++) {
+        spec.temperature = temperature * 100.0;
+        for (int k = 0; k < 5; k++) {
+            spec.top_k = k;
+            for (int i = 0; i < 200; i++)
+                assert_int_equal(choose(some, 4, spec, i) % 2, 1);
+        }
+    }
+}
+
+static void logits_that_are_no_numbers_are_errors(void **state)
+{
+    (void)state;
+    cy_sampler sampler;
+    int32_t token = 77;
+    const cy_sample_spec spec = cy_sample_defaults();
+    CY_CHECK_OK(cy_sampler_open(&sampler, 3));
+    const float nan_third[3] = {0, 1, NAN};
+    CY_CHECK_FAILS(cy_sample_token(&token, &sampler, nan_third, &spec, 0, NULL, 0),
+        CY_ERR_NOT_FINITE, "logit 2 of 3 is");
+    const float infinite[3] = {INFINITY, 1, 0};
+    CY_CHECK_FAILS(cy_sample_token(&token, &sampler, infinite, &spec, 0, NULL, 0),
+        CY_ERR_NOT_FINITE, "logit 0 of 3 is inf");
+    const float none[3] = {-INFINITY, -INFINITY, -INFINITY};
+    CY_CHECK_FAILS(cy_sample_token(&token, &sampler, none, &spec, 0, NULL, 0), CY_ERR_NOT_FINITE,
+        "all 3 logits");
+    assert_int_equal(token, 77);
+    cy_sampler_close(&sampler);
+}
+
+static void a_spec_out_of_range_is_named(void **state)
+{
+    (void)state;
+    cy_sample_spec spec = cy_sample_defaults();
+    CY_CHECK_OK(cy_sample_check(&spec));
+    spec.temperature = -1;
+    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "temperature is -1");
+    spec = cy_sample_defaults();
+    spec.top_k = -1;
+    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-k is -1");
+    spec = cy_sample_defaults();
+    spec.top_p = 0;
+    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-p is 0");
+    spec.top_p = (double)NAN;
+    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-p is");
+    spec = cy_sample_defaults();
+    spec.repetition_penalty = 0;
+    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "repetition penalty is 0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(temperature_shapes_the_law),
+        cmocka_unit_test(top_k_keeps_k_with_ties_by_id),
+        cmocka_unit_test(top_k_of_all_or_more_is_no_cut),
+        cmocka_unit_test(top_p_keeps_the_fewest_that_suffice),
+        cmocka_unit_test(top_p_counts_within_top_k),
+        cmocka_unit_test(a_penalty_counts_each_token_once),
+        cmocka_unit_test(greedy_takes_the_first_of_equals),
+        cmocka_unit_test(a_draw_is_a_function_of_seed_and_position),
+        cmocka_unit_test(minus_infinity_never_comes),
+        cmocka_unit_test(logits_that_are_no_numbers_are_errors),
+        cmocka_unit_test(a_spec_out_of_range_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
