@@ -1,0 +1,243 @@
+#include "observe/profile.h"
+
+#include "base/memory.h"
+#include "observe/number.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+    [CY_SPAN_COMPUTE] = "operators",
+    [CY_SPAN_COMM] = "transfers",
+    [CY_SPAN_WAIT] = "waits",
+    [CY_SPAN_STAGE] = "schedule",
+};
+
+static int64_t first_kept(const cy_trace *trace)
+{
+    return trace->count > trace->capacity ? trace->count - trace->capacity : 0;
+}
+
+static const cy_span *span_at(const cy_trace *trace, int64_t i)
+{
+    return &trace->spans[i & (trace->capacity - 1)];
+}
+
+// ---- adding up
+
+static cy_status row_of(
+    cy_profile_row **row, cy_profile *profile, size_t *room, const cy_span *span)
+{
+    for (int i = 0; i < profile->count; i++) {
+        cy_profile_row *known = &profile->rows[i];
+        // The same name may stand at two addresses.
+        if (known->kind == span->kind && strcmp(known->name, span->name) == 0) {
+            *row = known;
+            return CY_OK;
+        }
+    }
+    void *block = profile->rows;
+    CY_TRY(cy_memory_grow(&block, room, (size_t)profile->count + 1, sizeof(cy_profile_row)));
+    profile->rows = block;
+    *row = &profile->rows[profile->count++];
+    **row = (cy_profile_row){.name = span->name, .kind = span->kind};
+    return CY_OK;
+}
+
+static int by_kind_and_time(const void *a, const void *b)
+{
+    const cy_profile_row *left = a, *right = b;
+    if (left->kind != right->kind) return left->kind < right->kind ? -1 : 1;
+    if (left->time_ns != right->time_ns) return left->time_ns > right->time_ns ? -1 : 1;
+    return strcmp(left->name, right->name);
+}
+
+cy_status cy_profile_open(cy_profile *profile, const cy_trace *trace)
+{
+    cy_profile made = {.dropped = first_kept(trace)};
+    size_t room = 0;
+    int64_t earliest = INT64_MAX, latest = INT64_MIN;
+    for (int64_t i = first_kept(trace); i < trace->count; i++) {
+        const cy_span *span = span_at(trace, i);
+        cy_profile_row *row = NULL;
+        const cy_status status = row_of(&row, &made, &room, span);
+        if (status != CY_OK) {
+            cy_memory_free(made.rows);
+            return status;
+        }
+        row->calls++;
+        row->time_ns += span->end_ns - span->start_ns;
+        row->cost.flops += span->cost.flops;
+        row->cost.bytes += span->cost.bytes;
+        if (span->start_ns < earliest) earliest = span->start_ns;
+        if (span->end_ns > latest) latest = span->end_ns;
+    }
+    if (made.count > 0) {
+        made.wall_ns = latest - earliest;
+        qsort(made.rows, (size_t)made.count, sizeof(*made.rows), by_kind_and_time);
+    }
+    *profile = made;
+    return CY_OK;
+}
+
+void cy_profile_close(cy_profile *profile)
+{
+    cy_memory_free(profile->rows);
+    *profile = (cy_profile){0};
+}
+
+double cy_profile_share(const cy_profile_row *row, cy_peaks peaks, bool *memory_bound)
+{
+    const double compute_s = peaks.flop_s > 0 ? row->cost.flops / peaks.flop_s : 0;
+    const double memory_s = peaks.bytes_s > 0 ? row->cost.bytes / peaks.bytes_s : 0;
+    if (memory_bound != NULL) *memory_bound = memory_s > compute_s;
+    const double least_s = fmax(compute_s, memory_s);
+    // A transfer's bytes go over a link, of which the memory's peak says nothing.
+    if (row->kind != CY_SPAN_COMPUTE || least_s <= 0 || row->time_ns <= 0) return (double)NAN;
+    return least_s / ((double)row->time_ns * 1e-9);
+}
+
+// ---- the table
+
+static cy_status add_cell(cy_text *out, double value, int digits, const char *unit)
+{
+    cy_text cell = {0};
+    cy_status status;
+    if (isfinite(value)) {
+        status = cy_number_fixed(&cell, value, digits);
+        if (status == CY_OK) status = cy_text_add(&cell, "%s", unit);
+    } else {
+        status = cy_text_add(&cell, "-");
+    }
+    if (status == CY_OK) status = cy_text_add(out, " %10s", cell.bytes);
+    cy_text_free(&cell);
+    return status;
+}
+
+// A figure a second in units of 10^9; NaN where there is nothing to tell.
+static double giga_per_s(double amount, int64_t time_ns)
+{
+    return amount > 0 && time_ns > 0 ? amount / (double)time_ns : (double)NAN;
+}
+
+static double wall_share(const cy_profile *profile, const cy_profile_row *row)
+{
+    return profile->wall_ns > 0 ? (double)row->time_ns / (double)profile->wall_ns : (double)NAN;
+}
+
+static cy_status add_table_row(
+    cy_text *out, const cy_profile *profile, const cy_profile_row *row, cy_peaks peaks)
+{
+    bool memory_bound = false;
+    const double share = cy_profile_share(row, peaks, &memory_bound);
+    CY_TRY(cy_text_add(out, "%-22s %8" PRId64, row->name, row->calls));
+    CY_TRY(add_cell(out, (double)row->time_ns * 1e-6, 3, ""));
+    CY_TRY(add_cell(out, 100 * wall_share(profile, row), 1, "%"));
+    CY_TRY(add_cell(out, giga_per_s(row->cost.flops, row->time_ns), 1, ""));
+    CY_TRY(add_cell(out, giga_per_s(row->cost.bytes, row->time_ns), 1, ""));
+    CY_TRY(add_cell(out, 100 * share, 1, "%"));
+    const char *bound = !isfinite(share) ? "" : memory_bound ? " memory" : " compute";
+    return cy_text_add(out, "%s\n", bound);
+}
+
+cy_status cy_profile_add_table(cy_text *out, const cy_profile *profile, cy_peaks peaks)
+{
+    CY_TRY(cy_text_add(out, "wall time %.3f ms", (double)profile->wall_ns * 1e-6));
+    if (profile->dropped > 0) {
+        CY_TRY(cy_text_add(out, "; %" PRId64 " earlier spans were overwritten", profile->dropped));
+    }
+    CY_TRY(cy_text_add(out, "\n"));
+    for (int i = 0; i < profile->count; i++) {
+        const cy_profile_row *row = &profile->rows[i];
+        if (i == 0 || row->kind != profile->rows[i - 1].kind) {
+            CY_TRY(cy_text_add(out, "\n%-22s %8s %10s %10s %10s %10s %10s\n", kind_names[row->kind],
+                "calls", "ms", "of wall", "GFLOP/s", "GB/s", "of peak"));
+        }
+        CY_TRY(add_table_row(out, profile, row, peaks));
+    }
+    return CY_OK;
+}
+
+// ---- JSON
+
+static cy_status add_field(cy_text *out, const char *name, double value)
+{
+    CY_TRY(cy_text_add(out, ",\"%s\":", name));
+    return cy_number_json(out, value);
+}
+
+cy_status cy_profile_add_json(cy_text *out, const cy_profile *profile, cy_peaks peaks)
+{
+    CY_TRY(cy_text_add(out, "{\"dropped\":%" PRId64, profile->dropped));
+    CY_TRY(add_field(out, "wall_s", (double)profile->wall_ns * 1e-9));
+    CY_TRY(cy_text_add(out, ",\"rows\":["));
+    for (int i = 0; i < profile->count; i++) {
+        const cy_profile_row *row = &profile->rows[i];
+        CY_TRY(cy_text_add(out, "%s{\"kind\":\"%s\",\"name\":\"%s\",\"calls\":%" PRId64,
+            i > 0 ? "," : "", kind_names[row->kind], row->name, row->calls));
+        CY_TRY(add_field(out, "s", (double)row->time_ns * 1e-9));
+        CY_TRY(add_field(out, "share", wall_share(profile, row)));
+        CY_TRY(add_field(out, "gflop_s", giga_per_s(row->cost.flops, row->time_ns)));
+        CY_TRY(add_field(out, "gb_s", giga_per_s(row->cost.bytes, row->time_ns)));
+        CY_TRY(add_field(out, "share_of_peak", cy_profile_share(row, peaks, NULL)));
+        CY_TRY(cy_text_add(out, "}"));
+    }
+    return cy_text_add(out, "]}");
+}
+
+// ---- the timeline
+
+static int64_t earliest_of(const cy_trace *const *traces, int count)
+{
+    int64_t earliest = INT64_MAX;
+    for (int rank = 0; rank < count; rank++) {
+        for (int64_t i = first_kept(traces[rank]); i < traces[rank]->count; i++) {
+            const int64_t start = span_at(traces[rank], i)->start_ns;
+            if (start < earliest) earliest = start;
+        }
+    }
+    return earliest;
+}
+
+static cy_status add_span(cy_text *out, const cy_span *span, int rank, int64_t origin_ns)
+{
+    CY_TRY(cy_text_add(out,
+        ",\n{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", span->name,
+        kind_names[span->kind], rank, (int)span->kind));
+    CY_TRY(cy_number_fixed(out, (double)(span->start_ns - origin_ns) * 1e-3, 3));
+    CY_TRY(cy_text_add(out, ",\"dur\":"));
+    CY_TRY(cy_number_fixed(out, (double)(span->end_ns - span->start_ns) * 1e-3, 3));
+    CY_TRY(cy_text_add(out, ",\"args\":{\"tag\":%d", span->tag));
+    CY_TRY(add_field(out, "flops", span->cost.flops));
+    CY_TRY(add_field(out, "bytes", span->cost.bytes));
+    return cy_text_add(out, "}}");
+}
+
+static cy_status add_rank(cy_text *out, const cy_trace *trace, int rank, int64_t origin_ns)
+{
+    CY_TRY(cy_text_add(out,
+        "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
+        rank > 0 ? "," : "", rank, rank));
+    for (int kind = CY_SPAN_COMPUTE; kind <= CY_SPAN_STAGE; kind++) {
+        CY_TRY(cy_text_add(out,
+            ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
+            "\"%s\"}}",
+            rank, kind, kind_names[kind]));
+    }
+    for (int64_t i = first_kept(trace); i < trace->count; i++) {
+        CY_TRY(add_span(out, span_at(trace, i), rank, origin_ns));
+    }
+    return CY_OK;
+}
+
+cy_status cy_profile_add_timeline(cy_text *out, const cy_trace *const *traces, int count)
+{
+    const int64_t origin_ns = earliest_of(traces, count);
+    CY_TRY(cy_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+    for (int rank = 0; rank < count; rank++) {
+        CY_TRY(add_rank(out, traces[rank], rank, origin_ns));
+    }
+    return cy_text_add(out, "\n]}\n");
+}

@@ -1,0 +1,141 @@
+// Progress lines on a terminal and elsewhere, with a clock of our own.
+
+#include "observe/progress.h"
+#include "support/support.h"
+
+#include <string.h>
+
+typedef struct cy_seen {
+    char text[16384];
+    size_t length;
+    int writes;
+} cy_seen;
+
+static void keep(void *context, const char *text, size_t length)
+{
+    cy_seen *seen = context;
+    assert_true(seen->length + length < sizeof(seen->text));
+    memcpy(seen->text + seen->length, text, length);
+    seen->length += length;
+    seen->text[seen->length] = '\0';
+    seen->writes++;
+}
+
+static cy_progress start(cy_seen *seen, bool terminal, int64_t total)
+{
+    cy_progress progress;
+    *seen = (cy_seen){.length = 0};
+    const cy_progress_writer writer = {keep, seen, terminal};
+    cy_progress_open(&progress, &writer, "tokenizer", "bytes", total, 1000);
+    return progress;
+}
+
+static void a_terminal_line_has_bar_rate_and_time_left(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, true, 4000000);
+    cy_progress_update(&progress, 0, 1000);
+    assert_string_equal(
+        seen.text, "\rtokenizer   0% [------------------------] 0/4.00M bytes\x1b[K");
+    seen.length = 0;
+    cy_progress_update(&progress, 1000000, 1002); // 0.5 M a second, 3 M are left
+    assert_string_equal(seen.text,
+        "\rtokenizer  25% [######------------------] 1.00M/4.00M bytes "
+        "| 500K/s | 0:06 left\x1b[K");
+    seen.length = 0;
+    cy_progress_close(&progress, 4000000, 1008);
+    assert_string_equal(seen.text,
+        "\rtokenizer 100% [########################] 4.00M/4.00M bytes "
+        "| 500K/s | took 0:08\x1b[K\n");
+}
+
+static void a_terminal_is_drawn_ten_times_a_second(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, true, 10000);
+    for (int i = 0; i < 10000; i++)
+        cy_progress_update(&progress, i, 1000 + i * 1e-3);
+    assert_in_range(seen.writes, 90, 101);
+}
+
+static void plain_lines_come_every_ten_seconds_and_at_the_end(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 1000);
+    for (int i = 0; i <= 250; i++)
+        cy_progress_update(&progress, i, 1000 + i * 0.1);
+    assert_int_equal(seen.writes, 2);
+    cy_progress_close(&progress, 1000, 1100);
+    assert_string_equal(seen.text,
+        "tokenizer  10% 100/1.00K bytes | 10.0/s | 1:30 left\n"
+        "tokenizer  20% 200/1.00K bytes | 10.0/s | 1:20 left\n"
+        "tokenizer 100% 1.00K/1.00K bytes | 10.0/s | took 1:40\n");
+}
+
+static void an_unknown_total_promises_nothing(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 0);
+    cy_progress_update(&progress, 5000, 1010);
+    assert_string_equal(seen.text, "tokenizer 5.00K bytes | 500/s\n");
+}
+
+static void the_rate_follows_a_change(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 1000000);
+    int64_t done = 0;
+    for (int second = 1; second <= 100; second++) {
+        done += second <= 50 ? 1000 : 10;
+        cy_progress_update(&progress, done, 1000 + second);
+    }
+    assert_true(progress.rate > 10 && progress.rate < 30); // the mean of all is 505
+}
+
+static void clearing_takes_the_drawn_line_away(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, true, 10);
+    cy_progress_clear(&progress);
+    assert_int_equal(seen.writes, 0);
+    cy_progress_update(&progress, 1, 1000);
+    seen.length = 0;
+    cy_progress_clear(&progress);
+    assert_string_equal(seen.text, "\r\x1b[K");
+    cy_progress_update(&progress, 1, 1000); // at once
+    assert_int_equal(seen.writes, 3);
+}
+
+static void no_name_is_too_long(void **state)
+{
+    (void)state;
+    cy_seen seen = {.length = 0};
+    char what[1000];
+    memset(what, 'w', sizeof(what) - 1);
+    what[sizeof(what) - 1] = '\0';
+    const cy_progress_writer writer = {keep, &seen, false};
+    cy_progress progress;
+    cy_progress_open(&progress, &writer, what, what, 7, 0);
+    cy_progress_close(&progress, 7, 1e12); // nor any time
+    assert_true(seen.length > 0 && seen.length < 256);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_terminal_line_has_bar_rate_and_time_left),
+        cmocka_unit_test(a_terminal_is_drawn_ten_times_a_second),
+        cmocka_unit_test(plain_lines_come_every_ten_seconds_and_at_the_end),
+        cmocka_unit_test(an_unknown_total_promises_nothing),
+        cmocka_unit_test(the_rate_follows_a_change),
+        cmocka_unit_test(clearing_takes_the_drawn_line_away),
+        cmocka_unit_test(no_name_is_too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
