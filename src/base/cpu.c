@@ -1,0 +1,99 @@
+#define _GNU_SOURCE
+#include "base/cpu.h"
+
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+
+// From asm/prctl.h, which older systems lack.
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#define XFEATURE_XTILEDATA  18
+
+// State that the operating system saves: bits of XCR0.
+#define XCR0_AVX    0x6u     // xmm and ymm
+#define XCR0_AVX512 0xe0u    // masks and both halves of zmm
+#define XCR0_AMX    0x60000u // tile configuration and data
+
+static bool bit(unsigned value, int index)
+{
+    return ((value >> index) & 1u) != 0;
+}
+
+static uint64_t saved_state(void)
+{
+    uint32_t low = 0, high = 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return ((uint64_t)high << 32) | low;
+}
+
+static bool saves(uint64_t state, uint64_t wanted)
+{
+    return (state & wanted) == wanted;
+}
+
+static void detect_features(cy_cpu *cpu)
+{
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return;
+    const bool fma = bit(ecx, 12), osxsave = bit(ecx, 27), f16c = bit(ecx, 29);
+    if (!osxsave) return;
+    const uint64_t state = saved_state();
+
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return;
+    cpu->avx2 = bit(ebx, 5) && fma && f16c && saves(state, XCR0_AVX);
+    cpu->avx512 = cpu->avx2 && bit(ebx, 16) && bit(ebx, 30) && bit(ebx, 17) && bit(ebx, 31) &&
+        saves(state, XCR0_AVX512);
+    const bool tiles = bit(edx, 24) && bit(edx, 22) && saves(state, XCR0_AMX);
+
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) == 0) return;
+    cpu->avx512_bf16 = cpu->avx512 && bit(eax, 5);
+    cpu->amx = cpu->avx512_bf16 && tiles &&
+        syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static void detect_name(cy_cpu *cpu)
+{
+    unsigned words[12] = {0};
+    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return;
+    for (unsigned i = 0; i < 3; i++) {
+        __get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
+            &words[4 * i + 3]);
+    }
+    memcpy(cpu->name, words, sizeof(words));
+    cpu->name[sizeof(words)] = '\0';
+}
+#else
+static void detect_features(cy_cpu *cpu)
+{
+    (void)cpu;
+}
+
+static void detect_name(cy_cpu *cpu)
+{
+    (void)cpu;
+}
+#endif
+
+static size_t cache_bytes(int name)
+{
+    const long bytes = sysconf(name);
+    return bytes > 0 ? (size_t)bytes : 0;
+}
+
+void cy_cpu_detect(cy_cpu *cpu)
+{
+    *cpu = (cy_cpu){.cores = 1};
+    detect_features(cpu);
+    detect_name(cpu);
+
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) cpu->cores = CPU_COUNT(&set);
+    cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
+    cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+    cpu->l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+}

@@ -1,0 +1,182 @@
+#include "kernel/cpu/avx512/pack.h"
+
+#include "base/assert.h"
+#include "kernel/cpu/avx512/vector.h"
+#include "kernel/cpu/block.h"
+
+// Sixteen rows of fp32, from `row` on, columns [col, col + 16): zero beyond the source.
+static inline void load_rows_f32(__m512i r[16], cy_view source, int64_t row, int64_t col)
+{
+    const __mmask16 lanes = cy_lanes16(source.cols - col);
+    for (int i = 0; i < 16; i++) {
+        r[i] = row + i < source.rows
+            ? _mm512_castps_si512(cy_load16(cy_view_at(source, row + i, col), source.dtype, lanes))
+            : _mm512_setzero_si512();
+    }
+}
+
+// Thirty-two bf16, narrowed where the source is wider: zero beyond the source.
+static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)
+{
+    if (row >= source.rows || col >= source.cols) return _mm512_setzero_si512();
+    const int64_t left = source.cols - col;
+    const void *at = cy_view_at(source, row, col);
+    if (source.dtype == CY_BF16) return _mm512_maskz_loadu_epi16(cy_lanes32(left), at);
+    const __m256i low = cy_narrow_bf16(cy_load16(at, source.dtype, cy_lanes16(left)));
+    __m256i high = _mm256_setzero_si256();
+    if (left > 16) {
+        high = cy_narrow_bf16(
+            cy_load16(cy_view_at(source, row, col + 16), source.dtype, cy_lanes16(left - 16)));
+    }
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// Pairs (a, b) of columns 0..15 and of columns 16..31 of two rows.
+static inline void interleave(__m512i *low, __m512i *high, __m512i a, __m512i b)
+{
+    const __m512i first = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9,
+        40, 8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(16));
+    *low = _mm512_permutex2var_epi16(a, first, b);
+    *high = _mm512_permutex2var_epi16(a, second, b);
+}
+
+void cy_convert_avx512(cy_view to, cy_view from)
+{
+    for (int64_t i = 0; i < to.rows; i++) {
+        for (int64_t j = 0; j < to.cols; j += 16) {
+            const __mmask16 lanes = cy_lanes16(to.cols - j);
+            cy_store16(cy_view_at(to, i, j), to.dtype, lanes,
+                cy_load16(cy_view_at(from, i, j), from.dtype, lanes));
+        }
+    }
+}
+
+// to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to.
+static void transpose_f32(float *to, int64_t stride, cy_view from)
+{
+    for (int64_t col = 0; col < from.cols; col += 16) {
+        const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
+        for (int64_t row = 0; row < from.rows; row += 16) {
+            __m512i r[16];
+            load_rows_f32(r, from, row, col);
+            cy_transpose16(r);
+            const __mmask16 lanes = cy_lanes16(from.rows - row);
+            for (int64_t j = 0; j < cols; j++) {
+                _mm512_mask_storeu_epi32(to + (col + j) * stride + row, lanes, r[j]);
+            }
+        }
+    }
+}
+
+void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed)
+{
+    if (transposed) {
+        transpose_f32(left, source.rows, source);
+    } else {
+        cy_convert_avx512(cy_view_of(left, CY_F32, source.rows, source.cols), source);
+    }
+}
+
+void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
+{
+    const int64_t cols = transposed ? source.rows : source.cols;
+    const int64_t depth = transposed ? source.cols : source.rows;
+    float *to = right;
+    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
+        if (!transposed) {
+            const __mmask16 first = cy_lanes16(cols - col);
+            const __mmask16 second = cols - col > 16 ? cy_lanes16(cols - col - 16) : 0;
+            for (int64_t k = 0; k < depth; k++) {
+                const char *at = cy_view_at(source, k, col);
+                const int64_t half = 16 * (int64_t)cy_dtype_size(source.dtype);
+                _mm512_storeu_ps(to + k * 32, cy_load16(at, source.dtype, first));
+                _mm512_storeu_ps(to + k * 32 + 16, cy_load16(at + half, source.dtype, second));
+            }
+            continue;
+        }
+        for (int64_t half = 0; half < 2; half++) {
+            for (int64_t k = 0; k < depth; k += 16) {
+                __m512i r[16];
+                load_rows_f32(r, source, col + 16 * half, k);
+                cy_transpose16(r);
+                for (int64_t i = 0; i < 16 && k + i < depth; i++) {
+                    _mm512_storeu_si512(to + (k + i) * 32 + 16 * half, r[i]);
+                }
+            }
+        }
+    }
+}
+
+// left [source.cols, depth] from source [source.rows, source.cols], 32 x 32 at a time: pairs of
+// rows side by side, then a transposition of pairs.
+static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
+{
+    for (int64_t col = 0; col < source.cols; col += 32) {
+        const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
+        for (int64_t k = 0; k < depth; k += 32) {
+            __m512i low[16], high[16];
+            for (int i = 0; i < 16; i++) {
+                interleave(&low[i], &high[i], load_row_bf16(source, k + 2 * i, col),
+                    load_row_bf16(source, k + 2 * i + 1, col));
+            }
+            cy_transpose16(low);
+            cy_transpose16(high);
+            const __mmask32 lanes = cy_lanes32(depth - k);
+            for (int64_t i = 0; i < rows; i++) {
+                _mm512_mask_storeu_epi16(
+                    left + (col + i) * depth + k, lanes, i < 16 ? low[i] : high[i - 16]);
+            }
+        }
+    }
+}
+
+void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step)
+{
+    uint16_t *to = left;
+    if (transposed) {
+        transpose_bf16(to, source, cy_round_up(source.rows, step));
+        return;
+    }
+    const int64_t depth = cy_round_up(source.cols, step);
+    for (int64_t i = 0; i < source.rows; i++) {
+        for (int64_t k = 0; k < depth; k += 32) {
+            _mm512_mask_storeu_epi16(
+                to + i * depth + k, cy_lanes32(depth - k), load_row_bf16(source, i, k));
+        }
+    }
+}
+
+// One panel of 32 columns from source [cols, depth]: 16 columns x 32 deep at a time.
+static void pack_panel_transposed(uint16_t *to, cy_view source, int64_t col, int64_t depth)
+{
+    for (int64_t half = 0; half < 2; half++) {
+        for (int64_t k = 0; k < depth; k += 32) {
+            __m512i r[16];
+            for (int i = 0; i < 16; i++) r[i] = load_row_bf16(source, col + 16 * half + i, k);
+            cy_transpose16(r);
+            for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
+                _mm512_storeu_si512(to + (k / 2 + i) * 64 + 32 * half, r[i]);
+            }
+        }
+    }
+}
+
+void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step)
+{
+    const int64_t cols = transposed ? source.rows : source.cols;
+    const int64_t depth = cy_round_up(transposed ? source.cols : source.rows, step);
+    uint16_t *to = right;
+    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
+        if (transposed) {
+            pack_panel_transposed(to, source, col, depth);
+            continue;
+        }
+        for (int64_t k = 0; k < depth; k += 2) {
+            __m512i low, high;
+            interleave(&low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
+            _mm512_storeu_si512(to + k * 32, low);
+            _mm512_storeu_si512(to + k * 32 + 32, high);
+        }
+    }
+}

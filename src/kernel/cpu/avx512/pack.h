@@ -1,0 +1,15 @@
+// kernel/cpu/avx512/pack.h: packing and converting for the block products of AVX-512 and AMX.
+
+#ifndef CY_KERNEL_CPU_AVX512_PACK_H
+#define CY_KERNEL_CPU_AVX512_PACK_H
+
+#include "device/view.h"
+
+// As in cy_block_ops, for fp32 panels, and for bf16 panels whose depth is padded to `step`.
+void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed);
+void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
+void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);
+void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step);
+void cy_convert_avx512(cy_view to, cy_view from);
+
+#endif

@@ -1,0 +1,70 @@
+// kernel/cpu/block.h: products of blocks that fit the caches, one set of functions per instruction
+// set. Matrix products and attention are built from these and from nothing else.
+//
+// A product is c [rows, cols] (+)= left [rows, depth] right [depth, cols] with fp32 sums in
+// ascending depth. `left` is plain row-major; `right` is packed into panels of 32 columns,
+// [panel][depth / pair][32][pair], where a pair is one fp32 or two bf16 that stand side by side.
+// Both have their depth padded with zeros to a multiple of depth_step, right also its columns to a
+// multiple of 32. An element of c does not depend on how rows and columns were cut into calls.
+//
+// Everything is borrowed; all functions are pure and run in any thread between enter() and leave()
+// of that thread, which set up the tile registers where the instruction set has them.
+
+#ifndef CY_KERNEL_CPU_BLOCK_H
+#define CY_KERNEL_CPU_BLOCK_H
+
+#include "device/view.h"
+
+#define CY_BLOCK_COLS 32
+
+typedef struct cy_block_ops {
+    const char *isa;
+    cy_dtype dtype;     // of packed elements: CY_F32 or CY_BF16
+    int64_t depth_step;
+    void (*enter)(void);
+    void (*leave)(void);
+
+    // left [rows, depth rounded up] with that stride, from source [rows, depth], or [depth, rows]
+    // when transposed. Sources are fp32, bf16 or fp16; narrowing rounds to nearest even.
+    void (*pack_left)(void *left, cy_view source, bool transposed);
+
+    // right, from source [depth, cols], or [cols, depth] when transposed.
+    void (*pack_right)(void *right, cy_view source, bool transposed);
+
+    // left_stride in elements; depth is the padded one.
+    void (*multiply)(float *c, int64_t c_stride, const void *left, int64_t left_stride,
+        const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate);
+
+    // to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side.
+    void (*convert)(cy_view to, cy_view from);
+} cy_block_ops;
+
+static inline int64_t cy_round_up(int64_t value, int64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+// Bytes of a packed operand with `outer` rows (left) or columns (right).
+static inline size_t cy_block_left_bytes(const cy_block_ops *ops, int64_t rows, int64_t depth)
+{
+    return (size_t)(rows * cy_round_up(depth, ops->depth_step)) * cy_dtype_size(ops->dtype);
+}
+
+static inline size_t cy_block_right_bytes(const cy_block_ops *ops, int64_t cols, int64_t depth)
+{
+    return cy_block_left_bytes(ops, cy_round_up(cols, CY_BLOCK_COLS), depth);
+}
+
+// Whether `source` [rows, depth] can be a left operand as it lies.
+static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
+{
+    return source.dtype == ops->dtype && source.cols % ops->depth_step == 0;
+}
+
+// Call these only where the processor has the instruction set.
+const cy_block_ops *cy_block_avx2(void);                   // fp32; bf16 and fp16 widened
+const cy_block_ops *cy_block_avx512(void);                 // likewise
+const cy_block_ops *cy_block_avx512_bf16(void);            // bf16
+const cy_block_ops *cy_block_amx(void);                    // bf16
+
+#endif

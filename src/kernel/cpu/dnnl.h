@@ -1,0 +1,31 @@
+// kernel/cpu/dnnl.h: matrix products through oneDNN, single-threaded, on tiles that our pool hands
+// out.
+//
+// The context is per rank and lives in cy_cpu_state. It owns the engine, one stream and one set of
+// memory handles per worker, and the primitives made so far; a primitive is made by the rank's own
+// thread the first time a shape comes (on a dry queue already), so a training step makes none.
+// Tiles depend on the shape alone, k is never split, so results do not depend on the number of
+// workers. oneDNN's own OpenMP runtime is held to one thread for the length of each call and left
+// as it was found: no team is ever made, so none can spin.
+//
+// dnnl.c is the same for every version of oneDNN; what differs between versions is behind
+// cy_dnnl_make in dnnl2.c (a dnnl3.c of the same shape is all that version 3 asks for).
+
+#ifndef CY_KERNEL_CPU_DNNL_H
+#define CY_KERNEL_CPU_DNNL_H
+
+#include "kernel/kernel.h"
+
+typedef struct cy_dnnl cy_dnnl;
+
+CY_MUST_CHECK cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers);
+void cy_dnnl_close(cy_dnnl *dnnl);
+
+// Primitives made so far: a test sees that a second step makes none.
+int64_t cy_dnnl_primitives(const cy_dnnl *dnnl);
+
+// fp32 and bf16 with c of the same dtype or fp32. Other dtypes, and a bf16 c that accumulates, go
+// to the portable table.
+void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
+#endif

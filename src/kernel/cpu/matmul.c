@@ -1,0 +1,177 @@
+#include "kernel/cpu/matmul.h"
+
+#include "kernel/cpu/tiles.h"
+
+// Rows of left between two passes over the packed columns: left and sums stay in L2.
+#define ROW_BLOCK 128
+
+typedef struct call {
+    const cy_block_ops *ops;
+    cy_view c, a, b;
+    cy_matmul_spec spec;
+    int64_t depth;
+    int64_t depth_block; // depth of one packed slice
+    cy_tiles tiles;
+    bool pack_left;
+    bool wide_c; // c is fp32 and holds the sums itself
+    char *scratch;
+    size_t left_bytes, right_bytes, sum_bytes; // per worker
+} call;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// The tile that costs least packing. Turning a transposed left round costs about as much as four
+// column panels of products, so its tile is wide; otherwise packing right is what costs, so the tile
+// is high.
+static void cut(call *self)
+{
+    const int64_t depth = self->depth;
+    if (self->spec.transpose_a) {
+        self->depth_block = least(depth, 512);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1024);
+    } else {
+        self->depth_block = least(depth, 4096);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 1024, 128);
+    }
+    self->pack_left = self->spec.transpose_a || self->a.dtype != self->ops->dtype ||
+        depth % self->ops->depth_step != 0;
+}
+
+static void take_scratch(call *self, cy_queue *queue)
+{
+    const cy_block_ops *ops = self->ops;
+    const int64_t rows = self->wide_c ? 0
+        : self->depth_block < self->depth ? self->tiles.rows
+                                          : least(self->tiles.rows, ROW_BLOCK);
+    self->right_bytes = cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
+    self->left_bytes = !self->pack_left
+        ? 0
+        : cy_block_left_bytes(ops, least(self->tiles.rows, ROW_BLOCK), self->depth_block);
+    self->sum_bytes = (size_t)(rows * self->tiles.cols) * sizeof(float);
+    self->left_bytes = (size_t)cy_round_up((int64_t)self->left_bytes, CY_ARENA_ALIGN);
+    self->sum_bytes = (size_t)cy_round_up((int64_t)self->sum_bytes, CY_ARENA_ALIGN);
+    self->right_bytes = (size_t)cy_round_up((int64_t)self->right_bytes, CY_ARENA_ALIGN);
+    const size_t bytes = self->left_bytes + self->right_bytes + self->sum_bytes;
+    self->scratch = cy_arena_take(queue->scratch, bytes * (size_t)cy_queue_workers(queue));
+}
+
+// Rows [row, row + rows) and depths [k, k + depth) of a, as they are stored.
+static cy_view left_of(const call *self, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    if (self->spec.transpose_a) {
+        return cy_view_cols(cy_view_rows(self->a, k, depth), row, rows);
+    }
+    return cy_view_cols(cy_view_rows(self->a, row, rows), k, depth);
+}
+
+static cy_view right_of(const call *self, const cy_tile *tile, int64_t k, int64_t depth)
+{
+    if (self->spec.transpose_b) {
+        return cy_view_cols(cy_view_rows(self->b, tile->col, tile->cols), k, depth);
+    }
+    return cy_view_cols(cy_view_rows(self->b, k, depth), tile->col, tile->cols);
+}
+
+// One row block of a tile over one slice of depth.
+static void multiply_rows(const call *self, char *left, const char *right, char *sums,
+    const cy_tile *tile, int64_t row, int64_t rows, int64_t k, int64_t depth)
+{
+    const cy_block_ops *ops = self->ops;
+    const bool whole = self->depth_block >= self->depth;
+    cy_view c = cy_view_cols(cy_view_rows(self->c, tile->row + row, rows), tile->col, tile->cols);
+    cy_view sum = c;
+    if (!self->wide_c) {
+        sum = cy_view_of(sums, CY_F32, rows, tile->cols);
+        if (!whole) sum.data = (float *)(void *)sums + row * tile->cols;
+        if (k == 0 && self->spec.accumulate) ops->convert(sum, c);
+    }
+    const cy_view source = left_of(self, tile->row + row, rows, k, depth);
+    const int64_t padded = cy_round_up(depth, ops->depth_step);
+    const void *from = source.data;
+    int64_t stride = source.stride;
+    if (self->pack_left) {
+        ops->pack_left(left, source, self->spec.transpose_a);
+        from = left;
+        stride = padded;
+    }
+    ops->multiply(sum.data, sum.stride, from, stride, right, rows, tile->cols, padded,
+        self->spec.accumulate || k > 0);
+    if (!self->wide_c && k + depth == self->depth) ops->convert(c, sum);
+}
+
+static void run_tile(void *context, int64_t index, int worker)
+{
+    const call *self = context;
+    const cy_tile tile = cy_tiles_at(&self->tiles, index, self->c.rows, self->c.cols);
+    char *right = self->scratch +
+        (size_t)worker * (self->left_bytes + self->right_bytes + self->sum_bytes);
+    char *left = right + self->right_bytes;
+    char *sums = left + self->left_bytes;
+
+    self->ops->enter();
+    for (int64_t k = 0; k < self->depth; k += self->depth_block) {
+        const int64_t depth = least(self->depth - k, self->depth_block);
+        self->ops->pack_right(right, right_of(self, &tile, k, depth), self->spec.transpose_b);
+        for (int64_t row = 0; row < tile.rows; row += ROW_BLOCK) {
+            multiply_rows(self, left, right, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k,
+                depth);
+        }
+    }
+    self->ops->leave();
+}
+
+static bool is_half(cy_dtype dtype)
+{
+    return dtype == CY_BF16 || dtype == CY_F16;
+}
+
+void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+    cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    const int64_t depth = spec.transpose_a ? a.rows : a.cols;
+    const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
+    if (!floats || (c.dtype != a.dtype && c.dtype != CY_F32) || depth == 0) {
+        cy_kernels_ref()->matmul(queue, c, a, b, spec);
+        return;
+    }
+    const bool as_is = narrow != NULL && narrow->dtype == a.dtype;
+    call self = {
+        .ops = as_is ? narrow : wide,
+        .c = c,
+        .a = a,
+        .b = b,
+        .spec = spec,
+        .depth = depth,
+        .wide_c = c.dtype == CY_F32,
+    };
+    cut(&self);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    take_scratch(&self, queue);
+    cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+#if defined(__x86_64__)
+void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    cy_matmul_blocks(queue, cy_block_avx2(), NULL, c, a, b, spec);
+}
+
+void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    cy_matmul_blocks(queue, cy_block_avx512(), NULL, c, a, b, spec);
+}
+
+void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    cy_matmul_blocks(queue, cy_block_avx512(), cy_block_avx512_bf16(), c, a, b, spec);
+}
+
+void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    cy_matmul_blocks(queue, cy_block_avx512(), cy_block_amx(), c, a, b, spec);
+}
+#endif

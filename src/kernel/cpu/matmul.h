@@ -1,0 +1,26 @@
+// kernel/cpu/matmul.h: matrix products of our own, for every processor with AVX2 at least.
+//
+// A task makes a tile of c: it packs the right operand's columns once for each slice of depth, then
+// lets the rows stream by. Depth is cut by its own length only and every element of c is summed in
+// ascending depth, so results depend neither on the tiles nor on the number of workers.
+// Scratch: a packed slice of both operands and fp32 sums, per worker, at most 4 MiB each.
+
+#ifndef CY_KERNEL_CPU_MATMUL_H
+#define CY_KERNEL_CPU_MATMUL_H
+
+#include "kernel/cpu/block.h"
+#include "kernel/kernel.h"
+
+// As cy_matmul, for fp32, bf16 and fp16 with c of the same dtype or fp32; the rest goes to the
+// portable table. `narrow` serves 16-bit operands where it can take them as they are, `wide` those
+// that must be widened and fp32; narrow may be NULL.
+void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+    cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
+// Operators of the table, by instruction set.
+void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
+#endif

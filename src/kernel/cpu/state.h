@@ -1,0 +1,14 @@
+// kernel/cpu/state.h: what the tuned kernels of one rank keep between calls: queue->kernel_state.
+
+#ifndef CY_KERNEL_CPU_STATE_H
+#define CY_KERNEL_CPU_STATE_H
+
+#include "base/cpu.h"
+#include "kernel/cpu/dnnl.h"
+
+typedef struct cy_cpu_state {
+    cy_cpu cpu;
+    cy_dnnl *dnnl; // owned; NULL where the build or the choice has none
+} cy_cpu_state;
+
+#endif

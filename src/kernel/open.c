@@ -1,0 +1,116 @@
+#include "kernel/open.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "build_info.h"
+#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/state.h"
+#include "kernel/cpu/tables.h"
+
+#include <string.h>
+
+// In ascending order: each processor that has one has all those before it.
+typedef enum level {
+    LEVEL_REF,
+    LEVEL_AVX2,
+    LEVEL_AVX512,
+    LEVEL_AVX512_BF16,
+    LEVEL_AMX,
+    LEVEL_COUNT,
+} level;
+
+static const char *const level_names[LEVEL_COUNT] = {"ref", "avx2", "avx512", "avx512_bf16", "amx"};
+
+static level best_level(const cy_cpu *cpu)
+{
+#if defined(__x86_64__)
+    if (cpu->amx) return LEVEL_AMX;
+    if (cpu->avx512_bf16) return LEVEL_AVX512_BF16;
+    if (cpu->avx512) return LEVEL_AVX512;
+    if (cpu->avx2) return LEVEL_AVX2;
+#else
+    (void)cpu;
+#endif
+    return LEVEL_REF;
+}
+
+static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
+{
+    const level best = best_level(cpu);
+    if (strcmp(isa, "auto") == 0) {
+        *chosen = best;
+        return CY_OK;
+    }
+    for (int i = 0; i < LEVEL_COUNT; i++) {
+        if (strcmp(isa, level_names[i]) != 0) continue;
+        if (i > (int)best) {
+            return CY_FAIL(CY_ERR_UNSUPPORTED,
+                "kernels \"%s\": this processor offers up to \"%s\"", isa, level_names[best]);
+        }
+        *chosen = (level)i;
+        return CY_OK;
+    }
+    return CY_FAIL(CY_ERR_UNSUPPORTED,
+        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16 and amx", isa);
+}
+
+#if defined(__x86_64__)
+static void override(cy_kernels *table, level chosen)
+{
+    static void (*const products[LEVEL_COUNT])(
+        cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec) = {
+        [LEVEL_AVX2] = cy_matmul_avx2,
+        [LEVEL_AVX512] = cy_matmul_avx512,
+        [LEVEL_AVX512_BF16] = cy_matmul_avx512_bf16,
+        [LEVEL_AMX] = cy_matmul_amx,
+    };
+    if (chosen != LEVEL_REF) table->matmul = products[chosen];
+}
+#endif
+
+cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
+{
+    CY_ASSERT(queue->pool != NULL);
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    level chosen = LEVEL_REF;
+    CY_TRY(choose(&chosen, &cpu, isa));
+
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
+    cy_cpu_state *state = block;
+    state->cpu = cpu;
+    cy_kernels filled = *cy_kernels_ref();
+    filled.name = level_names[chosen];
+#if defined(__x86_64__)
+    override(&filled, chosen);
+#endif
+#if CY_HAVE_DNNL
+    // oneDNN takes the best instructions of the processor by itself, so it serves that choice only.
+    // With tile registers our own product is the faster one for bf16 (docs/products.md).
+    if (chosen == best_level(&cpu) && chosen != LEVEL_REF) {
+        const cy_status status = cy_dnnl_open(&state->dnnl, cy_queue_workers(queue));
+        if (status != CY_OK) {
+            cy_memory_free(state);
+            return status;
+        }
+        filled.matmul = cy_matmul_dnnl;
+    }
+#endif
+    *table = filled;
+    queue->kernels = table;
+    queue->kernel_state = state;
+    return CY_OK;
+}
+
+void cy_kernels_close(cy_queue *queue)
+{
+    cy_cpu_state *state = queue->kernel_state;
+    if (state == NULL) return;
+#if CY_HAVE_DNNL
+    cy_dnnl_close(state->dnnl);
+#endif
+    cy_memory_free(state);
+    queue->kernel_state = NULL;
+    queue->kernels = NULL;
+}
