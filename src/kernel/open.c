@@ -44,8 +44,8 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
     for (int i = 0; i < LEVEL_COUNT; i++) {
         if (strcmp(isa, level_names[i]) != 0) continue;
         if (i > (int)best) {
-            return CY_FAIL(CY_ERR_UNSUPPORTED,
-                "kernels \"%s\": this processor offers up to \"%s\"", isa, level_names[best]);
+            return CY_FAIL(CY_ERR_UNSUPPORTED, "kernels \"%s\": this processor offers up to \"%s\"",
+                isa, level_names[best]);
         }
         *chosen = (level)i;
         return CY_OK;

@@ -19,7 +19,7 @@
 
 typedef struct cy_block_ops {
     const char *isa;
-    cy_dtype dtype;     // of packed elements: CY_F32 or CY_BF16
+    cy_dtype dtype; // of packed elements: CY_F32 or CY_BF16
     int64_t depth_step;
     void (*enter)(void);
     void (*leave)(void);
@@ -62,9 +62,9 @@ static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
 }
 
 // Call these only where the processor has the instruction set.
-const cy_block_ops *cy_block_avx2(void);                   // fp32; bf16 and fp16 widened
-const cy_block_ops *cy_block_avx512(void);                 // likewise
-const cy_block_ops *cy_block_avx512_bf16(void);            // bf16
-const cy_block_ops *cy_block_amx(void);                    // bf16
+const cy_block_ops *cy_block_avx2(void);        // fp32; bf16 and fp16 widened
+const cy_block_ops *cy_block_avx512(void);      // likewise
+const cy_block_ops *cy_block_avx512_bf16(void); // bf16
+const cy_block_ops *cy_block_amx(void);         // bf16
 
 #endif

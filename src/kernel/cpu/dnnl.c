@@ -83,7 +83,8 @@ void cy_dnnl_close(cy_dnnl *dnnl)
         dnnl_primitive_destroy(item->primitive);
         cy_memory_free(item->memories);
     }
-    for (int i = 0; i < dnnl->workers; i++) dnnl_stream_destroy(dnnl->streams[i]);
+    for (int i = 0; i < dnnl->workers; i++)
+        dnnl_stream_destroy(dnnl->streams[i]);
     if (dnnl->engine != NULL) dnnl_engine_destroy(dnnl->engine);
     cy_memory_free(dnnl->streams);
     cy_memory_free(dnnl->products);
@@ -102,15 +103,15 @@ static cy_status add_product(cy_dnnl *dnnl, const cy_dnnl_key *key)
         &products, &dnnl->product_capacity, dnnl->product_count + 1, sizeof(product)));
     dnnl->products = products;
     void *memories = NULL;
-    CY_TRY(cy_memory_take(
-        &memories, (size_t)dnnl->workers * CY_DNNL_OPERANDS, sizeof(dnnl_memory_t)));
+    CY_TRY(
+        cy_memory_take(&memories, (size_t)dnnl->workers * CY_DNNL_OPERANDS, sizeof(dnnl_memory_t)));
     product made = {.key = *key, .memories = memories};
 
     // A primitive is compiled for the threads that it will find when it runs: one.
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);
-    const cy_status status = cy_dnnl_make(&made.primitive, made.memories, &made.scratch_bytes,
-        dnnl->engine, key, dnnl->workers);
+    const cy_status status = cy_dnnl_make(
+        &made.primitive, made.memories, &made.scratch_bytes, dnnl->engine, key, dnnl->workers);
     omp_set_num_threads(threads);
     if (status != CY_OK) {
         cy_memory_free(memories);
@@ -139,8 +140,10 @@ static void run_tile(void *context, int64_t index, int worker)
                                                               [tile.cols != self->tiles.cols]];
     dnnl_memory_t *memories = &item->memories[worker * CY_DNNL_OPERANDS];
     void *const data[CY_DNNL_OPERANDS] = {
-        self->spec.transpose_a ? cy_view_at(self->a, 0, tile.row) : cy_view_at(self->a, tile.row, 0),
-        self->spec.transpose_b ? cy_view_at(self->b, tile.col, 0) : cy_view_at(self->b, 0, tile.col),
+        self->spec.transpose_a ? cy_view_at(self->a, 0, tile.row)
+                               : cy_view_at(self->a, tile.row, 0),
+        self->spec.transpose_b ? cy_view_at(self->b, tile.col, 0)
+                               : cy_view_at(self->b, 0, tile.col),
         cy_view_at(self->c, tile.row, tile.col),
         self->scratch + (size_t)worker * self->scratch_bytes,
     };
@@ -207,11 +210,12 @@ void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
             if (bytes > self.scratch_bytes) self.scratch_bytes = bytes;
         }
     }
-    self.scratch_bytes = (self.scratch_bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+    self.scratch_bytes =
+        (self.scratch_bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
 
     const size_t mark = cy_arena_mark(queue->scratch);
-    self.scratch = cy_arena_take(
-        queue->scratch, self.scratch_bytes * (size_t)cy_queue_workers(queue));
+    self.scratch =
+        cy_arena_take(queue->scratch, self.scratch_bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));
     cy_arena_rewind(queue->scratch, mark);
 }

@@ -18,14 +18,15 @@ static cy_status check(dnnl_status_t status, const char *what)
 static cy_status make_attributes(dnnl_primitive_attr_t *attributes, bool accumulate)
 {
     CY_TRY(check(dnnl_primitive_attr_create(attributes), "attributes"));
-    cy_status status = check(
-        dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user),
-        "attributes");
+    cy_status status =
+        check(dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user),
+            "attributes");
     if (status == CY_OK && accumulate) {
         dnnl_post_ops_t sum = NULL;
         status = check(dnnl_post_ops_create(&sum), "a post operation");
         if (status == CY_OK) status = check(dnnl_post_ops_append_sum(sum, 1.0f), "a sum");
-        if (status == CY_OK) status = check(dnnl_primitive_attr_set_post_ops(*attributes, sum), "a sum");
+        if (status == CY_OK)
+            status = check(dnnl_primitive_attr_set_post_ops(*attributes, sum), "a sum");
         if (sum != NULL) dnnl_post_ops_destroy(sum);
     }
     if (status != CY_OK) dnnl_primitive_attr_destroy(*attributes);
@@ -56,16 +57,17 @@ static cy_status make_descriptor(dnnl_primitive_desc_t *descriptor, dnnl_memory_
     return status;
 }
 
-static cy_status make_memories(dnnl_memory_t *memories, const dnnl_memory_desc_t *operands,
-    dnnl_engine_t engine, int count)
+static cy_status make_memories(
+    dnnl_memory_t *memories, const dnnl_memory_desc_t *operands, dnnl_engine_t engine, int count)
 {
     for (int i = 0; i < count; i++) {
-        const cy_status status = check(dnnl_memory_create(&memories[i],
-                                           &operands[i % CY_DNNL_OPERANDS], engine,
-                                           DNNL_MEMORY_NONE),
-            "a handle");
+        const cy_status status =
+            check(dnnl_memory_create(
+                      &memories[i], &operands[i % CY_DNNL_OPERANDS], engine, DNNL_MEMORY_NONE),
+                "a handle");
         if (status != CY_OK) {
-            while (i-- > 0) dnnl_memory_destroy(memories[i]);
+            while (i-- > 0)
+                dnnl_memory_destroy(memories[i]);
             return status;
         }
     }

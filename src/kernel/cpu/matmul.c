@@ -24,8 +24,8 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 // The tile that costs least packing. Turning a transposed left round costs about as much as four
-// column panels of products, so its tile is wide; otherwise packing right is what costs, so the tile
-// is high.
+// column panels of products, so its tile is wide; otherwise packing right is what costs, so the
+// tile is high.
 static void cut(call *self)
 {
     const int64_t depth = self->depth;
@@ -43,7 +43,7 @@ static void cut(call *self)
 static void take_scratch(call *self, cy_queue *queue)
 {
     const cy_block_ops *ops = self->ops;
-    const int64_t rows = self->wide_c ? 0
+    const int64_t rows = self->wide_c     ? 0
         : self->depth_block < self->depth ? self->tiles.rows
                                           : least(self->tiles.rows, ROW_BLOCK);
     self->right_bytes = cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
@@ -106,8 +106,8 @@ static void run_tile(void *context, int64_t index, int worker)
 {
     const call *self = context;
     const cy_tile tile = cy_tiles_at(&self->tiles, index, self->c.rows, self->c.cols);
-    char *right = self->scratch +
-        (size_t)worker * (self->left_bytes + self->right_bytes + self->sum_bytes);
+    char *right =
+        self->scratch + (size_t)worker * (self->left_bytes + self->right_bytes + self->sum_bytes);
     char *left = right + self->right_bytes;
     char *sums = left + self->left_bytes;
 
@@ -116,8 +116,8 @@ static void run_tile(void *context, int64_t index, int worker)
         const int64_t depth = least(self->depth - k, self->depth_block);
         self->ops->pack_right(right, right_of(self, &tile, k, depth), self->spec.transpose_b);
         for (int64_t row = 0; row < tile.rows; row += ROW_BLOCK) {
-            multiply_rows(self, left, right, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k,
-                depth);
+            multiply_rows(
+                self, left, right, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k, depth);
         }
     }
     self->ops->leave();

@@ -14,6 +14,13 @@
 // Depth that keeps one panel of right (32 KiB) in the first-level cache while left streams by.
 #define MICRO_DEPTH 512
 
+// The compilers' tile intrinsics do not say that they read memory: what was written for them must be
+// there first.
+static inline void written(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
 typedef struct tile_config {
     uint8_t palette;
     uint8_t start_row;
@@ -34,6 +41,7 @@ static void configure(int64_t upper, int64_t lower)
     }
     config.rows[0] = config.rows[1] = config.rows[4] = (uint8_t)upper;
     config.rows[2] = config.rows[3] = config.rows[5] = (uint8_t)lower;
+    __asm__ volatile("" : : "m"(config) : "memory");
     _tile_loadconfig(&config);
 }
 
@@ -48,10 +56,10 @@ static void leave(void)
 }
 
 // Up to 32 rows (16 where `two` is false) by 32 columns; left_bytes and c_bytes from row to row.
-static inline __attribute__((always_inline)) void micro(float *c, int64_t c_bytes,
-    const char *left, int64_t left_bytes, const char *right, int64_t depth, bool accumulate,
-    const bool two)
+static inline __attribute__((always_inline)) void micro(float *c, int64_t c_bytes, const char *left,
+    int64_t left_bytes, const char *right, int64_t depth, bool accumulate, const bool two)
 {
+    written();
     float *c_lower = (float *)(void *)((char *)c + TILE_ROWS * c_bytes);
     if (accumulate) {
         _tile_loadd(0, c, c_bytes);

@@ -153,8 +153,8 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     for (int64_t k = 0; k < depth; k++) {
         const __m256 b0 = _mm256_loadu_ps(right), b1 = _mm256_loadu_ps(right + 8);
         for (int i = 0; i < rows; i++) {
-            const __m256 a = _mm256_broadcast_ss(
-                i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride);
+            const __m256 a =
+                _mm256_broadcast_ss(i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride);
             sum[i][0] = _mm256_fmadd_ps(a, b0, sum[i][0]);
             sum[i][1] = _mm256_fmadd_ps(a, b1, sum[i][1]);
         }

@@ -39,9 +39,8 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     for (int j = 0; j < vectors; j++) {
         lanes[j] = cols > 16 * j ? cy_lanes16(cols - 16 * j) : 0;
         for (int i = 0; i < rows; i++) {
-            sum[i][j] = accumulate
-                ? _mm512_maskz_loadu_ps(lanes[j], c + i * c_stride + 16 * j)
-                : _mm512_setzero_ps();
+            sum[i][j] = accumulate ? _mm512_maskz_loadu_ps(lanes[j], c + i * c_stride + 16 * j)
+                                   : _mm512_setzero_ps();
         }
     }
     const char *upper = left + 3 * left_bytes;
@@ -51,8 +50,10 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
             b[j] = _mm512_loadu_ps(right + (j / 2) * panel_bytes + 64 * (j % 2));
         }
         for (int i = 0; i < rows; i++) {
-            const __m512 a = broadcast(i < 3 ? left + i * left_bytes : upper + (i - 3) * left_bytes);
-            for (int j = 0; j < vectors; j++) sum[i][j] = multiply_add(sum[i][j], a, b[j], pairs);
+            const __m512 a =
+                broadcast(i < 3 ? left + i * left_bytes : upper + (i - 3) * left_bytes);
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] = multiply_add(sum[i][j], a, b[j], pairs);
         }
         left += 4;
         upper += 4;

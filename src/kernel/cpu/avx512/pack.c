@@ -153,7 +153,8 @@ static void pack_panel_transposed(uint16_t *to, cy_view source, int64_t col, int
     for (int64_t half = 0; half < 2; half++) {
         for (int64_t k = 0; k < depth; k += 32) {
             __m512i r[16];
-            for (int i = 0; i < 16; i++) r[i] = load_row_bf16(source, col + 16 * half + i, k);
+            for (int i = 0; i < 16; i++)
+                r[i] = load_row_bf16(source, col + 16 * half + i, k);
             cy_transpose16(r);
             for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
                 _mm512_storeu_si512(to + (k / 2 + i) * 64 + 32 * half, r[i]);
@@ -174,7 +175,8 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
         }
         for (int64_t k = 0; k < depth; k += 2) {
             __m512i low, high;
-            interleave(&low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
+            interleave(
+                &low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
             _mm512_storeu_si512(to + k * 32, low);
             _mm512_storeu_si512(to + k * 32 + 32, high);
         }

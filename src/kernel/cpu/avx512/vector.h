@@ -11,7 +11,7 @@
 // The first `count` lanes; 16 or more is all of them.
 static inline __mmask16 cy_lanes16(int64_t count)
 {
-    return count >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1u);
+    return (__mmask16)(count >= 16 ? 0xffffu : (1u << count) - 1u);
 }
 
 static inline __mmask32 cy_lanes32(int64_t count)
@@ -33,8 +33,7 @@ static inline __m256i cy_narrow_bf16(__m512 x)
     const __m512i rounded =
         _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    const __m512i kept =
-        _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+    const __m512i kept = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(kept, 16));
 }
 

@@ -1,0 +1,356 @@
+// Every matrix product of this build and machine, against sums in double.
+//
+// Small integers make all sums exact, so those results must be equal, not close: nothing can be
+// missing or counted twice. Real numbers then bound the rounding. c lies inside a larger matrix
+// whose other elements must stay as they were.
+
+#include "support/support.h"
+
+#include "base/half.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "build_info.h"
+#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/state.h"
+#include "kernel/open.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ARENA_BYTES ((size_t)96 << 20)
+
+typedef void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec);
+
+typedef struct machine {
+    cy_queue queue;
+    cy_kernels kernels;
+    cy_arena scratch;
+    cy_arena data;
+    void *scratch_base, *data_base;
+} machine;
+
+static void machine_open(machine *self, const char *isa, int workers)
+{
+    memset(self, 0, sizeof(*self));
+    CY_CHECK_OK(cy_pool_open(&self->queue.pool, workers, -1, false));
+    CY_CHECK_OK(cy_memory_map(&self->scratch_base, ARENA_BYTES));
+    CY_CHECK_OK(cy_memory_map(&self->data_base, ARENA_BYTES));
+    cy_arena_place(&self->scratch, "scratch", self->scratch_base, ARENA_BYTES);
+    cy_arena_place(&self->data, "data", self->data_base, ARENA_BYTES);
+    self->queue.scratch = &self->scratch;
+    CY_CHECK_OK(cy_kernels_open(&self->queue, &self->kernels, isa));
+}
+
+static void machine_close(machine *self)
+{
+    assert_int_equal(self->scratch.used, 0);
+    cy_kernels_close(&self->queue);
+    cy_pool_close(self->queue.pool);
+    cy_memory_unmap(self->scratch_base, ARENA_BYTES);
+    cy_memory_unmap(self->data_base, ARENA_BYTES);
+}
+
+// The products of this machine: those of the instruction sets it has, and the table's choice.
+static int products_of(const machine *self, product *products)
+{
+    const cy_cpu_state *state = self->queue.kernel_state;
+    int count = 0;
+    products[count++] = self->kernels.matmul;
+#if defined(__x86_64__)
+    if (state->cpu.avx2) products[count++] = cy_matmul_avx2;
+    if (state->cpu.avx512) products[count++] = cy_matmul_avx512;
+    if (state->cpu.avx512_bf16) products[count++] = cy_matmul_avx512_bf16;
+    if (state->cpu.amx) products[count++] = cy_matmul_amx;
+#endif
+#if CY_HAVE_DNNL
+    if (state->dnnl != NULL) products[count++] = cy_matmul_dnnl;
+#endif
+    return count;
+}
+
+static double get(cy_view x, int64_t row, int64_t col)
+{
+    const void *at = cy_view_at(x, row, col);
+    switch (x.dtype) {
+    case CY_F32:
+        return (double)*(const float *)at;
+    case CY_BF16:
+        return (double)cy_bf16_to_f32(*(const cy_bf16 *)at);
+    case CY_F16:
+        return (double)cy_f16_to_f32(*(const cy_f16 *)at);
+    case CY_F64:
+    case CY_I32:
+    case CY_I64:
+    case CY_U8:
+    case CY_FX64:
+        break;
+    }
+    fail();
+    return 0;
+}
+
+static void set(cy_view x, int64_t row, int64_t col, double value)
+{
+    void *at = cy_view_at(x, row, col);
+    if (x.dtype == CY_F32) *(float *)at = (float)value;
+    if (x.dtype == CY_BF16) *(cy_bf16 *)at = cy_bf16_from_f32((float)value);
+    if (x.dtype == CY_F16) *(cy_f16 *)at = cy_f16_from_f32((float)value);
+}
+
+// A matrix of small integers, or of numbers in [-1, 1), in the middle of a wider one.
+static cy_view make(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols, int64_t gap,
+    uint64_t seed, bool integers)
+{
+    cy_view all = cy_view_take(arena, dtype, rows + 2, cols + gap);
+    memset(all.data, 0x5a, cy_view_bytes(all));
+    const cy_view x = cy_view_cols(cy_view_rows(all, 1, rows), gap / 2, cols);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++) {
+            const uint64_t index = (uint64_t)(i * cols + j);
+            const double value = integers ? (double)(cy_random_bits(seed, index) % 5) - 2.0
+                                          : 2.0 * cy_random_uniform(seed, index) - 1.0;
+            set(x, i, j, value);
+        }
+    }
+    return x;
+}
+
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+
+typedef struct problem {
+    cy_view c, before, a, b;
+    cy_matmul_spec spec;
+    shape size;
+    bool integers;
+} problem;
+
+static problem pose(
+    machine *self, shape size, cy_dtype dtype, cy_dtype c_dtype, int bits, bool integers)
+{
+    const cy_matmul_spec spec = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0};
+    const int64_t gap = (bits & 8) != 0 ? 6 : 0;
+    cy_arena_rewind(&self->data, 0);
+    problem p = {.spec = spec, .size = size, .integers = integers};
+    p.a = make(&self->data, dtype, spec.transpose_a ? size.k : size.m,
+        spec.transpose_a ? size.m : size.k, gap, 1, integers);
+    p.b = make(&self->data, dtype, spec.transpose_b ? size.n : size.k,
+        spec.transpose_b ? size.k : size.n, gap, 2, integers);
+    p.c = make(&self->data, c_dtype, size.m, size.n, gap, 3, integers);
+    p.before = make(&self->data, c_dtype, size.m, size.n, gap, 3, integers);
+    return p;
+}
+
+// What c must become, and the sum of the sizes of its terms.
+static void expect(double *sums, double *sizes, const problem *p)
+{
+    for (int64_t i = 0; i < p->size.m; i++) {
+        for (int64_t j = 0; j < p->size.n; j++) {
+            double sum = p->spec.accumulate ? get(p->before, i, j) : 0, size = fabs(sum);
+            for (int64_t k = 0; k < p->size.k; k++) {
+                const double term = (p->spec.transpose_a ? get(p->a, k, i) : get(p->a, i, k)) *
+                    (p->spec.transpose_b ? get(p->b, j, k) : get(p->b, k, j));
+                sum += term;
+                size += fabs(term);
+            }
+            sums[i * p->size.n + j] = sum;
+            sizes[i * p->size.n + j] = size;
+        }
+    }
+}
+
+static void check(const problem *p, const double *sums, const double *sizes, const char *name)
+{
+    const double step = p->c.dtype == CY_BF16 ? 0x1p-8 : p->c.dtype == CY_F16 ? 0x1p-11 : 0x1p-24;
+    for (int64_t i = 0; i < p->size.m; i++) {
+        for (int64_t j = 0; j < p->size.n; j++) {
+            // One rounding of the result; fp32 sums add up to k roundings of partial sums.
+            const double sum = sums[i * p->size.n + j];
+            const double partial =
+                p->integers ? 0 : (double)p->size.k * 0x1p-24 * sizes[i * p->size.n + j];
+            const double bound =
+                p->integers && p->c.dtype == CY_F32 ? 0 : step * fabs(sum) + partial;
+            if (!(fabs(get(p->c, i, j) - sum) <= bound)) {
+                fail_msg("%s: %s -> %s, m n k %d %d %d, bits %d%d%d: c(%d,%d) is %.9g, wants %.9g",
+                    name, cy_dtype_name(p->a.dtype), cy_dtype_name(p->c.dtype), (int)p->size.m,
+                    (int)p->size.n, (int)p->size.k, p->spec.transpose_a, p->spec.transpose_b,
+                    p->spec.accumulate, (int)i, (int)j, get(p->c, i, j), sum);
+            }
+        }
+    }
+    // Rows above and below and the gaps beside every row.
+    const size_t size = cy_dtype_size(p->c.dtype);
+    const int64_t gap = p->c.stride - p->c.cols;
+    const unsigned char *all =
+        (const unsigned char *)p->c.data - (size_t)(p->c.stride + gap / 2) * size;
+    for (int64_t i = 0; i < p->c.rows + 2; i++) {
+        for (int64_t j = 0; j < p->c.stride * (int64_t)size; j++) {
+            const int64_t col = j / (int64_t)size - gap / 2;
+            const bool inside = i > 0 && i <= p->c.rows && col >= 0 && col < p->c.cols;
+            if (!inside) assert_int_equal(all[i * p->c.stride * (int64_t)size + j], 0x5a);
+        }
+    }
+}
+
+static void all_products(const shape *sizes, size_t count, bool integers)
+{
+    static const cy_dtype dtypes[][2] = {
+        {CY_F32, CY_F32}, {CY_BF16, CY_BF16}, {CY_BF16, CY_F32}, {CY_F16, CY_F16}};
+    static double sums[8192], sizes_of_terms[8192];
+    machine self;
+    machine_open(&self, "auto", 2);
+    product products[8];
+    const int product_count = products_of(&self, products);
+    for (size_t s = 0; s < count; s++) {
+        for (size_t d = 0; d < 4; d++) {
+            for (int bits = 0; bits < 16; bits++) {
+                for (int i = 0; i < product_count; i++) {
+                    const problem p =
+                        pose(&self, sizes[s], dtypes[d][0], dtypes[d][1], bits, integers);
+                    if (i == 0) expect(sums, sizes_of_terms, &p);
+                    products[i](&self.queue, p.c, p.a, p.b, p.spec);
+                    char name[32];
+                    snprintf(name, sizeof(name), "product %d", i);
+                    check(&p, sums, sizes_of_terms, name);
+                }
+            }
+        }
+    }
+    machine_close(&self);
+}
+
+static void integers_give_exact_sums(void **state)
+{
+    (void)state;
+    static const shape sizes[] = {{1, 1, 1}, {1, 33, 5}, {7, 1, 64}, {17, 31, 33}, {33, 65, 48},
+        {49, 64, 32}, {130, 40, 70}, {6, 70, 129}};
+    all_products(sizes, sizeof(sizes) / sizeof(sizes[0]), true);
+}
+
+static void rounding_stays_in_bounds(void **state)
+{
+    (void)state;
+    static const shape sizes[] = {{5, 70, 600}, {40, 33, 1100}};
+    all_products(sizes, sizeof(sizes) / sizeof(sizes[0]), false);
+}
+
+// Tiles, slices of depth and edges at once: too large for all products in double, so the first
+// rows and the last ones of each product are held against the portable one on integers.
+static void large_products_equal_the_portable_one(void **state)
+{
+    (void)state;
+    static const shape sizes[] = {{300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}};
+    machine self;
+    machine_open(&self, "auto", 2);
+    product products[8];
+    const int count = products_of(&self, products);
+    for (size_t s = 0; s < 3; s++) {
+        for (int bits = 0; bits < 8; bits++) {
+            for (int d = 0; d < 2; d++) {
+                problem p = pose(&self, sizes[s], d != 0 ? CY_BF16 : CY_F32, CY_F32, bits, true);
+                cy_kernels_ref()->matmul(&self.queue, p.before, p.a, p.b, p.spec);
+                cy_view start = cy_view_take(&self.data, CY_F32, p.c.rows, p.c.cols);
+                memcpy(start.data, p.c.data, cy_view_bytes(start));
+                for (int i = 0; i < count; i++) {
+                    memcpy(p.c.data, start.data, cy_view_bytes(start));
+                    products[i](&self.queue, p.c, p.a, p.b, p.spec);
+                    assert_memory_equal(p.c.data, p.before.data, cy_view_bytes(p.c));
+                }
+            }
+        }
+    }
+    machine_close(&self);
+}
+
+static void workers_do_not_change_results(void **state)
+{
+    (void)state;
+    static const shape size = {520, 200, 700};
+    static float kept[8][520 * 200];
+    for (int workers = 1; workers <= 3; workers++) {
+        machine self;
+        machine_open(&self, "auto", workers);
+        product products[8];
+        const int count = products_of(&self, products);
+        for (int i = 0; i < count; i++) {
+            const problem p = pose(&self, size, CY_BF16, CY_F32, 2, false);
+            products[i](&self.queue, p.c, p.a, p.b, p.spec);
+            if (workers == 1) memcpy(kept[i], p.c.data, sizeof(kept[i]));
+            assert_memory_equal(kept[i], p.c.data, sizeof(kept[i]));
+        }
+        machine_close(&self);
+    }
+}
+
+// A dry queue takes as much scratch as a real one, and what it has made is made for good.
+static void a_dry_run_measures_and_makes_all(void **state)
+{
+    (void)state;
+    static const shape size = {300, 270, 129};
+    machine self;
+    machine_open(&self, "auto", 2);
+    product products[8];
+    const int count = products_of(&self, products);
+    for (int i = 0; i < count; i++) {
+        const problem p = pose(&self, size, CY_BF16, CY_BF16, 1, true);
+        cy_arena measure;
+        cy_arena_measure(&measure, "scratch");
+        self.queue.scratch = &measure;
+        self.queue.dry = true;
+        products[i](&self.queue, p.c, p.a, p.b, p.spec);
+        self.queue.scratch = &self.scratch;
+        self.queue.dry = false;
+        self.scratch.peak = 0;
+#if CY_HAVE_DNNL
+        const cy_cpu_state *kept = self.queue.kernel_state;
+        const int64_t made = kept->dnnl == NULL ? 0 : cy_dnnl_primitives(kept->dnnl);
+#endif
+        products[i](&self.queue, p.c, p.a, p.b, p.spec);
+        assert_int_equal(self.scratch.peak, measure.peak);
+        assert_true(measure.peak <= (size_t)16 << 20);
+#if CY_HAVE_DNNL
+        assert_int_equal(kept->dnnl == NULL ? 0 : cy_dnnl_primitives(kept->dnnl), made);
+#endif
+    }
+    machine_close(&self);
+}
+
+static void what_the_machine_lacks_is_an_error(void **state)
+{
+    (void)state;
+    machine self;
+    machine_open(&self, "ref", 1);
+    assert_string_equal(self.kernels.name, "ref");
+    assert_ptr_equal(self.kernels.matmul, cy_kernels_ref()->matmul);
+    const cy_cpu cpu = ((const cy_cpu_state *)self.queue.kernel_state)->cpu;
+    cy_kernels_close(&self.queue);
+    CY_CHECK_FAILS(cy_kernels_open(&self.queue, &self.kernels, "sse9"), CY_ERR_UNSUPPORTED, "sse9");
+    static const char *const names[] = {"avx2", "avx512", "avx512_bf16", "amx"};
+    const bool has[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx};
+    for (int i = 0; i < 4; i++) {
+        if (has[i]) {
+            CY_CHECK_OK(cy_kernels_open(&self.queue, &self.kernels, names[i]));
+            assert_string_equal(self.kernels.name, names[i]);
+            cy_kernels_close(&self.queue);
+        } else {
+            CY_CHECK_FAILS(cy_kernels_open(&self.queue, &self.kernels, names[i]),
+                CY_ERR_UNSUPPORTED, names[i]);
+        }
+    }
+    machine_close(&self);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(integers_give_exact_sums),
+        cmocka_unit_test(rounding_stays_in_bounds),
+        cmocka_unit_test(large_products_equal_the_portable_one),
+        cmocka_unit_test(workers_do_not_change_results),
+        cmocka_unit_test(a_dry_run_measures_and_makes_all),
+        cmocka_unit_test(what_the_machine_lacks_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,62 @@
+// What the processor offers, held against what the system says of it.
+
+#include "support/support.h"
+
+#include "base/cpu.h"
+#include "base/file.h"
+
+#include <string.h>
+
+static bool flag(const char *flags, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = strstr(flags, name); at != NULL; at = strstr(at + 1, name)) {
+        if (at[-1] == ' ' && (at[length] == ' ' || at[length] == '\n')) return true;
+    }
+    return false;
+}
+
+static void features_are_those_of_the_system(void **state)
+{
+    (void)state;
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    cy_text text = {0};
+    CY_CHECK_OK(cy_file_read(&text, "/proc/cpuinfo", 64 << 20));
+    const char *flags = strstr(text.bytes, "flags");
+    if (flags == NULL) {
+        cy_text_free(&text);
+        skip();
+    }
+    assert_int_equal(cpu.avx2, flag(flags, "avx2") && flag(flags, "fma") && flag(flags, "f16c"));
+    assert_int_equal(cpu.avx512,
+        cpu.avx2 && flag(flags, "avx512f") && flag(flags, "avx512bw") && flag(flags, "avx512dq") &&
+            flag(flags, "avx512vl"));
+    assert_int_equal(cpu.avx512_bf16, cpu.avx512 && flag(flags, "avx512_bf16"));
+    // The kernel may show tiles and yet refuse them to this process, not the other way round.
+    if (cpu.amx) assert_true(flag(flags, "amx_bf16") && flag(flags, "amx_tile"));
+    assert_true(strlen(cpu.name) > 0);
+    cy_text_free(&text);
+}
+
+static void a_second_look_sees_the_same(void **state)
+{
+    (void)state;
+    cy_cpu first, second;
+    cy_cpu_detect(&first);
+    cy_cpu_detect(&second);
+    assert_memory_equal(first.name, second.name, sizeof(first.name));
+    assert_int_equal(first.amx, second.amx);
+    assert_int_equal(first.cores, second.cores);
+    assert_true(first.cores >= 1);
+    if (first.l1_bytes > 0) assert_in_range(first.l1_bytes, 4 << 10, 1 << 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(features_are_those_of_the_system),
+        cmocka_unit_test(a_second_look_sees_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
