@@ -1,0 +1,262 @@
+#include "parallel/pipeline/schedule.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "parallel/pipeline/build.h"
+#include "parallel/pipeline/check.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+// More than any machine has; they keep every product below in an int.
+#define STAGES_MAX       1024
+#define MICROBATCHES_MAX 65536
+#define CHUNKS_MAX       64
+#define FORWARDS_MAX     (1 << 24)
+
+static const char *const engine_names[CY_ENGINES] = {
+    [CY_ENGINE_AFAB] = "afab",
+    [CY_ENGINE_1F1B] = "1f1b",
+    [CY_ENGINE_INTERLEAVED] = "interleaved",
+    [CY_ENGINE_ZERO_BUBBLE] = "zero_bubble",
+    [CY_ENGINE_CSV] = "csv",
+};
+
+static const char *const action_codes[CY_ACTION_KINDS] = {
+    [CY_ACTION_FORWARD] = "F",
+    [CY_ACTION_BACKWARD] = "B",
+    [CY_ACTION_BACKWARD_INPUT] = "I",
+    [CY_ACTION_BACKWARD_WEIGHT] = "W",
+    [CY_ACTION_SEND_ACTIVATION] = "SF",
+    [CY_ACTION_RECV_ACTIVATION] = "RF",
+    [CY_ACTION_SEND_GRADIENT] = "SB",
+    [CY_ACTION_RECV_GRADIENT] = "RB",
+    [CY_ACTION_GATHER] = "GA",
+    [CY_ACTION_REDUCE] = "RE",
+    [CY_ACTION_RECOMPUTE] = "RC",
+    [CY_ACTION_OFFLOAD] = "OF",
+    [CY_ACTION_FETCH] = "FE",
+    [CY_ACTION_OPTIMIZER] = "OP",
+};
+
+const char *cy_engine_name(cy_engine engine)
+{
+    CY_ASSERT(0 <= (int)engine && engine < CY_ENGINES);
+    return engine_names[engine];
+}
+
+bool cy_engine_from_name(cy_engine *engine, const char *name)
+{
+    for (int i = 0; i < CY_ENGINES; i++) {
+        if (strcmp(engine_names[i], name) == 0) {
+            *engine = (cy_engine)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *cy_action_code(cy_action_kind kind)
+{
+    CY_ASSERT(0 <= (int)kind && kind < CY_ACTION_KINDS);
+    return action_codes[kind];
+}
+
+bool cy_action_is_compute(cy_action_kind kind)
+{
+    return kind <= CY_ACTION_BACKWARD_WEIGHT;
+}
+
+bool cy_action_is_transfer(cy_action_kind kind)
+{
+    return CY_ACTION_SEND_ACTIVATION <= kind && kind <= CY_ACTION_RECV_GRADIENT;
+}
+
+int cy_schedule_segments(const cy_schedule *schedule)
+{
+    return schedule->stages * schedule->chunks;
+}
+
+int cy_schedule_segment(const cy_schedule *schedule, int rank, int chunk)
+{
+    CY_ASSERT(0 <= rank && rank < schedule->stages);
+    CY_ASSERT(0 <= chunk && chunk < schedule->chunks);
+    const bool back = schedule->placement == CY_PLACEMENT_V && chunk % 2 == 1;
+    return chunk * schedule->stages + (back ? schedule->stages - 1 - rank : rank);
+}
+
+int cy_schedule_segment_rank(const cy_schedule *schedule, int segment)
+{
+    CY_ASSERT(0 <= segment && segment < cy_schedule_segments(schedule));
+    const int step = segment % schedule->stages;
+    const bool back = schedule->placement == CY_PLACEMENT_V && segment / schedule->stages % 2 == 1;
+    return back ? schedule->stages - 1 - step : step;
+}
+
+const char *cy_action_text(
+    char buffer[CY_ACTION_TEXT_BYTES], const cy_schedule *schedule, cy_action action)
+{
+    const char *code = cy_action_code(action.kind);
+    char chunk[16] = "";
+    if (schedule->chunks > 1 && action.chunk >= 0) {
+        snprintf(chunk, sizeof(chunk), ".%d", action.chunk);
+    }
+    if (action.microbatch >= 0) {
+        snprintf(buffer, CY_ACTION_TEXT_BYTES, "%s%d%s", code, action.microbatch, chunk);
+    } else {
+        snprintf(buffer, CY_ACTION_TEXT_BYTES, "%s%s", code, chunk);
+    }
+    return buffer;
+}
+
+int cy_action_tag(const cy_schedule *schedule, int rank, cy_action action)
+{
+    CY_ASSERT(cy_action_is_transfer(action.kind));
+    const int segment = cy_schedule_segment(schedule, rank, action.chunk);
+    // A boundary is named for the segment before it.
+    const bool before =
+        action.kind == CY_ACTION_RECV_ACTIVATION || action.kind == CY_ACTION_SEND_GRADIENT;
+    const bool gradient =
+        action.kind == CY_ACTION_SEND_GRADIENT || action.kind == CY_ACTION_RECV_GRADIENT;
+    return 2 * (before ? segment - 1 : segment) + (gradient ? 1 : 0);
+}
+
+cy_status cy_schedule_init(
+    cy_schedule *schedule, cy_engine engine, int stages, int microbatches, int chunks)
+{
+    void *ranks = NULL;
+    CY_TRY(cy_memory_take(&ranks, (size_t)stages, sizeof(cy_action_list)));
+    *schedule = (cy_schedule){
+        .engine = engine,
+        .placement =
+            engine == CY_ENGINE_ZERO_BUBBLE && chunks == 2 ? CY_PLACEMENT_V : CY_PLACEMENT_LOOP,
+        .stages = stages,
+        .microbatches = microbatches,
+        .chunks = chunks,
+        .ranks = ranks,
+    };
+    return CY_OK;
+}
+
+cy_status cy_schedule_add(cy_schedule *schedule, int rank, cy_action action)
+{
+    cy_action_list *list = &schedule->ranks[rank];
+    void *block = list->actions;
+    CY_TRY(cy_memory_grow(&block, &list->capacity, list->count + 1, sizeof(cy_action)));
+    list->actions = block;
+    list->actions[list->count++] = action;
+    return CY_OK;
+}
+
+cy_status cy_schedule_add_compute(
+    cy_schedule *schedule, int rank, cy_action_kind kind, int microbatch, int chunk)
+{
+    CY_ASSERT(cy_action_is_compute(kind));
+    return cy_schedule_add(schedule, rank,
+        (cy_action){.kind = kind, .microbatch = microbatch, .chunk = chunk, .peer = -1});
+}
+
+void cy_schedule_close(cy_schedule *schedule)
+{
+    for (int rank = 0; schedule->ranks != NULL && rank < schedule->stages; rank++) {
+        cy_memory_free(schedule->ranks[rank].actions);
+    }
+    cy_memory_free(schedule->ranks);
+    *schedule = (cy_schedule){0};
+}
+
+static cy_status check_sizes(const cy_schedule_options *options)
+{
+    const char *name = cy_engine_name(options->engine);
+    if (options->stages < 1 || options->stages > STAGES_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: %d stages, there must be 1 to %d", name,
+            options->stages, STAGES_MAX);
+    }
+    if (options->microbatches < 1 || options->microbatches > MICROBATCHES_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: %d microbatches, there must be 1 to %d", name,
+            options->microbatches, MICROBATCHES_MAX);
+    }
+    if (options->chunks < 1 || options->chunks > CHUNKS_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: %d chunks a stage, there must be 1 to %d", name,
+            options->chunks, CHUNKS_MAX);
+    }
+    if ((long long)options->stages * options->chunks * options->microbatches > FORWARDS_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%s: %d stages with %d chunks and %d microbatches are more than %d forwards", name,
+            options->stages, options->chunks, options->microbatches, FORWARDS_MAX);
+    }
+    return CY_OK;
+}
+
+static cy_status check_engine(const cy_schedule_options *options)
+{
+    const int chunks = options->chunks;
+    switch (options->engine) {
+    case CY_ENGINE_AFAB:
+    case CY_ENGINE_1F1B:
+        if (chunks == 1) return CY_OK;
+        CY_FAIL(CY_ERR_REQUEST, "%s takes 1 chunk a stage, not %d", cy_engine_name(options->engine),
+            chunks);
+        cy_error_set_hint("the engines with chunks are interleaved, and zero_bubble with 2");
+        return CY_ERR_REQUEST;
+    case CY_ENGINE_ZERO_BUBBLE:
+        if (chunks <= 2) return CY_OK;
+        return CY_FAIL(CY_ERR_REQUEST,
+            "zero_bubble takes 1 chunk a stage (ZB-H1) or 2 (ZB-V), not %d", chunks);
+    case CY_ENGINE_INTERLEAVED:
+        return CY_OK;
+    case CY_ENGINE_CSV:
+        if (options->csv != NULL && options->csv[0] != '\0') return CY_OK;
+        return CY_FAIL(CY_ERR_REQUEST, "the csv engine needs the path of its schedule");
+    case CY_ENGINES:
+        break;
+    }
+    return CY_FAIL(CY_ERR_REQUEST, "there is no pipeline engine %d", (int)options->engine);
+}
+
+static cy_status build(cy_schedule *schedule, const cy_schedule_options *options)
+{
+    bool transfers = false;
+    switch (options->engine) {
+    case CY_ENGINE_AFAB:
+        CY_TRY(cy_schedule_build_afab(schedule));
+        break;
+    case CY_ENGINE_1F1B:
+        CY_TRY(cy_schedule_build_1f1b(schedule));
+        break;
+    case CY_ENGINE_INTERLEAVED:
+        CY_TRY(cy_schedule_build_interleaved(schedule));
+        break;
+    case CY_ENGINE_ZERO_BUBBLE:
+        CY_TRY(cy_schedule_build_zero_bubble(schedule));
+        break;
+    case CY_ENGINE_CSV:
+        CY_TRY(cy_schedule_read_csv(schedule, &transfers, options->csv));
+        if (!transfers) CY_TRY(cy_schedule_check_compute(schedule));
+        break;
+    case CY_ENGINES:
+        break;
+    }
+    if (!transfers) CY_TRY(cy_schedule_add_transfers(schedule));
+    return cy_schedule_check(NULL, schedule, NULL);
+}
+
+cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *options)
+{
+    CY_ASSERT(0 <= (int)options->engine && options->engine < CY_ENGINES);
+    CY_TRY(check_sizes(options));
+    CY_TRY(check_engine(options));
+    cy_schedule made;
+    CY_TRY(cy_schedule_init(
+        &made, options->engine, options->stages, options->microbatches, options->chunks));
+    const cy_status status = build(&made, options);
+    if (status != CY_OK) {
+        const char *path = options->engine == CY_ENGINE_CSV ? options->csv : NULL;
+        if (path != NULL && strstr(cy_error_text(), path) == NULL) cy_error_prefix("%s: ", path);
+        cy_schedule_close(&made);
+        return status;
+    }
+    *schedule = made;
+    return CY_OK;
+}
