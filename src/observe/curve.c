@@ -173,13 +173,16 @@ static cy_status add_head(cy_text *out, const cy_curve_page *page)
     CY_TRY(add_escaped(out, page->title));
     return cy_text_add(out,
         "</title>\n<style>\n"
-        "svg { font: 13px sans-serif; --ink: #222; --grid: #ddd; --paper: #fff; --c0: #1b6fb5; "
-        "--c1: #d1570c; --c2: #2f8f46; --c3: #8a4bb0; --c4: #a83232; --c5: #6b6b6b }\n"
-        "@media (prefers-color-scheme: dark) { svg { --ink: #ddd; --grid: #3a3a3a; --paper: "
-        "#16181c; --c0: #6db3f2; --c1: #ff9f5a; --c2: #7ed493; --c3: #c99be8; --c4: #f08a8a; "
-        "--c5: #b0b0b0 } }\n"
-        ".paper { fill: var(--paper) } text { fill: var(--ink) } .grid { stroke: var(--grid) }\n"
-        "path { fill: none; stroke-width: 1.6; stroke-linejoin: round }\n</style>\n"
+        "svg { font: 13px sans-serif } .paper { fill: #fff } text { fill: #222 } "
+        ".grid { stroke: #ddd }\n"
+        ".c0 { color: #1b6fb5 } .c1 { color: #d1570c } .c2 { color: #2f8f46 } "
+        ".c3 { color: #8a4bb0 } .c4 { color: #a83232 } .c5 { color: #6b6b6b }\n"
+        "@media (prefers-color-scheme: dark) { .paper { fill: #16181c } text { fill: #ddd } "
+        ".grid { stroke: #3a3a3a } .c0 { color: #6db3f2 } .c1 { color: #ff9f5a } "
+        ".c2 { color: #7ed493 } .c3 { color: #c99be8 } .c4 { color: #f08a8a } "
+        ".c5 { color: #b0b0b0 } }\n"
+        "path { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round } "
+        ".fill { fill: currentColor }\n</style>\n"
         "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n",
         PAGE_WIDTH, PAGE_HEIGHT);
 }
@@ -245,8 +248,7 @@ static bool mean_point(const cy_curve *curve, int64_t first, int64_t last, doubl
 static cy_status add_curve(cy_text *out, const cy_axes *axes, const cy_curve *curve, int color)
 {
     const int64_t points = curve->count < POINTS_MAX ? curve->count : POINTS_MAX;
-    CY_TRY(
-        cy_text_add(out, "<path clip-path=\"url(#plot)\" style=\"stroke:var(--c%d)\" d=\"", color));
+    CY_TRY(cy_text_add(out, "<path clip-path=\"url(#plot)\" class=\"c%d\" d=\"", color));
     bool pen_down = false;
     double x, y;
     for (int64_t p = 0; p < points; p++) {
@@ -265,7 +267,7 @@ static cy_status add_curve(cy_text *out, const cy_axes *axes, const cy_curve *cu
         if (!mean_point(curve, first, last, &x, &y)) continue;
         CY_TRY(cy_text_add(out, "<circle clip-path=\"url(#plot)\" r=\"3\" cx=\""));
         CY_TRY(add_pair(out, x_of(axes, x), "\" cy=\"", y_of(axes, y)));
-        CY_TRY(cy_text_add(out, "\" style=\"fill:var(--c%d)\"/>\n", color));
+        CY_TRY(cy_text_add(out, "\" class=\"fill c%d\"/>\n", color));
     }
     return CY_OK;
 }
@@ -274,8 +276,7 @@ static cy_status add_legend(cy_text *out, const cy_curve *curves, int curve_coun
 {
     for (int c = 0; c < curve_count; c++) {
         const double y = PLOT_TOP + 18 + 18 * c;
-        CY_TRY(
-            cy_text_add(out, "<rect width=\"14\" height=\"3\" style=\"fill:var(--c%d)\" x=\"", c));
+        CY_TRY(cy_text_add(out, "<rect width=\"14\" height=\"3\" class=\"fill c%d\" x=\"", c));
         CY_TRY(add_pair(out, PLOT_LEFT + PLOT_WIDTH - 24, "\" y=\"", y - 5));
         CY_TRY(cy_text_add(out, "\"/>\n"));
         CY_TRY(add_label(out, PLOT_LEFT + PLOT_WIDTH - 30, y, "end", curves[c].name));
@@ -389,7 +390,7 @@ cy_status cy_curve_plot(cy_text *out, const cy_curve_page *page, const cy_curve 
     memset(cells, ' ', (size_t)width * (size_t)height);
     for (int c = 0; c < curve_count; c++)
         draw(cells, &axes, &curves[c], marks[c], width, height);
-    cy_status status = cy_text_add(out, "%9s  %s\n", page->y_label, page->title);
+    cy_status status = cy_text_add(out, "%9s  %s, %s\n", "", page->title, page->y_label);
     if (status == CY_OK) status = add_rows(out, cells, &axes, width, height);
     if (status == CY_OK) status = add_foot(out, page, &axes, curves, curve_count, width);
     cy_memory_free(cells);

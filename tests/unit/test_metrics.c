@@ -1,6 +1,7 @@
 // The console line, metrics.jsonl, and what a resumed run makes of it.
 
 #include "base/file.h"
+#include "observe/history.h"
 #include "observe/metrics.h"
 #include "observe/number.h"
 #include "support/support.h"
@@ -217,6 +218,28 @@ static void torn_and_foreign_lines_go(void **state)
     cy_text_free(&got);
 }
 
+static void a_history_reads_what_was_written(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    write_steps(path, 1, 9, NULL);
+    append(path, "{\"step\":10,\"loss\":null}\n{\"step\":11,\"lo");
+    cy_history history;
+    CY_CHECK_OK(cy_history_open(&history, path));
+    assert_int_equal(history.loss.count, 10);
+    assert_int_equal(history.val_loss.count, 2);
+    assert_int_equal(history.unreadable, 1);
+    for (int i = 0; i < 10; i++)
+        assert_true(history.loss.step[i] == i + 1);
+    assert_true(history.loss.value[8] == 5.12344);
+    assert_true(isnan(history.loss.value[9]));
+    assert_true(history.val_loss.step[1] == 8 && history.val_loss.value[1] == 4.5);
+    cy_history_close(&history);
+    CY_CHECK_FAILS(cy_history_open(&history, folder), CY_ERR_IO, "is not a file");
+}
+
 static void each_line_is_there_once_the_call_returns(void **state)
 {
     (void)state;
@@ -265,6 +288,7 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(a_resumed_run_goes_on_from_its_own_step),
         cmocka_unit_test(torn_and_foreign_lines_go),
+        cmocka_unit_test(a_history_reads_what_was_written),
         cmocka_unit_test(each_line_is_there_once_the_call_returns),
         cmocka_unit_test(failures_name_the_file),
     };
