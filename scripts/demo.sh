@@ -1,0 +1,156 @@
+#!/usr/bin/env bash
+# From nothing to a model that speaks: `make demo`. Takes a text, trains a tokenizer and a small
+# model on its first 95 %, and says how many bits per byte the rest costs the model, beside xz.
+#
+# From the environment: SETUP=no installs nothing; TEXT=FILE takes another text than the King James
+# Bible; DEMO=FOLDER is where all of it goes (demo/); TRAIN_SECONDS limits the training;
+# CYCLOTRON=PROGRAM takes a program that is built already.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=${DEMO:-demo}
+config=examples/demo.json
+train_seconds=${TRAIN_SECONDS:-165}
+budget_seconds=285 # all of it, the build included, is to be done within five minutes
+held_out=0.05
+
+say() {
+    printf 'demo: %s\n' "$*"
+}
+
+fail() {
+    printf 'demo: error: %s\n' "$1" >&2
+    if [ $# -gt 1 ]; then
+        printf '  hint: %s\n' "$2" >&2
+    fi
+    exit 1
+}
+
+# number NAME: the number behind a name in the JSON on stdin.
+number() {
+    sed -n "s/.*\"$1\": *\\([-+0-9.eE]*\\).*/\\1/p" | head -n 1
+}
+
+# value EXPRESSION [FORMAT]: arithmetic with awk.
+value() {
+    awk "BEGIN { printf \"${2:-%d}\", $1 }"
+}
+
+prepare_program() {
+    if [ -n "${CYCLOTRON:-}" ]; then
+        program=$CYCLOTRON
+        return
+    fi
+    if [ "${SETUP:-yes}" != no ]; then
+        make --no-print-directory setup
+    fi
+    say "building"
+    make --no-print-directory program >"$folder/build.log" 2>&1 ||
+        { tail -n 20 "$folder/build.log" >&2; fail "the build failed, see $folder/build.log"; }
+    program=build/cyclotron
+}
+
+prepare_text() {
+    if [ -n "${TEXT:-}" ]; then
+        [ -r "$TEXT" ] || fail "TEXT=$TEXT cannot be read"
+        text=$TEXT
+    else
+        command -v bible >/dev/null ||
+            fail "the text comes from the Debian package bible-kjv, which is not here" \
+                "make setup installs it; TEXT=FILE takes another text"
+        text=$folder/text.txt
+        bible -f Gen1:1-Rev22:21 >"$text.part"
+        mv "$text.part" "$text"
+    fi
+    bytes=$(wc -c <"$text")
+    [ "$bytes" -ge 100000 ] || fail "$text has $bytes bytes, a model needs 100000 or more"
+    say "the text is $text, $bytes bytes"
+}
+
+prepare_data() {
+    local vocab
+    vocab=$(number vocab_size <"$config")
+    [ -n "$vocab" ] || fail "$config names no vocab_size"
+    # The held-out part teaches the tokenizer nothing either.
+    head -c "$(value "$bytes * (1 - $held_out)")" "$text" >"$folder/train.txt"
+    "$program" tokenizer train --vocab-size="$vocab" --out="$folder/tokenizer.json" \
+        "$folder/train.txt"
+    rm -rf "$folder/data"
+    "$program" data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/data" "$text"
+}
+
+# How many steps fit into the time, by measuring some: the schedule of the learning rate then ends
+# with the training.
+count_steps() {
+    local left speed batch tokens sequence
+    left=$((budget_seconds - SECONDS - 25))
+    if [ "$left" -lt "$train_seconds" ]; then
+        train_seconds=$((left > 20 ? left : 20))
+    fi
+    "$program" bench step "$config" --json >"$folder/speed.json"
+    speed=$(number tok_s <"$folder/speed.json")
+    batch=$(number batch <"$folder/speed.json")
+    sequence=$(number seq <"$folder/speed.json")
+    if [ -z "$speed" ] || [ -z "$batch" ] || [ -z "$sequence" ]; then
+        fail "bench step told no speed: $(head -c 300 "$folder/speed.json")"
+    fi
+    tokens=$(value "$batch * $sequence")
+    steps=$(value "$speed * $train_seconds / $tokens")
+    [ "$steps" -ge 10 ] || fail "only $steps steps fit into $train_seconds s at $speed tokens/s"
+    say "$(value "$speed" %.0f) tokens/s: $steps steps of $tokens tokens in $train_seconds s"
+}
+
+train() {
+    local status=0
+    rm -rf "$folder/run"
+    # Should the machine be slower than it was just now, the run is stopped as by Ctrl-C, which
+    # saves first.
+    timeout --signal=INT --kill-after=30 "$((train_seconds + 20))" \
+        "$program" train "$config" \
+        --dataset.name="$folder/data" --dataset.tokenizer="$folder/tokenizer.json" \
+        --dataset.validation_fraction="$held_out" \
+        --training.total_train_steps="$steps" \
+        --checkpoint.save_dir="$folder/run/checkpoints" --checkpoint.save_frequency="$steps" \
+        --logging.run_dir="$folder/run" >"$folder/train.log" || status=$?
+    tail -n 1 "$folder/train.log"
+    case $status in
+    0) ;;
+    124 | 130) say "stopped after $((train_seconds + 20)) s" ;;
+    *) fail "training ended with status $status, see $folder/train.log" ;;
+    esac
+    checkpoint=$(find "$folder/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort |
+        tail -n 1)
+    [ -n "$checkpoint" ] || fail "training left no checkpoint in $folder/run/checkpoints"
+}
+
+show_samples() {
+    local prompts=("In the beginning" "And the LORD said unto" "Blessed are they")
+    local prompt
+    if [ -n "${TEXT:-}" ]; then
+        prompts=("$(head -c 200 "$text" | tr -s '[:space:]' ' ' | cut -d ' ' -f 1-3)")
+    fi
+    for prompt in "${prompts[@]}"; do
+        printf '\n'
+        "$program" generate "$checkpoint" --prompt="$prompt" --max-tokens=60 --temperature=0.8 \
+            --top-p=0.95 --seed=1
+        printf '\n'
+    done
+}
+
+mkdir -p "$folder"
+prepare_program
+prepare_text
+prepare_data
+count_steps
+train
+"$program" eval "$checkpoint" "$folder/data" --split=validation --json >"$folder/eval.json"
+bits=$(number bits_per_byte <"$folder/eval.json")
+[ -n "$bits" ] || fail "eval told no bits_per_byte: $(head -c 300 "$folder/eval.json")"
+show_samples
+printf '\n'
+"$program" metrics "$folder/run" --plot --svg="$folder/loss.svg"
+packed=$(xz -9e --stdout "$text" | wc -c)
+say "loss curve in $folder/loss.svg, samples: $program generate $checkpoint --prompt=..."
+say "xz -9e needs $(value "8 * $packed / $bytes" %.3f) bits per byte for the whole text;" \
+    "the model, for the $(value "100 * $held_out" %.0f) % that it never saw, after $SECONDS s:"
+say "$(value "$bits" %.3f) bits per byte"
