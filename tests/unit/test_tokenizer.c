@@ -1,0 +1,238 @@
+// Tokenizers: training, ids, round trips.
+
+#include "support/support.h"
+
+#include "base/random.h"
+#include "data/tokenizer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cy_tokenizer_style styles[] = {
+    CY_TOKENIZER_GPT2, CY_TOKENIZER_LLAMA3, CY_TOKENIZER_QWEN2, CY_TOKENIZER_SMOLLM};
+
+static cy_tokenizer *train(
+    const char *text, size_t bytes, int32_t vocab_size, cy_tokenizer_style style, int threads)
+{
+    cy_tokenizer *tokenizer = NULL;
+    const cy_tokenizer_text texts[1] = {{.text = text, .bytes = bytes}};
+    const cy_tokenizer_train_options options = {
+        .vocab_size = vocab_size, .style = style, .threads = threads};
+    CY_CHECK_OK(cy_tokenizer_train(&tokenizer, texts, 1, &options));
+    return tokenizer;
+}
+
+static cy_tokens encode(const cy_tokenizer *tokenizer, const char *text, size_t bytes)
+{
+    cy_tokens tokens = {0};
+    CY_CHECK_OK(cy_tokenizer_encode(tokenizer, &tokens, text, bytes, CY_ENCODE_DEFAULT));
+    return tokens;
+}
+
+static void check_round_trip(const cy_tokenizer *tokenizer, const char *text, size_t bytes)
+{
+    cy_tokens tokens = encode(tokenizer, text, bytes);
+    char *back = NULL;
+    size_t back_bytes = 0;
+    CY_CHECK_OK(cy_tokenizer_decode(
+        tokenizer, &back, &back_bytes, tokens.ids, tokens.count, CY_DECODE_DEFAULT));
+    assert_int_equal(back_bytes, bytes);
+    assert_memory_equal(back, text, bytes);
+    cy_tokenizer_free_text(back);
+    cy_tokens_free(&tokens);
+}
+
+static void check_token(const cy_tokenizer *tokenizer, int32_t id, const char *wanted)
+{
+    size_t bytes;
+    const char *token = cy_tokenizer_token(tokenizer, id, &bytes);
+    assert_int_equal(bytes, strlen(wanted));
+    assert_memory_equal(token, wanted, bytes);
+    assert_int_equal(cy_tokenizer_find(tokenizer, wanted, bytes), id);
+}
+
+// By hand: "ab" stands 5 times, then "abab" twice more often than anything else.
+static void training_merges_the_most_frequent_pair(void **state)
+{
+    (void)state;
+    cy_tokenizer *tokenizer = train("abab\nabab\nabc\n", 14, 259, CY_TOKENIZER_GPT2, 1);
+    assert_int_equal(cy_tokenizer_vocab_size(tokenizer), 259);
+    check_token(tokenizer, 257, "ab");
+    check_token(tokenizer, 258, "abab");
+    cy_tokens tokens = encode(tokenizer, "ababab<|endoftext|>", 19);
+    const int32_t wanted[] = {258, 257, 0};
+    assert_int_equal(tokens.count, 3);
+    assert_memory_equal(tokens.ids, wanted, sizeof(wanted));
+    assert_int_equal(cy_tokenizer_end_token(tokenizer), 0);
+    cy_tokens_free(&tokens);
+    cy_tokenizer_close(tokenizer);
+}
+
+static void training_stops_when_merges_run_out(void **state)
+{
+    (void)state;
+    cy_tokenizer *tokenizer = train("abab", 4, 1000, CY_TOKENIZER_GPT2, 1);
+    assert_int_equal(cy_tokenizer_vocab_size(tokenizer), 259);
+    cy_tokenizer_close(tokenizer);
+    tokenizer = train("", 0, 1000, CY_TOKENIZER_GPT2, 1);
+    assert_int_equal(cy_tokenizer_vocab_size(tokenizer), 257);
+    check_round_trip(tokenizer, "any text", 8);
+    cy_tokenizer_close(tokenizer);
+}
+
+static void training_refuses_a_vocabulary_without_room(void **state)
+{
+    (void)state;
+    cy_tokenizer *tokenizer = NULL;
+    const cy_tokenizer_text text = {.text = "a", .bytes = 1};
+    const cy_tokenizer_train_options options = {.vocab_size = 256};
+    CY_CHECK_FAILS(
+        cy_tokenizer_train(&tokenizer, &text, 1, &options), CY_ERR_REQUEST, "at least 257");
+}
+
+// Words with repeats, spaces and lines, from a seed; about one in 40 is any byte.
+static char *make_text(size_t bytes, uint64_t key)
+{
+    static const char *const words[] = {"the ", "and ", "don't", "12 345", "\n\n", "  x", "été ",
+        "\t\t", "東京", "... ", "\r\n", "THE'LL", "\xf0\x9f\x98\x80", " of", "unto them"};
+    char *text = malloc(bytes + 16);
+    assert_non_null(text);
+    size_t at = 0;
+    for (uint64_t i = 0; at < bytes; i++) {
+        const uint64_t bits = cy_random_bits(key, i);
+        if (bits % 40 == 0) {
+            text[at++] = (char)(bits >> 8);
+            continue;
+        }
+        const char *word = words[(bits >> 8) % (sizeof(words) / sizeof(words[0]))];
+        memcpy(text + at, word, strlen(word));
+        at += strlen(word);
+    }
+    return text;
+}
+
+static void training_does_not_depend_on_threads(void **state)
+{
+    (void)state;
+    const size_t bytes = 3 << 20;
+    char *text = make_text(bytes, 7);
+    cy_tokenizer *one = train(text, bytes, 400, CY_TOKENIZER_LLAMA3, 1);
+    cy_tokenizer *three = train(text, bytes, 400, CY_TOKENIZER_LLAMA3, 3);
+    assert_int_equal(cy_tokenizer_hash(one), cy_tokenizer_hash(three));
+    assert_int_equal(cy_tokenizer_vocab_size(one), 400);
+    cy_tokenizer_close(one);
+    cy_tokenizer_close(three);
+    free(text);
+}
+
+static void any_bytes_come_back(void **state)
+{
+    (void)state;
+    char *text = make_text(1 << 14, 3);
+    for (int s = 0; s < 4; s++) {
+        cy_tokenizer *tokenizer = train(text, 1 << 14, 350, styles[s], 1);
+        char noise[4096];
+        for (size_t i = 0; i < sizeof(noise); i++) noise[i] = (char)cy_random_bits(11, i);
+        check_round_trip(tokenizer, noise, sizeof(noise));
+        check_round_trip(tokenizer, text, 1 << 14);
+        check_round_trip(tokenizer, "", 0);
+        cy_tokenizer_close(tokenizer);
+    }
+    free(text);
+}
+
+static void check_scanners(const char *text, size_t bytes)
+{
+    for (int s = 0; s < 4; s++) {
+        cy_tokenizer *fast = train(text, bytes, 600, styles[s], 1);
+        cy_tokenizer *general = NULL;
+        CY_CHECK_OK(cy_tokenizer_open_general(
+            &general, fast->json.bytes, fast->json.length, "general", true));
+        cy_tokens a = encode(fast, text, bytes);
+        cy_tokens b = encode(general, text, bytes);
+        assert_int_equal(a.count, b.count);
+        assert_memory_equal(a.ids, b.ids, a.count * sizeof(int32_t));
+        cy_tokens_free(&a);
+        cy_tokens_free(&b);
+        cy_tokenizer_close(fast);
+        cy_tokenizer_close(general);
+    }
+}
+
+// The scanners and PCRE2 must cut alike, on text and on any order of the bytes at which the
+// patterns turn, broken characters included.
+static void scanners_cut_as_their_patterns_do(void **state)
+{
+    (void)state;
+    static const char turns[] = "  \n\r\t'sStTrReEvV'lLmMdD09.,!ab\xc5\xbf\xc2\xa0\xd9\xa3";
+    const size_t bytes = 1 << 14;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        char *text = make_text(bytes, seed);
+        if (seed > 3) {
+            for (size_t i = 0; i < bytes; i++) {
+                text[i] = turns[cy_random_bits(seed, i) % (sizeof(turns) - 1)];
+            }
+        }
+        check_scanners(text, bytes);
+        free(text);
+    }
+}
+
+// Merges a word by the definition: again and again the pair of lowest rank, the leftmost of those.
+static size_t merge_plainly(const cy_bpe *bpe, int32_t *ids, const char *word, size_t bytes)
+{
+    size_t count = bytes;
+    for (size_t i = 0; i < bytes; i++) ids[i] = bpe->byte_ids[(unsigned char)word[i]];
+    for (;;) {
+        const cy_bpe_pair *best = NULL;
+        size_t place = 0;
+        for (size_t i = 0; i + 1 < count; i++) {
+            const uint64_t pair = (uint64_t)(uint32_t)ids[i] << 32 | (uint32_t)ids[i + 1];
+            for (size_t k = 0; k <= bpe->pairs_mask; k++) {
+                if (bpe->pairs[k].pair != pair) continue;
+                if (best == NULL || bpe->pairs[k].rank < best->rank) {
+                    best = &bpe->pairs[k];
+                    place = i;
+                }
+            }
+        }
+        if (best == NULL) return count;
+        ids[place] = best->id;
+        count--;
+        memmove(ids + place + 1, ids + place + 2, (count - place - 1) * sizeof(int32_t));
+    }
+}
+
+// Words of up to 32 bytes take one way, longer ones another; both must keep to the definition.
+static void words_merge_by_the_definition(void **state)
+{
+    (void)state;
+    char text[2048];
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = "abcab"[cy_random_bits(5, i) % 5];
+    cy_tokenizer *tokenizer = train(text, sizeof(text), 320, CY_TOKENIZER_GPT2, 1);
+    const size_t sizes[] = {1, 2, 3, 31, 32, 33, 64, 65, 300};
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        int32_t wanted[300];
+        const size_t count = merge_plainly(&tokenizer->bpe, wanted, text + s, sizes[s]);
+        cy_tokens tokens = encode(tokenizer, text + s, sizes[s]);
+        assert_int_equal(tokens.count, count);
+        assert_memory_equal(tokens.ids, wanted, count * sizeof(int32_t));
+        cy_tokens_free(&tokens);
+    }
+    cy_tokenizer_close(tokenizer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_merges_the_most_frequent_pair),
+        cmocka_unit_test(training_stops_when_merges_run_out),
+        cmocka_unit_test(training_refuses_a_vocabulary_without_room),
+        cmocka_unit_test(training_does_not_depend_on_threads),
+        cmocka_unit_test(any_bytes_come_back),
+        cmocka_unit_test(scanners_cut_as_their_patterns_do),
+        cmocka_unit_test(words_merge_by_the_definition),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
