@@ -28,6 +28,7 @@ typedef struct cy_queue {
     bool dry;                         // count, do not compute
     cy_cost planned;                  // what a dry queue has counted
     _Atomic bool fixed_overflow;      // a fixed-point sum left its head room (strict mode)
+    _Atomic uint64_t *beat;           // borrowed; NULL or the rank's sign of life, see comm/world.h
 } cy_queue;
 
 // Runs task(context, i, worker) for 0 <= i < count on the pool; nothing on a dry queue.

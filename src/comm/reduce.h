@@ -1,0 +1,30 @@
+// comm/reduce.h: the arithmetic of reductions, on plain memory.
+//
+// Operands are added in the order given, 16-bit floats in fp32 with one rounding at the end, so a
+// result depends on the operands alone and not on who computes it or in which pieces. A NaN operand
+// makes the minimum and the maximum NaN. Pure functions: any thread, nothing owned.
+
+#ifndef CY_COMM_REDUCE_H
+#define CY_COMM_REDUCE_H
+
+#include <cyclotron/dtype.h>
+
+#include "comm/group.h"
+
+// The dtype that partial results have while a reduction is under way: fp32 for 16-bit floats,
+// otherwise the dtype itself.
+cy_dtype cy_reduce_partial_dtype(cy_dtype dtype);
+
+// out[o][i] = in[0][i] (op) in[1][i] ..., divided by `ins` for an average, for every o and
+// 0 <= i < count. An out may be an in. Returns true when a sum of fixed-point numbers overflowed.
+bool cy_reduce_many(void *const *out, int outs, const void *const *in, int ins, int64_t count,
+    cy_dtype dtype, cy_reduce op);
+
+// acc[i] = acc[i] (op) x[i]; an average is a sum here. Same return value.
+bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce op);
+
+// Between a dtype and its partial dtype; the way back divides by `divisor` first.
+void cy_reduce_widen(void *partial, const void *x, int64_t count, cy_dtype dtype);
+void cy_reduce_narrow(void *x, const void *partial, int64_t count, cy_dtype dtype, int divisor);
+
+#endif

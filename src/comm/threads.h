@@ -1,0 +1,218 @@
+// comm/threads.h: the inside of the `threads` backend. Included by comm/threads*.c only.
+//
+// Ranks are threads of one process, so one rank may read and write another's buffers once both have
+// said where they are. A collective is a numbered slot of the group: every member leaves its
+// operation there, the last one to come cuts the work into tasks, and whoever waits takes tasks
+// until none is left. Traffic is thus done by ranks that would otherwise be idle, and touches each
+// byte once; nothing is done while all members compute.
+//
+// Ownership: the run owns the ranks; members share a group, and the last to close frees it.
+
+#ifndef CY_COMM_THREADS_H
+#define CY_COMM_THREADS_H
+
+#include "comm/backend.h"
+#include "comm/world_backend.h"
+
+#include <pthread.h>
+
+// A power of two. A rank that starts this many collectives of a group without waiting completes the
+// oldest one itself.
+#define SLOTS 128
+
+// More ranks than this in one process make no sense on any machine that we know.
+#define CY_GROUP_LIMIT 1024
+
+// ---- ranks
+
+typedef struct threads_run threads_run;
+
+typedef struct threads_rank {
+    cy_world base;
+    threads_run *run; // borrowed
+    pthread_t thread;
+    cy_status status;
+
+    // Whoever has nothing to do sleeps here; see rank_park.
+    _Alignas(64) _Atomic int parked;
+    _Atomic uint32_t event;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+
+    // What the rank does, for the messages of others.
+    _Alignas(64) _Atomic uint64_t last_call; // sequence << 8 | kind
+    _Atomic uint64_t last_dimension;         // its first 8 letters
+    _Atomic int waiting_for;                 // a world rank, or -1
+    _Atomic bool finished;
+} threads_rank;
+
+#define ABORT_TEXT_BYTES 1024
+
+struct threads_run {
+    int size;
+    bool spin; // no more threads than cores
+    char host[64];
+    threads_rank *ranks; // owned, [size]
+    cy_rank_function function;
+    void *context;        // borrowed
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t ended;
+    int ended_count;
+    struct threads_shared *groups; // those that wait for members to join
+    _Atomic bool aborted;
+    int failed_rank; // the first to fail, -1 before
+    cy_status failed_status;
+    char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
+};
+
+// ---- groups
+
+typedef enum slot_state {
+    SLOT_OPEN,   // members are still coming
+    SLOT_READY,  // all are here: tasks may be taken
+    SLOT_DONE,   // all tasks are done
+    SLOT_FAILED, // the members did not agree, or one of them gave up
+} slot_state;
+
+typedef struct slot_entry {
+    cy_operation operation;
+    int64_t *rows; // owned, [2 size]: copies of out_rows and in_rows; NULL until first needed
+} slot_entry;
+
+typedef struct slot {
+    _Alignas(64) _Atomic uint64_t sequence; // the operation that the slot is for
+    _Atomic int state;
+    _Atomic int here; // members that have come
+    _Atomic int left; // members that have gone again
+    int64_t tasks;
+    size_t grain; // bytes of a task
+    _Atomic bool overflow;
+    _Alignas(64) _Atomic int64_t next;
+    _Alignas(64) _Atomic int64_t finished;
+    _Atomic int running; // members inside a task
+    slot_entry *entries; // owned, [size]
+    _Atomic uint64_t
+        *came; // owned, [size]: 2 sequence + 1 when a member has come, + 2 when it left
+} slot;
+
+typedef struct threads_transfer threads_transfer;
+
+// Messages from one member to another that have no counterpart yet, in order.
+typedef struct pair {
+    pthread_mutex_t lock;
+    threads_transfer *sends; // borrowed
+    threads_transfer *recvs; // borrowed
+} pair;
+
+typedef struct threads_shared {
+    struct threads_shared *next; // among those that wait for members
+    threads_run *run;            // borrowed
+    int size;
+    int joined;
+    bool *has_joined; // owned, [size]
+    _Atomic int open; // members that have not closed it, or not yet opened it
+    int *ranks;       // owned, [size]: world ranks
+    slot *slots;      // owned, [SLOTS]
+    pair *pairs;      // owned, [size, size]: from, to
+    char dimension[CY_DIMENSION_BYTES];
+    pthread_mutex_t lock;
+    _Atomic bool aborted;
+    cy_status abort_status;
+    char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
+} threads_shared;
+
+typedef enum message_state {
+    MESSAGE_POSTED,
+    MESSAGE_MATCHED, // its counterpart is here; whoever waits first copies
+    MESSAGE_COPYING,
+    MESSAGE_DONE,
+    MESSAGE_FAILED,
+} message_state;
+
+struct threads_transfer {
+    cy_transfer base;
+    threads_transfer *next; // in the list of free records, or of a pair
+    uint64_t sequence;
+    bool completed; // a collective that was completed before its wait, with this status
+    cy_status status;
+    // a message
+    _Atomic int state;
+    threads_transfer *partner; // borrowed, while MATCHED or COPYING
+    cy_view view;
+    int peer;
+    int tag;
+    // checked runs: the operation works on copies, which go to their place in the wait
+    void *shadow_out; // owned
+    void *shadow_in;  // owned
+    cy_view real_out;
+};
+
+typedef struct threads_group {
+    cy_group base;
+    threads_shared *shared;             // shared by the members
+    threads_rank *rank;                 // borrowed
+    uint64_t sequence;                  // of the next collective
+    uint64_t messages;                  // sent and received so far
+    threads_transfer *in_flight[SLOTS]; // borrowed
+    threads_transfer *records;          // free ones
+    struct record_block *blocks;        // owned
+} threads_group;
+
+// ---- threads_world.c
+
+// Tells everybody what this rank is about to do. It is a sign of life.
+void rank_says(
+    threads_rank *rank, const char *dimension, cy_operation_kind kind, uint64_t sequence);
+
+// Wakes a rank if it sleeps.
+void rank_notify(threads_rank *rank);
+
+// Sleeps until `holds(context)` or until somebody notifies the rank, whichever is first, but no
+// longer than a tenth of a second or so. Spins or yields a little first. Returns what holds says.
+bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context);
+
+// The rank that `rank` really waits for: followed through ranks that wait for others themselves.
+int rank_culprit(const threads_run *run, int rank);
+
+// "rank 3 (host), last seen in send 12 of pp" into a buffer.
+void rank_describe(const threads_run *run, int rank, char *text, size_t bytes);
+
+// ---- threads_group.c
+
+cy_status threads_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+void threads_shared_free(threads_shared *shared);
+void group_notify(threads_shared *shared);
+void group_fail(threads_shared *shared, cy_status status, const char *text);
+
+// CY_OK, or the failure that ended the run or the group.
+cy_status group_failure(const threads_shared *shared);
+
+cy_status record_take(threads_group *group, threads_transfer **record);
+void record_give(threads_group *group, threads_transfer *record);
+
+// Waits until `holds`, or fails when the group does, or when member `missing(context)` ends or
+// shows no sign of life for the time limit. -1 means nobody is missing: then only failures count.
+cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
+    void *context, const threads_transfer *record);
+
+// ---- threads_slot.c
+
+cy_status slot_start(threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status slot_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool slot_test(threads_group *group, threads_transfer *record);
+
+// ---- threads_task.c
+
+// Fills in tasks and grain of a slot whose members are all here; fails when they do not agree.
+cy_status slot_plan(threads_shared *shared, slot *at, uint64_t sequence);
+void slot_task(const threads_shared *shared, slot *at, int64_t task);
+
+// ---- threads_message.c
+
+cy_status message_start(
+    threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool message_test(threads_group *group, threads_transfer *record);
+
+#endif

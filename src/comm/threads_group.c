@@ -1,0 +1,386 @@
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/threads.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_RECORDS 64
+
+// Records of transfers come in blocks, so that a running group allocates nothing.
+struct record_block {
+    struct record_block *next;
+    threads_transfer records[BLOCK_RECORDS];
+};
+
+// ---- records
+
+cy_status record_take(threads_group *group, threads_transfer **record)
+{
+    if (group->records == NULL) {
+        void *block = NULL;
+        CY_TRY(cy_memory_take(&block, 1, sizeof(struct record_block)));
+        struct record_block *made = block;
+        made->next = group->blocks;
+        group->blocks = made;
+        for (int i = 0; i < BLOCK_RECORDS; i++)
+            record_give(group, &made->records[i]);
+    }
+    threads_transfer *taken = group->records;
+    group->records = taken->next;
+    taken->next = NULL;
+    taken->completed = false;
+    taken->status = CY_OK;
+    taken->shadow_in = NULL;
+    taken->shadow_out = NULL;
+    *record = taken;
+    return CY_OK;
+}
+
+void record_give(threads_group *group, threads_transfer *record)
+{
+    cy_memory_free(record->shadow_in);
+    cy_memory_free(record->shadow_out);
+    record->shadow_in = NULL;
+    record->shadow_out = NULL;
+    record->next = group->records;
+    group->records = record;
+}
+
+// ---- failure
+
+void group_notify(threads_shared *shared)
+{
+    for (int i = 0; i < shared->size; i++)
+        rank_notify(&shared->run->ranks[shared->ranks[i]]);
+}
+
+void group_fail(threads_shared *shared, cy_status status, const char *text)
+{
+    pthread_mutex_lock(&shared->lock);
+    if (!atomic_load(&shared->aborted)) {
+        shared->abort_status = status;
+        snprintf(shared->abort_text, sizeof(shared->abort_text), "%s", text);
+        atomic_store(&shared->aborted, true);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    group_notify(shared);
+}
+
+cy_status group_failure(const threads_shared *shared)
+{
+    // The run's reason first: it is the cause of the others.
+    const threads_run *run = shared->run;
+    if (atomic_load(&run->aborted)) return CY_FAIL(CY_ERR_PEER, "%s", run->abort_text);
+    if (atomic_load(&shared->aborted)) {
+        return CY_FAIL(shared->abort_status, "%s", shared->abort_text);
+    }
+    return CY_OK;
+}
+
+// ---- waiting
+
+typedef struct watch {
+    int member; // who is missing, -1 before the first look
+    uint64_t beat;
+    int64_t since_ns;
+} watch;
+
+static cy_status report_missing(
+    threads_group *group, const threads_transfer *record, int rank, bool finished)
+{
+    const threads_run *run = group->shared->run;
+    char text[ABORT_TEXT_BYTES];
+    char who[256];
+    const int culprit = finished ? rank : rank_culprit(run, rank);
+    rank_describe(run, culprit, who, sizeof(who));
+    const char *call = cy_operation_name(record->base.kind);
+    if (finished) {
+        snprintf(text, sizeof(text), "%s %llu of %s waits for %s, which has ended", call,
+            (unsigned long long)record->sequence, group->base.dimension, who);
+    } else {
+        snprintf(text, sizeof(text), "%s %llu of %s: no sign of life for %.3g s from %s", call,
+            (unsigned long long)record->sequence, group->base.dimension,
+            group->rank->base.options.timeout_s, who);
+    }
+    const cy_status status = finished ? CY_ERR_PEER : CY_ERR_TIMEOUT;
+    group_fail(group->shared, status, text);
+    return CY_FAIL(status, "%s", text);
+}
+
+// Looks whether the missing member still lives; called a few times a second at most.
+static cy_status look_after(
+    threads_group *group, watch *eye, int member, bool finished, const threads_transfer *record)
+{
+    const threads_shared *shared = group->shared;
+    const threads_rank *rank = &shared->run->ranks[shared->ranks[member]];
+    // Alive is who does something, or waits for somebody who does.
+    const int culprit = rank_culprit(shared->run, rank->base.rank);
+    const threads_rank *slow = &shared->run->ranks[culprit];
+    const uint64_t beat = atomic_load_explicit(&slow->base.beat, memory_order_relaxed);
+    const int64_t now = cy_clock_ns();
+    if (finished) return report_missing(group, record, rank->base.rank, true);
+    if (eye->member != culprit || eye->beat != beat) {
+        *eye = (watch){.member = culprit, .beat = beat, .since_ns = now};
+        return CY_OK;
+    }
+    if ((double)(now - eye->since_ns) * 1e-9 < group->rank->base.options.timeout_s) return CY_OK;
+    return report_missing(group, record, rank->base.rank, false);
+}
+
+cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
+    void *context, const threads_transfer *record)
+{
+    threads_rank *rank = group->rank;
+    watch eye = {.member = -1};
+    cy_status status = CY_OK;
+    while (status == CY_OK && !rank_park(rank, holds, context)) {
+        status = group_failure(group->shared);
+        if (status != CY_OK) break;
+        const int member = missing(context);
+        if (member < 0) continue;
+        const int missed = group->shared->ranks[member];
+        atomic_store(&rank->waiting_for, missed);
+        // Look at `finished` first: who has done its part and ended since is not missing.
+        const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
+        if (holds(context)) break;
+        status = look_after(group, &eye, member, finished, record);
+    }
+    atomic_store(&rank->waiting_for, -1);
+    return status;
+}
+
+// ---- the table
+
+static bool is_message(cy_operation_kind kind)
+{
+    return kind == CY_OP_SEND || kind == CY_OP_RECV;
+}
+
+// In a checked run the buffers in flight hold NaN, so that whoever uses them too early is found
+// out. The operation goes on with copies.
+static cy_status hide_buffers(threads_transfer *record, cy_operation *operation, int rank)
+{
+    const bool writes = operation->kind != CY_OP_SEND && operation->kind != CY_OP_BARRIER &&
+        !(operation->kind == CY_OP_BROADCAST && operation->peer == rank);
+    const size_t bytes = cy_view_bytes(operation->out);
+    if (!writes || bytes == 0) return CY_OK;
+    CY_TRY(cy_memory_take(&record->shadow_out, bytes, 1));
+    record->real_out = operation->out;
+
+    const char *out = operation->out.data;
+    const char *in = operation->in.data;
+    const size_t in_bytes = cy_view_bytes(operation->in);
+    if (in == out && in_bytes == bytes) {
+        memcpy(record->shadow_out, in, bytes);
+        operation->in.data = record->shadow_out;
+    } else if (in < out + bytes && out < in + in_bytes) {
+        CY_TRY(cy_memory_take(&record->shadow_in, in_bytes, 1));
+        memcpy(record->shadow_in, in, in_bytes);
+        operation->in.data = record->shadow_in;
+    }
+    memset(operation->out.data, 0xff, bytes); // a NaN in every floating dtype
+    operation->out.data = record->shadow_out;
+    return CY_OK;
+}
+
+static cy_status threads_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    (void)queue;
+    threads_group *group = (threads_group *)base;
+    CY_TRY(group_failure(group->shared));
+    threads_transfer *record = NULL;
+    CY_TRY(record_take(group, &record));
+    record->base.kind = operation->kind;
+    cy_operation hidden = *operation;
+    cy_status status = CY_OK;
+    if (group->rank->base.options.check) status = hide_buffers(record, &hidden, base->rank);
+    if (status == CY_OK) {
+        status = is_message(operation->kind) ? message_start(group, record, &hidden)
+                                             : slot_start(group, record, &hidden);
+    }
+    if (status != CY_OK) {
+        record_give(group, record);
+        return status;
+    }
+    request->handle = record;
+    return CY_OK;
+}
+
+static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    threads_group *group = (threads_group *)base;
+    threads_transfer *record = (threads_transfer *)transfer;
+    const cy_status status = is_message(transfer->kind) ? message_wait(group, queue, record)
+                                                        : slot_wait(group, queue, record);
+    if (status == CY_OK && record->shadow_out != NULL) {
+        memcpy(record->real_out.data, record->shadow_out, cy_view_bytes(record->real_out));
+    }
+    record_give(group, record);
+    return status;
+}
+
+static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    threads_group *group = (threads_group *)base;
+    threads_transfer *record = (threads_transfer *)transfer;
+    CY_TRY(group_failure(group->shared));
+    *done = is_message(transfer->kind) ? message_test(group, record) : slot_test(group, record);
+    return CY_OK;
+}
+
+static void threads_abort_group(cy_group *base, const char *text)
+{
+    threads_group *group = (threads_group *)base;
+    char whole[ABORT_TEXT_BYTES];
+    snprintf(whole, sizeof(whole), "%s was aborted by rank %d (%s): %s", base->dimension,
+        group->rank->base.rank, group->rank->run->host, text);
+    group_fail(group->shared, CY_ERR_PEER, whole);
+}
+
+// ---- opening and closing
+
+void threads_shared_free(threads_shared *shared)
+{
+    for (int i = 0; shared->slots != NULL && i < SLOTS; i++) {
+        for (int m = 0; shared->slots[i].entries != NULL && m < shared->size; m++) {
+            cy_memory_free(shared->slots[i].entries[m].rows);
+        }
+        cy_memory_free(shared->slots[i].entries);
+        cy_memory_free(shared->slots[i].came);
+    }
+    if (shared->slots != NULL) cy_memory_unmap(shared->slots, SLOTS * sizeof(slot));
+    for (int i = 0; shared->pairs != NULL && i < shared->size * shared->size; i++) {
+        pthread_mutex_destroy(&shared->pairs[i].lock);
+    }
+    cy_memory_free(shared->pairs);
+    cy_memory_free(shared->has_joined);
+    cy_memory_free(shared->ranks);
+    pthread_mutex_destroy(&shared->lock);
+    cy_memory_free(shared);
+}
+
+static void threads_close(cy_group *base)
+{
+    threads_group *group = (threads_group *)base;
+    if (atomic_fetch_sub(&group->shared->open, 1) == 1) threads_shared_free(group->shared);
+    while (group->blocks != NULL) {
+        struct record_block *block = group->blocks;
+        group->blocks = block->next;
+        for (int i = 0; i < BLOCK_RECORDS; i++) {
+            cy_memory_free(block->records[i].shadow_in);
+            cy_memory_free(block->records[i].shadow_out);
+        }
+        cy_memory_free(block);
+    }
+    cy_memory_free(group);
+}
+
+static const cy_group_ops threads_group_ops = {
+    .name = "threads",
+    .start = threads_start,
+    .wait = threads_wait,
+    .test = threads_test,
+    .abort = threads_abort_group,
+    .close = threads_close,
+};
+
+static cy_status shared_make(
+    threads_shared **shared, threads_run *run, const int *ranks, int count, const char *dimension)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_shared)));
+    threads_shared *made = block;
+    made->run = run;
+    made->size = count;
+    atomic_store(&made->open, count);
+    pthread_mutex_init(&made->lock, NULL);
+    snprintf(made->dimension, sizeof(made->dimension), "%s", dimension);
+    cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
+    if (status != CY_OK) goto undo;
+    made->ranks = block;
+    memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
+
+    status = cy_memory_take(&block, (size_t)count, sizeof(bool));
+    if (status != CY_OK) goto undo;
+    made->has_joined = block;
+
+    status = cy_memory_take(&block, (size_t)count * (size_t)count, sizeof(pair));
+    if (status != CY_OK) goto undo;
+    made->pairs = block;
+    for (int i = 0; i < count * count; i++)
+        pthread_mutex_init(&made->pairs[i].lock, NULL);
+
+    status = cy_memory_map(&block, SLOTS * sizeof(slot));
+    if (status != CY_OK) goto undo;
+    made->slots = block;
+    for (int i = 0; i < SLOTS; i++) {
+        atomic_store(&made->slots[i].sequence, (uint64_t)i);
+        status = cy_memory_take(&block, (size_t)count, sizeof(slot_entry));
+        if (status != CY_OK) goto undo;
+        made->slots[i].entries = block;
+        status = cy_memory_take(&block, (size_t)count, sizeof(_Atomic uint64_t));
+        if (status != CY_OK) goto undo;
+        made->slots[i].came = block;
+    }
+    *shared = made;
+    return CY_OK;
+
+undo:
+    threads_shared_free(made);
+    return status;
+}
+
+static bool is_for(const threads_shared *shared, const int *ranks, int count, const char *dimension)
+{
+    return shared->size == count && strcmp(shared->dimension, dimension) == 0 &&
+        memcmp(shared->ranks, ranks, (size_t)count * sizeof(int)) == 0;
+}
+
+// The first member to come makes what the members share; the last one takes it off the list, so
+// that the same ranks can open another group.
+static cy_status shared_join(threads_shared **shared, threads_run *run, const int *ranks, int count,
+    const char *dimension, int place)
+{
+    cy_status status = CY_OK;
+    pthread_mutex_lock(&run->lock);
+    threads_shared **link = &run->groups;
+    while (
+        *link != NULL && ((*link)->has_joined[place] || !is_for(*link, ranks, count, dimension))) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) status = shared_make(link, run, ranks, count, dimension);
+    if (status == CY_OK) {
+        threads_shared *found = *link;
+        found->has_joined[place] = true;
+        found->joined++;
+        if (found->joined == count) *link = found->next;
+        *shared = found;
+    }
+    pthread_mutex_unlock(&run->lock);
+    return status;
+}
+
+cy_status threads_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
+{
+    threads_rank *rank = (threads_rank *)world;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_group)));
+    threads_group *made = block;
+    int place = 0;
+    while (ranks[place] != world->rank)
+        place++;
+    const cy_status status = shared_join(&made->shared, rank->run, ranks, count, dimension, place);
+    if (status != CY_OK) {
+        cy_memory_free(made);
+        return status;
+    }
+    cy_group_init(&made->base, &threads_group_ops, place, count, dimension);
+    made->rank = rank;
+    *group = &made->base;
+    return CY_OK;
+}

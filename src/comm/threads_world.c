@@ -1,0 +1,286 @@
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/threads.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPIN_NS  20000
+#define YIELDS   40
+#define SLEEP_NS 50000000
+#define GRACE_NS 5000000000
+
+static int core_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+    return CPU_COUNT(&set);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// ---- waiting
+
+void rank_notify(threads_rank *rank)
+{
+    // The change that this call tells of and every look at it are sequentially consistent, as are
+    // `parked` and this look at it: either the sleeper sees the change or it is seen here.
+    if (atomic_load(&rank->parked) == 0) return;
+    pthread_mutex_lock(&rank->lock);
+    atomic_fetch_add(&rank->event, 1);
+    pthread_cond_broadcast(&rank->changed);
+    pthread_mutex_unlock(&rank->lock);
+}
+
+static struct timespec soon(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += SLEEP_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    return until;
+}
+
+static void sleep_until_event(threads_rank *rank, uint32_t seen)
+{
+    const struct timespec until = soon();
+    pthread_mutex_lock(&rank->lock);
+    while (atomic_load(&rank->event) == seen) {
+        if (pthread_cond_timedwait(&rank->changed, &rank->lock, &until) != 0) break;
+    }
+    pthread_mutex_unlock(&rank->lock);
+}
+
+bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
+{
+    if (rank->run->spin) {
+        const int64_t until = cy_clock_ns() + SPIN_NS;
+        do {
+            for (int i = 0; i < 32; i++) {
+                if (holds(context)) return true;
+                relax();
+            }
+        } while (cy_clock_ns() < until);
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (holds(context)) return true;
+        sched_yield();
+    }
+    atomic_fetch_add(&rank->parked, 1);
+    const uint32_t seen = atomic_load(&rank->event);
+    bool held = holds(context);
+    if (!held) {
+        sleep_until_event(rank, seen);
+        held = holds(context);
+    }
+    atomic_fetch_sub(&rank->parked, 1);
+    return held;
+}
+
+// ---- what ranks say about themselves
+
+void rank_says(threads_rank *rank, const char *dimension, cy_operation_kind kind, uint64_t sequence)
+{
+    uint64_t letters = 0;
+    memcpy(&letters, dimension, strnlen(dimension, sizeof(letters)));
+    atomic_store_explicit(&rank->last_dimension, letters, memory_order_relaxed);
+    atomic_store_explicit(&rank->last_call, sequence << 8 | (uint64_t)kind, memory_order_relaxed);
+    atomic_fetch_add_explicit(&rank->base.beat, 1, memory_order_relaxed);
+}
+
+int rank_culprit(const threads_run *run, int rank)
+{
+    for (int steps = 0; steps < run->size; steps++) {
+        const int next = atomic_load(&run->ranks[rank].waiting_for);
+        if (next < 0) return rank;
+        rank = next;
+    }
+    return rank; // ranks that wait for each other in a ring: any of them is to blame
+}
+
+void rank_describe(const threads_run *run, int rank, char *text, size_t bytes)
+{
+    const threads_rank *at = &run->ranks[rank];
+    const uint64_t letters = atomic_load_explicit(&at->last_dimension, memory_order_relaxed);
+    const uint64_t call = atomic_load_explicit(&at->last_call, memory_order_relaxed);
+    char dimension[sizeof(letters) + 1] = {0};
+    memcpy(dimension, &letters, sizeof(letters));
+    if (letters == 0) {
+        snprintf(text, bytes, "rank %d (%s), which has not communicated yet", rank, run->host);
+    } else {
+        snprintf(text, bytes, "rank %d (%s), last seen in %s %llu of %s", rank, run->host,
+            cy_operation_name((cy_operation_kind)(call & 0xff)), (unsigned long long)(call >> 8),
+            dimension);
+    }
+}
+
+// ---- the world
+
+static void run_abort(threads_run *run, int rank, cy_status status, const char *text)
+{
+    pthread_mutex_lock(&run->lock);
+    if (!atomic_load(&run->aborted)) {
+        run->failed_rank = rank;
+        run->failed_status = status;
+        snprintf(
+            run->abort_text, sizeof(run->abort_text), "rank %d (%s): %s", rank, run->host, text);
+        atomic_store(&run->aborted, true);
+    }
+    pthread_mutex_unlock(&run->lock);
+    for (int i = 0; i < run->size; i++)
+        rank_notify(&run->ranks[i]);
+}
+
+static const char *threads_host(const cy_world *world, int rank)
+{
+    (void)rank;
+    return ((const threads_rank *)world)->run->host;
+}
+
+static void threads_abort(cy_world *world, const char *text)
+{
+    run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text);
+}
+
+static const cy_world_ops threads_ops = {
+    .name = "threads",
+    .open_group = threads_open_group,
+    .host = threads_host,
+    .abort = threads_abort,
+};
+
+static void *rank_main(void *argument)
+{
+    threads_rank *rank = argument;
+    threads_run *run = rank->run;
+    rank->status = run->function(&rank->base, run->context);
+    if (rank->status != CY_OK) run_abort(run, rank->base.rank, rank->status, cy_error_text());
+    atomic_store(&rank->finished, true);
+    // Who waits for this rank now waits in vain and looks at `finished` when it wakes.
+    for (int i = 0; i < run->size; i++)
+        rank_notify(&run->ranks[i]);
+    pthread_mutex_lock(&run->lock);
+    run->ended_count++;
+    pthread_cond_signal(&run->ended);
+    pthread_mutex_unlock(&run->lock);
+    return NULL;
+}
+
+static void condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void rank_init(
+    threads_rank *rank, threads_run *run, int index, const cy_world_options *options)
+{
+    rank->base.ops = &threads_ops;
+    rank->base.rank = index;
+    rank->base.size = run->size;
+    rank->base.options = *options;
+    rank->run = run;
+    atomic_store(&rank->waiting_for, -1);
+    pthread_mutex_init(&rank->lock, NULL);
+    condition_init(&rank->changed);
+}
+
+static void run_free(threads_run *run)
+{
+    while (run->groups != NULL) { // which some member never opened
+        threads_shared *shared = run->groups;
+        run->groups = shared->next;
+        threads_shared_free(shared);
+    }
+    for (int i = 0; run->ranks != NULL && i < run->size; i++) {
+        pthread_cond_destroy(&run->ranks[i].changed);
+        pthread_mutex_destroy(&run->ranks[i].lock);
+    }
+    if (run->ranks != NULL) cy_memory_unmap(run->ranks, (size_t)run->size * sizeof(*run->ranks));
+    pthread_cond_destroy(&run->ended);
+    pthread_mutex_destroy(&run->lock);
+    cy_memory_free(run);
+}
+
+// Returns when `started` ranks have ended, or, with false, when one has not by GRACE_S after the
+// run was aborted: a rank that computes for ever must not keep the others from being told.
+static bool await_ranks(threads_run *run, int started)
+{
+    int64_t aborted_ns = 0;
+    pthread_mutex_lock(&run->lock);
+    while (run->ended_count < started) {
+        const int64_t now = cy_clock_ns();
+        if (aborted_ns == 0 && atomic_load(&run->aborted)) aborted_ns = now;
+        if (aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
+        const struct timespec until = soon();
+        pthread_cond_timedwait(&run->ended, &run->lock, &until);
+    }
+    const bool ended = run->ended_count == started;
+    pthread_mutex_unlock(&run->lock);
+    return ended;
+}
+
+cy_status cy_world_run_threads(
+    const cy_world_options *options, cy_rank_function function, void *context)
+{
+    if (options->ranks < 1 || options->ranks > CY_GROUP_LIMIT) {
+        return CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d", options->ranks,
+            CY_GROUP_LIMIT);
+    }
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
+    threads_run *run = block;
+    run->spin = options->ranks * options->threads_per_rank <= core_count();
+    run->function = function;
+    run->context = context;
+    run->failed_rank = -1;
+    if (gethostname(run->host, sizeof(run->host) - 1) != 0) snprintf(run->host, 2, "?");
+    pthread_mutex_init(&run->lock, NULL);
+    condition_init(&run->ended);
+    // A mapping, because ranks are aligned to cache lines.
+    cy_status status = cy_memory_map(&block, (size_t)options->ranks * sizeof(threads_rank));
+    if (status != CY_OK) {
+        run_free(run);
+        return status;
+    }
+    run->ranks = block;
+    run->size = options->ranks;
+    for (int i = 0; i < run->size; i++)
+        rank_init(&run->ranks[i], run, i, options);
+
+    int started = 0;
+    for (; started < run->size; started++) {
+        threads_rank *rank = &run->ranks[started];
+        if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0) {
+            run_abort(run, started, CY_ERR_MEMORY, "its thread could not be started");
+            break;
+        }
+    }
+    const bool ended = await_ranks(run, started);
+    status = CY_OK;
+    if (atomic_load(&run->aborted)) status = CY_FAIL(run->failed_status, "%s", run->abort_text);
+    if (!ended) {
+        cy_error_set_hint("a rank did not end; its thread goes on until the process ends");
+        return status; // that thread still uses what would be freed here
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(run->ranks[i].thread, NULL);
+    run_free(run);
+    return status;
+}

@@ -1,0 +1,54 @@
+// comm/world.h: all ranks of a run, and the groups that are opened among them.
+//
+// A world is what a backend makes of a run: ranks are threads of this process ("threads"), or
+// processes that MPI started ("mpi"). Each rank gets a handle of its own, which its thread alone
+// uses; the handle belongs to the world and lives until the rank's function returns. When a rank's
+// function fails, every wait of every other rank fails too, so nobody hangs.
+
+#ifndef CY_COMM_WORLD_H
+#define CY_COMM_WORLD_H
+
+#include "comm/group.h"
+
+#include <stdatomic.h>
+
+typedef struct cy_world cy_world;
+
+typedef struct cy_world_options {
+    int ranks;             // 0: as many as the launcher started; needed for threads
+    int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
+    double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
+    bool check;            // fill buffers in flight with NaN: for tests and debug builds
+    const char *algorithm; // borrowed: "auto", or one of cy_algorithm_name() for every group
+} cy_world_options;
+
+// 1 rank, 1 thread, 60 s, checks in debug builds, automatic algorithms.
+cy_world_options cy_world_defaults(void);
+
+typedef cy_status (*cy_rank_function)(cy_world *world, void *context);
+
+// Runs `function` once on each of options->ranks threads and returns when all have ended: CY_OK, or
+// the status of the rank that failed first, its text preceded by "rank R (host):". A rank that does
+// not end within seconds of another's failure is left behind: the process should end then, and
+// cy_error_hint() says so.
+CY_MUST_CHECK cy_status cy_world_run_threads(
+    const cy_world_options *options, cy_rank_function function, void *context);
+
+int cy_world_rank(const cy_world *world);
+int cy_world_size(const cy_world *world);
+const char *cy_world_backend(const cy_world *world);
+const char *cy_world_host(const cy_world *world, int rank);
+
+// A counter that says this rank is alive whenever it changes. Group calls and cy_queue_run change
+// it; set queue->beat to it.
+_Atomic uint64_t *cy_world_beat(cy_world *world);
+
+// Opens the group of these world ranks, in this order, this rank among them: every member calls it
+// with the same list. Traffic is counted under `dimension`. One rank alone gets cy_group_self().
+CY_MUST_CHECK cy_status cy_world_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+
+// Ends the run: every wait of every rank fails with CY_ERR_PEER and this text.
+void cy_world_abort(cy_world *world, const char *text);
+
+#endif

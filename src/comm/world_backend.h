@@ -1,0 +1,24 @@
+// comm/world_backend.h: what a backend of worlds offers. Included by backends only.
+
+#ifndef CY_COMM_WORLD_BACKEND_H
+#define CY_COMM_WORLD_BACKEND_H
+
+#include "comm/world.h"
+
+typedef struct cy_world_ops {
+    const char *name;
+    cy_status (*open_group)(
+        cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+    const char *(*host)(const cy_world *world, int rank);
+    void (*abort)(cy_world *world, const char *text);
+} cy_world_ops;
+
+struct cy_world { // first member of every backend's own struct
+    const cy_world_ops *ops;
+    int rank;
+    int size;
+    cy_world_options options;
+    _Alignas(64) _Atomic uint64_t beat;
+};
+
+#endif

@@ -1,0 +1,240 @@
+// The threads backend: right results, and a message instead of a hang when ranks disagree.
+
+#define _GNU_SOURCE
+#include "dist/group_suite.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <time.h>
+
+static cy_status run_suite(cy_world *world, void *context)
+{
+    const int64_t *large = context;
+    return suite_world(world, *large);
+}
+
+static void every_primitive_equals_serial(void **state)
+{
+    (void)state;
+    static const int sizes[] = {1, 2, 3, 4, 5, 8};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        cy_world_options options = cy_world_defaults();
+        options.ranks = sizes[i];
+        options.check = i % 2 == 1;
+        int64_t large = 30011;
+        CY_CHECK_OK(cy_world_run_threads(&options, run_suite, &large));
+    }
+}
+
+// ---- failures
+
+typedef struct scenario {
+    int kind;
+    double long_s;
+} scenario;
+
+static cy_status misbehave(cy_world *world, void *context)
+{
+    const scenario *what = context;
+    const int rank = cy_world_rank(world);
+    const int all[] = {0, 1, 2};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, all, 3, "dp"));
+    float data[12] = {0};
+    int64_t rows[3] = {1, 1, 1};
+    cy_queue queue = {0};
+    CY_TRY(cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 12), CY_SUM));
+    cy_status status = CY_OK;
+    cy_request request = {0};
+    switch (what->kind) {
+    case 0: // another operation
+        status = rank == 1
+            ? cy_group_broadcast(group, NULL, cy_view_of(data, CY_F32, 1, 12), 0)
+            : cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 12), CY_SUM);
+        break;
+    case 1: // another length
+        status = cy_group_all_reduce(
+            group, NULL, cy_view_of(data, CY_F32, 1, rank == 2 ? 11 : 12), CY_SUM);
+        break;
+    case 2: // ends too early
+        if (rank != 1) status = cy_group_barrier(group);
+        break;
+    case 3: // fails by itself
+        status = rank == 1 ? CY_FAIL(CY_ERR_NOT_FINITE, "the loss is not finite")
+                           : cy_group_barrier(group);
+        break;
+    case 4: { // stops without a sign of life
+        const struct timespec nap = {.tv_nsec = 600000000};
+        if (rank == 1) nanosleep(&nap, NULL);
+        status = cy_group_barrier(group);
+        break;
+    }
+    case 5: { // computes for long, but lives
+        const double until = cy_clock_s() + what->long_s;
+        while (rank == 1 && cy_clock_s() < until)
+            atomic_fetch_add(cy_world_beat(world), 1);
+        status = cy_group_barrier(group);
+        break;
+    }
+    case 6: // uneven parts that do not fit
+        if (rank == 2) rows[1] = 0;
+        status = cy_group_start_all_to_allv(group, &queue, &request, cy_view_of(data, CY_F32, 3, 2),
+            (const int64_t[]){1, 1, 1}, cy_view_of(data + 6, CY_F32, rank == 2 ? 2 : 3, 2), rows);
+        if (status == CY_OK) status = cy_group_wait(group, &queue, &request);
+        break;
+    case 7: // a message of another length
+        if (rank == 0) {
+            CY_TRY(
+                cy_group_start_send(group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), 1, 9));
+        } else {
+            CY_TRY(cy_group_start_recv(
+                group, NULL, &request, cy_view_of(data, CY_F32, 1, 5), (rank + 2) % 3, 9));
+        }
+        status = cy_group_wait(group, NULL, &request);
+        break;
+    case 8: // asks for the end
+        if (rank == 2) cy_group_abort(group, "enough");
+        status = cy_group_barrier(group);
+        break;
+    case 9: // a chain: 2 waits for 0, 0 waits for 1, 1 is the one to blame
+        if (rank == 1) {
+            const struct timespec nap = {.tv_nsec = 700000000};
+            nanosleep(&nap, NULL);
+            break;
+        }
+        CY_TRY(cy_group_start_recv(
+            group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), rank == 2 ? 0 : 1, 1));
+        status = cy_group_wait(group, NULL, &request);
+        break;
+    default:
+        break;
+    }
+    cy_group_close(group);
+    return status;
+}
+
+static void fails(int kind, cy_status status, const char *words)
+{
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 3;
+    options.timeout_s = 0.25;
+    scenario what = {.kind = kind};
+    const double start = cy_clock_s();
+    CY_CHECK_FAILS(cy_world_run_threads(&options, misbehave, &what), status, words);
+    assert_true(cy_clock_s() - start < 2.0);
+}
+
+static void failures_are_named(void **state)
+{
+    (void)state;
+    fails(0, CY_ERR_PEER, "collective 1 of dp: rank 0 (");
+    fails(0, CY_ERR_PEER, "calls all_reduce of 12 fp32, sum, but rank 1 (");
+    fails(0, CY_ERR_PEER, "calls broadcast of 12 fp32 from 0");
+    fails(1, CY_ERR_PEER, "calls all_reduce of 11 fp32, sum");
+    fails(2, CY_ERR_PEER, "barrier 1 of dp waits for rank 1 (");
+    fails(2, CY_ERR_PEER, "which has ended");
+    fails(3, CY_ERR_NOT_FINITE, "rank 1 (");
+    fails(3, CY_ERR_NOT_FINITE, "): the loss is not finite");
+    fails(4, CY_ERR_TIMEOUT, "barrier 1 of dp: no sign of life for 0.25 s from rank 1 (");
+    fails(4, CY_ERR_TIMEOUT, "last seen in all_reduce 0 of dp");
+    fails(6, CY_ERR_PEER, "sends 0 rows to rank 1, which expects 1");
+    fails(7, CY_ERR_PEER, "sends 4 fp32, rank 1 expects 5 fp32");
+    fails(8, CY_ERR_PEER, "dp was aborted by rank 2 (");
+    fails(9, CY_ERR_TIMEOUT, "from rank 1 (");
+}
+
+static void a_long_computation_is_alive(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 3;
+    options.timeout_s = 0.2;
+    scenario what = {.kind = 5, .long_s = 0.7};
+    CY_CHECK_OK(cy_world_run_threads(&options, misbehave, &what));
+}
+
+static void wrong_worlds_are_refused(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 0;
+    CY_CHECK_FAILS(cy_world_run_threads(&options, misbehave, NULL), CY_ERR_REQUEST, "0 ranks");
+}
+
+// ---- rules
+
+static cy_status peek(cy_world *world, void *context)
+{
+    (void)context;
+    const int all[] = {0, 1};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, all, 2, "tp"));
+    float data[100];
+    for (int i = 0; i < 100; i++)
+        data[i] = 1.0f;
+    cy_request request = {0};
+    CY_TRY(
+        cy_group_start_all_reduce(group, NULL, &request, cy_view_of(data, CY_F32, 1, 100), CY_SUM));
+    const bool hidden = isnan(data[0]) && isnan(data[99]);
+    CY_TRY(cy_group_wait(group, NULL, &request));
+    SUITE_EXPECT(hidden, "a buffer in flight does not hold NaN");
+    SUITE_EXPECT(data[0] == 2.0f && data[99] == 2.0f, "the result did not come back");
+    const cy_traffic traffic = cy_group_counters(group);
+    SUITE_EXPECT(
+        traffic.bytes == 400.0 && traffic.messages == 1, "counted %g bytes", traffic.bytes);
+    SUITE_EXPECT(traffic.seconds > 0.0 && traffic.exposed_s <= traffic.seconds * 1.5 + 1e-3,
+        "counted %g s, %g s exposed", traffic.seconds, traffic.exposed_s);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static void checked_runs_hide_buffers_in_flight(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 2;
+    options.check = true;
+    CY_CHECK_OK(cy_world_run_threads(&options, peek, NULL));
+}
+
+static cy_status overflow(cy_world *world, void *context)
+{
+    (void)context;
+    const int all[] = {0, 1};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, all, 2, "dp"));
+    cy_pool *pool = NULL;
+    CY_TRY(cy_pool_open(&pool, 1, -1, false));
+    cy_queue queue = {.pool = pool};
+    int64_t data[2] = {INT64_MAX / 2, -5};
+    CY_TRY(cy_group_all_reduce(group, &queue, cy_view_of(data, CY_FX64, 1, 2), CY_SUM));
+    SUITE_EXPECT(!atomic_load(&queue.fixed_overflow), "an overflow that was none");
+    data[0] = INT64_MAX / 2 + 2;
+    CY_TRY(cy_group_all_reduce(group, &queue, cy_view_of(data, CY_FX64, 1, 2), CY_SUM));
+    SUITE_EXPECT(atomic_load(&queue.fixed_overflow), "an overflow that nobody saw");
+    cy_pool_close(pool);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static void fixed_point_overflow_is_seen(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 2;
+    CY_CHECK_OK(cy_world_run_threads(&options, overflow, NULL));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_primitive_equals_serial),
+        cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(a_long_computation_is_alive),
+        cmocka_unit_test(wrong_worlds_are_refused),
+        cmocka_unit_test(checked_runs_hide_buffers_in_flight),
+        cmocka_unit_test(fixed_point_overflow_is_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
