@@ -51,8 +51,8 @@ static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, con
         cost->messages += one.sends;
         busy += (double)one.busy_ticks / schedule->stages;
     }
-    cost->bubble = 1.0 - busy / (double)cost->span;
-    cost->bubble_alone = 1.0 - busy / (double)cost->ticks;
+    cost->bubble = ((double)cost->span - busy) / (double)cost->span;
+    cost->bubble_alone = ((double)cost->ticks - busy) / (double)cost->ticks;
     return CY_OK;
 }
 
