@@ -64,7 +64,13 @@ static void override(cy_kernels *table, level chosen)
         [LEVEL_AVX512_BF16] = cy_matmul_avx512_bf16,
         [LEVEL_AMX] = cy_matmul_amx,
     };
-    if (chosen != LEVEL_REF) table->matmul = products[chosen];
+    if (chosen == LEVEL_REF) return;
+    table->matmul = products[chosen];
+    if (chosen >= LEVEL_AVX512) {
+        cy_cpu_avx512_override(table);
+    } else {
+        cy_cpu_avx2_override(table);
+    }
 }
 #endif
 

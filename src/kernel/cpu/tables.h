@@ -14,9 +14,6 @@
 void cy_cpu_avx2_override(cy_kernels *table);
 void cy_cpu_avx512_override(cy_kernels *table);
 
-// Products through oneDNN.
-void cy_cpu_dnnl_override(cy_kernels *table);
-
 // Attention.
 void cy_cpu_attention_avx2_override(cy_kernels *table);
 void cy_cpu_attention_avx512_override(cy_kernels *table);

@@ -1,6 +1,7 @@
 #include "kernel/cpu/tables.h"
+#include "kernel/cpu/tuned.h"
 
 void cy_cpu_avx2_override(cy_kernels *table)
 {
-    table->name = "avx2";
+    override_with_tuned(table);
 }

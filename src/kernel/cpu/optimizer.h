@@ -1,0 +1,224 @@
+// kernel/cpu/optimizer.h: the step over flat ranges of parameters. Bound by memory.
+
+#ifndef CY_KERNEL_CPU_OPTIMIZER_H
+#define CY_KERNEL_CPU_OPTIMIZER_H
+
+#include "base/random_batch.h"
+#include "kernel/cpu/element.h"
+
+// ---- sum of squares: parts of SQUARES elements in fp64, added in ascending order
+
+#define SQUARES 65536
+
+typedef struct squares_of {
+    cy_view x;
+    int64_t across; // parts of a row
+    double *parts;  // in scratch
+} squares_of;
+
+static void sum_squares_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const squares_of *of = context;
+    const int64_t first = number % of->across * SQUARES;
+    const int64_t end = first + SQUARES < of->x.cols ? first + SQUARES : of->x.cols;
+    const void *x = cy_view_at(of->x, number / of->across, 0);
+    squares sums[2] = {{{0}, {0}}, {{0}, {0}}};
+    for (int64_t i = first; i < end; i += LANES) {
+        squares_add(&sums[i / LANES % 2], load(x, of->x.dtype, i, lanes_left(end, i)));
+    }
+    of->parts[number] = squares_total(sums[0]) + squares_total(sums[1]);
+}
+
+static void sum_squares(cy_queue *queue, cy_view out, cy_view x)
+{
+    if (!served(x) || out.dtype != CY_F64) {
+        cy_ref_sum_squares(queue, out, x);
+        return;
+    }
+    if (cy_view_is_dense(x)) flatten(&x);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    squares_of of = {.x = x, .across = pieces_of(x.cols, SQUARES)};
+    const int64_t count = of.across * x.rows;
+    of.parts = cy_arena_take(queue->scratch, (size_t)count * sizeof(double));
+    cy_queue_run(queue, sum_squares_piece, &of, count);
+    if (!queue->dry) {
+        double total = 0.0;
+        for (int64_t i = 0; i < count; i++)
+            total += of.parts[i];
+        *(double *)out.data += total;
+    }
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+// ---- AdamW
+
+typedef struct adamw_range {
+    grid cut;
+    cy_view weight, master, m, v, grad;
+    float scale;
+    float beta1, beta2, rest1, rest2; // rest = 1 - beta
+    float step_size;                  // learning rate over the first moment's correction
+    float root;                       // 1 / sqrt of the second moment's correction
+    float eps, decay;                 // decay = learning rate * weight decay
+} adamw_range;
+
+FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, cy_dtype grad_dtype)
+{
+    float *master = (float *)of->master.data + i;
+    float *m = (float *)of->m.data + i, *v = (float *)of->v.data + i;
+    const vec g = vec_mul(vec_all(of->scale), load(of->grad.data, grad_dtype, i, lanes));
+    const vec first =
+        vec_fma(vec_all(of->rest1), g, vec_mul(vec_all(of->beta1), load_f32(m, lanes)));
+    const vec second =
+        vec_fma(vec_mul(vec_all(of->rest2), g), g, vec_mul(vec_all(of->beta2), load_f32(v, lanes)));
+    const vec below = vec_fma(vec_sqrt(second), vec_all(of->root), vec_all(of->eps));
+    const vec step = vec_div(vec_mul(vec_all(of->step_size), first), below);
+    // Both small terms first: 1 - decay as one factor would lose most of the decay's digits.
+    const vec old = load_f32(master, lanes);
+    const vec updated = vec_sub(old, vec_fma(vec_all(of->decay), old, step));
+    store_f32(m, first, lanes);
+    store_f32(v, second, lanes);
+    store_f32(master, updated, lanes);
+    if (of->weight.data != NULL) store(of->weight.data, of->weight.dtype, i, updated, lanes);
+}
+
+static void adamw_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const adamw_range *of = context;
+    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    for (int64_t i = at.col; i < at.col_end; i += LANES) {
+        const int64_t lanes = lanes_left(at.col_end, i);
+        if (of->grad.dtype == CY_BF16) {
+            adamw_vector(of, i, lanes, CY_BF16);
+        } else {
+            adamw_vector(of, i, lanes, CY_F32);
+        }
+    }
+}
+
+static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec)
+{
+    const bool has_weight = !cy_view_is_none(weight);
+    if (master.dtype != CY_F32 || !served(grad) || (has_weight && !served(weight))) {
+        cy_ref_adamw(queue, weight, master, m, v, grad, scale, spec);
+        return;
+    }
+    if (queue->dry) return;
+    const double factor = *(const double *)scale.data;
+    if (!isfinite(factor)) return;
+    const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
+    const double correction2 = 1.0 - pow(spec->beta2, (double)spec->step);
+    adamw_range of = {
+        .cut = grid_of(1, master.cols),
+        .weight = weight,
+        .master = master,
+        .m = m,
+        .v = v,
+        .grad = grad,
+        .scale = (float)factor,
+        .beta1 = (float)spec->beta1,
+        .beta2 = (float)spec->beta2,
+        .rest1 = (float)(1.0 - spec->beta1),
+        .rest2 = (float)(1.0 - spec->beta2),
+        .step_size = (float)(spec->learning_rate / correction1),
+        .root = (float)(1.0 / sqrt(correction2)),
+        .eps = (float)spec->eps,
+        .decay = (float)(spec->learning_rate * spec->weight_decay),
+    };
+    cy_queue_run(queue, adamw_piece, &of, of.cut.count);
+}
+
+// ---- random numbers and hashes: the bits are those of the reference
+
+typedef struct numbered {
+    grid cut;
+    cy_view x;
+    uint64_t key, first;
+    int64_t global_cols;
+    double std;
+    uint64_t *parts; // in scratch: of hashes, one a piece
+} numbered;
+
+static void random_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const numbered *of = context;
+    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        const uint64_t first = of->first + (uint64_t)(t * of->global_cols + at.col);
+        float *x = cy_view_at(of->x, t, at.col);
+        cy_random_normal_range(x, of->key, first, at.col_end - at.col);
+        for (int64_t i = 0; i < at.col_end - at.col; i++)
+            x[i] = (float)(of->std * (double)x[i]);
+    }
+}
+
+static void random_fill(
+    cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std)
+{
+    if (x.dtype != CY_F32) {
+        cy_ref_random_fill(queue, x, key, first, global_cols, std);
+        return;
+    }
+    if (global_cols == x.cols && cy_view_is_dense(x)) {
+        flatten(&x);
+        global_cols = x.cols;
+    }
+    numbered of = {
+        .cut = grid_of(x.rows, x.cols),
+        .x = x,
+        .key = key,
+        .first = first,
+        .global_cols = global_cols,
+        .std = std,
+    };
+    cy_queue_run(queue, random_piece, &of, of.cut.count);
+}
+
+static void hash_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const numbered *of = context;
+    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    uint64_t sum = 0;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        const float *x = cy_view_at(of->x, t, 0);
+        const uint64_t first = of->first + (uint64_t)(t * of->global_cols);
+        for (int64_t i = at.col; i < at.col_end; i++) {
+            const double value = (double)x[i];
+            uint64_t bits;
+            memcpy(&bits, &value, sizeof(bits));
+            sum += cy_random_mixed(cy_random_mixed(of->key, first + (uint64_t)i), bits);
+        }
+    }
+    of->parts[number] = sum;
+}
+
+static void hash(
+    cy_queue *queue, cy_view out, cy_view x, uint64_t key, uint64_t first, int64_t global_cols)
+{
+    if (x.dtype != CY_F32) {
+        cy_ref_hash(queue, out, x, key, first, global_cols);
+        return;
+    }
+    const size_t mark = cy_arena_mark(queue->scratch);
+    numbered of = {
+        .cut = grid_of(x.rows, x.cols),
+        .x = x,
+        .key = key,
+        .first = first,
+        .global_cols = global_cols,
+    };
+    of.parts = cy_arena_take(queue->scratch, (size_t)of.cut.count * sizeof(uint64_t));
+    cy_queue_run(queue, hash_piece, &of, of.cut.count);
+    if (!queue->dry) {
+        for (int64_t i = 0; i < of.cut.count; i++)
+            *(uint64_t *)out.data += of.parts[i];
+    }
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+#endif

@@ -1,0 +1,39 @@
+// kernel/cpu/tuned.h: everything that is neither a product nor attention, compiled once for each
+// instruction set: avx2/table.c and avx512/table.c include this and nothing else does.
+
+#ifndef CY_KERNEL_CPU_TUNED_H
+#define CY_KERNEL_CPU_TUNED_H
+
+#include "kernel/cpu/embedding.h"
+#include "kernel/cpu/norm.h"
+#include "kernel/cpu/optimizer.h"
+#include "kernel/cpu/rope.h"
+#include "kernel/cpu/softmax.h"
+#include "kernel/cpu/swiglu.h"
+
+// Left to the reference: rope_table, softmax_loss and clip_scale, which touch next to nothing.
+static void override_with_tuned(cy_kernels *table)
+{
+    table->norm_forward = norm_forward;
+    table->norm_apply = norm_apply;
+    table->norm_backward = norm_backward;
+    table->rope = rope;
+    table->swiglu_forward = swiglu_forward;
+    table->swiglu_backward = swiglu_backward;
+    table->embedding_forward = embedding_forward;
+    table->embedding_backward = embedding_backward;
+    table->softmax_max = softmax_max;
+    table->softmax_sum = softmax_sum;
+    table->softmax_grad = softmax_grad;
+    table->fill = fill;
+    table->copy = copy;
+    table->add = add;
+    table->add_bias = add_bias;
+    table->sum_rows = sum_rows;
+    table->sum_squares = sum_squares;
+    table->adamw = adamw;
+    table->random_fill = random_fill;
+    table->hash = hash;
+}
+
+#endif
