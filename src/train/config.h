@@ -239,9 +239,11 @@ typedef struct cy_config {
 
 // All faults of a configuration. Start from a zeroed struct; free with cy_config_errors_free.
 typedef struct cy_config_errors {
-    cy_text lines; // "distributed.tp_size = 3: ...\n" each; a line that begins with two spaces is
-                   // the advice for the one before
-    int count;     // faults, without advice
+    cy_text lines;   // "distributed.tp_size = 3: ...\n" each; a line that begins with two spaces is
+                     // the advice for the one before
+    int count;       // faults, without advice
+    bool unreadable; // the text is not JSON: nothing more can be found out
+    cy_status broken; // memory ran out while one was noted
 } cy_config_errors;
 
 void cy_config_errors_free(cy_config_errors *errors);

@@ -1,0 +1,323 @@
+// What must divide what: every fault with its numbers and the nearest sizes that work.
+
+#include "train/config_check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// Advises the sizes nearest to `size` that divide `whole`.
+static void advise_divisors(cy_config_errors *errors, const char *key, int64_t whole, int64_t size)
+{
+    int64_t below = size < whole ? size : whole;
+    while (below > 1 && whole % below != 0)
+        below--;
+    int64_t above = size;
+    while (above <= whole && whole % above != 0)
+        above++;
+    if (above <= whole) {
+        cy_config_advice(
+            errors, "%s %lld or %lld would do", key, (long long)below, (long long)above);
+    } else {
+        cy_config_advice(errors, "%s %lld would do", key, (long long)below);
+    }
+}
+
+// Advises the multiples of `part` nearest to `size`.
+static void advise_multiples(cy_config_errors *errors, const char *key, int64_t part, int64_t size)
+{
+    const int64_t below = size / part * part;
+    if (below > 0) {
+        cy_config_advice(
+            errors, "%s %lld or %lld would do", key, (long long)below, (long long)(below + part));
+    } else {
+        cy_config_advice(errors, "%s %lld would do", key, (long long)part);
+    }
+}
+
+static void check_tensor(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_model_shape *shape = &config->shape;
+    const int tp = config->distributed.tp_size;
+    if (shape->heads % tp != 0) {
+        cy_config_fault(errors,
+            "distributed.tp_size = %d: does not divide model.num_attention_heads %d", tp,
+            shape->heads);
+        advise_divisors(errors, "tp_size", shape->heads, tp);
+    }
+    // With fewer kv heads than ranks, neighbours hold copies, evenly many of each.
+    const bool copies = shape->kv_heads < tp && tp % shape->kv_heads == 0;
+    if (shape->kv_heads % tp != 0 && !copies) {
+        cy_config_fault(errors,
+            "distributed.tp_size = %d: model.num_key_value_heads %d is neither a multiple nor a "
+            "divisor of it",
+            tp, shape->kv_heads);
+        advise_divisors(errors, "tp_size", shape->kv_heads, tp);
+    }
+    if (shape->ffn % tp != 0) {
+        cy_config_fault(errors,
+            "distributed.tp_size = %d: does not divide model.intermediate_size %lld", tp,
+            (long long)shape->ffn);
+        advise_divisors(errors, "tp_size", shape->ffn, tp);
+    }
+}
+
+static void check_model(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_model_shape *shape = &config->shape;
+    if (shape->heads % shape->kv_heads != 0) {
+        cy_config_fault(errors,
+            "model.num_key_value_heads = %d: does not divide model.num_attention_heads %d",
+            shape->kv_heads, shape->heads);
+        advise_divisors(errors, "num_key_value_heads", shape->heads, shape->kv_heads);
+    }
+    if (shape->head_dim % 2 != 0) {
+        cy_config_fault(errors,
+            "model.head_dim = %lld: rotary positions turn pairs: it must be even",
+            (long long)shape->head_dim);
+    }
+    if (config->training.seq_length > shape->max_positions) {
+        cy_config_fault(errors,
+            "training.seq_length = %lld: longer than model.max_position_embeddings %lld",
+            (long long)config->training.seq_length, (long long)shape->max_positions);
+        cy_config_advice(errors, "leave max_position_embeddings out to have it follow");
+    }
+    if (shape->experts == 0) return;
+    if (shape->experts_per_token < 1 || shape->experts_per_token > shape->experts) {
+        cy_config_fault(errors, "model.num_experts_per_tok = %d: from 1 to num_local_experts %d",
+            shape->experts_per_token, shape->experts);
+    }
+}
+
+static void check_experts(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const cy_model_shape *shape = &config->shape;
+    if (shape->experts == 0) {
+        if (d->ep_size > 1 || d->etp_size > 1) {
+            cy_config_fault(errors, "distributed.%s = %d: the model has no experts",
+                d->ep_size > 1 ? "ep_size" : "etp_size", d->ep_size > 1 ? d->ep_size : d->etp_size);
+            cy_config_advice(errors, "leave it out, or give model.num_local_experts");
+        }
+        return;
+    }
+    const int64_t stage = (int64_t)d->tp_size * d->cp_size * d->dp_size;
+    if (stage % ((int64_t)d->ep_size * d->etp_size) != 0) {
+        cy_config_fault(errors,
+            "distributed.ep_size = %d: ep_size x etp_size = %lld does not divide the %lld ranks "
+            "(tp x cp x dp) of a stage",
+            d->ep_size, (long long)d->ep_size * d->etp_size, (long long)stage);
+    }
+    if (shape->experts % d->ep_size != 0) {
+        cy_config_fault(errors,
+            "distributed.ep_size = %d: does not divide model.num_local_experts %d", d->ep_size,
+            shape->experts);
+        advise_divisors(errors, "ep_size", shape->experts, d->ep_size);
+    }
+    if (shape->expert_ffn % d->etp_size != 0) {
+        cy_config_fault(errors,
+            "distributed.etp_size = %d: does not divide model.moe_intermediate_size %lld",
+            d->etp_size, (long long)shape->expert_ffn);
+        advise_divisors(errors, "etp_size", shape->expert_ffn, d->etp_size);
+    }
+}
+
+static void check_context(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const cy_model_shape *shape = &config->shape;
+    const int64_t seq = config->training.seq_length;
+    const bool zigzag = d->cp_size > 1 && d->cp_style != CY_CONFIG_CP_ULYSSES &&
+        d->cp_layout == CY_CONFIG_CP_ZIGZAG;
+    const int64_t pieces = zigzag ? 2 * (int64_t)d->cp_size : d->cp_size;
+    const int64_t split = d->sequence_parallel ? pieces * d->tp_size : pieces;
+    if (seq % split != 0) {
+        cy_config_fault(errors,
+            "training.seq_length = %lld: %s%d%s%s = %lld pieces do not divide it", (long long)seq,
+            zigzag ? "2 x cp_size " : "cp_size ", d->cp_size,
+            d->sequence_parallel ? " x tp_size" : "", zigzag ? " (zigzag)" : "", (long long)split);
+        advise_multiples(errors, "seq_length", split, seq);
+    }
+    if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1) return;
+    const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
+    if (shape->heads % ranks != 0) {
+        cy_config_fault(errors,
+            "distributed.cp_style = \"ulysses\": cp_size %d x tp_size %d = %lld does not divide "
+            "model.num_attention_heads %d",
+            d->cp_size, d->tp_size, (long long)ranks, shape->heads);
+        cy_config_advice(errors, "cp_style ring takes any number of heads");
+    }
+    if (shape->kv_heads % ranks != 0 && ranks % shape->kv_heads != 0) {
+        cy_config_fault(errors,
+            "distributed.cp_style = \"ulysses\": model.num_key_value_heads %d is neither a "
+            "multiple "
+            "nor a divisor of cp_size %d x tp_size %d = %lld",
+            shape->kv_heads, d->cp_size, d->tp_size, (long long)ranks);
+        cy_config_advice(errors, "cp_style ring takes any number of heads");
+    }
+}
+
+static void check_stages(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const int64_t pieces = (int64_t)d->pp_size * d->pp_chunks;
+    if (config->shape.layers < pieces) {
+        cy_config_fault(errors,
+            "model.num_hidden_layers = %d: fewer than pp_size %d x pp_chunks %d = %lld",
+            config->shape.layers, d->pp_size, d->pp_chunks, (long long)pieces);
+    }
+    if (d->pp_layer_count == 0) return;
+    int64_t sum = 0;
+    int least = d->pp_layers[0];
+    for (int i = 0; i < d->pp_layer_count; i++) {
+        sum += d->pp_layers[i];
+        if (d->pp_layers[i] < least) least = d->pp_layers[i];
+    }
+    if (d->pp_layer_count != pieces) {
+        cy_config_fault(errors,
+            "distributed.pp_layers: %d entries, pp_size %d x pp_chunks %d = %lld are wanted",
+            d->pp_layer_count, d->pp_size, d->pp_chunks, (long long)pieces);
+    }
+    if (sum != config->shape.layers) {
+        cy_config_fault(errors,
+            "distributed.pp_layers: %lld layers in all, model.num_hidden_layers is %d",
+            (long long)sum, config->shape.layers);
+    }
+    if (least < 1) cy_config_fault(errors, "distributed.pp_layers: a stage without layers");
+}
+
+static void check_engine(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const int64_t microbatches = config->training.gradient_accumulation_steps;
+    switch (d->pp_engine) {
+    case CY_CONFIG_ENGINE_AFAB:
+    case CY_CONFIG_ENGINE_1F1B:
+        if (d->pp_chunks > 1) {
+            cy_config_fault(errors,
+                "distributed.pp_chunks = %d: this pp_engine has one chunk a stage", d->pp_chunks);
+            cy_config_advice(errors, "pp_engine interleaved takes several");
+        }
+        break;
+    case CY_CONFIG_ENGINE_INTERLEAVED:
+        if (d->pp_chunks == 1) {
+            cy_config_fault(errors, "distributed.pp_engine = \"interleaved\": pp_chunks is 1");
+            cy_config_advice(errors, "pp_chunks 2 or more, or pp_engine 1f1b");
+        }
+        if (microbatches % d->pp_size != 0) {
+            cy_config_fault(errors,
+                "training.gradient_accumulation_steps = %lld: pp_engine interleaved takes "
+                "multiples "
+                "of pp_size %d",
+                (long long)microbatches, d->pp_size);
+            advise_multiples(errors, "gradient_accumulation_steps", d->pp_size, microbatches);
+        }
+        break;
+    case CY_CONFIG_ENGINE_ZERO_BUBBLE:
+        if (d->pp_chunks > 2) {
+            cy_config_fault(errors,
+                "distributed.pp_chunks = %d: zero_bubble takes 1 (ZB-H1) or 2 (ZB-V)",
+                d->pp_chunks);
+        }
+        break;
+    case CY_CONFIG_ENGINE_CSV:
+        if (d->pp_schedule[0] == '\0') {
+            cy_config_fault(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
+        }
+        break;
+    }
+    if (d->pp_engine != CY_CONFIG_ENGINE_CSV && d->pp_schedule[0] != '\0') {
+        cy_config_fault(errors, "distributed.pp_schedule = \"%s\": only pp_engine csv reads it",
+            d->pp_schedule);
+    }
+}
+
+static void check_rank_order(const cy_config *config, cy_config_errors *errors)
+{
+    const char *order = config->distributed.rank_order;
+    static const char *const axes[] = {"tp", "cp", "pp", "dp"};
+    bool is_right = strlen(order) == 11;
+    for (int i = 0; i < 4 && is_right; i++) {
+        int times = 0;
+        for (int place = 0; place < 4; place++)
+            times += memcmp(order + 3 * place, axes[i], 2) == 0;
+        is_right = times == 1 && (i == 3 || order[3 * i + 2] == ',');
+    }
+    if (is_right) return;
+    cy_config_fault(
+        errors, "distributed.rank_order = \"%s\": tp, cp, pp and dp, once each, are wanted", order);
+    cy_config_advice(errors, "for example tp,cp,pp,dp");
+}
+
+static void check_reduction(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    if (d->dp_reduce == CY_CONFIG_DP_NAIVE && d->zero_stage > 0) {
+        cy_config_fault(errors, "distributed.dp_reduce = \"naive\": zero_stage %d works on buckets",
+            d->zero_stage);
+        cy_config_advice(errors, "dp_reduce bucketed, or zero_stage 0");
+    }
+    if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
+    if (d->zero_stage > 0) {
+        cy_config_fault(
+            errors, "distributed.compression: needs zero_stage 0, which is %d", d->zero_stage);
+    }
+    if (config->training.strict) {
+        cy_config_fault(errors,
+            "training.strict = true: compressed gradients depend on the mesh, strict ones do not");
+        cy_config_advice(errors, "compression none");
+    }
+}
+
+static void check_world(
+    const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const int64_t world = cy_config_world(config);
+    if (d->backend == CY_CONFIG_BACKEND_SELF && world > 1) {
+        cy_config_fault(errors, "distributed.backend = \"self\": one rank, %lld are asked for",
+            (long long)world);
+        cy_config_advice(errors, "backend threads, or auto");
+    }
+    const bool through_mpi = d->backend == CY_CONFIG_BACKEND_MPI ||
+        (d->backend == CY_CONFIG_BACKEND_AUTO && machine->under_mpi);
+    if (machine->world > 0 && through_mpi && machine->world != world) {
+        cy_config_fault(errors,
+            "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d were "
+            "started",
+            d->tp_size, d->cp_size, d->pp_size, d->dp_size, (long long)world, machine->world);
+        const int64_t rest = world / d->dp_size;
+        if (machine->world % rest == 0) {
+            cy_config_advice(errors, "start %lld, or dp_size %lld would do", (long long)world,
+                (long long)(machine->world / rest));
+        } else {
+            cy_config_advice(errors, "start %lld ranks", (long long)world);
+        }
+    }
+}
+
+void cy_config_check_sizes(
+    const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
+{
+    check_world(config, errors, machine);
+    check_rank_order(config, errors);
+    check_reduction(config, errors);
+    check_engine(config, errors);
+    const cy_model_shape *shape = &config->shape;
+    const bool has_shape = shape->layers > 0 && shape->hidden > 0 && shape->ffn > 0 &&
+        shape->heads > 0 && shape->kv_heads > 0 && shape->vocab > 0;
+    if (!has_shape) return; // said already
+    check_model(config, errors);
+    check_tensor(config, errors);
+    check_experts(config, errors);
+    check_context(config, errors);
+    check_stages(config, errors);
+}
+
+cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,
+    cy_config_purpose purpose, const cy_config_machine *machine)
+{
+    cy_config_check_build(config, errors, machine);
+    cy_config_check_sizes(config, errors, machine);
+    if (purpose == CY_CONFIG_FOR_TRAIN) cy_config_check_run(config, errors);
+    return cy_config_errors_status(errors);
+}

@@ -1,0 +1,19 @@
+// train/config_check.h: the parts of cy_config_check.
+
+#ifndef CY_TRAIN_CONFIG_CHECK_H
+#define CY_TRAIN_CONFIG_CHECK_H
+
+#include "train/config_errors.h"
+
+// Mesh, model and batch: what must divide what.
+void cy_config_check_sizes(
+    const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine);
+
+// Data, folders, learning rate and logging: what a training run needs.
+void cy_config_check_run(const cy_config *config, cy_config_errors *errors);
+
+// What this build cannot do.
+void cy_config_check_build(
+    const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine);
+
+#endif

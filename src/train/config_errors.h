@@ -1,0 +1,19 @@
+// train/config_errors.h: how the faults of a configuration are noted.
+
+#ifndef CY_TRAIN_CONFIG_ERRORS_H
+#define CY_TRAIN_CONFIG_ERRORS_H
+
+#include "train/config.h"
+
+// A line of faults: key, value, what would do.
+void cy_config_fault(cy_config_errors *errors, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Advice for the fault noted last.
+void cy_config_advice(cy_config_errors *errors, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// CY_OK without faults, else CY_ERR_REQUEST with all lines as its text.
+CY_MUST_CHECK cy_status cy_config_errors_status(const cy_config_errors *errors);
+
+#endif

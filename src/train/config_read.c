@@ -1,0 +1,194 @@
+// A configuration from its file and from --section.key=value.
+
+#include "base/file.h"
+#include "base/nearest.h"
+#include "train/config_errors.h"
+#include "train/config_value.h"
+
+#include <string.h>
+
+#define MOST_FILE_BYTES ((size_t)1 << 20)
+#define MOST_KEYS       128
+
+void cy_config_defaults(cy_config *config)
+{
+    *config = (cy_config){0};
+    int count;
+    const cy_key *keys = cy_config_keys(&count);
+    for (int i = 0; i < count; i++)
+        cy_key_set_default(config, &keys[i]);
+}
+
+static bool is_section(const char *name)
+{
+    int count;
+    const char *const *sections = cy_config_sections(&count);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(sections[i], name) == 0) return true;
+    }
+    return false;
+}
+
+static void unknown_section(cy_config_errors *errors, const char *name)
+{
+    int count;
+    const char *const *sections = cy_config_sections(&count);
+    const char *nearest = cy_nearest(name, sections, (size_t)count);
+    cy_config_fault(errors, "%.100s: no such section", name);
+    if (nearest != NULL) {
+        cy_config_advice(errors, "did you mean %s?", nearest);
+    } else {
+        cy_config_advice(errors,
+            "the sections are distributed, model, training, dataset, checkpoint, logging, "
+            "environment");
+    }
+}
+
+static void unknown_key(cy_config_errors *errors, const char *section, const char *name)
+{
+    int count;
+    const cy_key *keys = cy_config_keys(&count);
+    cy_config_fault(errors, "%s.%.100s: no such key", section, name);
+    // The right name in the wrong place is likelier than a wrong name.
+    const char *names[MOST_KEYS];
+    size_t name_count = 0;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(keys[i].name, name) == 0) {
+            cy_config_advice(errors, "did you mean %s.%s?", keys[i].section, name);
+            return;
+        }
+        if (strcmp(keys[i].section, section) == 0 && name_count < MOST_KEYS) {
+            names[name_count++] = keys[i].name;
+        }
+    }
+    const char *nearest = cy_nearest(name, names, name_count);
+    if (nearest != NULL) {
+        cy_config_advice(errors, "did you mean %s.%s?", section, nearest);
+        return;
+    }
+    for (name_count = 0; name_count < (size_t)count && name_count < MOST_KEYS; name_count++) {
+        names[name_count] = keys[name_count].name;
+    }
+    nearest = cy_nearest(name, names, name_count);
+    for (int i = 0; i < count && nearest != NULL; i++) {
+        if (keys[i].name == nearest) {
+            cy_config_advice(errors, "did you mean %s.%s?", keys[i].section, nearest);
+        }
+    }
+    if (nearest == NULL) {
+        cy_config_advice(errors, "'cyclotron config show --keys' lists what there is");
+    }
+}
+
+static void read_section(
+    cy_config *config, cy_config_errors *errors, const char *section, json_t *object)
+{
+    if (!is_section(section)) {
+        unknown_section(errors, section);
+        return;
+    }
+    if (json_is_null(object)) return;
+    if (!json_is_object(object)) {
+        cy_config_fault(errors, "%s: an object of keys is wanted", section);
+        return;
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(object, name, value)
+    {
+        const cy_key *key = cy_config_key(section, name);
+        if (key == NULL) {
+            unknown_key(errors, section, name);
+        } else {
+            cy_key_read(config, errors, key, value);
+        }
+    }
+}
+
+static void read_text(
+    cy_config *config, cy_config_errors *errors, const char *text, size_t length, const char *name)
+{
+    json_error_t fault;
+    json_t *file = json_loadb(text, length, JSON_REJECT_DUPLICATES, &fault);
+    if (file == NULL) {
+        errors->unreadable = true;
+        cy_config_fault(
+            errors, "%s: line %d, column %d: %s", name, fault.line, fault.column, fault.text);
+        return;
+    }
+    if (!json_is_object(file)) {
+        cy_config_fault(errors, "%s: an object of sections is wanted", name);
+    } else {
+        const char *section;
+        json_t *object;
+        json_object_foreach(file, section, object)
+        {
+            read_section(config, errors, section, object);
+        }
+    }
+    json_decref(file);
+}
+
+static void read_override(cy_config *config, cy_config_errors *errors, const char *text)
+{
+    const size_t section_length = strcspn(text, ".=");
+    const size_t key_length =
+        text[section_length] == '.' ? strcspn(text + section_length + 1, "=") : 0;
+    const char *after = text + section_length + 1 + key_length;
+    char section[64];
+    char name[64];
+    if (key_length == 0 || *after != '=' || section_length >= sizeof(section) ||
+        key_length >= sizeof(name)) {
+        cy_config_fault(errors, "--%.100s: --section.key=value is wanted", text);
+        return;
+    }
+    memcpy(section, text, section_length);
+    section[section_length] = '\0';
+    memcpy(name, text + section_length + 1, key_length);
+    name[key_length] = '\0';
+    for (char *c = name; *c != '\0'; c++) {
+        if (*c == '-') *c = '_';
+    }
+    const cy_key *key = cy_config_key(section, name);
+    if (key != NULL) {
+        cy_key_read_text(config, errors, key, after + 1);
+    } else if (is_section(section)) {
+        unknown_key(errors, section, name);
+    } else {
+        unknown_section(errors, section);
+    }
+}
+
+cy_status cy_config_read(cy_config *config, cy_config_errors *errors, const char *text,
+    size_t length, const char *name, const char *const *overrides, int override_count)
+{
+    cy_config_defaults(config);
+    if (text != NULL) read_text(config, errors, text, length, name);
+    for (int i = 0; i < override_count; i++) {
+        read_override(config, errors, overrides[i]);
+    }
+    return cy_config_errors_status(errors);
+}
+
+// Whether the next step may find more of what is wrong with the request.
+static bool goes_on(cy_status status, const cy_config_errors *errors)
+{
+    return status == CY_OK || (status == CY_ERR_REQUEST && !errors->unreadable);
+}
+
+cy_status cy_config_load(cy_config *config, cy_config_errors *errors, const char *path,
+    const char *const *overrides, int override_count, cy_config_purpose purpose,
+    const cy_config_machine *machine)
+{
+    cy_text text = {0};
+    if (cy_file_read(&text, path, MOST_FILE_BYTES) != CY_OK) {
+        cy_config_fault(errors, "configuration: %s", cy_error_text());
+        return cy_config_errors_status(errors);
+    }
+    cy_status status =
+        cy_config_read(config, errors, text.bytes, text.length, path, overrides, override_count);
+    cy_text_free(&text);
+    if (goes_on(status, errors)) status = cy_config_resolve(config, errors);
+    if (goes_on(status, errors)) status = cy_config_check(config, errors, purpose, machine);
+    return status;
+}
