@@ -41,6 +41,26 @@ int cy_name_distance(const char *a, const char *b)
     return table[rows % 3][cols];
 }
 
+// Whether each word of `name` (parts between `_` and `-`) is in `in`: "num_layers" in
+// "num_hidden_layers". Words of fewer than three letters are everywhere and do not count.
+static int has_words(const char *in, const char *name)
+{
+    int found = 0;
+    while (*name != '\0') {
+        const size_t length = strcspn(name, "_-");
+        char word[LONGEST + 1];
+        if (length >= 3 && length <= LONGEST) {
+            memcpy(word, name, length);
+            word[length] = '\0';
+            if (strstr(in, word) == NULL) return 0;
+            found += (int)length;
+        }
+        name += length;
+        if (*name != '\0') name++;
+    }
+    return found >= 4;
+}
+
 const char *cy_nearest(const char *name, const char *const *names, size_t count)
 {
     const char *best = NULL;
@@ -50,7 +70,7 @@ const char *cy_nearest(const char *name, const char *const *names, size_t count)
     for (size_t i = 0; i < count; i++) {
         int distance = cy_name_distance(name, names[i]);
         // A word that was cut short ("layers" for "num_hidden_layers") is one or two steps away.
-        if (length >= 4 && strstr(names[i], name) != NULL) distance = least(distance, 2);
+        if (has_words(names[i], name)) distance = least(distance, 2);
         const size_t longer = strlen(names[i]) > length ? strlen(names[i]) : length;
         if (distance > 2 && (size_t)distance * 5 > longer * 2) continue;
         if ((size_t)distance >= longer) continue;

@@ -192,11 +192,7 @@ static void unknown_option(parser *p, const char *name, size_t length)
         names[i + 1] = p->usage->options[i].name;
     const char *nearest = cy_nearest(copy, names, (size_t)p->usage->option_count + 1);
     cy_report_error("cyclotron %s has no option --%s", p->usage->name, copy);
-    if (nearest != NULL) {
-        cy_report_hint("did you mean --%s?", nearest);
-    } else {
-        cy_report_hint("'cyclotron %s --help' lists the options", p->usage->name);
-    }
+    if (nearest != NULL) cy_report_hint("did you mean --%s?", nearest);
     p->errors++;
 }
 

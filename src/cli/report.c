@@ -24,12 +24,22 @@ static void say(const char *colour, const char *label, const char *text, size_t 
     }
 }
 
-// Each line of the text becomes a line of its own with the label in front.
+static const char error_label[] = "cyclotron: error: ";
+static const char error_colour[] = "1;31";
+static const char hint_label[] = "  hint: ";
+static const char hint_colour[] = "36";
+
+// Each line of the text becomes a line of its own with the label in front. Within an error, a line
+// that begins with two spaces is advice.
 static void say_lines(const char *colour, const char *label, const char *text)
 {
     while (*text != '\0') {
         const size_t length = strcspn(text, "\n");
-        say(colour, label, text, length);
+        if (label == error_label && strncmp(text, "  ", 2) == 0) {
+            say(hint_colour, hint_label, text + 2, length - 2);
+        } else {
+            say(colour, label, text, length);
+        }
         text += length;
         if (*text == '\n') text++;
     }
@@ -51,7 +61,7 @@ void cy_report_error(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say_formatted("1;31", "cyclotron: error: ", format, arguments);
+    say_formatted(error_colour, error_label, format, arguments);
     va_end(arguments);
 }
 
@@ -67,7 +77,7 @@ void cy_report_hint(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say_formatted("36", "  hint: ", format, arguments);
+    say_formatted(hint_colour, hint_label, format, arguments);
     va_end(arguments);
 }
 

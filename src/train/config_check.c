@@ -34,30 +34,48 @@ static void advise_multiples(cy_config_errors *errors, const char *key, int64_t 
     }
 }
 
+// With fewer kv heads than ranks, neighbours hold copies, evenly many of each.
+static bool kv_heads_split(int kv_heads, int64_t ranks)
+{
+    return kv_heads % ranks == 0 || ranks % kv_heads == 0;
+}
+
+static bool tensor_size_works(const cy_model_shape *shape, int64_t tp)
+{
+    return shape->heads % tp == 0 && kv_heads_split(shape->kv_heads, tp) && shape->ffn % tp == 0;
+}
+
 static void check_tensor(const cy_config *config, cy_config_errors *errors)
 {
     const cy_model_shape *shape = &config->shape;
     const int tp = config->distributed.tp_size;
+    if (tensor_size_works(shape, tp)) return;
     if (shape->heads % tp != 0) {
         cy_config_fault(errors,
             "distributed.tp_size = %d: does not divide model.num_attention_heads %d", tp,
             shape->heads);
-        advise_divisors(errors, "tp_size", shape->heads, tp);
     }
-    // With fewer kv heads than ranks, neighbours hold copies, evenly many of each.
-    const bool copies = shape->kv_heads < tp && tp % shape->kv_heads == 0;
-    if (shape->kv_heads % tp != 0 && !copies) {
+    if (!kv_heads_split(shape->kv_heads, tp)) {
         cy_config_fault(errors,
             "distributed.tp_size = %d: model.num_key_value_heads %d is neither a multiple nor a "
             "divisor of it",
             tp, shape->kv_heads);
-        advise_divisors(errors, "tp_size", shape->kv_heads, tp);
     }
     if (shape->ffn % tp != 0) {
         cy_config_fault(errors,
             "distributed.tp_size = %d: does not divide model.intermediate_size %lld", tp,
             (long long)shape->ffn);
-        advise_divisors(errors, "tp_size", shape->ffn, tp);
+    }
+    int below = tp < shape->heads ? tp : shape->heads;
+    while (!tensor_size_works(shape, below))
+        below--; // 1 always does
+    int above = tp;
+    while (above <= shape->heads && !tensor_size_works(shape, above))
+        above++;
+    if (above <= shape->heads) {
+        cy_config_advice(errors, "tp_size %d or %d would do", below, above);
+    } else {
+        cy_config_advice(errors, "tp_size %d would do", below);
     }
 }
 
@@ -146,7 +164,7 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
             d->cp_size, d->tp_size, (long long)ranks, shape->heads);
         cy_config_advice(errors, "cp_style ring takes any number of heads");
     }
-    if (shape->kv_heads % ranks != 0 && ranks % shape->kv_heads != 0) {
+    if (!kv_heads_split(shape->kv_heads, ranks)) {
         cy_config_fault(errors,
             "distributed.cp_style = \"ulysses\": model.num_key_value_heads %d is neither a "
             "multiple "

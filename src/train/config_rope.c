@@ -124,7 +124,7 @@ cy_status cy_key_write_rope(cy_text *json, const cy_rope_shape *rope)
         }
         if (number == 0) continue; // absent
         CY_TRY(cy_text_add(json, ", \"%s\": ", numbers[i].name));
-        CY_TRY(cy_json_add_number(json, number));
+        CY_TRY(cy_config_json_number(json, number));
     }
     return cy_text_add(json, "}");
 }

@@ -22,9 +22,8 @@ void cy_key_set_default(cy_config *config, const cy_key *key);
 // Appends the field as JSON: "null" where it is absent.
 CY_MUST_CHECK cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key);
 
-// Appends a text as a JSON string, and a number so that it reads back as the same double.
-CY_MUST_CHECK cy_status cy_json_add_string(cy_text *json, const char *text);
-CY_MUST_CHECK cy_status cy_json_add_number(cy_text *json, double number);
+// Appends a number so that it reads back as the same double.
+CY_MUST_CHECK cy_status cy_config_json_number(cy_text *json, double number);
 
 // The position of `word` in "a|b|c", or -1.
 int cy_key_choice(const char *values, const char *word);

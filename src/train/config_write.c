@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-cy_status cy_json_add_string(cy_text *json, const char *text)
+cy_status cy_config_json_string(cy_text *json, const char *text)
 {
     CY_TRY(cy_text_add(json, "\""));
     for (const char *c = text; *c != '\0'; c++) {
@@ -24,10 +24,13 @@ cy_status cy_json_add_string(cy_text *json, const char *text)
     return cy_text_add(json, "\"");
 }
 
-cy_status cy_json_add_number(cy_text *json, double number)
+cy_status cy_config_json_number(cy_text *json, double number)
 {
     // The fewest digits that read back as the same bits: 0.0003, not 0.00029999999999999997.
     char digits[40];
+    if (number == nearbyint(number) && fabs(number) < 1e15) {
+        return cy_text_add(json, "%.0f", number);
+    }
     for (int precision = 1; precision <= 17; precision++) {
         snprintf(digits, sizeof(digits), "%.*g", precision, number);
         if (strtod(digits, NULL) == number) break;
@@ -39,13 +42,13 @@ static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
 {
     if (dataset->source_count == 0) return cy_text_add(json, "null");
     if (dataset->source_count == 1 && dataset->sources[0].weight == 1) {
-        return cy_json_add_string(json, dataset->sources[0].path);
+        return cy_config_json_string(json, dataset->sources[0].path);
     }
     for (int i = 0; i < dataset->source_count; i++) {
         CY_TRY(cy_text_add(json, i == 0 ? "[{\"path\": " : ", {\"path\": "));
-        CY_TRY(cy_json_add_string(json, dataset->sources[i].path));
+        CY_TRY(cy_config_json_string(json, dataset->sources[i].path));
         CY_TRY(cy_text_add(json, ", \"weight\": "));
-        CY_TRY(cy_json_add_number(json, dataset->sources[i].weight));
+        CY_TRY(cy_config_json_number(json, dataset->sources[i].weight));
         CY_TRY(cy_text_add(json, "}"));
     }
     return cy_text_add(json, "]");
@@ -94,7 +97,7 @@ cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key
     case CY_KEY_NUMBER:
         memcpy(&number, field, sizeof(number));
         if (key->initial == NULL && number == 0) return cy_text_add(json, "null");
-        return cy_json_add_number(json, number);
+        return cy_config_json_number(json, number);
     case CY_KEY_BOOL:
         return cy_text_add(json, *(const bool *)field ? "true" : "false");
     case CY_KEY_FLAG:
@@ -106,7 +109,7 @@ cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key
         return write_choice(json, key->values, choice);
     case CY_KEY_TEXT:
     case CY_KEY_PATH:
-        return field[0] == '\0' ? cy_text_add(json, "null") : cy_json_add_string(json, field);
+        return field[0] == '\0' ? cy_text_add(json, "null") : cy_config_json_string(json, field);
     case CY_KEY_DTYPE:
         return cy_text_add(json, "\"%s\"", cy_dtype_name(config->model.dtype));
     case CY_KEY_STAGES:

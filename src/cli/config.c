@@ -1,0 +1,190 @@
+// cyclotron config: make, check and show configurations.
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/load_config.h"
+#include "cli/report.h"
+#include "train/config_doc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// ---- check
+
+typedef struct check_values {
+    const char *purpose;
+    bool json;
+} check_values;
+
+static const cy_option check_options[] = {
+    {"for", CY_OPTION_CHOICE, offsetof(check_values, purpose), .initial = "train",
+        .values = "train|plan", .doc = "plan: without data, folders and end of the run"},
+    {"json", CY_OPTION_FLAG, offsetof(check_values, json),
+        .doc = "print {\"errors\": [{\"error\", \"hint\"}]} only"},
+};
+
+static const cy_usage check_usage = {
+    .name = "config check",
+    .positional = "CONFIG",
+    .least = 1,
+    .most = 1,
+    .doc = "Reports every error of a configuration, before anything is started.",
+    .options = check_options,
+    .option_count = CY_COUNT(check_options),
+    .overrides = true,
+};
+
+// The faults as an array; each has its advice where there is some.
+static cy_status errors_to_json(cy_text *json, const cy_config_errors *errors)
+{
+    bool first = true;
+    CY_TRY(cy_text_add(json, "{\"errors\": ["));
+    for (const char *line = errors->lines.bytes; line != NULL && *line != '\0';) {
+        const size_t length = strcspn(line, "\n");
+        const bool is_advice = strncmp(line, "  ", 2) == 0;
+        const char *before =
+            is_advice ? ", \"hint\": " : (first ? "{\"error\": " : "}, {\"error\": ");
+        cy_text copy = {0};
+        CY_TRY(cy_text_add_bytes(&copy, line + (is_advice ? 2 : 0), length - (is_advice ? 2 : 0)));
+        cy_status status = cy_text_add(json, "%s", before);
+        if (status == CY_OK) status = cy_config_json_string(json, copy.bytes);
+        cy_text_free(&copy);
+        CY_TRY(status);
+        first = false;
+        line += length + (line[length] == '\n');
+    }
+    return cy_text_add(json, "%s]}\n", first ? "" : "}");
+}
+
+static void print_batch(const cy_config *config, FILE *stream)
+{
+    fprintf(stream,
+        "global batch: %lld samples, %lld tokens (micro_batch_size %lld x "
+        "gradient_accumulation_steps %lld x dp_size %d, seq_length %lld)\n",
+        (long long)cy_config_batch_samples(config), (long long)cy_config_batch_tokens(config),
+        (long long)config->training.micro_batch_size,
+        (long long)config->training.gradient_accumulation_steps, config->distributed.dp_size,
+        (long long)config->training.seq_length);
+}
+
+static int check(const check_values *values, const cy_arguments *arguments)
+{
+    const cy_config_machine machine = cy_machine_found();
+    const char *path = arguments->positional[0];
+    cy_config config;
+    cy_config_errors errors = {0};
+    const cy_config_purpose purpose =
+        strcmp(values->purpose, "plan") == 0 ? CY_CONFIG_FOR_SHAPE : CY_CONFIG_FOR_TRAIN;
+    const cy_status status = cy_config_load(
+        &config, &errors, path, arguments->overrides, arguments->override_count, purpose, &machine);
+    int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;
+    if (values->json && (status == CY_OK || errors.count > 0)) {
+        cy_text json = {0};
+        const cy_status written = errors_to_json(&json, &errors);
+        if (written == CY_OK) fputs(json.bytes, stdout);
+        if (written != CY_OK) exit_status = cy_report_status(written);
+        cy_text_free(&json);
+    } else if (status == CY_OK) {
+        printf("%s: no errors\n", path);
+        print_batch(&config, stdout);
+    } else {
+        exit_status = cy_report_config(status, &errors);
+    }
+    cy_config_errors_free(&errors);
+    return cy_report_output(exit_status);
+}
+
+static int command_check(int argc, char **argv)
+{
+    check_values values;
+    cy_arguments arguments;
+    int status = cy_options_parse(&arguments, &values, &check_usage, argc, argv);
+    if (status == CY_GO_ON) status = check(&values, &arguments);
+    cy_arguments_free(&arguments);
+    return status;
+}
+
+// ---- show
+
+typedef struct show_values {
+    bool defaults;
+    bool keys;
+    bool words;
+    bool markdown;
+    bool json;
+} show_values;
+
+static const cy_option show_options[] = {
+    {"defaults", CY_OPTION_FLAG, offsetof(show_values, defaults),
+        .doc = "every key at its default, as a file to start from"},
+    {"keys", CY_OPTION_FLAG, offsetof(show_values, keys),
+        .doc = "every key, what it takes and what it does"},
+    {"words", CY_OPTION_FLAG, offsetof(show_values, words),
+        .doc = "every key as the command line takes it, for a shell's completion"},
+    {"markdown", CY_OPTION_FLAG, offsetof(show_values, markdown),
+        .doc = "every key, as the page docs/configuration.md"},
+    {"json", CY_OPTION_FLAG, offsetof(show_values, json), .doc = "JSON only, as without it"},
+};
+
+static const cy_usage show_usage = {
+    .name = "config show",
+    .positional = "[CONFIG]",
+    .least = 0,
+    .most = 1,
+    .doc = "Prints what a configuration comes to: the file that starts the same run again.",
+    .options = show_options,
+    .option_count = CY_COUNT(show_options),
+    .overrides = true,
+};
+
+static int print_text(cy_status status, cy_text *text)
+{
+    int exit_status = cy_report_status(status);
+    if (status == CY_OK) {
+        fputs(text->bytes, stdout);
+        exit_status = cy_report_output(CY_EXIT_DONE);
+    }
+    cy_text_free(text);
+    return exit_status;
+}
+
+static int show(const show_values *values, const cy_arguments *arguments)
+{
+    cy_text text = {0};
+    cy_config config;
+    if (values->keys) return print_text(cy_config_doc_text(&text), &text);
+    if (values->words) return print_text(cy_config_doc_words(&text), &text);
+    if (values->markdown) return print_text(cy_config_doc_markdown(&text), &text);
+    if (values->defaults) {
+        cy_config_defaults(&config);
+        return print_text(cy_config_to_json(&text, &config), &text);
+    }
+    if (arguments->count == 0) {
+        return cy_usage_error(&show_usage, "cyclotron config show needs CONFIG");
+    }
+    const int status = cy_load_config(&config, arguments, CY_CONFIG_FOR_SHAPE);
+    if (status != CY_GO_ON) return status;
+    return print_text(cy_config_to_json(&text, &config), &text);
+}
+
+static int command_show(int argc, char **argv)
+{
+    show_values values;
+    cy_arguments arguments;
+    int status = cy_options_parse(&arguments, &values, &show_usage, argc, argv);
+    if (status == CY_GO_ON) status = show(&values, &arguments);
+    cy_arguments_free(&arguments);
+    return status;
+}
+
+// ---- the group
+
+int cy_command_config(int argc, char **argv)
+{
+    static const cy_command commands[] = {
+        {"create", cy_command_config_create, "write a configuration from picotron's options"},
+        {"check", command_check, "report every error of a configuration"},
+        {"show", command_show, "print what a configuration comes to, or all keys"},
+    };
+    return cy_commands_run(commands, CY_COUNT(commands), "config", argc, argv);
+}

@@ -1,0 +1,51 @@
+#define _GNU_SOURCE
+#include "cli/load_config.h"
+
+#include "cli/report.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+// A count from the first of these variables that is set; 0 without any.
+static int count_from(const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const char *text = getenv(names[i]);
+        const long value = text != NULL ? strtol(text, NULL, 10) : 0;
+        if (value > 0 && value < 1 << 24) return (int)value;
+    }
+    return 0;
+}
+
+cy_config_machine cy_machine_found(void)
+{
+    static const char *const sizes[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"};
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    cy_config_machine machine = {.cores = 1};
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) machine.cores = CPU_COUNT(&set);
+    for (int i = 0; i < CY_COUNT(ranks); i++) {
+        machine.under_mpi = machine.under_mpi || getenv(ranks[i]) != NULL;
+    }
+    if (machine.under_mpi) machine.world = count_from(sizes, CY_COUNT(sizes));
+    return machine;
+}
+
+int cy_report_config(cy_status status, const cy_config_errors *errors)
+{
+    if (status != CY_ERR_REQUEST || errors->count == 0) return cy_report_status(status);
+    cy_report_error("%s", errors->lines.bytes);
+    return CY_EXIT_REQUEST;
+}
+
+int cy_load_config(cy_config *config, const cy_arguments *arguments, cy_config_purpose purpose)
+{
+    const cy_config_machine machine = cy_machine_found();
+    cy_config_errors errors = {0};
+    const cy_status status = cy_config_load(config, &errors, arguments->positional[0],
+        arguments->overrides, arguments->override_count, purpose, &machine);
+    const int exit_status = status == CY_OK ? CY_GO_ON : cy_report_config(status, &errors);
+    cy_config_errors_free(&errors);
+    return exit_status;
+}
