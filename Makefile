@@ -1,20 +1,31 @@
-# The commands of this project; CMake does the work. `make` builds, `make test` tests.
+# The commands of this project; CMake and scripts/ do the work. `make` builds, `make test` tests.
 
 BUILD  ?= build
 JOBS   ?= $(shell nproc)
 PREFIX ?= /usr/local
 TYPE   ?= Release
+# Further settings for CMake, such as -DCY_WITH_MPI=OFF; taken when BUILD is made.
+CMAKE_FLAGS ?=
 
-.PHONY: all setup check test test-long debug format clean
+.PHONY: all program setup demo check test test-long bench install debug tidy \
+	format coverage dist clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS)
 
+# The program alone, without the tests.
+program: $(BUILD)/CMakeCache.txt
+	@cmake --build $(BUILD) -j $(JOBS) --target cyclotron
+
 $(BUILD)/CMakeCache.txt:
-	@cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=$(TYPE) >/dev/null
+	@cmake -S . -B $(BUILD) -DCMAKE_BUILD_TYPE=$(TYPE) $(CMAKE_FLAGS) >/dev/null
 
 setup:
 	@scripts/setup.sh
+
+# Text in, a model that speaks out. SETUP=no installs nothing, TEXT=FILE takes another text.
+demo:
+	@SETUP=$(SETUP) TEXT=$(TEXT) scripts/demo.sh
 
 # What a developer runs at every change.
 check: all
@@ -23,14 +34,36 @@ check: all
 test: setup all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) -LE long
 
+# Sanitizers, fuzzers, every mesh: hours are fine.
 test-long: setup all
 	@cd $(BUILD) && ctest --output-on-failure
+	@scripts/test_long.sh
 
+# Tables and JSON in build/bench.
+bench: program
+	@scripts/bench.sh $(BUILD)
+
+# Program, library, headers, cyclotron.pc, CMake package, and what there is of manual and completion.
+install: program
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+# Sanitizers in all of it, in build-debug.
 debug:
-	@$(MAKE) BUILD=build-debug TYPE=Debug all
+	@$(MAKE) --no-print-directory BUILD=build-debug TYPE=Debug \
+		CMAKE_FLAGS='-DCY_SANITIZE=address,undefined $(CMAKE_FLAGS)' all
+
+tidy:
+	@scripts/tidy.sh
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+coverage:
+	@scripts/coverage.sh
+
+# A release archive that builds and passes `make check` by itself.
+dist:
+	@scripts/dist.sh
 
 clean:
 	@rm -rf build build-*

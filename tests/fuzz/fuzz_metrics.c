@@ -1,0 +1,32 @@
+// A metrics.jsonl of any content can be read, and gone on with.
+
+#include "fuzz.h"
+
+#include "observe/history.h"
+#include "observe/metrics.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    cy_history history;
+    const char *path = fuzz_file(data, size);
+    if (cy_history_open(&history, path) == CY_OK) cy_history_close(&history);
+
+    // Going on replaces the file, so it gets one of its own.
+    char own[64];
+    snprintf(own, sizeof(own), "/tmp/cyclotron-fuzz-%ld.jsonl", (long)getpid());
+    FILE *file = fopen(own, "wb");
+    if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
+    cy_metrics_file metrics;
+    if (cy_metrics_file_open(&metrics, own, 3, NULL) != CY_OK) abort();
+    if (cy_metrics_file_validation(&metrics, 4, 1.5, 10) != CY_OK) abort();
+    cy_metrics_file_close(&metrics);
+    if (cy_history_open(&history, own) != CY_OK) abort();
+    if (history.unreadable != 0 || history.val_loss.count < 1) abort();
+    cy_history_close(&history);
+    unlink(own);
+    return 0;
+}
