@@ -32,10 +32,9 @@ cy_checkpoint_ranks cy_checkpoint_alone(void);
 typedef struct cy_checkpoint_file {
     char *name; // owned: relative to the folder
     uint64_t bytes;
-    uint64_t header_bytes;    // of a safetensors file: its length and header
-    uint64_t header_checksum; // of a file that is not safetensors: of all of it
-    bool safetensors;
-    int fd; // -1 until it is first read
+    uint64_t head_bytes; // that belong to no tensor: a safetensors header, or all of another file
+    uint64_t *checksums; // owned, one for each chunk of the head; NULL in a Hugging Face folder
+    int fd;              // -1 until it is first read
 } cy_checkpoint_file;
 
 // A range of bytes of a file that holds a piece of a tensor.

@@ -1,0 +1,61 @@
+#define _GNU_SOURCE
+#include "checkpoint/bytes.h"
+
+#include "base/memory.h"
+#include "checkpoint/folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file)
+{
+    cy_checkpoint_file *entry = &checkpoint->files[file];
+    if (entry->fd < 0) {
+        char *path = NULL;
+        CY_TRY(cy_folder_join(&path, checkpoint->path, entry->name));
+        entry->fd = open(path, O_RDONLY | O_CLOEXEC);
+        const cy_status status = entry->fd < 0 ? CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path) : CY_OK;
+        cy_memory_free(path);
+        CY_TRY(status);
+    }
+    *fd = entry->fd;
+    return CY_OK;
+}
+
+cy_status cy_bytes_read(
+    cy_checkpoint *checkpoint, int file, uint64_t offset, struct iovec *parts, int count)
+{
+    int fd = -1;
+    CY_TRY(cy_bytes_open(&fd, checkpoint, file));
+    while (count > 0) {
+        if (parts->iov_len == 0) {
+            parts++;
+            count--;
+            continue;
+        }
+        const ssize_t got = preadv(fd, parts, count, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "read %s/%s at byte %" PRIu64, checkpoint->path,
+                checkpoint->files[file].name, offset);
+        }
+        if (got == 0) {
+            return CY_FAIL(CY_ERR_CORRUPT, "%s/%s ends at byte %" PRIu64 ": it was longer",
+                checkpoint->path, checkpoint->files[file].name, offset);
+        }
+        offset += (uint64_t)got;
+        size_t left = (size_t)got;
+        while (count > 0 && left >= parts->iov_len) {
+            left -= parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (left > 0) {
+            parts->iov_base = (char *)parts->iov_base + left;
+            parts->iov_len -= left;
+        }
+    }
+    return CY_OK;
+}

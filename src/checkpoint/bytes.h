@@ -1,0 +1,20 @@
+// checkpoint/bytes.h: reading byte ranges of a checkpoint's files.
+//
+// Used inside src/checkpoint only. A file is opened when it is first read and closed with the
+// checkpoint.
+
+#ifndef CY_CHECKPOINT_BYTES_H
+#define CY_CHECKPOINT_BYTES_H
+
+#include "checkpoint/checkpoint.h"
+
+#include <sys/uio.h>
+
+// The descriptor of a file of the table.
+CY_MUST_CHECK cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file);
+
+// Fills the parts, [count], at most 1024, with the bytes that follow `offset`. Changes `parts`.
+CY_MUST_CHECK cy_status cy_bytes_read(
+    cy_checkpoint *checkpoint, int file, uint64_t offset, struct iovec *parts, int count);
+
+#endif

@@ -1,0 +1,37 @@
+// checkpoint/folder.h: folders of checkpoints: their names, their lock, and the removal of one.
+//
+// A checkpoint of step 100 is the folder step-00000100; whatever begins with ".step-" is being
+// written or being removed. Used inside src/checkpoint only.
+
+#ifndef CY_CHECKPOINT_FOLDER_H
+#define CY_CHECKPOINT_FOLDER_H
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// The steps of the checkpoints in a folder, ascending. *steps is owned by the caller.
+CY_MUST_CHECK cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder);
+
+// FOLDER/step-00000100, or with prefix "." and suffix ".tmp" FOLDER/.step-00000100.tmp. *path is
+// owned by the caller.
+CY_MUST_CHECK cy_status cy_folder_step_path(
+    char **path, const char *folder, const char *prefix, int64_t step, const char *suffix);
+
+// FOLDER/NAME, owned by the caller.
+CY_MUST_CHECK cy_status cy_folder_join(char **path, const char *folder, const char *name);
+
+// Removes a folder and the files in it. One that is not there is fine.
+CY_MUST_CHECK cy_status cy_folder_remove(const char *path);
+
+// Removes what dead runs left: all that begins with ".step-". *count is how many.
+CY_MUST_CHECK cy_status cy_folder_sweep(int *count, const char *folder);
+
+// Forces the entries of a folder to disk.
+CY_MUST_CHECK cy_status cy_folder_sync(const char *path);
+
+// Holds FOLDER/.lock until the descriptor is closed or the process ends, however it ends.
+CY_MUST_CHECK cy_status cy_folder_lock(int *fd, const char *folder);
+
+#endif

@@ -1,0 +1,206 @@
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/foreign.h"
+#include "checkpoint/table.h"
+#include "model/shape_json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static cy_status agree_alone(void *context, cy_status *worst, cy_status mine)
+{
+    (void)context;
+    *worst = mine;
+    return CY_OK;
+}
+
+cy_checkpoint_ranks cy_checkpoint_alone(void)
+{
+    return (cy_checkpoint_ranks){.rank = 0, .size = 1, .agree = agree_alone};
+}
+
+// Every file of the table must be there with its size; all that are not are named.
+static cy_status check_files(const cy_checkpoint *checkpoint)
+{
+    cy_text wrong = {0};
+    int count = 0;
+    cy_status status = CY_OK;
+    for (int i = 0; status == CY_OK && i < checkpoint->file_count; i++) {
+        struct stat info;
+        char *path = NULL;
+        const cy_checkpoint_file *file = &checkpoint->files[i];
+        status = cy_folder_join(&path, checkpoint->path, file->name);
+        if (status != CY_OK) break;
+        if (stat(path, &info) != 0) {
+            count++;
+            status = cy_text_add(&wrong, "\n  %s is missing", file->name);
+        } else if ((uint64_t)info.st_size != file->bytes) {
+            count++;
+            status = cy_text_add(&wrong, "\n  %s has %" PRId64 " bytes, was written with %" PRIu64,
+                file->name, (int64_t)info.st_size, file->bytes);
+        }
+        cy_memory_free(path);
+    }
+    if (status == CY_OK && count > 0) {
+        status = CY_FAIL(CY_ERR_CORRUPT, "%s: %d of its files are not as they were:%s",
+            checkpoint->path, count, wrong.bytes);
+    }
+    cy_text_free(&wrong);
+    return status;
+}
+
+static cy_status open_own(cy_checkpoint *checkpoint, const char *path, const char *manifest)
+{
+    cy_text text = {0};
+    CY_TRY(cy_file_read(&text, manifest, CY_MANIFEST_BYTES_MAX));
+    cy_status status = cy_table_from_json(checkpoint, text.bytes, text.length, manifest, false);
+    cy_text_free(&text);
+    CY_TRY(status);
+    status = cy_memory_copy_text(&checkpoint->path, path);
+    if (status == CY_OK) status = check_files(checkpoint);
+    return status;
+}
+
+cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
+{
+    cy_checkpoint opened = {0};
+    char *manifest = NULL, *config = NULL;
+    cy_status status = cy_folder_join(&manifest, path, CY_MANIFEST_NAME);
+    if (status == CY_OK) status = cy_folder_join(&config, path, "config.json");
+    if (status != CY_OK) goto free_names;
+    if (cy_path_exists(manifest)) {
+        status = open_own(&opened, path, manifest);
+    } else if (cy_path_exists(config)) {
+        status = cy_memory_copy_text(&opened.path, path);
+        if (status == CY_OK) status = cy_foreign_open(&opened);
+    } else if (!cy_path_is_folder(path)) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", path);
+    } else {
+        status = CY_FAIL(CY_ERR_REQUEST,
+            "%s is no checkpoint: neither " CY_MANIFEST_NAME " nor config.json is there", path);
+    }
+    if (status == CY_OK) {
+        *checkpoint = opened;
+    } else {
+        cy_checkpoint_close(&opened);
+    }
+free_names:
+    cy_memory_free(manifest);
+    cy_memory_free(config);
+    return status;
+}
+
+void cy_checkpoint_close(cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        cy_checkpoint_file *file = &checkpoint->files[i];
+        if (file->fd >= 0) close(file->fd);
+        cy_memory_free(file->name);
+        cy_memory_free(file->checksums);
+    }
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        cy_memory_free((void *)(uintptr_t)checkpoint->tensors[i].tensor.name);
+    }
+    for (int64_t i = 0; i < checkpoint->piece_count; i++) {
+        cy_memory_free(checkpoint->pieces[i].checksums);
+    }
+    cy_memory_free(checkpoint->files);
+    cy_memory_free(checkpoint->tensors);
+    cy_memory_free(checkpoint->pieces);
+    cy_memory_free(checkpoint->path);
+    cy_memory_free(checkpoint->config_json);
+    cy_memory_free(checkpoint->state_json);
+    *checkpoint = (cy_checkpoint){0};
+}
+
+cy_status cy_checkpoint_locate(char **path, const char *given)
+{
+    char *manifest = NULL, *config = NULL;
+    int64_t *steps = NULL;
+    int count = 0;
+    if (!cy_path_is_folder(given)) return CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", given);
+    CY_TRY(cy_folder_join(&manifest, given, CY_MANIFEST_NAME));
+    const bool own = cy_path_exists(manifest);
+    cy_memory_free(manifest);
+    if (own) return cy_memory_copy_text(path, given);
+    // Checkpoints come first: a run folder has a config.json too.
+    CY_TRY(cy_folder_steps(&steps, &count, given));
+    const int64_t newest = count > 0 ? steps[count - 1] : -1;
+    cy_memory_free(steps);
+    if (newest >= 0) return cy_folder_step_path(path, given, "", newest, "");
+    CY_TRY(cy_folder_join(&config, given, "config.json"));
+    const bool foreign = cy_path_exists(config);
+    cy_memory_free(config);
+    if (foreign) return cy_memory_copy_text(path, given);
+    return CY_FAIL(CY_ERR_REQUEST,
+        "%s holds no checkpoint: no " CY_MANIFEST_NAME ", no step-N folder, no config.json", given);
+}
+
+static cy_status compare_tensor(
+    cy_text *lines, int *count, const cy_checkpoint *checkpoint, const cy_global_tensor *tensor)
+{
+    char label[256];
+    const cy_stored_tensor *stored = cy_checkpoint_find(checkpoint, tensor->kind, tensor->name);
+    cy_tensor_label(label, sizeof(label), tensor);
+    if (stored == NULL) {
+        ++*count;
+        return cy_text_add(lines, "\n  %s: missing there", label);
+    }
+    const cy_global_tensor *there = &stored->tensor;
+    if (there->rows == tensor->rows && there->cols == tensor->cols) return CY_OK;
+    ++*count;
+    return cy_text_add(lines,
+        "\n  %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64, label, there->rows,
+        there->cols, tensor->rows, tensor->cols);
+}
+
+cy_status cy_checkpoint_check_tensors(
+    const cy_checkpoint *checkpoint, const cy_global_tensor *tensors, int count)
+{
+    cy_text lines = {0};
+    int wrong = 0;
+    bool kinds[CY_TENSOR_KINDS] = {false};
+    cy_status status = CY_OK;
+    for (int i = 0; status == CY_OK && i < count; i++) {
+        kinds[tensors[i].kind] = true;
+        status = compare_tensor(&lines, &wrong, checkpoint, &tensors[i]);
+    }
+    for (int i = 0; status == CY_OK && i < checkpoint->tensor_count; i++) {
+        const cy_global_tensor *there = &checkpoint->tensors[i].tensor;
+        char label[256];
+        bool known = !kinds[there->kind];
+        for (int j = 0; !known && j < count; j++) {
+            known = tensors[j].kind == there->kind && strcmp(tensors[j].name, there->name) == 0;
+        }
+        if (known) continue;
+        wrong++;
+        cy_tensor_label(label, sizeof(label), there);
+        status = cy_text_add(&lines, "\n  %s: unknown here", label);
+    }
+    if (status == CY_OK && wrong > 0) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d of its tensors differ:%s",
+            checkpoint->path, wrong, lines.bytes);
+    }
+    cy_text_free(&lines);
+    return status;
+}
+
+cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)
+{
+    cy_text lines = {0};
+    int wrong = 0;
+    if (!checkpoint->has_model) return CY_OK;
+    cy_status status = cy_model_shape_differences(&lines, &wrong, &checkpoint->model, model);
+    if (status == CY_OK && wrong > 0) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d differences:%s",
+            checkpoint->path, wrong, lines.bytes);
+    }
+    cy_text_free(&lines);
+    return status;
+}

@@ -1,0 +1,376 @@
+// What one mesh saves, any other loads: each byte written once, each rank reading its own only.
+#define _GNU_SOURCE
+#include "support/ranks.h"
+#include "support/shards.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/save.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const cy_model_shape model = {
+    .architecture = "llama",
+    .layers = 1,
+    .hidden = 8,
+    .ffn = 16,
+    .heads = 2,
+    .kv_heads = 1,
+    .head_dim = 4,
+    .vocab = 11,
+    .max_positions = 64,
+    .norm_eps = 1e-5,
+    .rope = {.theta = 10000},
+    .init_std = 0.02,
+    .bos = -1,
+    .eos = 3,
+    .qkv_bias = true,
+    .window = 16,
+};
+
+typedef struct job {
+    const char *folder;
+    cy_test_mesh mesh;
+    int scale;
+    int gap;
+    int64_t step;
+    int run;
+    int keep_last;
+    cy_status wanted; // of the save
+    const char *tokenizer;
+    atomic_llong bytes_read;
+    atomic_llong bytes_asked;
+    atomic_llong verified;
+} job;
+
+static void save_rank(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_saver *saver = NULL;
+    const cy_saved_file file = {.name = "tokenizer.json", .source = j->tokenizer};
+    cy_test_tensors(tensors, j->scale);
+    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, true, j->run);
+    const cy_save save = {
+        .step = j->step,
+        .tokens = j->step * 1000,
+        .config_json = "{\"training\": {\"learning_rate\": 0.0003}}",
+        .state_json = "{\"sample\": 12345678901}",
+        .model = &model,
+        .files = &file,
+        .file_count = j->tokenizer != NULL ? 1 : 0,
+        .tensors = tensors,
+        .tensor_count = CY_TEST_TENSORS,
+        .pieces = shard.pieces,
+        .piece_count = shard.count,
+    };
+    CY_CHECK_OK(cy_saver_open(&saver, j->folder, j->keep_last, ranks, NULL));
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    cy_saver_close(saver);
+    cy_test_shard_close(&shard);
+}
+
+static void load_rank(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    char path[400];
+    cy_test_tensors(tensors, j->scale);
+    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, false, 0);
+    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->step);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    CY_CHECK_OK(cy_checkpoint_check_tensors(&checkpoint, tensors, CY_TEST_TENSORS));
+    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
+    CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, shard.pieces, shard.count, &traffic));
+    assert_int_equal(cy_test_shard_wrong(&shard, tensors, j->gap, j->run), 0);
+    assert_int_equal(traffic.read_bytes, shard.bytes); // its share, and nothing else
+    atomic_fetch_add(&j->bytes_read, traffic.read_bytes);
+    atomic_fetch_add(&j->verified, traffic.verify_bytes);
+    cy_checkpoint_close(&checkpoint);
+    cy_test_shard_close(&shard);
+}
+
+static void any_mesh_reads_what_any_other_wrote(void **state)
+{
+    (void)state;
+    static const cy_test_mesh meshes[] = {
+        {1, 1, 1},
+        {2, 1, 1},
+        {1, 2, 1},
+        {1, 1, 2},
+        {2, 2, 1},
+        {3, 1, 1},
+        {1, 5, 1},
+        {2, 3, 2},
+        {4, 2, 1},
+        {8, 1, 1},
+        {3, 3, 3},
+    };
+    const int count = (int)(sizeof(meshes) / sizeof(meshes[0]));
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    for (int i = 0; i < count; i++) {
+        job j = {
+            .folder = folder, .mesh = meshes[i], .scale = 3, .gap = i % 3, .step = i, .run = i};
+        cy_test_ranks(cy_test_mesh_size(j.mesh), save_rank, &j);
+    }
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < count; k++) {
+            job j = {
+                .folder = folder, .mesh = meshes[k], .scale = 3, .gap = k % 2, .step = i, .run = i};
+            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+        }
+    }
+}
+
+static void each_chunk_is_verified_once_by_all_ranks_together(void **state)
+{
+    (void)state;
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {2, 2, 1}, .scale = 60, .step = 1};
+    cy_test_ranks(4, save_rank, &j);
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    cy_checkpoint checkpoint;
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    int64_t bytes = 0;
+    for (int i = 0; i < checkpoint.file_count; i++)
+        bytes += (int64_t)checkpoint.files[i].bytes;
+    assert_true(bytes > 3 << 20);
+    cy_checkpoint_close(&checkpoint);
+    for (int ranks = 1; ranks <= 5; ranks += 2) {
+        j.mesh = (cy_test_mesh){1, ranks, 1};
+        atomic_store(&j.verified, 0);
+        cy_test_ranks(ranks, load_rank, &j);
+        assert_int_equal(atomic_load(&j.verified), bytes);
+    }
+}
+
+static void everything_else_comes_back(void **state)
+{
+    (void)state;
+    char folder[256], path[400], tokenizer[300];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(tokenizer, sizeof(tokenizer), "%s/any.json", folder);
+    CY_CHECK_OK(cy_file_write(tokenizer, "{\"model\": 1}", 12));
+    job j = {.folder = folder, .mesh = {2, 1, 1}, .scale = 1, .step = 7, .tokenizer = tokenizer};
+    cy_test_ranks(2, save_rank, &j);
+    char *found = NULL;
+    CY_CHECK_OK(cy_checkpoint_locate(&found, folder));
+    snprintf(path, sizeof(path), "%s/step-00000007", folder);
+    assert_string_equal(found, path);
+    cy_memory_free(found);
+    CY_CHECK_OK(cy_checkpoint_locate(&found, path));
+    assert_string_equal(found, path);
+    cy_memory_free(found);
+    cy_checkpoint checkpoint;
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    assert_int_equal(checkpoint.step, 7);
+    assert_int_equal(checkpoint.tokens, 7000);
+    assert_non_null(strstr(checkpoint.state_json, "12345678901"));
+    assert_non_null(strstr(checkpoint.config_json, "\"learning_rate\": 0.000"));
+    assert_true(checkpoint.has_model && !checkpoint.foreign);
+    assert_memory_equal(&checkpoint.model, &model, sizeof(model));
+    CY_CHECK_OK(cy_checkpoint_check_model(&checkpoint, &model));
+    cy_model_shape other = model;
+    other.heads = 4;
+    other.rope.theta = 500000;
+    CY_CHECK_FAILS(cy_checkpoint_check_model(&checkpoint, &other), CY_ERR_REQUEST,
+        "num_attention_heads: there 2, here 4");
+    CY_CHECK_FAILS(cy_checkpoint_check_model(&checkpoint, &other), CY_ERR_REQUEST,
+        "rope_theta: there 10000, here 5");
+    cy_checkpoint_close(&checkpoint);
+    cy_text text = {0};
+    snprintf(path, sizeof(path), "%s/step-00000007/tokenizer.json", folder);
+    CY_CHECK_OK(cy_file_read(&text, path, 100));
+    assert_string_equal(text.bytes, "{\"model\": 1}");
+    cy_text_free(&text);
+}
+
+static void differences_are_all_named(void **state)
+{
+    (void)state;
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 1};
+    cy_test_ranks(1, save_rank, &j);
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    cy_checkpoint checkpoint;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_tensors(tensors, 1);
+    tensors[0].rows = 12;
+    tensors[3].name = "model.other.weight";
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    const cy_status status = cy_checkpoint_check_tensors(&checkpoint, tensors, 5);
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "3 of its tensors differ");
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.embed_tokens.weight: there 11 x 6, here 12 x 6");
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.other.weight: missing there");
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.norm.weight: unknown here");
+    float room[72];
+    cy_checkpoint_traffic traffic = {0};
+    const cy_piece piece = cy_piece_of_view(0, cy_view_of(room, CY_F32, 12, 6), 0, 0);
+    CY_CHECK_FAILS(cy_checkpoint_load(&checkpoint, tensors, &piece, 1, &traffic), CY_ERR_REQUEST,
+        "model.embed_tokens.weight is 11 x 6 there, 12 x 6 here");
+    cy_checkpoint_close(&checkpoint);
+}
+
+static void dtypes_change_on_the_way(void **state)
+{
+    (void)state;
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {3, 2, 1}, .scale = 1, .step = 1};
+    cy_test_ranks(6, save_rank, &j);
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    cy_checkpoint checkpoint;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_tensors(tensors, 1);
+    double wide[80];
+    uint16_t half[80];
+    int64_t whole[80];
+    cy_checkpoint_traffic traffic = {0};
+    const cy_piece pieces[2] = {
+        cy_piece_of_view(1, cy_view_of(wide, CY_F64, 8, 10), 0, 0),
+        cy_piece_of_view(1, cy_view_of(half, CY_BF16, 8, 10), 0, 0),
+    };
+    const cy_piece wrong = cy_piece_of_view(1, cy_view_of(whole, CY_I64, 8, 10), 0, 0);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, pieces, 2, &traffic));
+    assert_int_equal(traffic.read_bytes, 2 * 80 * 4);
+    for (int i = 0; i < 80; i++) {
+        const float value = cy_test_value(1, i / 10, i % 10, 0);
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        assert_true(wide[i] == (double)value);
+        // Round to nearest even by the book.
+        const uint32_t up = (bits >> 16) +
+            ((bits & 0xffffu) > 0x8000u || ((bits & 0xffffu) == 0x8000u && (bits >> 16 & 1u)));
+        assert_int_equal(half[i], up);
+    }
+    CY_CHECK_FAILS(cy_checkpoint_load(&checkpoint, tensors, &wrong, 1, &traffic), CY_ERR_REQUEST,
+        "is fp32 there and cannot become int64");
+    cy_checkpoint_close(&checkpoint);
+}
+
+// A rank that writes what another one has, or nobody what is needed.
+static void save_incomplete(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_saver *saver = NULL;
+    cy_test_tensors(tensors, 1);
+    // gap 1: rank 1 leaves its last piece out; gap 2: it writes what rank 0 writes.
+    cy_test_shard_open(&shard, tensors, j->mesh, j->gap == 2 ? 0 : ranks.rank, 0, true, 0);
+    const cy_save save = {
+        .step = 9,
+        .config_json = "{}",
+        .model = &model,
+        .tensors = tensors,
+        .tensor_count = CY_TEST_TENSORS,
+        .pieces = shard.pieces,
+        .piece_count = shard.count - (j->gap == 1 && ranks.rank == 1),
+    };
+    CY_CHECK_OK(cy_saver_open(&saver, j->folder, 0, ranks, NULL));
+    const char *const words[3] = {"", "lm_head.weight", "twice"};
+    if (ranks.rank == 0) {
+        CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_CORRUPT, words[j->gap]);
+    } else {
+        CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_PEER, "another rank failed");
+    }
+    cy_saver_close(saver);
+    cy_test_shard_close(&shard);
+}
+
+static int entries(const char *folder, bool hidden)
+{
+    char command[400], line[32] = "";
+    snprintf(command, sizeof(command), "ls %s %s | wc -l", hidden ? "-A" : "", folder);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_non_null(fgets(line, sizeof(line), pipe));
+    pclose(pipe);
+    return (int)strtol(line, NULL, 10);
+}
+
+static void gaps_and_doubles_are_refused(void **state)
+{
+    (void)state;
+    for (int gap = 1; gap <= 2; gap++) {
+        char folder[256];
+        cy_test_folder(folder, sizeof(folder));
+        job j = {.folder = folder, .mesh = {2, 1, 1}, .gap = gap};
+        cy_test_ranks(2, save_incomplete, &j);
+        assert_int_equal(entries(folder, true), 1); // only the lock
+    }
+}
+
+static void keep_last_counts_up_to_the_step_saved(void **state)
+{
+    (void)state;
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    static const int steps[] = {5, 10, 15, 20};
+    for (int i = 0; i < 4; i++) {
+        job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = steps[i]};
+        cy_test_ranks(1, save_rank, &j);
+    }
+    assert_int_equal(entries(folder, false), 4);
+    job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12, .keep_last = 2};
+    cy_test_ranks(1, save_rank, &j);
+    assert_int_equal(entries(folder, true), 5); // 10, 12, 15, 20 and the lock
+    snprintf(path, sizeof(path), "%s/step-00000005", folder);
+    assert_false(cy_path_exists(path));
+    // A step that is there is replaced.
+    j.run = 3;
+    cy_test_ranks(1, save_rank, &j);
+    cy_test_ranks(1, load_rank, &j);
+    assert_int_equal(entries(folder, true), 5);
+}
+
+static void two_runs_do_not_share_a_folder(void **state)
+{
+    (void)state;
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    cy_saver *first = NULL, *second = NULL;
+    CY_CHECK_OK(cy_saver_open(&first, folder, 0, cy_checkpoint_alone(), NULL));
+    CY_CHECK_FAILS(cy_saver_open(&second, folder, 0, cy_checkpoint_alone(), NULL), CY_ERR_REQUEST,
+        "another run saves its checkpoints in");
+    char process[40];
+    snprintf(process, sizeof(process), "process %ld", (long)getpid());
+    assert_non_null(strstr(cy_error_text(), process));
+    cy_saver_close(first);
+    // What a dead run left is swept.
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp", folder);
+    CY_CHECK_OK(cy_folder_make(path));
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp/weights-00000.safetensors", folder);
+    CY_CHECK_OK(cy_file_write(path, "x", 1));
+    CY_CHECK_OK(cy_saver_open(&second, folder, 0, cy_checkpoint_alone(), NULL));
+    assert_int_equal(entries(folder, true), 1);
+    cy_saver_close(second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_mesh_reads_what_any_other_wrote),
+        cmocka_unit_test(each_chunk_is_verified_once_by_all_ranks_together),
+        cmocka_unit_test(everything_else_comes_back),
+        cmocka_unit_test(differences_are_all_named),
+        cmocka_unit_test(dtypes_change_on_the_way),
+        cmocka_unit_test(gaps_and_doubles_are_refused),
+        cmocka_unit_test(keep_last_counts_up_to_the_step_saved),
+        cmocka_unit_test(two_runs_do_not_share_a_folder),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
