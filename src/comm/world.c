@@ -4,6 +4,8 @@
 #include "comm/backend.h"
 #include "comm/world_backend.h"
 
+#include "build_info.h"
+
 #include <string.h>
 
 cy_world_options cy_world_defaults(void)
@@ -18,6 +20,43 @@ cy_world_options cy_world_defaults(void)
     options.check = true;
 #endif
     return options;
+}
+
+#if !CY_HAVE_MPI
+cy_status cy_world_run_mpi(
+    const cy_world_options *options, cy_rank_function function, void *context)
+{
+    (void)options;
+    (void)function;
+    (void)context;
+    const cy_status status = CY_FAIL(CY_ERR_UNSUPPORTED, "backend mpi is not in this build");
+    cy_error_set_hint("install libopenmpi-dev and build again");
+    return status;
+}
+
+void cy_world_end_job(int exit_status)
+{
+    (void)exit_status;
+}
+#endif
+
+cy_status cy_world_run(const char *backend, bool launched, const cy_world_options *options,
+    cy_rank_function function, void *context)
+{
+    const bool automatic = strcmp(backend, "auto") == 0 || strcmp(backend, "gloo") == 0;
+    if (strcmp(backend, "mpi") == 0 || (automatic && launched)) {
+        return cy_world_run_mpi(options, function, context);
+    }
+    if (strcmp(backend, "self") == 0 && options->ranks > 1) {
+        return CY_FAIL(CY_ERR_REQUEST, "backend self serves 1 rank, not %d", options->ranks);
+    }
+    if (automatic || strcmp(backend, "threads") == 0 || strcmp(backend, "self") == 0) {
+        return cy_world_run_threads(options, function, context);
+    }
+    const cy_status status =
+        CY_FAIL(CY_ERR_UNSUPPORTED, "backend %s is not in this build", backend);
+    cy_error_set_hint("it has self, threads%s", CY_HAVE_MPI ? ", mpi" : "");
+    return status;
 }
 
 int cy_world_rank(const cy_world *world)

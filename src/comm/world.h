@@ -15,11 +15,12 @@
 typedef struct cy_world cy_world;
 
 typedef struct cy_world_options {
-    int ranks;             // 0: as many as the launcher started; needed for threads
-    int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
-    double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
-    bool check;            // fill buffers in flight with NaN: for tests and debug builds
-    const char *algorithm; // borrowed: "auto", or one of cy_algorithm_name() for every group
+    int ranks;              // 0: as many as the launcher started; needed for threads
+    int threads_per_rank;   // what each rank's pool will have: decides whether waiting may spin
+    double timeout_s;       // how long a rank may show no sign of life before a wait for it fails
+    bool check;             // fill buffers in flight with NaN: for tests and debug builds
+    const char *algorithm;  // borrowed: "auto", or the name of an algorithm for every group
+    uint64_t configuration; // a hash: ranks whose hashes or builds differ refuse to start
 } cy_world_options;
 
 // 1 rank, 1 thread, 60 s, checks in debug builds, automatic algorithms.
@@ -33,6 +34,21 @@ typedef cy_status (*cy_rank_function)(cy_world *world, void *context);
 // cy_error_hint() says so.
 CY_MUST_CHECK cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context);
+
+// Runs `function` as one rank of the job that mpirun or srun started, and returns when all ranks
+// have ended. The first rank to fail gets its status back; the others wait to be ended by it.
+CY_MUST_CHECK cy_status cy_world_run_mpi(
+    const cy_world_options *options, cy_rank_function function, void *context);
+
+// One of the two by its name in a configuration: "threads", "mpi", or "auto" ("gloo" means the
+// same): mpi when `launched`, that is when mpirun or srun started this process. "self" is one
+// thread.
+CY_MUST_CHECK cy_status cy_world_run(const char *backend, bool launched,
+    const cy_world_options *options, cy_rank_function function, void *context);
+
+// Ends the other processes of a job with this exit status. Call it last, once a failure has been
+// printed; it returns where this process is the only one.
+void cy_world_end_job(int exit_status);
 
 int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);

@@ -1,0 +1,258 @@
+#include "base/memory.h"
+#include "comm/mpi_ranks.h"
+#include "comm/reduce.h"
+
+#include <string.h>
+
+// Up to so many bytes everybody gets everything and reduces it itself: one exchange, not two.
+#define GATHER_BYTES 8192
+
+static MPI_Datatype element_of(cy_dtype dtype)
+{
+    switch (cy_dtype_size(dtype)) {
+    case 1:
+        return MPI_UINT8_T;
+    case 2:
+        return MPI_UINT16_T;
+    case 4:
+        return MPI_UINT32_T;
+    default:
+        return MPI_UINT64_T;
+    }
+}
+
+static cy_status take_staging(mpi_transfer *record, size_t bytes)
+{
+    if (record->staging_bytes >= bytes) return CY_OK;
+    void *block = record->staging;
+    CY_TRY(cy_memory_grow(&block, &record->staging_bytes, bytes, 1));
+    record->staging = block;
+    return CY_OK;
+}
+
+// Elements of part `part` when `count` are cut into `size` parts, and where it begins.
+static int64_t part_count(int64_t count, int size, int part)
+{
+    return count / size + (part < count % size ? 1 : 0);
+}
+
+static int64_t part_first(int64_t count, int size, int part)
+{
+    const int64_t longer = part < count % size ? part : count % size;
+    return count / size * part + longer;
+}
+
+static bool gathers_all(const mpi_group *group, const cy_operation *o)
+{
+    return cy_view_bytes(o->in) * (size_t)(group->base.size - 1) <= GATHER_BYTES;
+}
+
+// Every part goes to the member that reduces it. The own part stays where it is.
+static int post_scatter(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const int size = group->base.size;
+    const int64_t count = cy_view_count(o->in);
+    int *send_counts = record->numbers;
+    int *send_places = send_counts + size;
+    int *recv_counts = send_places + size;
+    int *recv_places = recv_counts + size;
+    const int own = (int)part_count(count, size, group->base.rank);
+    for (int m = 0; m < size; m++) {
+        const bool self = m == group->base.rank;
+        send_counts[m] = self ? 0 : (int)part_count(count, size, m);
+        send_places[m] = (int)part_first(count, size, m);
+        recv_counts[m] = self ? 0 : own;
+        recv_places[m] = own * m;
+    }
+    const MPI_Datatype element = element_of(o->in.dtype);
+    return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, record->staging,
+        recv_counts, recv_places, element, group->first, &record->request);
+}
+
+static int post_uneven(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const int size = group->base.size;
+    int *send_counts = record->numbers;
+    int *send_places = send_counts + size;
+    int *recv_counts = send_places + size;
+    int *recv_places = recv_counts + size;
+    int64_t in_first = 0;
+    int64_t out_first = 0;
+    for (int m = 0; m < size; m++) {
+        send_counts[m] = (int)(o->in_rows[m] * o->in.cols);
+        recv_counts[m] = (int)(o->out_rows[m] * o->in.cols);
+        send_places[m] = (int)in_first;
+        recv_places[m] = (int)out_first;
+        in_first += send_counts[m];
+        out_first += recv_counts[m];
+    }
+    const MPI_Datatype element = element_of(o->in.dtype);
+    return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, o->out.data, recv_counts,
+        recv_places, element, group->first, &record->request);
+}
+
+static int post_gather(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const MPI_Datatype element = element_of(o->in.dtype);
+    const int count = (int)cy_view_count(o->in);
+    const char *own = (char *)o->out.data + cy_view_bytes(o->in) * (size_t)group->base.rank;
+    const void *in = own == o->in.data ? MPI_IN_PLACE : o->in.data;
+    return MPI_Iallgather(
+        in, count, element, o->out.data, count, element, group->first, &record->request);
+}
+
+static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const MPI_Datatype element = element_of(o->in.dtype);
+    const int count = (int)cy_view_count(o->in);
+    switch (o->kind) {
+    case CY_OP_ALL_REDUCE:
+        if (!gathers_all(group, o)) return post_scatter(group, record, o);
+        return MPI_Iallgather(o->in.data, count, element, record->staging, count, element,
+            group->first, &record->request);
+    case CY_OP_REDUCE_SCATTER:
+        return post_scatter(group, record, o);
+    case CY_OP_ALL_GATHER:
+        return post_gather(group, record, o);
+    case CY_OP_ALL_TO_ALL:
+        return MPI_Ialltoall(o->in.data, count / group->base.size, element, o->out.data,
+            count / group->base.size, element, group->first, &record->request);
+    case CY_OP_ALL_TO_ALLV:
+        return post_uneven(group, record, o);
+    case CY_OP_BROADCAST:
+        return MPI_Ibcast(o->out.data, count, element, o->peer, group->first, &record->request);
+    case CY_OP_BARRIER:
+        return MPI_Ibarrier(group->first, &record->request);
+    case CY_OP_SEND:
+    case CY_OP_RECV:
+        break;
+    }
+    return MPI_ERR_OTHER;
+}
+
+cy_status mpi_collective_start(
+    mpi_group *group, cy_queue *queue, mpi_transfer *record, const cy_operation *operation)
+{
+    (void)queue;
+    const int64_t largest = cy_view_count(operation->in) > cy_view_count(operation->out)
+        ? cy_view_count(operation->in)
+        : cy_view_count(operation->out);
+    if (largest > INT32_MAX) {
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "%s of %lld elements: mpi takes %d",
+            cy_operation_name(operation->kind), (long long)largest, INT32_MAX);
+    }
+    const size_t bytes = cy_view_bytes(operation->in);
+    if (operation->kind == CY_OP_ALL_REDUCE || operation->kind == CY_OP_REDUCE_SCATTER) {
+        const size_t size = (size_t)group->base.size;
+        const size_t part = bytes / size + cy_dtype_size(operation->in.dtype);
+        const bool whole = operation->kind == CY_OP_ALL_REDUCE && gathers_all(group, operation);
+        CY_TRY(take_staging(record, whole ? bytes * size : part * size));
+    }
+    const int code = post(group, record, operation);
+    if (code != MPI_SUCCESS) return mpi_failed(code, cy_operation_name(operation->kind));
+    if (group->tail != NULL) group->tail->next = record;
+    if (group->head == NULL) group->head = record;
+    group->tail = record;
+    return CY_OK;
+}
+
+// ---- what happens when the first phase is over
+
+static cy_status reduce_whole(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    const size_t bytes = cy_view_bytes(o->in);
+    const void *ins[4096];
+    if (group->base.size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
+    for (int m = 0; m < group->base.size; m++)
+        ins[m] = record->staging + bytes * (size_t)m;
+    void *out = o->out.data;
+    const bool overflow = cy_reduce_many(
+        &out, 1, ins, group->base.size, cy_view_count(o->in), o->in.dtype, o->reduce);
+    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    return CY_OK;
+}
+
+static cy_status reduce_part(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    const int size = group->base.size;
+    const int rank = group->base.rank;
+    const int64_t count = cy_view_count(o->in);
+    const int64_t own = part_count(count, size, rank);
+    const size_t width = cy_dtype_size(o->in.dtype);
+    const void *ins[4096];
+    if (size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
+    char *mine = (char *)o->in.data + (size_t)part_first(count, size, rank) * width;
+    for (int m = 0; m < size; m++)
+        ins[m] = record->staging + (size_t)(own * m) * width;
+    ins[rank] = mine;
+    void *out = o->kind == CY_OP_ALL_REDUCE ? mine : o->out.data;
+    const bool overflow = cy_reduce_many(&out, 1, ins, size, own, o->in.dtype, o->reduce);
+    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    return CY_OK;
+}
+
+static cy_status begin_second(mpi_group *group, mpi_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    const int size = group->base.size;
+    const int64_t count = cy_view_count(o->in);
+    int *counts = record->numbers;
+    int *places = counts + size;
+    for (int m = 0; m < size; m++) {
+        counts[m] = (int)part_count(count, size, m);
+        places[m] = (int)part_first(count, size, m);
+    }
+    const MPI_Datatype element = element_of(o->in.dtype);
+    const int code = MPI_Iallgatherv(MPI_IN_PLACE, 0, element, o->out.data, counts, places, element,
+        group->second, &record->request);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "all_reduce");
+    record->phase = MPI_PHASE_SECOND;
+    return CY_OK;
+}
+
+static cy_status end_first(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    record->phase = MPI_PHASE_DONE;
+    if (o->kind == CY_OP_REDUCE_SCATTER) return reduce_part(group, queue, record);
+    if (o->kind != CY_OP_ALL_REDUCE) return CY_OK;
+    if (gathers_all(group, o)) return reduce_whole(group, queue, record);
+    CY_TRY(reduce_part(group, queue, record));
+    return begin_second(group, record);
+}
+
+static cy_status test(mpi_transfer *record, bool *done)
+{
+    int flag = 0;
+    const int code = MPI_Test(&record->request, &flag, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) return mpi_failed(code, cy_operation_name(record->base.kind));
+    *done = flag != 0;
+    return CY_OK;
+}
+
+cy_status mpi_advance(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+{
+    bool done = false;
+    if (record->base.kind == CY_OP_SEND || record->base.kind == CY_OP_RECV) {
+        CY_TRY(test(record, &done));
+        if (done) record->phase = MPI_PHASE_DONE;
+        return CY_OK;
+    }
+    // First phases end in the order in which they began, because second phases are collectives
+    // too, which all members must begin in one order.
+    while (group->head != NULL) {
+        mpi_transfer *head = group->head;
+        CY_TRY(test(head, &done));
+        if (!done) break;
+        group->head = head->next;
+        if (group->head == NULL) group->tail = NULL;
+        head->next = NULL;
+        CY_TRY(end_first(group, queue, head));
+    }
+    if (record->phase != MPI_PHASE_SECOND) return CY_OK;
+    CY_TRY(test(record, &done));
+    if (done) record->phase = MPI_PHASE_DONE;
+    return CY_OK;
+}

@@ -1,0 +1,391 @@
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/mpi_ranks.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define YIELD_NS 2000000  // then sleep between looks
+#define LOOK_NS  20000000 // how often a long wait looks after the others
+#define SLEEP_NS 50000
+
+// ---- what members say about their collectives
+
+// One call as a number: kind, reduction, dtype, root, count.
+static uint64_t call_pack(const cy_operation *o)
+{
+    const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
+    const int root = o->kind == CY_OP_BROADCAST ? o->peer : 0;
+    const bool counts = o->kind != CY_OP_ALL_TO_ALLV && o->kind != CY_OP_BARRIER;
+    const uint64_t count = counts ? (uint64_t)cy_view_count(o->in) : 0;
+    return (uint64_t)o->kind | (uint64_t)(reduces ? o->reduce : 0) << 4 |
+        (uint64_t)o->in.dtype << 8 | (uint64_t)root << 12 | count << 24;
+}
+
+static void call_describe(uint64_t call, char *text, size_t bytes)
+{
+    const cy_operation_kind kind = (cy_operation_kind)(call & 15);
+    const char *name = cy_operation_name(kind);
+    const unsigned long long count = call >> 24;
+    const char *dtype = cy_dtype_name((cy_dtype)(call >> 8 & 15));
+    if (kind == CY_OP_BARRIER) {
+        snprintf(text, bytes, "%s", name);
+    } else if (kind == CY_OP_BROADCAST) {
+        snprintf(
+            text, bytes, "%s of %llu %s from %d", name, count, dtype, (int)(call >> 12 & 4095));
+    } else if (kind == CY_OP_ALL_REDUCE || kind == CY_OP_REDUCE_SCATTER) {
+        snprintf(text, bytes, "%s of %llu %s, %s", name, count, dtype,
+            cy_reduce_name((cy_reduce)(call >> 4 & 15)));
+    } else {
+        snprintf(text, bytes, "%s of %llu %s", name, count, dtype);
+    }
+}
+
+static cy_status break_group(mpi_group *group, cy_status status, const char *text)
+{
+    group->broken = true;
+    group->broken_status = status;
+    snprintf(group->broken_text, sizeof(group->broken_text), "%s", text);
+    return CY_FAIL(status, "%s", text);
+}
+
+static cy_status failure(const mpi_group *group)
+{
+    CY_TRY(mpi_run_failure(group->world));
+    if (group->broken) return CY_FAIL(group->broken_status, "%s", group->broken_text);
+    return CY_OK;
+}
+
+// Compares this member's collective with those of the members that have come to it already.
+static cy_status check_calls(mpi_group *group, uint64_t sequence)
+{
+    if (group->entries == NULL) return CY_OK;
+    const uint64_t ours =
+        atomic_load(&group->entries[group->base.rank]->calls[sequence % CALL_RING]);
+    for (int m = 0; m < group->base.size; m++) {
+        const uint64_t came = atomic_load(&group->entries[m]->came);
+        if (came <= sequence || came > sequence + CALL_RING) continue;
+        const uint64_t theirs = atomic_load(&group->entries[m]->calls[sequence % CALL_RING]);
+        if (theirs == ours) continue;
+        char our_call[128];
+        char their_call[128];
+        char text[1024];
+        call_describe(ours, our_call, sizeof(our_call));
+        call_describe(theirs, their_call, sizeof(their_call));
+        const int us = group->world->base.rank;
+        snprintf(text, sizeof(text),
+            "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
+            (unsigned long long)sequence, group->base.dimension, us, group->world->hosts[us],
+            our_call, group->ranks[m], group->world->hosts[group->ranks[m]], their_call);
+        return break_group(group, CY_ERR_PEER, text);
+    }
+    return CY_OK;
+}
+
+static cy_status say_call(mpi_group *group, const cy_operation *operation, uint64_t sequence)
+{
+    if (group->entries == NULL) return CY_OK;
+    mpi_entry *entry = group->entries[group->base.rank];
+    atomic_store(&entry->calls[sequence % CALL_RING], call_pack(operation));
+    atomic_store(&entry->came, sequence + 1);
+    return check_calls(group, sequence);
+}
+
+// ---- waiting
+
+static bool is_message(cy_operation_kind kind)
+{
+    return kind == CY_OP_SEND || kind == CY_OP_RECV;
+}
+
+// A member that this transfer may be waiting for, or -1 where all have come.
+static int missing_member(const mpi_group *group, const mpi_transfer *record)
+{
+    if (is_message(record->base.kind)) return record->operation.peer;
+    if (group->entries == NULL) return group->base.rank == 0 ? 1 : 0;
+    for (int m = 0; m < group->base.size; m++) {
+        if (atomic_load(&group->entries[m]->came) <= record->sequence) return m;
+    }
+    return -1;
+}
+
+typedef struct watch {
+    int rank;
+    uint64_t beat;
+    int64_t since_ns;
+} watch;
+
+static cy_status blame(
+    mpi_group *group, const mpi_transfer *record, int rank, const char *why, cy_status status)
+{
+    char who[256];
+    char text[1024];
+    mpi_describe(group->world, rank, who, sizeof(who));
+    snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
+        (unsigned long long)record->sequence, group->base.dimension, why, who);
+    return break_group(group, status, text);
+}
+
+static cy_status look_after(mpi_group *group, const mpi_transfer *record, watch *eye)
+{
+    mpi_world *world = group->world;
+    CY_TRY(failure(group));
+    if (!is_message(record->base.kind)) CY_TRY(check_calls(group, record->sequence));
+    for (int m = 0; m < group->base.size; m++) {
+        const mpi_page *page = world->pages[group->ranks[m]];
+        if (page == NULL || atomic_load(&page->ended) != 0) continue;
+        if (kill(atomic_load(&page->process), 0) != 0 && errno == ESRCH) {
+            return blame(group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
+        }
+    }
+    const int member = missing_member(group, record);
+    if (member < 0) return CY_OK;
+    mpi_page *mine = world->pages[world->base.rank];
+    atomic_store(&mine->waiting_for, group->ranks[member]);
+    const int rank = mpi_culprit(world, group->ranks[member]);
+    const mpi_page *page = world->pages[rank];
+    // Ranks of other machines show no beat: for them the time counts from the start of the wait.
+    const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
+    const int64_t now = cy_clock_ns();
+    if (eye->rank != rank || eye->beat != beat) {
+        *eye = (watch){.rank = rank, .beat = beat, .since_ns = now};
+        return CY_OK;
+    }
+    const double limit_s = world->base.options.timeout_s;
+    if ((double)(now - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
+    char why[64];
+    snprintf(why, sizeof(why), "no sign of life for %.3g s from", limit_s);
+    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
+}
+
+static void record_give(mpi_group *group, mpi_transfer *record)
+{
+    record->next = group->records;
+    group->records = record;
+}
+
+static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    mpi_group *group = (mpi_group *)base;
+    mpi_transfer *record = (mpi_transfer *)transfer;
+    mpi_page *page = group->world->pages[group->world->base.rank];
+    // One more than the last call: waiting is news once, and no sign of life afterwards.
+    atomic_store(&page->beat, atomic_fetch_add(&group->world->base.beat, 1) + 1);
+    const int64_t start = cy_clock_ns();
+    int64_t looked = start;
+    watch eye = {.rank = -1};
+    cy_status status = mpi_advance(group, queue, record);
+    for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
+        status = mpi_advance(group, queue, record);
+        if (record->phase == MPI_PHASE_DONE || (group->world->spin && turn % 64 != 63)) continue;
+        const int64_t now = cy_clock_ns();
+        if (now - start > YIELD_NS) {
+            const struct timespec pause = {.tv_nsec = SLEEP_NS};
+            nanosleep(&pause, NULL);
+        } else {
+            sched_yield();
+        }
+        if (now - looked > LOOK_NS && status == CY_OK) {
+            looked = now;
+            status = look_after(group, record, &eye);
+        }
+    }
+    atomic_store(&page->waiting_for, -1);
+    // After a failure MPI may still write to the staging memory: the record is never used again.
+    if (status == CY_OK) record_give(group, record);
+    return status;
+}
+
+static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    mpi_group *group = (mpi_group *)base;
+    mpi_transfer *record = (mpi_transfer *)transfer;
+    CY_TRY(failure(group));
+    CY_TRY(mpi_advance(group, NULL, record));
+    *done = record->phase == MPI_PHASE_DONE;
+    return CY_OK;
+}
+
+// ---- starting
+
+static cy_status record_take(mpi_group *group, mpi_transfer **record)
+{
+    if (group->records == NULL) {
+        void *block = NULL;
+        void *numbers = NULL;
+        CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_transfer)));
+        const cy_status status =
+            cy_memory_take(&numbers, 4 * (size_t)group->base.size, sizeof(int));
+        if (status != CY_OK) {
+            cy_memory_free(block);
+            return status;
+        }
+        mpi_transfer *made = block;
+        made->numbers = numbers;
+        record_give(group, made);
+    }
+    *record = group->records;
+    group->records = (*record)->next;
+    (*record)->next = NULL;
+    return CY_OK;
+}
+
+static cy_status message_start(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const size_t bytes = cy_view_bytes(o->in);
+    if (bytes > INT32_MAX) {
+        return CY_FAIL(
+            CY_ERR_UNSUPPORTED, "a message of %zu bytes: mpi takes %d", bytes, INT32_MAX);
+    }
+    record->sequence = group->messages++;
+    const int code = o->kind == CY_OP_SEND ? MPI_Isend(o->in.data, (int)bytes, MPI_BYTE, o->peer,
+                                                 o->tag, group->first, &record->request)
+                                           : MPI_Irecv(o->out.data, (int)bytes, MPI_BYTE, o->peer,
+                                                 o->tag, group->first, &record->request);
+    return code == MPI_SUCCESS ? CY_OK : mpi_failed(code, cy_operation_name(o->kind));
+}
+
+static cy_status mpi_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    mpi_group *group = (mpi_group *)base;
+    CY_TRY(failure(group));
+    mpi_transfer *record = NULL;
+    CY_TRY(record_take(group, &record));
+    record->base.kind = operation->kind;
+    record->operation = *operation;
+    record->phase = MPI_PHASE_FIRST;
+    record->request = MPI_REQUEST_NULL;
+    cy_status status = CY_OK;
+    if (is_message(operation->kind)) {
+        mpi_says(group->world, base->dimension, operation->kind, group->messages);
+        status = message_start(group, record, operation);
+    } else {
+        record->sequence = group->sequence++;
+        mpi_says(group->world, base->dimension, operation->kind, record->sequence);
+        status = say_call(group, operation, record->sequence);
+        if (status == CY_OK) status = mpi_collective_start(group, queue, record, operation);
+    }
+    if (status != CY_OK) {
+        record_give(group, record);
+        return status;
+    }
+    request->handle = record;
+    return CY_OK;
+}
+
+// ---- opening and closing
+
+static void mpi_abort_group(cy_group *base, const char *text)
+{
+    mpi_group *group = (mpi_group *)base;
+    char whole[900];
+    snprintf(whole, sizeof(whole), "%s was aborted: %s", base->dimension, text);
+    (void)break_group(group, CY_ERR_PEER, whole);
+    cy_world_abort(&group->world->base, whole);
+}
+
+static void mpi_close(cy_group *base)
+{
+    mpi_group *group = (mpi_group *)base;
+    // Freeing a communicator is collective: after a failure nobody would come.
+    const bool alive = !group->broken && atomic_load(&group->world->common->aborted) == 0;
+    if (alive && group->entries != NULL) MPI_Win_free(&group->window);
+    if (alive) {
+        MPI_Comm_free(&group->first);
+        MPI_Comm_free(&group->second);
+    }
+    while (alive && group->records != NULL) {
+        mpi_transfer *record = group->records;
+        group->records = record->next;
+        cy_memory_free(record->staging);
+        cy_memory_free(record->numbers);
+        cy_memory_free(record);
+    }
+    cy_memory_free(group->entries);
+    cy_memory_free(group->ranks);
+    cy_memory_free(group);
+}
+
+static const cy_group_ops mpi_group_ops = {
+    .name = "mpi",
+    .start = mpi_start,
+    .wait = mpi_wait,
+    .test = mpi_test,
+    .abort = mpi_abort_group,
+    .close = mpi_close,
+};
+
+static cy_status open_communicators(mpi_group *group, int count)
+{
+    MPI_Group all = MPI_GROUP_NULL;
+    MPI_Group members = MPI_GROUP_NULL;
+    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    MPI_Group_incl(all, count, group->ranks, &members);
+    // The tag keeps apart groups that are opened at the same time over some common ranks.
+    int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, group->ranks[0], &group->first);
+    if (code == MPI_SUCCESS) code = MPI_Comm_dup(group->first, &group->second);
+    MPI_Group_free(&members);
+    MPI_Group_free(&all);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "opening a group");
+    MPI_Comm_set_errhandler(group->first, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(group->second, MPI_ERRORS_RETURN);
+    return CY_OK;
+}
+
+static cy_status open_entries(mpi_group *group)
+{
+    for (int m = 0; m < group->base.size; m++) {
+        if (group->world->pages[group->ranks[m]] == NULL) return CY_OK;
+    }
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
+    group->entries = block;
+    mpi_entry *mine = NULL;
+    const int code = MPI_Win_allocate_shared(
+        sizeof(mpi_entry), 1, MPI_INFO_NULL, group->first, &mine, &group->window);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "memory shared by a group");
+    memset(mine, 0, sizeof(*mine));
+    for (int m = 0; m < group->base.size; m++) {
+        MPI_Aint bytes = 0;
+        int unit = 0;
+        MPI_Win_shared_query(group->window, m, &bytes, &unit, &group->entries[m]);
+    }
+    MPI_Barrier(group->first);
+    return CY_OK;
+}
+
+cy_status mpi_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_group)));
+    mpi_group *made = block;
+    made->world = (mpi_world *)world;
+    cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
+    if (status != CY_OK) goto free_group;
+    made->ranks = block;
+    memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
+    int place = 0;
+    while (ranks[place] != world->rank)
+        place++;
+    cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
+    status = open_communicators(made, count);
+    if (status == CY_OK) status = open_entries(made);
+    if (status != CY_OK) goto free_ranks;
+    *group = &made->base;
+    return CY_OK;
+
+free_ranks:
+    cy_memory_free(made->entries);
+    cy_memory_free(made->ranks);
+free_group:
+    cy_memory_free(made);
+    return status;
+}

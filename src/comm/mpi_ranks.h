@@ -1,0 +1,106 @@
+// comm/mpi_ranks.h: the inside of the `mpi` backend. Included by comm/mpi*.c only.
+//
+// MPI moves the data; sums are ours, in order of rank, so that a run under MPI has the bits of a
+// run with threads. Ranks of one machine share a page each, on which they say what they do, so that
+// a wait can tell who is missing. MPI makes progress inside its own calls only: a transfer goes on
+// while this rank is in a start, a test or a wait of any group.
+
+#ifndef CY_COMM_MPI_RANKS_H
+#define CY_COMM_MPI_RANKS_H
+
+#include "comm/backend.h"
+#include "comm/world_backend.h"
+
+#include <mpi.h>
+
+#define CALL_RING 64
+
+// What a rank tells the others on its machine.
+typedef struct mpi_page {
+    _Alignas(64) _Atomic uint64_t beat; // written by its owner at every call
+    _Atomic uint64_t last_call;         // sequence << 8 | kind
+    _Atomic uint64_t last_dimension;    // its first 8 letters
+    _Atomic int waiting_for;            // a world rank, or -1
+    _Atomic int ended;
+    _Atomic int process;
+    // The failure of the run: filled in by the first rank of the machine to fail, on page 0 of it.
+    _Atomic int abort_claimed;
+    _Atomic int aborted;
+    int abort_rank;
+    char abort_text[1024];
+} mpi_page;
+
+// What a member tells the others of its group: its last collectives, see call_pack.
+typedef struct mpi_entry {
+    _Alignas(64) _Atomic uint64_t came; // number of collectives started
+    _Atomic uint64_t calls[CALL_RING];
+} mpi_entry;
+
+typedef struct mpi_world {
+    cy_world base;
+    MPI_Win window;
+    mpi_page **pages;  // owned, [size]; NULL for ranks of other machines
+    mpi_page *common;  // of this machine
+    char (*hosts)[64]; // owned, [size]
+    bool spin;
+} mpi_world;
+
+typedef enum mpi_phase {
+    MPI_PHASE_FIRST,  // the data are on their way to who reduces them
+    MPI_PHASE_SECOND, // the results are on their way to everybody
+    MPI_PHASE_DONE,
+} mpi_phase;
+
+typedef struct mpi_transfer {
+    cy_transfer base;
+    struct mpi_transfer *next; // among free records, or in the order of their start
+    cy_operation operation;
+    mpi_phase phase;
+    MPI_Request request;
+    uint64_t sequence;
+    char *staging; // owned: what the others sent, before it is reduced
+    size_t staging_bytes;
+    int *numbers; // owned, [4 size]: counts and places that MPI reads until the transfer is done
+} mpi_transfer;
+
+typedef struct mpi_group {
+    cy_group base;
+    mpi_world *world;    // borrowed
+    MPI_Comm first;      // owned: messages and first phases
+    MPI_Comm second;     // owned: second phases, whose order is that of the first ones
+    MPI_Win window;      // of the entries, where all members are on one machine
+    mpi_entry **entries; // owned, [size]; NULL where members are on several machines
+    int *ranks;          // owned, [size]: world ranks
+    uint64_t sequence;
+    uint64_t messages;
+    mpi_transfer *head; // borrowed: collectives in their first phase, oldest first
+    mpi_transfer *tail;
+    mpi_transfer *records; // owned: free ones
+    bool broken;
+    cy_status broken_status;
+    char broken_text[1024];
+} mpi_group;
+
+// ---- mpi_world.c
+
+cy_status mpi_failed(int code, const char *what);
+cy_status mpi_run_failure(const mpi_world *world);
+void mpi_says(mpi_world *world, const char *dimension, cy_operation_kind kind, uint64_t sequence);
+void mpi_describe(const mpi_world *world, int rank, char *text, size_t bytes);
+int mpi_culprit(const mpi_world *world, int rank);
+
+// ---- mpi_group.c
+
+cy_status mpi_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+
+// ---- mpi_collective.c
+
+// Posts the first phase of an operation.
+cy_status mpi_collective_start(
+    mpi_group *group, cy_queue *queue, mpi_transfer *record, const cy_operation *operation);
+
+// Advances a transfer as far as it goes without waiting.
+cy_status mpi_advance(mpi_group *group, cy_queue *queue, mpi_transfer *record);
+
+#endif

@@ -1,0 +1,140 @@
+// The mpi backend, by the suite that the threads backend passes. The program starts itself again
+// under mpirun; without MPI in the build there is nothing to test, and it says so.
+
+#define _GNU_SOURCE
+#include "dist/group_suite.h"
+
+#include "build_info.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char self[512];
+
+// Runs this program with `scenario` on `ranks` ranks; returns the exit status and what was printed.
+static int launch(int ranks, const char *scenario, char *printed, size_t bytes)
+{
+    char command[1024];
+    snprintf(command, sizeof(command),
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+        "mpirun --oversubscribe -n %d %s %s 2>&1",
+        ranks, self, scenario);
+    FILE *output = popen(command, "r");
+    assert_non_null(output);
+    const size_t length = fread(printed, 1, bytes - 1, output);
+    printed[length] = '\0';
+    const int status = pclose(output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+static void expect_success(int ranks)
+{
+    static char printed[1 << 16];
+    const int status = launch(ranks, "suite", printed, sizeof(printed));
+    if (status != 0) fail_msg("%d ranks: status %d: %s", ranks, status, printed);
+}
+
+static void every_primitive_equals_serial(void **state)
+{
+    (void)state;
+    if (!CY_HAVE_MPI) skip();
+    expect_success(1);
+    expect_success(2);
+    expect_success(3);
+}
+
+static int count_of(const char *text, const char *words)
+{
+    int count = 0;
+    for (const char *at = strstr(text, words); at != NULL; at = strstr(at + 1, words))
+        count++;
+    return count;
+}
+
+static void expect_failure(const char *scenario, int wanted, const char *words)
+{
+    static char printed[1 << 16];
+    const int status = launch(3, scenario, printed, sizeof(printed));
+    if (status != wanted || count_of(printed, "cyclotron: error:") != 1 ||
+        strstr(printed, words) == NULL) {
+        fail_msg("%s: status %d, wanted \"%s\" once: %s", scenario, status, words, printed);
+    }
+}
+
+static void failures_are_named_once(void **state)
+{
+    (void)state;
+    if (!CY_HAVE_MPI) skip();
+    expect_failure("fail", 1, "error: rank 1 (");
+    expect_failure("fail", 1, "): the loss is not finite");
+    expect_failure("other", 1, "of 12 fp32, sum");
+    expect_failure("sleep", 1, "no sign of life for 0.3 s from rank 1 (");
+    expect_failure("configuration", 2, "rank 1 (");
+    expect_failure("size", 2, "the configuration is for 5 ranks, but 3 were started");
+}
+
+// ---- under mpirun
+
+static cy_status run_suite(cy_world *world, void *context)
+{
+    (void)context;
+    return suite_world(world, 30011);
+}
+
+static cy_status misbehave(cy_world *world, void *context)
+{
+    const char *scenario = context;
+    const int rank = cy_world_rank(world);
+    const int all[] = {0, 1, 2};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, all, 3, "dp"));
+    float data[12] = {0};
+    const cy_view view = cy_view_of(data, CY_F32, 1, 12);
+    CY_TRY(cy_group_all_reduce(group, NULL, view, CY_SUM));
+    if (rank == 1 && strcmp(scenario, "fail") == 0) {
+        return CY_FAIL(CY_ERR_NOT_FINITE, "the loss is not finite");
+    }
+    if (rank == 1 && strcmp(scenario, "other") == 0)
+        return cy_group_broadcast(group, NULL, view, 0);
+    if (rank == 1 && strcmp(scenario, "sleep") == 0) {
+        const struct timespec nap = {.tv_sec = 3};
+        nanosleep(&nap, NULL);
+    }
+    CY_TRY(cy_group_all_reduce(group, NULL, view, CY_SUM));
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static int run_rank(char *scenario)
+{
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 0;
+    options.timeout_s = strcmp(scenario, "sleep") == 0 ? 0.3 : 60.0;
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    if (strcmp(scenario, "configuration") == 0) {
+        options.configuration = number != NULL && strcmp(number, "1") == 0 ? 7 : 8;
+    }
+    if (strcmp(scenario, "size") == 0) options.ranks = 5;
+    const cy_rank_function function = strcmp(scenario, "suite") == 0 ? run_suite : misbehave;
+    const cy_status status = cy_world_run("auto", true, &options, function, scenario);
+    if (status == CY_OK) return 0;
+    const int code = status == CY_ERR_REQUEST ? 2 : 1;
+    fprintf(stderr, "cyclotron: error: %s\n", cy_error_text());
+    cy_world_end_job(code);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return run_rank(argv[1]);
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (length <= 0) return 1;
+    self[length] = '\0';
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_primitive_equals_serial),
+        cmocka_unit_test(failures_are_named_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
