@@ -55,7 +55,7 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
 }
 
 #if defined(__x86_64__)
-static void override(cy_kernels *table, level chosen)
+static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 {
     static void (*const products[LEVEL_COUNT])(
         cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec) = {
@@ -71,6 +71,15 @@ static void override(cy_kernels *table, level chosen)
     } else {
         cy_cpu_avx2_override(table);
     }
+    state->attention =
+        (cy_attention_ops){.wide = cy_block_avx2(), .rows = cy_attention_rows_avx2()};
+    if (chosen >= LEVEL_AVX512) {
+        state->attention.wide = cy_block_avx512();
+        state->attention.rows = cy_attention_rows_avx512();
+    }
+    if (chosen == LEVEL_AVX512_BF16) state->attention.narrow = cy_block_avx512_bf16();
+    if (chosen == LEVEL_AMX) state->attention.narrow = cy_block_amx();
+    cy_cpu_attention_override(table);
 }
 #endif
 
@@ -89,7 +98,7 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     cy_kernels filled = *cy_kernels_ref();
     filled.name = level_names[chosen];
 #if defined(__x86_64__)
-    override(&filled, chosen);
+    override(&filled, state, chosen);
 #endif
 #if CY_HAVE_DNNL
     // oneDNN takes the best instructions of the processor by itself, so it serves that choice only.

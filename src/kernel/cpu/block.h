@@ -37,6 +37,9 @@ typedef struct cy_block_ops {
 
     // to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side.
     void (*convert)(cy_view to, cy_view from);
+
+    // to [from.cols, from.rows], `stride` elements from row to row, = from [rows, cols] transposed.
+    void (*transpose)(float *to, int64_t stride, cy_view from);
 } cy_block_ops;
 
 static inline int64_t cy_round_up(int64_t value, int64_t step)

@@ -4,11 +4,13 @@
 #define CY_KERNEL_CPU_STATE_H
 
 #include "base/cpu.h"
+#include "kernel/cpu/attention.h"
 #include "kernel/cpu/dnnl.h"
 
 typedef struct cy_cpu_state {
     cy_cpu cpu;
-    cy_dnnl *dnnl; // owned; NULL where the build or the choice has none
+    cy_attention_ops attention; // empty where the choice is the portable table
+    cy_dnnl *dnnl;              // owned; NULL where the build or the choice has none
 } cy_cpu_state;
 
 #endif

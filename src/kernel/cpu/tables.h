@@ -14,8 +14,7 @@
 void cy_cpu_avx2_override(cy_kernels *table);
 void cy_cpu_avx512_override(cy_kernels *table);
 
-// Attention.
-void cy_cpu_attention_avx2_override(cy_kernels *table);
-void cy_cpu_attention_avx512_override(cy_kernels *table);
+// Attention, computed with the blocks and rows that queue->kernel_state holds.
+void cy_cpu_attention_override(cy_kernels *table);
 
 #endif

@@ -14,8 +14,8 @@
 // Depth that keeps one panel of right (32 KiB) in the first-level cache while left streams by.
 #define MICRO_DEPTH 512
 
-// The compilers' tile intrinsics do not say that they read memory: what was written for them must be
-// there first.
+// The compilers' tile intrinsics do not say that they read memory: what was written for them must
+// be there first.
 static inline void written(void)
 {
     __asm__ volatile("" ::: "memory");
@@ -181,6 +181,7 @@ const cy_block_ops *cy_block_amx(void)
         .pack_right = pack_right,
         .multiply = multiply,
         .convert = cy_convert_avx512,
+        .transpose = cy_transpose_avx512,
     };
     return &ops;
 }

@@ -1,9 +1,6 @@
 #include "kernel/cpu/block.h"
 
-#include "base/half.h"
-
-#include <immintrin.h>
-#include <string.h>
+#include "kernel/cpu/avx2/vector.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
@@ -11,60 +8,12 @@
 #define MICRO_COLS  16
 #define MICRO_DEPTH 256
 
-static inline __m256i lanes8(int64_t count)
-{
-    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count > 8 ? 8 : (int)count), index);
-}
-
-static inline __m256 widen_bf16(__m128i x)
-{
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
-}
-
-// The bits of cy_bf16_from_f32.
-static inline __m128i narrow_bf16(__m256 x)
-{
-    const __m256i bits = _mm256_castps_si256(x);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded =
-        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
-    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-    const __m256i words = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
-    const __m256i packed = _mm256_packus_epi32(words, words);
-    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
-}
-
-// Up to eight elements as fp32; lanes beyond `count` are zero and not read.
-static inline __m256 load8(const void *from, cy_dtype dtype, int64_t count)
-{
-    if (count <= 0) return _mm256_setzero_ps();
-    if (dtype == CY_F32) return _mm256_maskload_ps(from, lanes8(count));
-    uint16_t half[8] = {0};
-    memcpy(half, from, count >= 8 ? 16 : (size_t)count * 2);
-    const __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)half);
-    return dtype == CY_BF16 ? widen_bf16(bits) : _mm256_cvtph_ps(bits);
-}
-
-static inline void store8(void *to, cy_dtype dtype, int64_t count, __m256 x)
-{
-    if (dtype == CY_F32) {
-        _mm256_maskstore_ps(to, lanes8(count), x);
-        return;
-    }
-    uint16_t half[8];
-    _mm_storeu_si128((__m128i *)(void *)half,
-        dtype == CY_BF16 ? narrow_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-    memcpy(to, half, count >= 8 ? 16 : (size_t)count * 2);
-}
-
 static void convert(cy_view to, cy_view from)
 {
     for (int64_t i = 0; i < to.rows; i++) {
         for (int64_t j = 0; j < to.cols; j += 8) {
-            store8(cy_view_at(to, i, j), to.dtype, to.cols - j,
-                load8(cy_view_at(from, i, j), from.dtype, to.cols - j));
+            cy_store8(cy_view_at(to, i, j), to.dtype, to.cols - j,
+                cy_load8(cy_view_at(from, i, j), from.dtype, to.cols - j));
         }
     }
 }
@@ -98,15 +47,21 @@ static void transpose(float *to, int64_t stride, cy_view from, int64_t width_max
             __m256 r[8];
             for (int i = 0; i < 8; i++) {
                 r[i] = row + i < from.rows
-                    ? load8(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
+                    ? cy_load8(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
                     : _mm256_setzero_ps();
             }
             transpose8(r);
             for (int64_t j = 0; j < 8 && col + j < from.cols; j++) {
-                _mm256_maskstore_ps(to + (col + j) * stride + row, lanes8(stride - row), r[j]);
+                _mm256_maskstore_ps(
+                    to + (col + j) * stride + row, cy_lanes8(width_max - row), r[j]);
             }
         }
     }
+}
+
+static void transpose_rows(float *to, int64_t stride, cy_view from)
+{
+    transpose(to, stride, from, from.rows);
 }
 
 static void pack_left(void *left, cy_view source, bool transposed)
@@ -132,7 +87,7 @@ static void pack_right(void *right, cy_view source, bool transposed)
         for (int64_t k = 0; k < depth; k++) {
             for (int64_t j = 0; j < CY_BLOCK_COLS; j += 8) {
                 const void *at = j < width ? cy_view_at(source, k, col + j) : source.data;
-                _mm256_storeu_ps(to + k * CY_BLOCK_COLS + j, load8(at, source.dtype, width - j));
+                _mm256_storeu_ps(to + k * CY_BLOCK_COLS + j, cy_load8(at, source.dtype, width - j));
             }
         }
     }
@@ -143,7 +98,7 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     bool accumulate, const int rows)
 {
     __m256 sum[MICRO_ROWS][2];
-    const __m256i low = lanes8(cols), high = lanes8(cols - 8);
+    const __m256i low = cy_lanes8(cols), high = cy_lanes8(cols - 8);
     for (int i = 0; i < rows; i++) {
         float *at = c + i * c_stride;
         sum[i][0] = accumulate ? _mm256_maskload_ps(at, low) : _mm256_setzero_ps();
@@ -222,6 +177,7 @@ const cy_block_ops *cy_block_avx2(void)
         .pack_right = pack_right,
         .multiply = multiply,
         .convert = convert,
+        .transpose = transpose_rows,
     };
     return &ops;
 }

@@ -152,6 +152,7 @@ const cy_block_ops *cy_block_avx512(void)
         .pack_right = cy_pack_right_f32_avx512,
         .multiply = multiply_f32,
         .convert = cy_convert_avx512,
+        .transpose = cy_transpose_avx512,
     };
     return &ops;
 }
@@ -168,6 +169,7 @@ const cy_block_ops *cy_block_avx512_bf16(void)
         .pack_right = pack_right_bf16,
         .multiply = multiply_bf16,
         .convert = cy_convert_avx512,
+        .transpose = cy_transpose_avx512,
     };
     return &ops;
 }

@@ -53,7 +53,7 @@ void cy_convert_avx512(cy_view to, cy_view from)
 }
 
 // to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to.
-static void transpose_f32(float *to, int64_t stride, cy_view from)
+void cy_transpose_avx512(float *to, int64_t stride, cy_view from)
 {
     for (int64_t col = 0; col < from.cols; col += 16) {
         const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
@@ -72,7 +72,7 @@ static void transpose_f32(float *to, int64_t stride, cy_view from)
 void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed)
 {
     if (transposed) {
-        transpose_f32(left, source.rows, source);
+        cy_transpose_avx512(left, source.rows, source);
     } else {
         cy_convert_avx512(cy_view_of(left, CY_F32, source.rows, source.cols), source);
     }

@@ -7,6 +7,7 @@
 #include "device/view.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 // The first `count` lanes; 16 or more is all of them.
 static inline __mmask16 cy_lanes16(int64_t count)

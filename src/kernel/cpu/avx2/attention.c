@@ -1,0 +1,8 @@
+#include "kernel/cpu/avx2/lanes.h"
+
+#include "kernel/cpu/attention_lanes.h"
+
+const cy_attention_rows *cy_attention_rows_avx2(void)
+{
+    return &rows;
+}

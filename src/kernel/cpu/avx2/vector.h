@@ -1,0 +1,60 @@
+// kernel/cpu/avx2/vector.h: loads of eight that widen and stores that narrow. Only included under
+// avx2/.
+
+#ifndef CY_KERNEL_CPU_AVX2_VECTOR_H
+#define CY_KERNEL_CPU_AVX2_VECTOR_H
+
+#include "device/view.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+static inline __m256i cy_lanes8(int64_t count)
+{
+    const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count > 8 ? 8 : (int)count), index);
+}
+
+static inline __m256 cy_widen8_bf16(__m128i x)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+}
+
+// The bits of cy_bf16_from_f32.
+static inline __m128i cy_narrow8_bf16(__m256 x)
+{
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    const __m256i words = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    const __m256i packed = _mm256_packus_epi32(words, words);
+    return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
+}
+
+// Up to eight elements as fp32; lanes beyond `count` are zero and not read.
+static inline __m256 cy_load8(const void *from, cy_dtype dtype, int64_t count)
+{
+    if (count <= 0) return _mm256_setzero_ps();
+    if (dtype == CY_F32) return _mm256_maskload_ps(from, cy_lanes8(count));
+    uint16_t half[8] = {0};
+    memcpy(half, from, count >= 8 ? 16 : (size_t)count * 2);
+    const __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)half);
+    return dtype == CY_BF16 ? cy_widen8_bf16(bits) : _mm256_cvtph_ps(bits);
+}
+
+static inline void cy_store8(void *to, cy_dtype dtype, int64_t count, __m256 x)
+{
+    if (dtype == CY_F32) {
+        _mm256_maskstore_ps(to, cy_lanes8(count), x);
+        return;
+    }
+    uint16_t half[8];
+    _mm_storeu_si128((__m128i *)(void *)half,
+        dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    memcpy(to, half, count >= 8 ? 16 : (size_t)count * 2);
+}
+
+#endif

@@ -1,0 +1,107 @@
+// kernel/cpu/avx512/lanes.h: sixteen floats and the few operations that attention's rows need of
+// them. avx2/lanes.h has the same names for eight, so the rows are written once.
+
+#ifndef CY_KERNEL_CPU_AVX512_LANES_H
+#define CY_KERNEL_CPU_AVX512_LANES_H
+
+#include "kernel/cpu/avx512/vector.h"
+
+#define LANES 16
+typedef __m512 lanes;
+typedef __mmask16 lane_mask;
+
+static inline lanes lanes_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+
+static inline lanes lanes_load(const float *at)
+{
+    return _mm512_loadu_ps(at);
+}
+
+static inline void lanes_store(float *at, lanes x)
+{
+    _mm512_storeu_ps(at, x);
+}
+
+// fp32, bf16 or fp16; `count` elements, zeros after them.
+static inline lanes lanes_load_as(const void *at, cy_dtype dtype, int64_t count)
+{
+    return cy_load16(at, dtype, cy_lanes16(count));
+}
+
+static inline void lanes_store_as(void *at, cy_dtype dtype, int64_t count, lanes x)
+{
+    cy_store16(at, dtype, cy_lanes16(count), x);
+}
+
+// To bf16 where a flushed subnormal does no harm: weights of a softmax and their gradients.
+static inline void lanes_store_bf16(uint16_t *at, lanes x)
+{
+    const __m256bh half = _mm512_cvtneps_pbh(x);
+    memcpy(at, &half, sizeof(half));
+}
+
+static inline lanes lanes_add(lanes a, lanes b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+static inline lanes lanes_sub(lanes a, lanes b)
+{
+    return _mm512_sub_ps(a, b);
+}
+
+static inline lanes lanes_mul(lanes a, lanes b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+// a * b + c, rounded once.
+static inline lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+// The larger; b where either is a NaN.
+static inline lanes lanes_max(lanes a, lanes b)
+{
+    return _mm512_max_ps(a, b);
+}
+
+static inline lanes lanes_round(lanes x)
+{
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+// x * 2^n for whole numbers n.
+static inline lanes lanes_scale(lanes x, lanes n)
+{
+    return _mm512_scalef_ps(x, n);
+}
+
+// Lanes i with first <= i < last.
+static inline lane_mask lanes_between(int64_t first, int64_t last)
+{
+    const uint32_t below = last <= 0 ? 0 : last >= 16 ? 0xffffu : (1u << last) - 1u;
+    const uint32_t skipped = first <= 0 ? 0 : first >= 16 ? 0xffffu : (1u << first) - 1u;
+    return (__mmask16)(below & ~skipped);
+}
+
+static inline lanes lanes_select(lane_mask mask, lanes yes, lanes no)
+{
+    return _mm512_mask_blend_ps(mask, no, yes);
+}
+
+static inline float lanes_sum(lanes x)
+{
+    return _mm512_reduce_add_ps(x);
+}
+
+static inline float lanes_largest(lanes x)
+{
+    return _mm512_reduce_max_ps(x);
+}
+
+#endif
