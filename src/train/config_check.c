@@ -1,5 +1,6 @@
 // What must divide what: every fault with its numbers and the nearest sizes that work.
 
+#include "parallel/pipeline/schedule.h"
 #include "train/config_check.h"
 
 #include <stdio.h>
@@ -149,10 +150,15 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
     const int64_t pieces = zigzag ? 2 * (int64_t)d->cp_size : d->cp_size;
     const int64_t split = d->sequence_parallel ? pieces * d->tp_size : pieces;
     if (seq % split != 0) {
-        cy_config_fault(errors,
-            "training.seq_length = %lld: %s%d%s%s = %lld pieces do not divide it", (long long)seq,
-            zigzag ? "2 x cp_size " : "cp_size ", d->cp_size,
-            d->sequence_parallel ? " x tp_size" : "", zigzag ? " (zigzag)" : "", (long long)split);
+        char factors[96];
+        const int length = snprintf(factors, sizeof(factors), "%scp_size %d%s",
+            zigzag ? "2 x " : "", d->cp_size, zigzag ? " (zigzag)" : "");
+        if (d->sequence_parallel) {
+            snprintf(
+                factors + length, sizeof(factors) - (size_t)length, " x tp_size %d", d->tp_size);
+        }
+        cy_config_fault(errors, "training.seq_length = %lld: %s = %lld pieces do not divide it",
+            (long long)seq, factors, (long long)split);
         advise_multiples(errors, "seq_length", split, seq);
     }
     if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1) return;
@@ -206,47 +212,38 @@ static void check_stages(const cy_config *config, cy_config_errors *errors)
 static void check_engine(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
-    const int64_t microbatches = config->training.gradient_accumulation_steps;
-    switch (d->pp_engine) {
-    case CY_CONFIG_ENGINE_AFAB:
-    case CY_CONFIG_ENGINE_1F1B:
-        if (d->pp_chunks > 1) {
-            cy_config_fault(errors,
-                "distributed.pp_chunks = %d: this pp_engine has one chunk a stage", d->pp_chunks);
-            cy_config_advice(errors, "pp_engine interleaved takes several");
-        }
-        break;
-    case CY_CONFIG_ENGINE_INTERLEAVED:
-        if (d->pp_chunks == 1) {
-            cy_config_fault(errors, "distributed.pp_engine = \"interleaved\": pp_chunks is 1");
-            cy_config_advice(errors, "pp_chunks 2 or more, or pp_engine 1f1b");
-        }
-        if (microbatches % d->pp_size != 0) {
-            cy_config_fault(errors,
-                "training.gradient_accumulation_steps = %lld: pp_engine interleaved takes "
-                "multiples "
-                "of pp_size %d",
-                (long long)microbatches, d->pp_size);
-            advise_multiples(errors, "gradient_accumulation_steps", d->pp_size, microbatches);
-        }
-        break;
-    case CY_CONFIG_ENGINE_ZERO_BUBBLE:
-        if (d->pp_chunks > 2) {
-            cy_config_fault(errors,
-                "distributed.pp_chunks = %d: zero_bubble takes 1 (ZB-H1) or 2 (ZB-V)",
-                d->pp_chunks);
-        }
-        break;
-    case CY_CONFIG_ENGINE_CSV:
-        if (d->pp_schedule[0] == '\0') {
-            cy_config_fault(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
-        }
-        break;
-    }
     if (d->pp_engine != CY_CONFIG_ENGINE_CSV && d->pp_schedule[0] != '\0') {
         cy_config_fault(errors, "distributed.pp_schedule = \"%s\": only pp_engine csv reads it",
             d->pp_schedule);
     }
+    if (d->pp_engine == CY_CONFIG_ENGINE_CSV && d->pp_schedule[0] == '\0') {
+        cy_config_fault(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
+        return;
+    }
+    // What an engine takes, and whether the file's schedule can run, the engine knows best.
+    static const cy_engine engines[] = {
+        [CY_CONFIG_ENGINE_AFAB] = CY_ENGINE_AFAB,
+        [CY_CONFIG_ENGINE_1F1B] = CY_ENGINE_1F1B,
+        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_ENGINE_INTERLEAVED,
+        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_ENGINE_ZERO_BUBBLE,
+        [CY_CONFIG_ENGINE_CSV] = CY_ENGINE_CSV,
+    };
+    const cy_schedule_options options = {
+        .engine = engines[d->pp_engine],
+        .stages = d->pp_size,
+        .microbatches = (int)config->training.gradient_accumulation_steps,
+        .chunks = d->pp_chunks,
+        .csv = d->pp_schedule,
+    };
+    cy_schedule schedule;
+    if (cy_schedule_open(&schedule, &options) == CY_OK) {
+        cy_schedule_close(&schedule);
+        return;
+    }
+    cy_config_fault(errors,
+        "distributed: pp_size %d, pp_chunks %d, gradient_accumulation_steps %lld: %s", d->pp_size,
+        d->pp_chunks, (long long)config->training.gradient_accumulation_steps, cy_error_text());
+    if (cy_error_hint()[0] != '\0') cy_config_advice(errors, "%s", cy_error_hint());
 }
 
 static void check_rank_order(const cy_config *config, cy_config_errors *errors)

@@ -1,0 +1,99 @@
+# cyclotron config: create, check, show; picotron's files; every error of a bad file; the page of
+# all keys is the one in docs/.
+
+. "$(dirname "$0")/lib.sh"
+cd "$source_folder" || exit 1
+
+# Every error at once, each with what would do.
+expect 2 config check tests/cli/expected/bad.json
+is out ""
+is_file err bad.txt
+
+expect 2 config check tests/cli/expected/bad.json --json
+is err ""
+says out '{"error": "modle: no such section", "hint": "did you mean model?"}'
+if grep -q secret "$folder/out" "$folder/err"; then
+    echo "FAIL: a token was repeated"
+    failures=$((failures + 1))
+fi
+
+# What stands in examples/ is right, up to the data that must be made first.
+for example in examples/*.json; do
+    expect 0 config check --for=plan "$example"
+    is err ""
+    expect 0 config show "$example"
+    cp "$folder/out" "$folder/shown.json"
+    expect 0 config show "$folder/shown.json" # the resolved one comes to itself
+    is out "$(cat "$folder/shown.json")"
+done
+
+# A picotron user's file; the data is a folder of theirs.
+mkdir "$folder/data"
+expect 0 config check examples/picotron.json --dataset.name="$folder/data"
+says out 'global batch: 4 samples, 4096 tokens'
+expect 2 config check examples/picotron.json
+is err 'cyclotron: error: dataset.name = "data/tinystories": no such file or folder
+  hint: nothing is downloaded while training: save the text as .txt or .jsonl, then '"'cyclotron data prepare --tokenizer=tokenizer.json --out=DIR FILE...'"', and give DIR'
+
+# The command line wins, in both forms; a key may be written with dashes.
+expect 0 config show examples/tiny.json --training.seed=7 --training.learning-rate 0.5
+says out '"seed": 7,'
+says out '"learning_rate": 0.5,'
+expect 2 config show examples/tiny.json --training.sead=7
+says err 'training.sead: no such key'
+says err '  hint: did you mean training.seed?'
+expect 2 config show examples/tiny.json --training.seed
+says err '--training.seed needs a value'
+
+# Files that are none.
+expect 2 config check "$folder/nothing.json"
+is err "cyclotron: error: configuration: open $folder/nothing.json: No such file or directory"
+printf '{"model": {' >"$folder/cut.json"
+expect 2 config check "$folder/cut.json"
+says err "cut.json: line 1, column"
+expect 2 config check
+says err 'cyclotron config check needs CONFIG'
+expect 2 config chekc
+is err "cyclotron: error: there is no command 'cyclotron config chekc'
+  hint: did you mean 'check'?"
+
+# create: picotron's options, with - or _.
+expect 0 config create --out_dir="$folder" --exp-name=one --tp 1 --dp=2 --mbs=3 --grad_acc_steps 4 \
+    --seq-len=256 --model_name=smollm-135m --num_hidden_layers=2 --use_cpu --use_fused_adam \
+    --hf_token=secret --learning-rate=1e-3 --environment.OMP_NUM_THREADS=2
+is out "global batch: 24 samples, 6144 tokens (mbs 3 x grad_acc_steps 4 x dp 2, seq_len 256)
+configuration: $folder/one/config.json"
+if grep -q secret "$folder/one/config.json"; then
+    echo "FAIL: the token was saved"
+    failures=$((failures + 1))
+fi
+expect 0 config show "$folder/one/config.json"
+says out '"num_hidden_layers": 2,'
+says out '"hidden_size": 576,'
+says out '"learning_rate": 0.001,'
+says out '"threads_per_rank": 2,'
+says out '"run_name": "one"'
+expect 2 config create --out_dir="$folder" --exp-name=one --model-name=tiny
+says err "$folder/one/config.json is there already"
+says err '  hint: --force writes over it'
+expect 0 config create --out_dir="$folder" --exp-name=one --model-name=tiny --seq-len=64 --force --json
+is out "{\"path\": \"$folder/one/config.json\", \"global_batch_size\": 1, \"global_batch_tokens\": 64}"
+expect 2 config create --out_dir="$folder" --exp-name=two --tp=2 --use_wandb
+says err 'distributed.tp_size = 2: does not divide model.num_attention_heads 15'
+says err 'logging.use_wandb = true'
+if [ -e "$folder/two" ]; then
+    echo "FAIL: a wrong configuration was written"
+    failures=$((failures + 1))
+fi
+
+# The page of all keys is the program's own.
+expect 0 config show --markdown
+if ! diff -u docs/configuration.md "$folder/out"; then
+    echo "FAIL: run 'build/cyclotron config show --markdown >docs/configuration.md'"
+    failures=$((failures + 1))
+fi
+expect 0 config show --defaults
+expect 0 config show --keys
+says out 'distributed.tp_size'
+
+finish

@@ -1,0 +1,238 @@
+// What contradicts itself in a configuration is refused with its numbers and with sizes that would
+// do; what is right passes.
+
+#include "support/support.h"
+
+#include "base/file.h"
+#include "train/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct verdict {
+    cy_status status;
+    int count;
+    char lines[8192];
+} verdict;
+
+static verdict judge_on(const char *text, cy_config_purpose purpose, cy_config_machine machine)
+{
+    verdict v = {0};
+    cy_config config;
+    cy_config_errors errors = {0};
+    v.status = cy_config_read(&config, &errors, text, strlen(text), "t", NULL, 0);
+    if (v.status == CY_OK) v.status = cy_config_resolve(&config, &errors);
+    if (v.status == CY_OK) v.status = cy_config_check(&config, &errors, purpose, &machine);
+    v.count = errors.count;
+    snprintf(v.lines, sizeof(v.lines), "%s", errors.count > 0 ? errors.lines.bytes : "");
+    cy_config_errors_free(&errors);
+    return v;
+}
+
+static verdict judge(const char *text)
+{
+    return judge_on(text, CY_CONFIG_FOR_SHAPE, (cy_config_machine){.cores = 2});
+}
+
+static void passes(const char *text)
+{
+    const verdict v = judge(text);
+    if (v.status == CY_OK) return;
+    print_error("%s\nwas refused with:\n%s%s\n", text, v.lines, cy_error_text());
+    fail();
+}
+
+static void expect_lines(const char *text, const verdict *v, const char *wanted)
+{
+    if (v->status == CY_ERR_REQUEST && strstr(v->lines, wanted) != NULL) return;
+    print_error("%s\nwas judged with:\n%swanted: %s\n", text, v->lines, wanted);
+    fail();
+}
+
+static void refuses(const char *text, const char *wanted)
+{
+    const verdict v = judge(text);
+    expect_lines(text, &v, wanted);
+}
+
+// tiny: 2 layers, hidden 64, 4 heads, 2 kv heads, ffn 160; seq_length 1024.
+#define TINY(more) "{\"model\": {\"name\": \"tiny\"}, " more "}"
+
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    passes(TINY("\"distributed\": {\"tp_size\": 2}"));
+    passes(TINY("\"distributed\": {\"tp_size\": 4}")); // 2 kv heads, each on two ranks
+    refuses(TINY("\"distributed\": {\"tp_size\": 3}"),
+        "distributed.tp_size = 3: does not divide model.num_attention_heads 4\n"
+        "distributed.tp_size = 3: model.num_key_value_heads 2 is neither a multiple nor a divisor "
+        "of it\n"
+        "distributed.tp_size = 3: does not divide model.intermediate_size 160\n"
+        "  tp_size 2 or 4 would do\n");
+    refuses(TINY("\"distributed\": {\"tp_size\": 8}"), "  tp_size 4 would do\n");
+    // The advice fits all three sizes, not only the one that was complained about.
+    refuses("{\"model\": {\"name\": \"tiny\", \"num_attention_heads\": 8, \"intermediate_size\": 6,"
+            " \"num_key_value_heads\": 8}, \"distributed\": {\"tp_size\": 4}}",
+        "does not divide model.intermediate_size 6\n  tp_size 2 would do\n");
+}
+
+static void model(void **state)
+{
+    (void)state;
+    refuses("{\"model\": {\"name\": \"tiny\", \"num_key_value_heads\": 3}}",
+        "model.num_key_value_heads = 3: does not divide model.num_attention_heads 4\n"
+        "  num_key_value_heads 2 or 4 would do\n");
+    refuses("{\"model\": {\"name\": \"tiny\", \"head_dim\": 15}}", "it must be even");
+    refuses("{\"model\": {\"name\": \"tiny\", \"max_position_embeddings\": 512}}",
+        "training.seq_length = 1024: longer than model.max_position_embeddings 512");
+}
+
+static void context_parallel(void **state)
+{
+    (void)state;
+    passes(TINY("\"distributed\": {\"cp_size\": 8}"));
+    refuses(TINY("\"distributed\": {\"cp_size\": 2}, \"training\": {\"seq_length\": 1022}"),
+        "training.seq_length = 1022: 2 x cp_size 2 (zigzag) = 4 pieces do not divide it\n"
+        "  seq_length 1020 or 1024 would do\n");
+    passes(TINY("\"distributed\": {\"cp_size\": 2, \"cp_layout\": \"contiguous\"},"
+                " \"training\": {\"seq_length\": 1022}"));
+    refuses(TINY("\"distributed\": {\"cp_size\": 2, \"tp_size\": 2, \"sequence_parallel\": true},"
+                 " \"training\": {\"seq_length\": 1020}"),
+        "2 x cp_size 2 (zigzag) x tp_size 2 = 8 pieces do not divide it");
+    passes(TINY("\"distributed\": {\"cp_size\": 2, \"tp_size\": 2, \"cp_style\": \"ulysses\"}"));
+    refuses(TINY("\"distributed\": {\"cp_size\": 4, \"tp_size\": 2, \"cp_style\": \"ulysses\"}"),
+        "cp_size 4 x tp_size 2 = 8 does not divide model.num_attention_heads 4");
+}
+
+static void pipeline(void **state)
+{
+    (void)state;
+    passes(TINY("\"distributed\": {\"pp_size\": 2}"));
+    refuses(TINY("\"distributed\": {\"pp_size\": 4}"),
+        "model.num_hidden_layers = 2: fewer than pp_size 4 x pp_chunks 1 = 4");
+    refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_layers\": [2]}"),
+        "distributed.pp_layers: 1 entries, pp_size 2 x pp_chunks 1 = 2 are wanted");
+    refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_layers\": [2, 1]}"),
+        "distributed.pp_layers: 3 layers in all, model.num_hidden_layers is 2");
+    refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_layers\": [2, 0]}"), "without layers");
+    refuses(TINY("\"distributed\": {\"pp_chunks\": 2}"),
+        "1f1b takes 1 chunk a stage, not 2\n"
+        "  the engines with chunks are");
+    refuses(TINY("\"distributed\": {\"pp_chunks\": 3, \"pp_engine\": \"zero_bubble\"},"
+                 " \"training\": {\"gradient_accumulation_steps\": 6}"),
+        "zero_bubble takes 1 chunk a stage (ZB-H1) or 2 (ZB-V), not 3");
+    refuses(TINY("\"distributed\": {\"pp_engine\": \"csv\"}"), "pp_schedule names no file");
+    refuses(TINY("\"distributed\": {\"pp_engine\": \"csv\", \"pp_schedule\": \"/no/such.csv\"}"),
+        "/no/such.csv");
+    refuses(TINY("\"distributed\": {\"pp_schedule\": \"a.csv\"}"), "only pp_engine csv reads it");
+}
+
+static void the_rest_of_distributed(void **state)
+{
+    (void)state;
+    refuses(TINY("\"distributed\": {\"ep_size\": 2}"),
+        "distributed.ep_size = 2: the model has no experts");
+    passes(TINY("\"distributed\": {\"rank_order\": \"dp,pp,cp,tp\"}"));
+    refuses(TINY("\"distributed\": {\"rank_order\": \"tp,cp,pp,tp\"}"), "once each, are wanted");
+    refuses(TINY("\"distributed\": {\"rank_order\": \"tp.cp,pp,dp\"}"), "once each, are wanted");
+    refuses(TINY("\"distributed\": {\"rank_order\": \"tp,dp\"}"), "once each, are wanted");
+    refuses(TINY("\"distributed\": {\"dp_reduce\": \"naive\", \"zero_stage\": 1}"),
+        "zero_stage 1 works on buckets");
+    refuses(TINY("\"distributed\": {\"compression\": \"topk\"}, \"training\": {\"strict\": true}"),
+        "training.strict = true: compressed gradients");
+    refuses(TINY("\"distributed\": {\"backend\": \"self\", \"dp_size\": 2}"),
+        "distributed.backend = \"self\": one rank, 2 are asked for");
+    refuses(TINY("\"distributed\": {\"use_cpu\": false, \"backend\": \"nccl\"}"),
+        "distributed.use_cpu = false: ");
+    refuses(TINY("\"logging\": {\"use_wandb\": true}"), "logging.tensorboard true");
+    passes(TINY("\"distributed\": {\"backend\": \"gloo\"}"));
+}
+
+static void world(void **state)
+{
+    (void)state;
+    const char *text = TINY("\"distributed\": {\"tp_size\": 2, \"dp_size\": 2}");
+    const cy_config_machine six = {.cores = 2, .world = 6, .under_mpi = true};
+    const verdict v = judge_on(text, CY_CONFIG_FOR_SHAPE, six);
+    expect_lines(text, &v,
+        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 were started\n"
+        "  start 4, or dp_size 3 would do\n");
+    const cy_config_machine four = {.cores = 2, .world = 4, .under_mpi = true};
+    assert_int_equal(judge_on(text, CY_CONFIG_FOR_SHAPE, four).status, CY_OK);
+}
+
+static void what_a_run_needs(void **state)
+{
+    (void)state;
+    const cy_config_machine machine = {.cores = 2};
+    verdict v = judge_on(TINY("\"training\": {}"), CY_CONFIG_FOR_TRAIN, machine);
+    expect_lines("no data", &v, "dataset.name: absent");
+    expect_lines("no end", &v, "training: total_train_steps and max_tokens are both absent");
+    assert_int_equal(v.count, 2);
+
+    v = judge_on("{\"dataset\": {\"name\": \"roneneldan/TinyStories\", \"subset_name\": \"en\","
+                 " \"split\": \"test\", \"num_proc\": 32, \"num_workers\": 9,"
+                 " \"tokenizer\": \"/no/t.json\"},"
+                 " \"training\": {\"total_train_steps\": 10, \"warmup_steps\": 20,"
+                 "  \"min_learning_rate\": 1, \"lr_decay_steps\": 5},"
+                 " \"checkpoint\": {\"save_frequency\": 3, \"resume\": \"auto\","
+                 "  \"load_path\": \"/no/such\"},"
+                 " \"logging\": {\"eval_frequency\": 1, \"tensorboard\": true},"
+                 " \"model\": {\"name\": \"tiny\", \"init\": \"pretrained\"}}",
+        CY_CONFIG_FOR_TRAIN, machine);
+    static const char *const wanted[] = {
+        "dataset.name = \"roneneldan/TinyStories\": no such file or folder\n"
+        "  nothing is downloaded while training",
+        "dataset.subset_name = \"en\"",
+        "dataset.split = \"test\"",
+        "dataset.num_proc = 32",
+        "dataset.num_workers = 9",
+        "dataset.tokenizer = \"/no/t.json\": no such file",
+        "training.warmup_steps = 20: the run ends at step 10",
+        "training.min_learning_rate = 1: above learning_rate 0.0003",
+        "training.lr_decay_steps = 5: lr_schedule constant has no decay",
+        "checkpoint.save_frequency = 3: save_dir names no folder",
+        "checkpoint.resume = \"auto\": save_dir names no folder",
+        "checkpoint.load_path = \"/no/such\": no such folder",
+        "logging.eval_frequency = 1: no data is kept for evaluation",
+        "logging.tensorboard = true: run_dir names no folder",
+        "model.init = \"pretrained\": model.name = \"tiny\" is no folder with weights",
+        "model.init = \"pretrained\": checkpoint.load_path loads others",
+    };
+    const int count = (int)(sizeof(wanted) / sizeof(wanted[0]));
+    for (int i = 0; i < count; i++)
+        expect_lines("a bad run", &v, wanted[i]);
+    assert_int_equal(v.count, count);
+}
+
+static void a_run_that_is_right(void **state)
+{
+    (void)state;
+    char folder[256];
+    char text[2048];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(text, sizeof(text),
+        TINY("\"dataset\": {\"name\": \"%s\", \"subset_name\": null, \"num_workers\": 0,"
+             " \"num_proc\": 1, \"split\": \"train\"}, \"training\": {\"max_tokens\": 100000},"
+             " \"checkpoint\": {\"save_dir\": \"%s/ckpt\", \"save_frequency\": 300,"
+             "  \"load_path\": \"\"}"),
+        folder, folder);
+    const verdict v = judge_on(text, CY_CONFIG_FOR_TRAIN, (cy_config_machine){.cores = 2});
+    if (v.status != CY_OK) print_error("%s", v.lines);
+    assert_int_equal(v.status, CY_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(model),
+        cmocka_unit_test(context_parallel),
+        cmocka_unit_test(pipeline),
+        cmocka_unit_test(the_rest_of_distributed),
+        cmocka_unit_test(world),
+        cmocka_unit_test(what_a_run_needs),
+        cmocka_unit_test(a_run_that_is_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
