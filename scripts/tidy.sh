@@ -48,7 +48,7 @@ check_cppcheck() {
 }
 
 check_shellcheck() {
-    git ls-files '*.sh' | xargs shellcheck -x -P SCRIPTDIR .ci/run
+    git ls-files '*.sh' | xargs shellcheck -s bash -x -P SCRIPTDIR .ci/run
 }
 
 for tool in ${TIDY:-gcc clang-tidy cppcheck shellcheck}; do

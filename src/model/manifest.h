@@ -83,6 +83,7 @@ typedef struct cy_slice {
     int copy_index; // which of them this rank is; 0 owns it in norms, hashes and checkpoints
 } cy_slice;
 
-cy_slice cy_param_slice(const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size);
+cy_slice cy_param_slice(
+    const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size);
 
 #endif

@@ -34,7 +34,7 @@ says err 'cyclotron: error: standard output: No space left on device'
 
 # Colours: none without a terminal, and none on one with NO_COLOR.
 if script -qec true /dev/null >/dev/null 2>&1; then
-    NO_COLOR= script -qec "'$cyclotron' nonsense" /dev/null >"$folder/out"
+    NO_COLOR='' script -qec "'$cyclotron' nonsense" /dev/null >"$folder/out"
     says out $'\033['
     NO_COLOR=1 script -qec "'$cyclotron' nonsense" /dev/null >"$folder/out"
     if grep -q $'\033' "$folder/out"; then

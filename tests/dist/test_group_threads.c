@@ -34,6 +34,7 @@ typedef struct scenario {
     double long_s;
 } scenario;
 
+// Long because it is one switch with a case for each way to go wrong.
 static cy_status misbehave(cy_world *world, void *context)
 {
     const scenario *what = context;
