@@ -68,7 +68,8 @@ CY_MUST_CHECK cy_status cy_splitter_add_literal(
 // The pattern of a scanner, as tokenizer.json spells it.
 const char *cy_split_pattern(cy_split_kind kind);
 
-// Cutting a text behind a newline, where no space follows, cuts between words whatever comes.
+// Cutting a text behind a newline that has no space on either side cuts between words, and leaves
+// the words on both sides as they are, whatever comes.
 bool cy_splitter_cuts_at_lines(const cy_splitter *splitter);
 
 typedef void (*cy_split_emit)(void *context, const unsigned char *piece, size_t bytes);

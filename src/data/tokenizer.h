@@ -45,7 +45,8 @@ CY_MUST_CHECK cy_status cy_tokenizer_parse(cy_tokenizer *tokenizer, bool general
 CY_MUST_CHECK cy_status cy_tokenizer_open_general(
     cy_tokenizer **tokenizer, const char *json, size_t bytes, const char *name, bool general);
 
-// True where a text may be cut behind a newline that no space follows, and the parts encoded apart.
+// True where a text may be cut behind a newline that has no space on either side, and the parts be
+// encoded apart.
 bool cy_tokenizer_cuts_at_lines(const cy_tokenizer *tokenizer);
 
 // What a training gives: the bytes of each token in order of ids, and merges in order of rank.

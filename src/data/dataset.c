@@ -1,0 +1,197 @@
+#include "data/dataset.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "base/random.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+// A source and how it is cut.
+typedef struct part {
+    cy_token_source *source; // owned
+    int64_t train_tokens;    // the first ones; the rest is held out
+    int64_t samples[2];      // by split
+    uint64_t key;            // of its order
+} part;
+
+struct cy_dataset {
+    part *parts; // owned, [count]
+    int count;
+    cy_mixture mixture;
+    int64_t seq_length;
+    int64_t samples[2];
+    int64_t tokens[2];
+    int32_t vocab_size;
+};
+
+void cy_dataset_close(cy_dataset *dataset)
+{
+    if (dataset == NULL) return;
+    for (int i = 0; i < dataset->count; i++)
+        cy_source_close(dataset->parts[i].source);
+    cy_memory_free(dataset->parts);
+    cy_memory_free(dataset);
+}
+
+static int64_t samples_in(int64_t tokens, int64_t seq_length)
+{
+    return tokens > 0 ? (tokens - 1) / seq_length : 0;
+}
+
+static cy_status check(const cy_dataset_options *options)
+{
+    if (options->count < 1 || options->count > CY_MIXTURE_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST, "dataset: %d sources, 1 to %d can be mixed", options->count,
+            CY_MIXTURE_MAX);
+    }
+    if (options->seq_length < 1) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "dataset: seq_length %" PRId64 " is below 1", options->seq_length);
+    }
+    if (!(options->validation_fraction >= 0 && options->validation_fraction < 1)) {
+        return CY_FAIL(CY_ERR_REQUEST, "dataset: validation_fraction %g is not in [0, 1)",
+            options->validation_fraction);
+    }
+    if (options->num_samples < 0) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "dataset: num_samples %" PRId64 " is below 0", options->num_samples);
+    }
+    int given = 0;
+    for (int i = 0; i < options->count; i++) {
+        const double weight = options->entries[i].weight;
+        if (!isfinite(weight) || weight < 0) {
+            return CY_FAIL(CY_ERR_REQUEST, "dataset: weight %g of %s is not above 0", weight,
+                options->entries[i].path);
+        }
+        given += weight > 0;
+    }
+    if (given != 0 && given != options->count) {
+        return CY_FAIL(CY_ERR_REQUEST, "dataset: %d of %d sources have a weight; all or none must",
+            given, options->count);
+    }
+    return CY_OK;
+}
+
+static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_options *options)
+{
+    part *p = &dataset->parts[index];
+    const cy_source_options source_options = {
+        .tokenizer = options->tokenizer, .threads = options->threads};
+    CY_TRY(cy_source_open(&p->source, options->entries[index].path, &source_options));
+    const int64_t tokens = p->source->token_count;
+    const int64_t held_out = (int64_t)((double)tokens * options->validation_fraction);
+    p->train_tokens = tokens - held_out;
+    p->samples[CY_DATASET_TRAIN] = samples_in(p->train_tokens, options->seq_length);
+    p->samples[CY_DATASET_VALIDATION] = samples_in(held_out, options->seq_length);
+    p->key = cy_random_key_at(cy_random_key(options->seed, "data.order"), (uint64_t)index);
+    if (p->samples[CY_DATASET_TRAIN] == 0) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%s: %" PRId64 " tokens to train on, a sample of seq_length %" PRId64 " needs %" PRId64,
+            options->entries[index].path, p->train_tokens, options->seq_length,
+            options->seq_length + 1);
+    }
+    dataset->tokens[CY_DATASET_TRAIN] += p->train_tokens;
+    dataset->tokens[CY_DATASET_VALIDATION] += held_out;
+    if (p->source->vocab_size > dataset->vocab_size) dataset->vocab_size = p->source->vocab_size;
+    return CY_OK;
+}
+
+// Weights of the sources, and with them the limit on samples.
+static void mix(cy_dataset *dataset, const cy_dataset_options *options)
+{
+    double weights[CY_MIXTURE_MAX], sum = 0;
+    for (int i = 0; i < dataset->count; i++) {
+        const double size = (double)dataset->parts[i].samples[CY_DATASET_TRAIN];
+        weights[i] = options->entries[i].weight > 0 ? options->entries[i].weight : size;
+        sum += weights[i];
+    }
+    cy_mixture_init(&dataset->mixture, weights, dataset->count);
+    for (int i = 0; i < dataset->count; i++) {
+        part *p = &dataset->parts[i];
+        int64_t *samples = &p->samples[CY_DATASET_TRAIN];
+        const double limit = ceil((double)options->num_samples * weights[i] / sum);
+        if (options->num_samples > 0 && limit < (double)*samples) *samples = (int64_t)limit;
+        dataset->samples[CY_DATASET_TRAIN] += *samples;
+        dataset->samples[CY_DATASET_VALIDATION] += p->samples[CY_DATASET_VALIDATION];
+    }
+}
+
+cy_status cy_dataset_open(cy_dataset **dataset, const cy_dataset_options *options)
+{
+    CY_TRY(check(options));
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_dataset)));
+    cy_dataset *made = block;
+    made->seq_length = options->seq_length;
+    cy_status status = cy_memory_take(&block, (size_t)options->count, sizeof(part));
+    if (status != CY_OK) goto close;
+    made->parts = block;
+    for (int i = 0; i < options->count; i++) {
+        made->count = i + 1;
+        status = open_part(made, i, options);
+        if (status != CY_OK) goto close;
+    }
+    if (options->tokenizer != NULL) made->vocab_size = cy_tokenizer_vocab_size(options->tokenizer);
+    mix(made, options);
+    *dataset = made;
+    return CY_OK;
+
+close:
+    cy_dataset_close(made);
+    return status;
+}
+
+int64_t cy_dataset_samples(const cy_dataset *dataset, cy_dataset_split split)
+{
+    return dataset->samples[split];
+}
+
+int64_t cy_dataset_tokens(const cy_dataset *dataset, cy_dataset_split split)
+{
+    return dataset->tokens[split];
+}
+
+int64_t cy_dataset_seq_length(const cy_dataset *dataset)
+{
+    return dataset->seq_length;
+}
+
+int32_t cy_dataset_vocab_size(const cy_dataset *dataset)
+{
+    return dataset->vocab_size;
+}
+
+static cy_sample find_train(const cy_dataset *dataset, int64_t number)
+{
+    const cy_pick pick = cy_mixture_pick(&dataset->mixture, number);
+    const part *p = &dataset->parts[pick.source];
+    const int64_t samples = p->samples[CY_DATASET_TRAIN];
+    const int64_t epoch = pick.index / samples;
+    const uint64_t key = cy_random_key_at(p->key, (uint64_t)epoch);
+    const int64_t index = cy_permute(key, pick.index % samples, samples);
+    return (cy_sample){.source = pick.source, .first = index * dataset->seq_length, .epoch = epoch};
+}
+
+cy_sample cy_dataset_find(const cy_dataset *dataset, cy_dataset_split split, int64_t number)
+{
+    CY_ASSERT(number >= 0 && dataset->samples[split] > 0);
+    if (split == CY_DATASET_TRAIN) return find_train(dataset, number);
+    const int64_t epoch = number / dataset->samples[split];
+    int64_t index = number % dataset->samples[split];
+    int source = 0;
+    while (index >= dataset->parts[source].samples[split]) {
+        index -= dataset->parts[source++].samples[split];
+    }
+    return (cy_sample){.source = source,
+        .first = dataset->parts[source].train_tokens + index * dataset->seq_length,
+        .epoch = epoch};
+}
+
+cy_status cy_dataset_read(const cy_dataset *dataset, int32_t *out, cy_dataset_split split,
+    int64_t number, int64_t first, int64_t count)
+{
+    CY_ASSERT(0 <= first && 0 <= count && first + count <= dataset->seq_length + 1);
+    const cy_sample sample = cy_dataset_find(dataset, split, number);
+    return cy_source_read(dataset->parts[sample.source].source, out, sample.first + first, count);
+}

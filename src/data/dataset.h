@@ -1,0 +1,63 @@
+// data/dataset.h: samples of seq_length + 1 tokens out of one or more sources, in a fixed order.
+//
+// Sample i of a source is its tokens [i S, i S + S + 1): inputs and targets of S positions, the
+// last target being the first input of the next sample. The last part of each source may be held
+// out for validation. Training samples come in the order that the seed picks, a new one each time
+// a source was gone through; validation samples as they stand. A dataset is immutable once it is
+// open: open one a process and share it between the ranks that are threads.
+
+#ifndef CY_DATA_DATASET_H
+#define CY_DATA_DATASET_H
+
+#include "data/sampler.h"
+#include "data/source.h"
+
+typedef enum cy_dataset_split {
+    CY_DATASET_TRAIN,
+    CY_DATASET_VALIDATION,
+} cy_dataset_split;
+
+typedef struct cy_dataset_entry {
+    const char *path; // borrowed
+    double weight;    // 0 where none is given: all of them by size then
+} cy_dataset_entry;
+
+typedef struct cy_dataset_options {
+    const cy_dataset_entry *entries; // borrowed, [count]
+    int count;
+    const cy_tokenizer *tokenizer; // borrowed, during the call; NULL: shards only, any vocabulary
+    int64_t seq_length;
+    double validation_fraction; // of each source's tokens, at its end
+    int64_t num_samples;        // only the first ones of the sources, so many in all; 0: all
+    uint64_t seed;
+    int threads; // to tokenize text with; 0 is 1
+} cy_dataset_options;
+
+typedef struct cy_dataset cy_dataset;
+
+// *dataset is owned by the caller. Shards of another tokenizer are CY_ERR_REQUEST.
+CY_MUST_CHECK cy_status cy_dataset_open(cy_dataset **dataset, const cy_dataset_options *options);
+void cy_dataset_close(cy_dataset *dataset);
+
+// Samples until the first one comes again; 0 for a validation part of less than one sample.
+int64_t cy_dataset_samples(const cy_dataset *dataset, cy_dataset_split split);
+int64_t cy_dataset_tokens(const cy_dataset *dataset, cy_dataset_split split);
+int64_t cy_dataset_seq_length(const cy_dataset *dataset);
+
+// The highest id that may occur plus one: the tokenizer's, or the largest of the sources'.
+int32_t cy_dataset_vocab_size(const cy_dataset *dataset);
+
+typedef struct cy_sample {
+    int source;
+    int64_t first; // of its tokens in the source
+    int64_t epoch; // how often this source was gone through before
+} cy_sample;
+
+// Where sample `number` >= 0 of a split is. A pure function.
+cy_sample cy_dataset_find(const cy_dataset *dataset, cy_dataset_split split, int64_t number);
+
+// Tokens [first, first + count) of a sample, of 0..seq_length, into out [count].
+CY_MUST_CHECK cy_status cy_dataset_read(const cy_dataset *dataset, int32_t *out,
+    cy_dataset_split split, int64_t number, int64_t first, int64_t count);
+
+#endif

@@ -1,0 +1,40 @@
+// data/document.h: texts out of files: .txt (a file is a document) and .jsonl (a line is one), each
+// also compressed, as .gz or .zst. What has another ending is read as .txt, except for the endings
+// of formats that are no text.
+//
+// A reader belongs to one thread. A file that is damaged is CY_ERR_CORRUPT with its line.
+
+#ifndef CY_DATA_DOCUMENT_H
+#define CY_DATA_DOCUMENT_H
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct cy_document_options {
+    const char *field;      // borrowed; of .jsonl; NULL is "text"
+    const uint8_t *classes; // borrowed; where set, long texts are cut at lines, see data/split.h
+} cy_document_options;
+
+typedef struct cy_document_reader cy_document_reader;
+
+// *reader is owned by the caller.
+CY_MUST_CHECK cy_status cy_document_open(
+    cy_document_reader **reader, const char *path, const cy_document_options *options);
+void cy_document_close(cy_document_reader *reader);
+
+typedef enum cy_document_state {
+    CY_DOCUMENT_GOES_ON, // the next piece belongs to the same document
+    CY_DOCUMENT_ENDS,
+    CY_DOCUMENT_NONE, // nothing was added: the file is at its end
+} cy_document_state;
+
+// Appends the next document, or a piece of it, to *text.
+CY_MUST_CHECK cy_status cy_document_next(
+    cy_document_reader *reader, cy_text *text, cy_document_state *state);
+
+// Bytes of the file that were read so far.
+int64_t cy_document_position(const cy_document_reader *reader);
+
+#endif

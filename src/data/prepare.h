@@ -1,0 +1,27 @@
+// data/prepare.h: files of text into a folder of token shards.
+
+#ifndef CY_DATA_PREPARE_H
+#define CY_DATA_PREPARE_H
+
+#include "data/corpus.h"
+
+typedef struct cy_prepare_options {
+    cy_corpus_options corpus;
+    const char *out;      // borrowed: the folder, which must not be there, or be empty
+    int64_t shard_tokens; // a shard is ended when it has so many; 0 is 2^28
+} cy_prepare_options;
+
+typedef struct cy_prepare_result {
+    int64_t tokens;
+    int64_t documents;
+    int64_t text_bytes;
+    int shards;
+    int token_bytes;
+} cy_prepare_result;
+
+// Writes the shards and a copy of tokenizer.json beside the folder's place, under a name that
+// starts with a dot, and renames it when it is whole. What a dead run left there is swept away.
+CY_MUST_CHECK cy_status cy_data_prepare(
+    cy_prepare_result *result, const cy_prepare_options *options);
+
+#endif

@@ -1,0 +1,56 @@
+// data/source.h: a row of tokens, wherever they come from.
+//
+// A source is immutable once it is open; any thread may read it. The kinds are a table of two
+// functions each: folders of shards, text that is tokenized when it is opened, and token files of
+// other programs. A backend's struct begins with cy_token_source.
+
+#ifndef CY_DATA_SOURCE_H
+#define CY_DATA_SOURCE_H
+
+#include <cyclotron/tokenizer.h>
+
+#include "base/status.h"
+
+typedef struct cy_token_source cy_token_source;
+
+typedef struct cy_token_source_ops {
+    const char *name; // "shards", "text", ...
+    // tokens [first, first + count) into out [count]; the range was checked
+    void (*read)(const cy_token_source *source, int32_t *out, int64_t first, int64_t count);
+    void (*close)(cy_token_source *source);
+} cy_token_source_ops;
+
+struct cy_token_source {
+    const cy_token_source_ops *ops;
+    char *path; // owned, for messages
+    int64_t token_count;
+    int64_t document_count;  // -1 where it is not known
+    int64_t text_bytes;      // of the text, -1 where it is not known
+    int32_t vocab_size;      // every token is below it; 0 where it is not known
+    uint64_t tokenizer_hash; // 0 where it is not known
+};
+
+typedef struct cy_source_options {
+    const cy_tokenizer *tokenizer; // borrowed; NULL unless text is to be read or ids are to fit it
+    const char *field;             // of .jsonl; NULL is "text"
+    int threads;                   // for text; 0 is 1
+} cy_source_options;
+
+// Opens what stands at a path: a folder of shards, or a text file (.txt, .jsonl, also .gz, .zst).
+// *source is owned by the caller.
+CY_MUST_CHECK cy_status cy_source_open(
+    cy_token_source **source, const char *path, const cy_source_options *options);
+void cy_source_close(cy_token_source *source);
+
+// tokens [first, first + count) into out [count]. A token that is not below the vocabulary is
+// CY_ERR_CORRUPT, which names the file and the place.
+CY_MUST_CHECK cy_status cy_source_read(
+    const cy_token_source *source, int32_t *out, int64_t first, int64_t count);
+
+// ---- the kinds, for source.c
+
+CY_MUST_CHECK cy_status cy_source_open_shards(cy_token_source **source, const char *path);
+CY_MUST_CHECK cy_status cy_source_open_text(
+    cy_token_source **source, const char *path, const cy_source_options *options);
+
+#endif

@@ -1,0 +1,266 @@
+// Preparing corpora: files of every kind give the same tokens, whole or not at all.
+
+#include "support/support.h"
+
+#include "base/file.h"
+#include "data/bpe.h"
+#include "data/prepare.h"
+#include "data/bpe.h"
+#include "data/source.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+#include <zstd.h>
+
+static char folder[256];
+static cy_tokenizer *tokenizer;
+
+static const char *in_folder(const char *name)
+{
+    static char path[8][512];
+    static int turn;
+    turn = (turn + 1) % 8;
+    snprintf(path[turn], sizeof(path[turn]), "%s/%s", folder, name);
+    return path[turn];
+}
+
+// Lines of words, some empty, some beginning or ending in spaces; not all of it is UTF-8.
+static char *make_text(size_t bytes)
+{
+    static const char *const lines[] = {"In the beginning was the word.\n", "\n", "  and more \n",
+        "été\n", "42 13\n", "x", "\xff\xfe\n", "one two\r\n", "end\n", " \n \n"};
+    char *text = malloc(bytes + 64);
+    assert_non_null(text);
+    size_t at = 0;
+    for (uint64_t i = 1; at < bytes; i++) {
+        const char *line = lines[(i * i / 3 + i) % (sizeof(lines) / sizeof(lines[0]))];
+        memcpy(text + at, line, strlen(line));
+        at += strlen(line);
+    }
+    return text;
+}
+
+static cy_status prepare(const char *out, const char *const *paths, int count, int threads,
+    int64_t shard_tokens, cy_prepare_result *result)
+{
+    const cy_prepare_options options = {.out = out,
+        .shard_tokens = shard_tokens,
+        .corpus = {.tokenizer = tokenizer,
+            .paths = paths,
+            .count = count,
+            .end_token = -1,
+            .threads = threads}};
+    return cy_data_prepare(result, &options);
+}
+
+static cy_tokens read_all(const char *path)
+{
+    cy_token_source *source = NULL;
+    const cy_source_options options = {.tokenizer = tokenizer};
+    CY_CHECK_OK(cy_source_open(&source, path, &options));
+    cy_tokens tokens = {0};
+    tokens.count = (size_t)source->token_count;
+    tokens.ids = malloc((tokens.count + 1) * sizeof(int32_t));
+    assert_non_null(tokens.ids);
+    CY_CHECK_OK(cy_source_read(source, tokens.ids, 0, source->token_count));
+    cy_source_close(source);
+    return tokens;
+}
+
+static void check_same(const char *path, const cy_tokens *wanted)
+{
+    cy_tokens found = read_all(path);
+    assert_int_equal(found.count, wanted->count);
+    assert_memory_equal(found.ids, wanted->ids, wanted->count * sizeof(int32_t));
+    free(found.ids);
+}
+
+// A text that is cut for the threads must give the ids of the text as a whole.
+static void threads_and_shards_do_not_change_the_tokens(void **state)
+{
+    (void)state;
+    const size_t bytes = 5 << 20;
+    char *text = make_text(bytes);
+    CY_CHECK_OK(cy_file_write(in_folder("big.txt"), text, bytes));
+    cy_tokens wanted = {0};
+    CY_CHECK_OK(cy_tokenizer_encode(tokenizer, &wanted, text, bytes, CY_ENCODE_DEFAULT));
+    const int32_t end = cy_tokenizer_end_token(tokenizer);
+    const char *paths[] = {in_folder("big.txt")};
+    cy_prepare_result result;
+    CY_CHECK_OK(prepare(in_folder("one"), paths, 1, 1, 0, &result));
+    assert_int_equal(result.tokens, wanted.count + 1);
+    assert_int_equal(result.text_bytes, bytes);
+    assert_int_equal(result.documents, 1);
+    assert_int_equal(result.shards, 1);
+    cy_tokens found = read_all(in_folder("one"));
+    assert_int_equal(found.count, wanted.count + 1);
+    assert_memory_equal(found.ids, wanted.ids, wanted.count * sizeof(int32_t));
+    assert_int_equal(found.ids[wanted.count], end);
+    CY_CHECK_OK(prepare(in_folder("many"), paths, 1, 4, 100000, &result));
+    assert_true(result.shards > 1);
+    check_same(in_folder("many"), &found);
+    check_same(in_folder("big.txt"), &found); // tokenized when it is opened
+    free(found.ids);
+    cy_tokens_free(&wanted);
+    free(text);
+}
+
+static void write_gzip(const char *path, const char *text, size_t bytes)
+{
+    gzFile file = gzopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(gzwrite(file, text, (unsigned)bytes), bytes);
+    assert_int_equal(gzclose(file), Z_OK);
+}
+
+static void write_zstd(const char *path, const char *text, size_t bytes)
+{
+    const size_t room = ZSTD_compressBound(bytes);
+    char *packed = malloc(room);
+    assert_non_null(packed);
+    const size_t count = ZSTD_compress(packed, room, text, bytes, 3);
+    assert_false(ZSTD_isError(count));
+    CY_CHECK_OK(cy_file_write(path, packed, count));
+    free(packed);
+}
+
+static void every_kind_of_file_is_read(void **state)
+{
+    (void)state;
+    static const char lines[] =
+        "{\"text\": \"In the beginning\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"id\": 3, \"text\": "
+        "\"\\u00e9t\\u00e9\\nend\"}";
+    const size_t bytes = sizeof(lines) - 1;
+    CY_CHECK_OK(cy_file_write(in_folder("a.jsonl"), lines, bytes));
+    write_gzip(in_folder("a.jsonl.gz"), lines, bytes);
+    write_zstd(in_folder("a.jsonl.zst"), lines, bytes);
+    const int32_t end = cy_tokenizer_end_token(tokenizer);
+    cy_tokens wanted = {0};
+    const char *const texts[] = {"In the beginning", "", "été\nend"};
+    for (int i = 0; i < 3; i++) {
+        CY_CHECK_OK(
+            cy_tokenizer_encode(tokenizer, &wanted, texts[i], strlen(texts[i]), CY_ENCODE_DEFAULT));
+        CY_CHECK_OK(cy_tokens_add(&wanted, &end, 1));
+    }
+    check_same(in_folder("a.jsonl"), &wanted);
+    check_same(in_folder("a.jsonl.gz"), &wanted);
+    check_same(in_folder("a.jsonl.zst"), &wanted);
+    cy_tokens_free(&wanted);
+}
+
+static void check_fails(const char *name, const char *words)
+{
+    const char *paths[] = {in_folder(name)};
+    cy_prepare_result result;
+    CY_CHECK_FAILS(prepare(in_folder("never"), paths, 1, 2, 0, &result), CY_ERR_CORRUPT, words);
+    assert_false(cy_path_exists(in_folder("never")));
+}
+
+static void damaged_files_are_named_and_leave_nothing(void **state)
+{
+    (void)state;
+    static const char broken[] = "{\"text\": \"a\"}\n{\"text\": \n";
+    static const char other[] = "{\"text\": \"a\"}\n{\"body\": \"b\"}\n";
+    CY_CHECK_OK(cy_file_write(in_folder("broken.jsonl"), broken, sizeof(broken) - 1));
+    CY_CHECK_OK(cy_file_write(in_folder("other.jsonl"), other, sizeof(other) - 1));
+    check_fails("broken.jsonl", "broken.jsonl: line 2");
+    check_fails("other.jsonl", "line 2: no text in the field \"text\"");
+    char *text = make_text(100000);
+    write_gzip(in_folder("b.txt.gz"), text, 100000);
+    write_zstd(in_folder("b.txt.zst"), text, 100000);
+    free(text);
+    const char *const packed[] = {"b.txt.gz", "b.txt.zst"};
+    const char *const cut[] = {"cut.txt.gz", "cut.txt.zst"};
+    for (int i = 0; i < 2; i++) {
+        cy_text file = {0};
+        CY_CHECK_OK(cy_file_read(&file, in_folder(packed[i]), 1 << 20));
+        CY_CHECK_OK(cy_file_write(in_folder(cut[i]), file.bytes, file.length - 9));
+        check_fails(cut[i], cut[i]);
+        cy_text_free(&file);
+    }
+    // Nothing is left beside the place of the folder either.
+    DIR *listing = opendir(folder);
+    const struct dirent *entry;
+    while ((entry = readdir(listing)) != NULL) {
+        assert_null(strstr(entry->d_name, ".tmp"));
+    }
+    closedir(listing);
+}
+
+static bool stop_at_once(void *context, int64_t done, int64_t total)
+{
+    (void)context;
+    return done > total;
+}
+
+static void a_stop_leaves_nothing(void **state)
+{
+    (void)state;
+    const char *const paths[] = {in_folder("b.txt.gz")};
+    const cy_prepare_options options = {.out = in_folder("stopped"),
+        .corpus = {.tokenizer = tokenizer,
+            .paths = paths,
+            .count = 1,
+            .end_token = -1,
+            .progress = stop_at_once}};
+    cy_prepare_result result;
+    CY_CHECK_FAILS(cy_data_prepare(&result, &options), CY_ERR_STOPPED, "stopped after");
+    assert_false(cy_path_exists(in_folder("stopped")));
+}
+
+static void what_is_there_is_not_written_over(void **state)
+{
+    (void)state;
+    const char *paths[] = {in_folder("a.jsonl")};
+    cy_prepare_result result;
+    CY_CHECK_FAILS(
+        prepare(in_folder("one"), paths, 1, 1, 0, &result), CY_ERR_REQUEST, "is there already");
+    CY_CHECK_OK(cy_folder_make(in_folder("empty")));
+    CY_CHECK_OK(prepare(in_folder("empty/"), paths, 1, 1, 0, &result));
+    assert_true(cy_path_exists(in_folder("empty/tokenizer.json")));
+    // A dead run's folder is swept away.
+    CY_CHECK_OK(cy_folder_make(in_folder(".late.999999999.tmp")));
+    CY_CHECK_OK(cy_file_write(in_folder(".late.999999999.tmp/shard-00000.tokens"), "x", 1));
+    CY_CHECK_OK(prepare(in_folder("late"), paths, 1, 1, 0, &result));
+    assert_false(cy_path_exists(in_folder(".late.999999999.tmp")));
+}
+
+static void another_tokenizer_is_refused(void **state)
+{
+    (void)state;
+    cy_tokenizer *other = NULL;
+    const cy_tokenizer_text text = {.text = "abab", .bytes = 4};
+    const cy_tokenizer_train_options options = {.vocab_size = 258};
+    CY_CHECK_OK(cy_tokenizer_train(&other, &text, 1, &options));
+    cy_token_source *source = NULL;
+    const cy_source_options source_options = {.tokenizer = other};
+    CY_CHECK_FAILS(cy_source_open(&source, in_folder("one"), &source_options), CY_ERR_REQUEST,
+        "another tokenizer");
+    cy_tokenizer_close(other);
+}
+
+int main(void)
+{
+    cy_test_folder(folder, sizeof(folder));
+    char *text = make_text(20000);
+    const cy_tokenizer_text texts[1] = {{.text = text, .bytes = 20000}};
+    const cy_tokenizer_train_options options = {.vocab_size = 320};
+    CY_CHECK_OK(cy_tokenizer_train(&tokenizer, texts, 1, &options));
+    free(text);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_and_shards_do_not_change_the_tokens),
+        cmocka_unit_test(every_kind_of_file_is_read),
+        cmocka_unit_test(damaged_files_are_named_and_leave_nothing),
+        cmocka_unit_test(a_stop_leaves_nothing),
+        cmocka_unit_test(what_is_there_is_not_written_over),
+        cmocka_unit_test(another_tokenizer_is_refused),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cy_tokenizer_close(tokenizer);
+    return failed;
+}
