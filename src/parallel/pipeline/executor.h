@@ -1,0 +1,89 @@
+// parallel/pipeline/executor.h: runs one rank's list of a schedule.
+//
+// The executor knows no model: a stage is a few callbacks, forward and backward of a microbatch
+// through a chunk. Activations and gradients travel in the activation dtype while the rank
+// computes: a receive is posted one compute action before it is needed at the latest, a send is
+// waited for when its buffer is wanted again, or at the end of the step. Neighbour segments on the
+// same rank hand over in place, without a copy.
+//
+// Buffers come from the arena that cy_executor_place was given, as many as the schedule needs at
+// once (slots.h). On a dry queue the same calls are made and nothing moves, which is how memory is
+// planned.
+//
+// The executor borrows schedule, group and arena memory; the rank's thread alone uses it. After a
+// failure messages may be in flight: the group can only be aborted and closed, and the buffers must
+// live until then.
+
+#ifndef CY_PARALLEL_PIPELINE_EXECUTOR_H
+#define CY_PARALLEL_PIPELINE_EXECUTOR_H
+
+#include "comm/group.h"
+#include "parallel/pipeline/simulate.h"
+#include "parallel/pipeline/slots.h"
+
+// Which microbatch and chunk a callback is for, and where its stash lies: places count from 0 and
+// are fewer than cy_executor_places() of their kind.
+typedef struct cy_stage_call {
+    int microbatch;
+    int chunk;
+    int segment; // of the model, in order
+    int stash;   // place of what lives from forward to input gradient
+    int kept;    // place of what lives from forward to weight gradient
+    bool first;  // this is the first action of the step that adds to the chunk's weight gradients
+    bool last;   // and this the last: they are final when it returns
+} cy_stage_call;
+
+// What a stage does. Views are [rows, cols] in the activation dtype. The first segment has no
+// input and no input gradient, the last no output and no output gradient: those views are none.
+typedef struct cy_stage {
+    void *context; // borrowed, handed to each
+    cy_status (*forward)(
+        void *context, cy_queue *queue, const cy_stage_call *call, cy_view output, cy_view input);
+    // Both parts at once. Adds to the weight gradients.
+    cy_status (*backward)(void *context, cy_queue *queue, const cy_stage_call *call,
+        cy_view input_gradient, cy_view output_gradient, cy_view input);
+    cy_status (*backward_input)(void *context, cy_queue *queue, const cy_stage_call *call,
+        cy_view input_gradient, cy_view output_gradient, cy_view input);
+    // input and output_gradient are still those of the call before.
+    cy_status (*backward_weight)(void *context, cy_queue *queue, const cy_stage_call *call,
+        cy_view output_gradient, cy_view input);
+    // The actions of the other dimensions. May be NULL where the schedule has none.
+    cy_status (*other)(void *context, cy_queue *queue, const cy_action *action);
+} cy_stage;
+
+typedef struct cy_executor_options {
+    const cy_schedule *schedule; // borrowed: has passed the checker
+    cy_group *group;             // borrowed: the pipeline's ranks, in the order of the stages
+    cy_dtype dtype;              // of activations and their gradients
+    int64_t rows;                // tokens of a microbatch on this rank
+    int64_t cols;
+} cy_executor_options;
+
+typedef struct cy_executor {
+    cy_executor_options options;
+    int rank;
+    cy_slots slots;
+    void *buffers[CY_SLOT_KINDS];        // borrowed from the arena; [slots.count] matrices
+    cy_request *requests[CY_SLOT_KINDS]; // owned, [slots.count]; of the kinds that travel
+    size_t *first_weight;                // owned, [chunks]: index of the first action that adds to
+                                         // the chunk's weight gradients
+    size_t *last_weight;                 // owned, [chunks]
+} cy_executor;
+
+CY_MUST_CHECK cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *options);
+void cy_executor_close(cy_executor *executor);
+
+// Takes the buffers from an arena, which may be a measuring one. Once before the first run, and
+// again whenever the arena has been rewound.
+void cy_executor_place(cy_executor *executor, cy_arena *arena);
+
+// How many places the stage must have for what it stashes.
+int cy_executor_places(const cy_executor *executor, cy_slot_kind kind);
+
+// One step: the whole list. Returns when all is computed and every message has left. times, where
+// it is not NULL, gets what each action of the list took, in seconds of cy_clock_s(): [count of the
+// rank's list]. Each action also goes to the queue's trace.
+CY_MUST_CHECK cy_status cy_executor_run(
+    cy_executor *executor, cy_queue *queue, const cy_stage *stage, cy_timed_action *times);
+
+#endif

@@ -1,0 +1,132 @@
+// The bubble as it is, against the formula and the simulator: stages that sleep instead of
+// computing, so that any machine has enough cores.
+//
+// Sleeping is late by what the system is busy with, so each run gets three tries.
+
+#define _POSIX_C_SOURCE 200809L
+#include "dist/pipeline_stub.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define PART_S 0.01 // of a forward, an input gradient, a weight gradient
+
+typedef struct job {
+    cy_schedule schedule;
+    double span[8]; // by rank
+    double busy[8];
+} job;
+
+static void note_times(job *j, int rank, const cy_timed_action *times, size_t count)
+{
+    double first = -1.0, last = 0.0, busy = 0.0;
+    for (size_t i = 0; i < count; i++) {
+        if (!cy_action_is_compute(times[i].action.kind)) continue;
+        if (first < 0.0) first = times[i].start;
+        last = times[i].end;
+        busy += times[i].end - times[i].start;
+    }
+    j->span[rank] = last - first;
+    j->busy[rank] = busy;
+}
+
+static cy_status run_rank(cy_world *world, void *context)
+{
+    job *j = context;
+    const int rank = cy_world_rank(world);
+    cy_group *group = NULL;
+    CY_TRY(stub_open_group(world, &group));
+    cy_executor executor;
+    CY_TRY(cy_executor_open(&executor,
+        &(cy_executor_options){
+            .schedule = &j->schedule, .group = group, .dtype = CY_F32, .rows = 64, .cols = 64}));
+    cy_arena arena;
+    cy_arena_measure(&arena, "step");
+    cy_executor_place(&executor, &arena);
+    void *memory = aligned_alloc(64, arena.peak + 64);
+    const size_t count = j->schedule.ranks[rank].count;
+    cy_timed_action *times = calloc(count, sizeof(*times));
+    STUB_EXPECT(memory != NULL && times != NULL, "no memory");
+    cy_arena_place(&arena, "step", memory, arena.peak);
+    cy_executor_place(&executor, &arena);
+    stub *s = malloc(sizeof(*s));
+    STUB_EXPECT(s != NULL, "no memory");
+    const cy_stage stage = stub_stage(s, &j->schedule, rank);
+    // Segments are 1 / chunks of a stage: the work is the same for every engine.
+    s->seconds = PART_S / j->schedule.chunks;
+    cy_queue queue = {.beat = cy_world_beat(world)};
+    CY_TRY(cy_group_barrier(group));
+    CY_TRY(cy_executor_run(&executor, &queue, &stage, times));
+    note_times(j, rank, times, count);
+    free(times);
+    free(memory);
+    free(s);
+    cy_executor_close(&executor);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static double measure(cy_schedule_options options, double *simulated)
+{
+    job j = {0};
+    CY_CHECK_OK(cy_schedule_open(&j.schedule, &options));
+    cy_timeline timeline;
+    CY_CHECK_OK(cy_schedule_simulate(&timeline, &j.schedule,
+        &(cy_durations){.forward = 1, .backward_input = 1, .backward_weight = 1}));
+    *simulated = timeline.bubble;
+    cy_timeline_close(&timeline);
+    cy_world_options world = cy_world_defaults();
+    world.ranks = options.stages;
+    world.timeout_s = 20;
+    CY_CHECK_OK(cy_world_run_threads(&world, run_rank, &j));
+    cy_schedule_close(&j.schedule);
+    double span = 0.0, busy = 0.0;
+    for (int r = 0; r < options.stages; r++) {
+        if (j.span[r] > span) span = j.span[r];
+        busy += j.busy[r] / options.stages;
+    }
+    return (span - busy) / span;
+}
+
+// Within 10 % of the wanted bubble. A bubble near nothing is held to what sleeping late costs.
+static void check(cy_engine engine, int p, int m, int v, double formula)
+{
+    double bubble = 0.0, simulated = 0.0;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        bubble = measure((cy_schedule_options){engine, p, m, v, NULL}, &simulated);
+        const double room = fmax(0.1 * simulated, 0.02);
+        printf("%s P=%d M=%d V=%d: measured %.4f, simulated %.4f, formula %.4f\n",
+            cy_engine_name(engine), p, m, v, bubble, simulated, formula);
+        if (fabs(simulated - formula) > 1e-9) break;
+        if (fabs(bubble - simulated) <= room) return;
+    }
+    fail_msg("%s P=%d M=%d V=%d: bubble %.4f, simulated %.4f, formula %.4f", cy_engine_name(engine),
+        p, m, v, bubble, simulated, formula);
+}
+
+static void measured_bubbles(void **context)
+{
+    (void)context;
+    static const int stages[] = {2, 4};
+    for (int i = 0; i < 2; i++) {
+        const int p = stages[i];
+        const int m = 8;
+        const double waits = p - 1;
+        check(CY_ENGINE_AFAB, p, m, 1, waits / (m + waits));
+        check(CY_ENGINE_1F1B, p, m, 1, waits / (m + waits));
+        check(CY_ENGINE_INTERLEAVED, p, m, 2, waits / (2 * m + waits));
+        check(CY_ENGINE_INTERLEAVED, p, m, 4, waits / (4 * m + waits));
+        check(CY_ENGINE_ZERO_BUBBLE, p, m, 1, waits / (3 * m + waits));
+        check(CY_ENGINE_ZERO_BUBBLE, p, m, 2, 0.0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(measured_bubbles),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
