@@ -29,6 +29,7 @@
 typedef struct bench {
     cy_queue queue;
     cy_arena memory, scratch;
+    cy_arena nowhere;                 // of a dry queue: a touch is a fault
     void *memory_base, *scratch_base; // owned
     struct {
         unsigned char *start; // of the guarded range
@@ -70,9 +71,23 @@ static inline void bench_clear(bench *at)
     at->made_count = 0;
 }
 
+// From here on the queue only counts, and its matrices have no memory; and back.
+static inline void bench_dry(bench *at, bool dry)
+{
+    cy_arena_measure(&at->nowhere, "nowhere");
+    at->queue.dry = dry;
+    at->queue.planned = (cy_cost){0};
+    at->queue.scratch = dry ? &at->nowhere : &at->scratch;
+}
+
 // A matrix with `gap` elements between its rows, filled with the pattern.
 static inline cy_view bench_make(bench *at, cy_dtype dtype, int64_t rows, int64_t cols, int64_t gap)
 {
+    if (at->queue.dry) {
+        cy_view view = cy_view_take(&at->nowhere, dtype, rows, cols + gap);
+        view.cols = cols;
+        return view;
+    }
     assert_true(at->made_count < BENCH_VIEWS);
     const size_t inner = (size_t)(rows * (cols + gap)) * cy_dtype_size(dtype);
     unsigned char *start = cy_arena_take(&at->memory, inner + 2 * BENCH_GUARD);
@@ -142,6 +157,7 @@ static inline cy_view bench_twin(bench *at, cy_view of)
 static inline int32_t *bench_integers(bench *at, int64_t count, int32_t low, int32_t high)
 {
     int32_t *numbers = bench_make(at, CY_I32, 1, count, 0).data;
+    if (at->queue.dry) return numbers;
     const uint64_t key = cy_random_key_at(9, at->seed++);
     for (int64_t i = 0; i < count; i++) {
         const double unit = cy_random_uniform(key, (uint64_t)i);
