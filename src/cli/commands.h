@@ -17,6 +17,7 @@ typedef struct cy_command {
 int cy_commands_run(
     const cy_command *commands, int count, const char *group, int argc, char **argv);
 
+int cy_command_checkpoint(int argc, char **argv);
 int cy_command_config(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
 int cy_command_version(int argc, char **argv);

@@ -9,6 +9,7 @@
 // In the order of a user's work. One line a command; its function stands in commands.h.
 static const cy_command commands[] = {
     {"config", cy_command_config, "make, check and show configurations"},
+    {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
     {"schedule", cy_command_schedule, "print, check and draw a pipeline schedule"},
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };

@@ -1,0 +1,125 @@
+#define _GNU_SOURCE
+#include "checkpoint/complete.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/shard.h"
+#include "checkpoint/table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define COPIED_BYTES_MAX ((size_t)1 << 30)
+
+static cy_status check_object(const char *json, const char *what)
+{
+    json_error_t error;
+    if (json == NULL) return CY_OK;
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, &error);
+    const bool object = json_is_object(root);
+    const char *text = root == NULL ? error.text : "something else";
+    json_decref(root);
+    if (object) return CY_OK;
+    return CY_FAIL(CY_ERR_REQUEST, "the %s of a checkpoint is not a JSON object: %s", what, text);
+}
+
+cy_status cy_complete_begin(const cy_save *save, const char *making)
+{
+    CY_TRY(check_object(save->config_json, "configuration"));
+    CY_TRY(check_object(save->state_json, "state"));
+    CY_TRY(cy_folder_remove(making)); // of a save that failed and could not clean up
+    if (mkdir(making, 0777) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", making);
+    return CY_OK;
+}
+
+// Copies a file into the checkpoint and its table.
+static cy_status copy_file(cy_checkpoint *table, const cy_saved_file *saved, const char *folder)
+{
+    cy_text text = {0};
+    char *path = NULL;
+    void *checksums = NULL;
+    CY_TRY(cy_file_read(&text, saved->source, COPIED_BYTES_MAX));
+    cy_status status = cy_folder_join(&path, folder, saved->name);
+    if (status == CY_OK) status = cy_file_write(path, text.bytes, text.length);
+    if (status == CY_OK) {
+        status = cy_memory_take(&checksums, (size_t)cy_chunk_count(text.length), sizeof(uint64_t));
+    }
+    if (status == CY_OK) {
+        cy_checkpoint_file *file = &table->files[table->file_count++];
+        *file = (cy_checkpoint_file){
+            .bytes = text.length, .head_bytes = text.length, .checksums = checksums, .fd = -1};
+        for (size_t done = 0, i = 0; done < text.length; done += CY_CHUNK_BYTES, i++) {
+            const size_t left = text.length - done;
+            file->checksums[i] =
+                cy_checksum(text.bytes + done, left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES);
+        }
+        status = cy_memory_copy_text(&file->name, saved->name);
+    }
+    cy_text_free(&text);
+    cy_memory_free(path);
+    return status;
+}
+
+cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
+{
+    cy_checkpoint table = {0};
+    cy_text json = {0};
+    char *path = NULL;
+    cy_status status = cy_shard_collect(&table, save, making, ranks);
+    for (int i = 0; status == CY_OK && i < save->file_count; i++) {
+        status = copy_file(&table, &save->files[i], making);
+    }
+    if (status == CY_OK && save->config_json != NULL) {
+        status = cy_memory_copy_text(&table.config_json, save->config_json);
+    }
+    if (status == CY_OK && save->state_json != NULL) {
+        status = cy_memory_copy_text(&table.state_json, save->state_json);
+    }
+    table.step = save->step;
+    table.tokens = save->tokens;
+    if (save->model != NULL) {
+        table.model = *save->model;
+        table.has_model = true;
+    }
+    if (status == CY_OK) status = cy_table_to_json(&json, &table);
+    if (status == CY_OK) status = cy_folder_join(&path, making, CY_MANIFEST_NAME);
+    if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
+    cy_memory_free(path);
+    cy_text_free(&json);
+    cy_checkpoint_close(&table);
+    for (int i = 0; status == CY_OK && i < ranks; i++) {
+        char *part = NULL;
+        status = cy_shard_part_path(&part, making, i);
+        if (status == CY_OK && unlink(part) != 0) {
+            status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", part);
+        }
+        cy_memory_free(part);
+    }
+    if (status == CY_OK) status = cy_folder_sync(making);
+    return status;
+}
+
+cy_status cy_complete_commit(
+    const char *folder, const char *making, const char *place, const char *old)
+{
+    if (!cy_path_exists(place)) {
+        if (rename(making, place) == 0) return cy_folder_sync(folder);
+        return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
+    }
+    if (renameat2(AT_FDCWD, making, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
+        CY_TRY(cy_folder_sync(folder));
+        return cy_folder_remove(making);
+    }
+    CY_TRY(cy_folder_remove(old));
+    if (rename(place, old) != 0 || rename(making, place) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
+    }
+    CY_TRY(cy_folder_sync(folder));
+    return cy_folder_remove(old);
+}

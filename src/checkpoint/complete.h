@@ -1,0 +1,24 @@
+// checkpoint/complete.h: what rank 0 does for a checkpoint: begin it, complete it, give it its
+// name.
+//
+// Used inside src/checkpoint only. The folder `making` has a name that starts with a dot; `place`
+// is where the checkpoint will stand.
+
+#ifndef CY_CHECKPOINT_COMPLETE_H
+#define CY_CHECKPOINT_COMPLETE_H
+
+#include "checkpoint/save.h"
+
+// Checks the texts and makes an empty folder.
+CY_MUST_CHECK cy_status cy_complete_begin(const cy_save *save, const char *making);
+
+// When all ranks have written: adds the copied files and the manifest, removes the ranks' parts,
+// forces the folder to disk.
+CY_MUST_CHECK cy_status cy_complete_write(const cy_save *save, const char *making, int ranks);
+
+// Renames. What stands at `place` is taken away in the same instant where the file system can
+// exchange two names, otherwise it is first renamed to `old`. `folder` holds them all.
+CY_MUST_CHECK cy_status cy_complete_commit(
+    const char *folder, const char *making, const char *place, const char *old);
+
+#endif

@@ -1,0 +1,146 @@
+#define _GNU_SOURCE
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/complete.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/place.h"
+#include "checkpoint/shard.h"
+#include "model/manifest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+cy_status cy_checkpoint_weights_of(
+    cy_global_tensor **tensors, int *count, const cy_model_shape *shape)
+{
+    cy_manifest manifest;
+    void *memory = NULL;
+    CY_TRY(cy_manifest_open(&manifest, shape));
+    const size_t each = sizeof(cy_global_tensor) + sizeof(manifest.params[0].name);
+    const cy_status status = cy_memory_take(&memory, (size_t)manifest.count, each);
+    cy_global_tensor *list = memory;
+    char *name = (char *)(list + manifest.count);
+    for (int i = 0; status == CY_OK && i < manifest.count; i++) {
+        const cy_param *param = &manifest.params[i];
+        memcpy(name, param->name, sizeof(param->name));
+        list[i] = (cy_global_tensor){
+            .name = name,
+            .kind = CY_TENSOR_WEIGHT,
+            .dtype = CY_F32,
+            .dimensions = param->dimensions,
+            .rows = param->rows,
+            .cols = param->cols,
+        };
+        name += sizeof(param->name);
+    }
+    if (status == CY_OK) {
+        *tensors = list;
+        *count = manifest.count;
+    }
+    cy_manifest_close(&manifest);
+    return status;
+}
+
+// The tensors of the folder as they are, their memory the mapped files.
+static cy_status map_pieces(
+    cy_checkpoint *source, cy_mapping *mappings, cy_global_tensor *tensors, cy_piece *pieces)
+{
+    for (int i = 0; i < source->file_count; i++) {
+        char *path = NULL;
+        CY_TRY(cy_folder_join(&path, source->path, source->files[i].name));
+        const cy_status status = cy_mapping_open(&mappings[i], path);
+        cy_memory_free(path);
+        CY_TRY(status);
+        if (mappings[i].count != source->files[i].bytes) {
+            return CY_FAIL(CY_ERR_CORRUPT, "%s/%s changed while it was read", source->path,
+                source->files[i].name);
+        }
+    }
+    for (int i = 0; i < source->tensor_count; i++) {
+        const cy_stored_piece *stored = &source->tensors[i].pieces[0];
+        tensors[i] = source->tensors[i].tensor;
+        pieces[i] = stored->piece;
+        pieces[i].tensor = i;
+        // Only read, as a saved piece is.
+        pieces[i].data = (void *)(uintptr_t)(mappings[stored->file].bytes + stored->offset);
+    }
+    return CY_OK;
+}
+
+static const char *const carried[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+};
+#define CARRIED_COUNT ((int)(sizeof(carried) / sizeof(carried[0])))
+
+static cy_status find_carried(cy_saved_file *files, int *count, const char *folder)
+{
+    for (int i = 0; i < CARRIED_COUNT; i++) {
+        char *path = NULL;
+        CY_TRY(cy_folder_join(&path, folder, carried[i]));
+        if (cy_path_exists(path)) {
+            files[(*count)++] = (cy_saved_file){.name = carried[i], .source = path};
+        } else {
+            cy_memory_free(path);
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save *save)
+{
+    cy_saved_file files[CARRIED_COUNT];
+    void *memory[3] = {NULL, NULL, NULL};
+    int64_t bytes = 0;
+    int file_count = 0;
+    cy_status status = cy_memory_take(&memory[0], (size_t)source->file_count, sizeof(cy_mapping));
+    if (status != CY_OK) return status;
+    status = cy_memory_take(&memory[1], (size_t)source->tensor_count, sizeof(cy_global_tensor));
+    if (status == CY_OK) {
+        status = cy_memory_take(&memory[2], (size_t)source->tensor_count, sizeof(cy_piece));
+    }
+    if (status == CY_OK) status = map_pieces(source, memory[0], memory[1], memory[2]);
+    if (status == CY_OK) status = find_carried(files, &file_count, source->path);
+    save->tensors = memory[1];
+    save->tensor_count = source->tensor_count;
+    save->pieces = memory[2];
+    save->piece_count = source->tensor_count;
+    save->files = files;
+    save->file_count = file_count;
+    if (status == CY_OK) status = cy_complete_begin(save, place->making);
+    if (status == CY_OK) status = cy_shard_write(&bytes, save, place->making, 0);
+    if (status == CY_OK) status = cy_complete_write(save, place->making, 1);
+    for (int i = 0; i < file_count; i++)
+        cy_memory_free((void *)(uintptr_t)files[i].source);
+    for (int i = 0; i < source->file_count; i++)
+        cy_mapping_close((cy_mapping *)memory[0] + i);
+    for (int i = 0; i < 3; i++)
+        cy_memory_free(memory[i]);
+    return status;
+}
+
+cy_status cy_checkpoint_import(const char *from, const char *to)
+{
+    cy_checkpoint source;
+    cy_place place;
+    cy_global_tensor *needed = NULL;
+    int count = 0;
+    CY_TRY(cy_place_open(&place, to));
+    cy_status status = cy_checkpoint_open(&source, from);
+    if (status != CY_OK) goto close_place;
+    if (!source.foreign) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is a checkpoint already", from);
+    }
+    if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
+    if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
+    cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
+    if (status == CY_OK) status = write_import(&source, &place, &save);
+    cy_memory_free(needed);
+    cy_checkpoint_close(&source);
+close_place:
+    return cy_place_close(&place, status);
+}

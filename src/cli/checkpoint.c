@@ -1,0 +1,386 @@
+// `cyclotron checkpoint`: what a checkpoint holds, whether it is whole, and Hugging Face folders in
+// and out.
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface.h"
+#include "checkpoint/table.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "model/shape_json.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GIB ((double)(1 << 30))
+
+static cy_status open_located(cy_checkpoint *checkpoint, const char *given)
+{
+    char *path = NULL;
+    CY_TRY(cy_checkpoint_locate(&path, given));
+    const cy_status status = cy_checkpoint_open(checkpoint, path);
+    cy_memory_free(path);
+    return status;
+}
+
+static cy_status add_quoted(cy_text *json, const char *text)
+{
+    json_t *value = json_string(text);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    if (quoted == NULL) return cy_text_add(json, "null"); // not UTF-8
+    const cy_status status = cy_text_add(json, "%s", quoted);
+    free(quoted);
+    return status;
+}
+
+typedef struct totals {
+    int64_t elements[CY_TENSOR_KINDS];
+    int64_t bytes[CY_TENSOR_KINDS];
+    int count[CY_TENSOR_KINDS];
+    bool dtypes[CY_TENSOR_KINDS][CY_FX64 + 1];
+    int64_t file_bytes;
+} totals;
+
+static totals count_up(const cy_checkpoint *checkpoint)
+{
+    totals sums = {0};
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        const cy_global_tensor *tensor = &checkpoint->tensors[i].tensor;
+        sums.elements[tensor->kind] += tensor->rows * tensor->cols;
+        sums.bytes[tensor->kind] +=
+            tensor->rows * tensor->cols * (int64_t)cy_dtype_size(tensor->dtype);
+        sums.count[tensor->kind]++;
+        sums.dtypes[tensor->kind][tensor->dtype] = true;
+    }
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        sums.file_bytes += (int64_t)checkpoint->files[i].bytes;
+    }
+    return sums;
+}
+
+// ---- inspect
+
+typedef struct inspect_values {
+    bool json;
+    bool tensors;
+} inspect_values;
+
+static const cy_option inspect_options[] = {
+    {"tensors", CY_OPTION_FLAG, offsetof(inspect_values, tensors), .doc = "list every tensor"},
+    {"json", CY_OPTION_FLAG, offsetof(inspect_values, json),
+        .doc = "print JSON only, with every tensor and the configuration"},
+};
+
+static const cy_usage inspect_usage = {
+    .name = "checkpoint inspect",
+    .positional = "DIR",
+    .least = 1,
+    .most = 1,
+    .doc = "Shows what a checkpoint, the newest of a folder, or a Hugging Face folder holds.",
+    .options = inspect_options,
+    .option_count = CY_COUNT(inspect_options),
+};
+
+static cy_status add_json_lists(cy_text *out, const cy_checkpoint *checkpoint)
+{
+    CY_TRY(cy_text_add(out, ",\"files\":["));
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        CY_TRY(cy_text_add(out, "%s{\"name\":", i > 0 ? "," : ""));
+        CY_TRY(add_quoted(out, checkpoint->files[i].name));
+        CY_TRY(cy_text_add(out, ",\"bytes\":%" PRIu64 "}", checkpoint->files[i].bytes));
+    }
+    CY_TRY(cy_text_add(out, "],\"tensors\":["));
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        const cy_global_tensor *tensor = &checkpoint->tensors[i].tensor;
+        CY_TRY(cy_text_add(out, "%s{\"name\":", i > 0 ? "," : ""));
+        CY_TRY(add_quoted(out, tensor->name));
+        CY_TRY(cy_text_add(out, ",\"kind\":\"%s\",\"dtype\":\"%s\",\"shape\":[",
+            cy_tensor_kind_name(tensor->kind), cy_dtype_name(tensor->dtype)));
+        if (tensor->dimensions == 2) CY_TRY(cy_text_add(out, "%" PRId64 ",", tensor->rows));
+        CY_TRY(cy_text_add(out, "%" PRId64 "]}", tensor->cols));
+    }
+    return cy_text_add(out, "]}\n");
+}
+
+static cy_status add_object(cy_text *out, const char *key, const char *json)
+{
+    if (json == NULL) return CY_OK;
+    CY_TRY(cy_text_add(out, ",\"%s\":", key));
+    return cy_text_add_bytes(out, json, strlen(json));
+}
+
+static cy_status add_json(cy_text *out, const cy_checkpoint *checkpoint)
+{
+    const totals sums = count_up(checkpoint);
+    CY_TRY(cy_text_add(out, "{\"path\":"));
+    CY_TRY(add_quoted(out, checkpoint->path));
+    CY_TRY(cy_text_add(out,
+        ",\"format\":\"%s\",\"step\":%" PRId64 ",\"tokens\":%" PRId64 ",\"parameters\":%" PRId64
+        ",\"bytes\":%" PRId64,
+        checkpoint->foreign ? "huggingface" : "cyclotron", checkpoint->step, checkpoint->tokens,
+        sums.elements[CY_TENSOR_WEIGHT], sums.file_bytes));
+    if (!checkpoint->foreign) {
+        CY_TRY(cy_text_add(out, ",\"format_version\":%d", CY_CHECKPOINT_FORMAT));
+    }
+    if (checkpoint->has_model) {
+        cy_text model = {0};
+        cy_status status = cy_model_shape_to_json(&model, &checkpoint->model);
+        if (status == CY_OK) status = add_object(out, "model", model.bytes);
+        cy_text_free(&model);
+        CY_TRY(status);
+    }
+    CY_TRY(add_object(out, "config", checkpoint->config_json));
+    CY_TRY(add_object(out, "state", checkpoint->state_json));
+    return add_json_lists(out, checkpoint);
+}
+
+static void print_model(const cy_model_shape *model)
+{
+    printf("model       %s: %d layers, hidden %" PRId64 ", ffn %" PRId64 ", %d heads of %" PRId64
+           ", %d kv heads, vocabulary %" PRId64 "%s\n",
+        model->architecture, model->layers, model->hidden, model->ffn, model->heads,
+        model->head_dim, model->kv_heads, model->vocab, model->tied ? ", tied" : "");
+}
+
+static void print_human(const cy_checkpoint *checkpoint, bool tensors)
+{
+    const totals sums = count_up(checkpoint);
+    printf("checkpoint  %s\n", checkpoint->path);
+    if (checkpoint->foreign) {
+        printf("format      Hugging Face folder: weights only, no checksums\n");
+    } else {
+        printf("format      version %d, a checksum for each MiB\n", CY_CHECKPOINT_FORMAT);
+        printf(
+            "step        %" PRId64 ", %" PRId64 " tokens\n", checkpoint->step, checkpoint->tokens);
+    }
+    if (checkpoint->has_model) print_model(&checkpoint->model);
+    printf("parameters  %" PRId64 "\n", sums.elements[CY_TENSOR_WEIGHT]);
+    for (int kind = 0; kind < CY_TENSOR_KINDS; kind++) {
+        if (sums.count[kind] == 0) continue;
+        printf("%-10s  %d tensors, %.3f GB,", cy_tensor_kind_name((cy_tensor_kind)kind),
+            sums.count[kind], (double)sums.bytes[kind] / GIB);
+        for (int dtype = 0; dtype <= CY_FX64; dtype++) {
+            if (sums.dtypes[kind][dtype]) printf(" %s", cy_dtype_name((cy_dtype)dtype));
+        }
+        printf("\n");
+    }
+    printf("files       %d, %.3f GB\n", checkpoint->file_count, (double)sums.file_bytes / GIB);
+    for (int i = 0; tensors && i < checkpoint->tensor_count; i++) {
+        const cy_stored_tensor *stored = &checkpoint->tensors[i];
+        char label[256], shape[64];
+        cy_tensor_label(label, sizeof(label), &stored->tensor);
+        if (stored->tensor.dimensions == 2) {
+            snprintf(shape, sizeof(shape), "%" PRId64 " x %" PRId64, stored->tensor.rows,
+                stored->tensor.cols);
+        } else {
+            snprintf(shape, sizeof(shape), "%" PRId64, stored->tensor.cols);
+        }
+        printf("  %-60s %16s %s, %" PRId64 " pieces\n", label, shape,
+            cy_dtype_name(stored->tensor.dtype), stored->piece_count);
+    }
+}
+
+static int inspect(int argc, char **argv)
+{
+    inspect_values v;
+    cy_arguments arguments;
+    int exit_status = cy_options_parse(&arguments, &v, &inspect_usage, argc, argv);
+    if (exit_status == CY_GO_ON) {
+        cy_checkpoint checkpoint = {0};
+        cy_text json = {0};
+        cy_status status = open_located(&checkpoint, arguments.positional[0]);
+        if (status == CY_OK && v.json) status = add_json(&json, &checkpoint);
+        if (status == CY_OK && v.json) fputs(json.bytes, stdout);
+        if (status == CY_OK && !v.json) print_human(&checkpoint, v.tensors);
+        exit_status = cy_report_output(cy_report_status(status));
+        cy_text_free(&json);
+        cy_checkpoint_close(&checkpoint);
+    }
+    cy_arguments_free(&arguments);
+    return exit_status;
+}
+
+// ---- verify
+
+typedef struct verify_values {
+    bool json;
+} verify_values;
+
+static const cy_option verify_options[] = {
+    {"json", CY_OPTION_FLAG, offsetof(verify_values, json),
+        .doc = "print {\"path\",\"ok\",\"bytes\",\"seconds\"} only"},
+};
+
+static const cy_usage verify_usage = {
+    .name = "checkpoint verify",
+    .positional = "DIR",
+    .least = 1,
+    .most = 1,
+    .doc = "Checks that every file of a checkpoint is there and every byte is what was written.",
+    .more = "Of a Hugging Face folder, which has no checksums, the headers and sizes are checked.",
+    .options = verify_options,
+    .option_count = CY_COUNT(verify_options),
+};
+
+static cy_status verify_located(const char *given, bool json)
+{
+    cy_checkpoint checkpoint = {0};
+    cy_checkpoint_traffic traffic = {0};
+    const double start = cy_clock_s();
+    CY_TRY(open_located(&checkpoint, given));
+    cy_status status =
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    const double seconds = cy_clock_s() - start;
+    if (status == CY_OK && json) {
+        cy_text out = {0};
+        status = cy_text_add(&out, "{\"path\":");
+        if (status == CY_OK) status = add_quoted(&out, checkpoint.path);
+        if (status == CY_OK) {
+            status = cy_text_add(&out, ",\"ok\":true,\"bytes\":%" PRId64 ",\"seconds\":%.6f}\n",
+                traffic.verify_bytes, seconds);
+        }
+        if (status == CY_OK) fputs(out.bytes, stdout);
+        cy_text_free(&out);
+    } else if (status == CY_OK && checkpoint.foreign) {
+        printf("%s: %d tensors in %d files, headers and sizes agree; there are no checksums\n",
+            checkpoint.path, checkpoint.tensor_count, checkpoint.file_count);
+    } else if (status == CY_OK) {
+        printf("%s: whole: %d tensors in %d files, %.3f GB verified in %.2f s\n", checkpoint.path,
+            checkpoint.tensor_count, checkpoint.file_count, (double)traffic.verify_bytes / GIB,
+            seconds);
+    }
+    cy_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static int verify(int argc, char **argv)
+{
+    verify_values v;
+    cy_arguments arguments;
+    int exit_status = cy_options_parse(&arguments, &v, &verify_usage, argc, argv);
+    if (exit_status == CY_GO_ON) {
+        const cy_status status = verify_located(arguments.positional[0], v.json);
+        if (status != CY_OK && v.json) printf("{\"ok\":false}\n");
+        exit_status = cy_report_output(cy_report_status(status));
+    }
+    cy_arguments_free(&arguments);
+    return exit_status;
+}
+
+// ---- import and export
+
+typedef struct move_values {
+    const char *out;
+    const char *dtype;
+    const char *shard_size;
+} move_values;
+
+static const cy_option import_options[] = {
+    {"out", CY_OPTION_TEXT, offsetof(move_values, out), .word = "DIR", .required = true,
+        .doc = "the new checkpoint"},
+};
+
+static const cy_usage import_usage = {
+    .name = "checkpoint import",
+    .positional = "HF_DIR",
+    .least = 1,
+    .most = 1,
+    .doc = "Turns a Hugging Face folder into a checkpoint.",
+    .more = "Training and generation also take such a folder as it is.",
+    .options = import_options,
+    .option_count = CY_COUNT(import_options),
+};
+
+static int import_folder(int argc, char **argv)
+{
+    move_values v;
+    cy_arguments arguments;
+    int exit_status = cy_options_parse(&arguments, &v, &import_usage, argc, argv);
+    if (exit_status == CY_GO_ON) {
+        const cy_status status = cy_checkpoint_import(arguments.positional[0], v.out);
+        if (status == CY_OK) printf("%s: made from %s\n", v.out, arguments.positional[0]);
+        exit_status = cy_report_output(cy_report_status(status));
+    }
+    cy_arguments_free(&arguments);
+    return exit_status;
+}
+
+static const cy_option export_options[] = {
+    {"out", CY_OPTION_TEXT, offsetof(move_values, out), .word = "HF_DIR", .required = true,
+        .doc = "the new folder"},
+    {"dtype", CY_OPTION_CHOICE, offsetof(move_values, dtype), .initial = "stored",
+        .values = "stored|bf16|fp16|fp32|fp64", .doc = "of the weights in the files"},
+    {"shard-size", CY_OPTION_TEXT, offsetof(move_values, shard_size), .initial = "5GB",
+        .word = "SIZE", .doc = "above it the weights become several files: 500MB, 5GB, or bytes"},
+};
+
+static const cy_usage export_usage = {
+    .name = "checkpoint export",
+    .positional = "DIR",
+    .least = 1,
+    .most = 1,
+    .doc = "Turns a checkpoint into a folder that transformers loads.",
+    .options = export_options,
+    .option_count = CY_COUNT(export_options),
+};
+
+// "5GB", "500MB", "12345"; 0 when it is none of them.
+static uint64_t read_size(const char *text)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } units[] = {{"", 1}, {"B", 1}, {"KB", 1000}, {"MB", 1000000}, {"GB", 1000000000}};
+    char *end = NULL;
+    if (text[0] < '0' || text[0] > '9') return 0;
+    const uint64_t number = strtoull(text, &end, 10);
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(end, units[i].unit) != 0) continue;
+        return number <= UINT64_MAX / units[i].bytes ? number * units[i].bytes : 0;
+    }
+    return 0;
+}
+
+static int export_folder(const move_values *v, const char *given)
+{
+    cy_export_options options = {.keep_dtype = strcmp(v->dtype, "stored") == 0};
+    char *path = NULL;
+    options.shard_bytes = read_size(v->shard_size);
+    if (options.shard_bytes == 0) {
+        return cy_usage_error(
+            &export_usage, "--shard-size=%s is not a size such as 500MB or 5GB", v->shard_size);
+    }
+    cy_dtype_from_name(&options.dtype, v->dtype);
+    cy_status status = cy_checkpoint_locate(&path, given);
+    if (status == CY_OK) status = cy_checkpoint_export(path, v->out, &options);
+    if (status == CY_OK) printf("%s: made from %s\n", v->out, path);
+    cy_memory_free(path);
+    return cy_report_output(cy_report_status(status));
+}
+
+static int export_command(int argc, char **argv)
+{
+    move_values v;
+    cy_arguments arguments;
+    int exit_status = cy_options_parse(&arguments, &v, &export_usage, argc, argv);
+    if (exit_status == CY_GO_ON) exit_status = export_folder(&v, arguments.positional[0]);
+    cy_arguments_free(&arguments);
+    return exit_status;
+}
+
+int cy_command_checkpoint(int argc, char **argv)
+{
+    static const cy_command commands[] = {
+        {"inspect", inspect, "what a checkpoint holds"},
+        {"verify", verify, "whether it is whole"},
+        {"import", import_folder, "a Hugging Face folder becomes a checkpoint"},
+        {"export", export_command, "a checkpoint becomes a Hugging Face folder"},
+    };
+    return cy_commands_run(commands, CY_COUNT(commands), "checkpoint", argc, argv);
+}

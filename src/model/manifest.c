@@ -1,0 +1,220 @@
+#include "model/manifest.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+// What a role is, for the parameters of one layer; %d is the layer.
+typedef struct role_row {
+    cy_role role;
+    const char *format;
+} role_row;
+
+static const role_row block_rows[] = {
+    {CY_ROLE_NORM1, "model.layers.%d.input_layernorm.weight"},
+    {CY_ROLE_Q, "model.layers.%d.self_attn.q_proj.weight"},
+    {CY_ROLE_K, "model.layers.%d.self_attn.k_proj.weight"},
+    {CY_ROLE_V, "model.layers.%d.self_attn.v_proj.weight"},
+    {CY_ROLE_Q_BIAS, "model.layers.%d.self_attn.q_proj.bias"},
+    {CY_ROLE_K_BIAS, "model.layers.%d.self_attn.k_proj.bias"},
+    {CY_ROLE_V_BIAS, "model.layers.%d.self_attn.v_proj.bias"},
+    {CY_ROLE_Q_NORM, "model.layers.%d.self_attn.q_norm.weight"},
+    {CY_ROLE_K_NORM, "model.layers.%d.self_attn.k_norm.weight"},
+    {CY_ROLE_OUT, "model.layers.%d.self_attn.o_proj.weight"},
+    {CY_ROLE_OUT_BIAS, "model.layers.%d.self_attn.o_proj.bias"},
+    {CY_ROLE_NORM2, "model.layers.%d.post_attention_layernorm.weight"},
+    {CY_ROLE_GATE, "model.layers.%d.mlp.gate_proj.weight"},
+    {CY_ROLE_UP, "model.layers.%d.mlp.up_proj.weight"},
+    {CY_ROLE_DOWN, "model.layers.%d.mlp.down_proj.weight"},
+};
+#define BLOCK_ROWS ((int)(sizeof(block_rows) / sizeof(block_rows[0])))
+
+// Shape, split and initialisation of a role; false where the model has no such parameter.
+static bool describe(cy_param *param, const cy_model_shape *shape)
+{
+    const int64_t q = shape->heads * shape->head_dim;
+    const int64_t kv = shape->kv_heads * shape->head_dim;
+    const int64_t hidden = shape->hidden;
+    const cy_param matrix = {.dimensions = 2, .init = CY_INIT_NORMAL, .decay = true};
+    const cy_param vector = {.dimensions = 1, .rows = 1};
+    cy_param made;
+    bool there = true;
+
+#define MATRIX(r, c, s) (made = matrix, made.rows = (r), made.cols = (c), made.split = (s))
+#define VECTOR(c, s, i) (made = vector, made.cols = (c), made.split = (s), made.init = (i))
+    switch (param->role) {
+    case CY_ROLE_EMBED:
+        MATRIX(shape->vocab, hidden, CY_SPLIT_ROWS);
+        break;
+    case CY_ROLE_HEAD:
+        MATRIX(shape->vocab, hidden, CY_SPLIT_ROWS);
+        there = !shape->tied;
+        break;
+    case CY_ROLE_NORM1:
+    case CY_ROLE_NORM2:
+    case CY_ROLE_FINAL_NORM:
+        VECTOR(hidden, CY_SPLIT_NONE, CY_INIT_ONES);
+        break;
+    case CY_ROLE_Q:
+        MATRIX(q, hidden, CY_SPLIT_ROWS);
+        break;
+    case CY_ROLE_K:
+    case CY_ROLE_V:
+        MATRIX(kv, hidden, CY_SPLIT_KV_ROWS);
+        break;
+    case CY_ROLE_Q_BIAS:
+        VECTOR(q, CY_SPLIT_ROWS, CY_INIT_ZEROS);
+        there = shape->qkv_bias;
+        break;
+    case CY_ROLE_K_BIAS:
+    case CY_ROLE_V_BIAS:
+        VECTOR(kv, CY_SPLIT_KV_ROWS, CY_INIT_ZEROS);
+        there = shape->qkv_bias;
+        break;
+    case CY_ROLE_Q_NORM:
+    case CY_ROLE_K_NORM:
+        VECTOR(shape->head_dim, CY_SPLIT_NONE, CY_INIT_ONES);
+        there = shape->qk_norm;
+        break;
+    case CY_ROLE_OUT:
+        MATRIX(hidden, q, CY_SPLIT_COLS);
+        break;
+    case CY_ROLE_OUT_BIAS:
+        VECTOR(hidden, CY_SPLIT_NONE, CY_INIT_ZEROS);
+        there = shape->out_bias;
+        break;
+    case CY_ROLE_GATE:
+    case CY_ROLE_UP:
+        MATRIX(shape->ffn, hidden, CY_SPLIT_ROWS);
+        break;
+    case CY_ROLE_DOWN:
+        MATRIX(hidden, shape->ffn, CY_SPLIT_COLS);
+        break;
+    case CY_ROLE_COUNT:
+    default:
+        return false;
+    }
+#undef MATRIX
+#undef VECTOR
+    made.role = param->role;
+    made.layer = param->layer;
+    made.init_std = shape->init_std;
+    memcpy(made.name, param->name, sizeof(made.name));
+    *param = made;
+    return there;
+}
+
+static void add(cy_manifest *manifest, cy_role role, int layer, const char *name)
+{
+    cy_param *param = &manifest->params[manifest->count];
+    *param = (cy_param){.role = role, .layer = layer};
+    snprintf(param->name, sizeof(param->name), "%s", name);
+    if (describe(param, &manifest->shape)) manifest->count++;
+}
+
+static void add_block(cy_manifest *manifest, int layer)
+{
+    for (int i = 0; i < BLOCK_ROWS; i++) {
+        // The format is one of the constants above, with one %d.
+        const char *format = block_rows[i].format;
+        const char *mark = strchr(format, '%');
+        char name[96];
+        snprintf(name, sizeof(name), "%.*s%d%s", (int)(mark - format), format, layer, mark + 2);
+        add(manifest, block_rows[i].role, layer, name);
+    }
+}
+
+cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
+{
+    CY_TRY(cy_model_shape_check(shape));
+    void *block = NULL;
+    const size_t most = (size_t)shape->layers * BLOCK_ROWS + 3;
+    CY_TRY(cy_memory_take(&block, most, sizeof(cy_param)));
+    *manifest = (cy_manifest){.params = block, .shape = *shape};
+
+    add(manifest, CY_ROLE_EMBED, -1, "model.embed_tokens.weight");
+    for (int layer = 0; layer < shape->layers; layer++) add_block(manifest, layer);
+    add(manifest, CY_ROLE_FINAL_NORM, shape->layers, "model.norm.weight");
+    add(manifest, CY_ROLE_HEAD, shape->layers, "lm_head.weight");
+    return CY_OK;
+}
+
+void cy_manifest_close(cy_manifest *manifest)
+{
+    cy_memory_free(manifest->params);
+    *manifest = (cy_manifest){0};
+}
+
+int64_t cy_manifest_elements(const cy_manifest *manifest)
+{
+    int64_t elements = 0;
+    for (int i = 0; i < manifest->count; i++) {
+        elements += manifest->params[i].rows * manifest->params[i].cols;
+    }
+    return elements;
+}
+
+const cy_param *cy_manifest_find(const cy_manifest *manifest, const char *name)
+{
+    for (int i = 0; i < manifest->count; i++) {
+        if (strcmp(manifest->params[i].name, name) == 0) return &manifest->params[i];
+    }
+    return NULL;
+}
+
+// Equal ranges of `count` units over tp ranks; fewer units than ranks are shared by neighbours.
+static cy_slice split_units(int64_t units, int64_t unit_length, int tp_rank, int tp_size)
+{
+    cy_slice slice = {.copies = 1};
+    if (units >= tp_size) {
+        CY_ASSERT(units % tp_size == 0);
+        slice.rows = units / tp_size * unit_length;
+        slice.row_first = tp_rank * slice.rows;
+        return slice;
+    }
+    CY_ASSERT(tp_size % units == 0);
+    slice.copies = (int)(tp_size / units);
+    slice.copy_index = tp_rank % slice.copies;
+    slice.rows = unit_length;
+    slice.row_first = tp_rank / slice.copies * unit_length;
+    return slice;
+}
+
+cy_slice cy_param_slice(
+    const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size)
+{
+    CY_ASSERT(0 <= tp_rank && tp_rank < tp_size);
+    cy_slice slice = {.copies = 1};
+    // A vector's only axis counts as the output features.
+    const int64_t length = param->dimensions == 1 ? param->cols : param->rows;
+    switch (param->split) {
+    case CY_SPLIT_NONE:
+        return (cy_slice){.rows = param->rows,
+            .cols = param->cols,
+            .copies = tp_size,
+            .copy_index = tp_rank};
+    case CY_SPLIT_ROWS:
+        slice = split_units(length, 1, tp_rank, tp_size);
+        break;
+    case CY_SPLIT_KV_ROWS:
+        slice = split_units(shape->kv_heads, shape->head_dim, tp_rank, tp_size);
+        break;
+    case CY_SPLIT_COLS:
+        slice = split_units(param->cols, 1, tp_rank, tp_size);
+        return (cy_slice){.rows = param->rows,
+            .col_first = slice.row_first,
+            .cols = slice.rows,
+            .copies = 1};
+    }
+    if (param->dimensions == 1) {
+        slice.col_first = slice.row_first;
+        slice.cols = slice.rows;
+        slice.row_first = 0;
+        slice.rows = 1;
+    } else {
+        slice.cols = param->cols;
+    }
+    return slice;
+}
