@@ -6,31 +6,19 @@
 #define _POSIX_C_SOURCE 200809L
 #include "dist/pipeline_stub.h"
 
-#include "base/clock.h"
+#include "parallel/pipeline/draw.h"
+#include "parallel/pipeline/measured.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #define PART_S 0.01 // of a forward, an input gradient, a weight gradient
 
 typedef struct job {
     cy_schedule schedule;
-    double span[8]; // by rank
-    double busy[8];
+    cy_timeline timeline; // measured, filled by rank 0
 } job;
-
-static void note_times(job *j, int rank, const cy_timed_action *times, size_t count)
-{
-    double first = -1.0, last = 0.0, busy = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        if (!cy_action_is_compute(times[i].action.kind)) continue;
-        if (first < 0.0) first = times[i].start;
-        last = times[i].end;
-        busy += times[i].end - times[i].start;
-    }
-    j->span[rank] = last - first;
-    j->busy[rank] = busy;
-}
 
 static cy_status run_rank(cy_world *world, void *context)
 {
@@ -59,7 +47,9 @@ static cy_status run_rank(cy_world *world, void *context)
     cy_queue queue = {.beat = cy_world_beat(world)};
     CY_TRY(cy_group_barrier(group));
     CY_TRY(cy_executor_run(&executor, &queue, &stage, times));
-    note_times(j, rank, times, count);
+    cy_timeline timeline;
+    CY_TRY(cy_timeline_gather(&timeline, &executor, &queue, times, 0.0));
+    if (rank == 0) j->timeline = timeline;
     free(times);
     free(memory);
     free(s);
@@ -82,12 +72,14 @@ static double measure(cy_schedule_options options, double *simulated)
     world.timeout_s = 20;
     CY_CHECK_OK(cy_world_run_threads(&world, run_rank, &j));
     cy_schedule_close(&j.schedule);
-    double span = 0.0, busy = 0.0;
-    for (int r = 0; r < options.stages; r++) {
-        if (j.span[r] > span) span = j.span[r];
-        busy += j.busy[r] / options.stages;
-    }
-    return (span - busy) / span;
+    const double bubble = j.timeline.bubble;
+    cy_text picture = {0};
+    CY_CHECK_OK(cy_timeline_draw_svg(
+        &picture, &j.timeline, &(cy_drawing){.title = "measured", .unit = "ms", .scale = 1e3}));
+    assert_null(strstr(picture.bytes, "nan"));
+    cy_text_free(&picture);
+    cy_timeline_close(&j.timeline);
+    return bubble;
 }
 
 // Within 10 % of the wanted bubble. A bubble near nothing is held to what sleeping late costs.

@@ -5,6 +5,7 @@
 #include "dist/pipeline_stub.h"
 
 #include "base/file.h"
+#include "parallel/pipeline/measured.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,27 @@ typedef struct job {
     int64_t rows, cols;
     double bytes[16]; // sent, by rank
 } job;
+
+// Measured times must be possible: no microbatch enters a segment before it left the one before.
+static cy_status check_timeline(cy_timeline *timeline)
+{
+    for (size_t i = 0; i < timeline->count; i++) {
+        const cy_timed_action *after = &timeline->items[i];
+        STUB_EXPECT(0.0 <= after->start && after->start <= after->end, "times of item %zu", i);
+        STUB_EXPECT(after->end <= timeline->end || !cy_action_is_compute(after->action.kind),
+            "item %zu ends late", i);
+        if (after->action.kind != CY_ACTION_FORWARD || after->rank == 0) continue;
+        for (size_t k = 0; k < timeline->count; k++) {
+            const cy_timed_action *before = &timeline->items[k];
+            const bool feeds = before->action.kind == CY_ACTION_FORWARD &&
+                before->rank == after->rank - 1 && before->action.chunk == 0 &&
+                after->action.chunk == 0 && before->action.microbatch == after->action.microbatch;
+            STUB_EXPECT(!feeds || before->end <= after->start, "item %zu starts early", i);
+        }
+    }
+    cy_timeline_close(timeline);
+    return CY_OK;
+}
 
 // Runs on a dry queue over a measuring arena, then twice for real, all on one executor.
 static cy_status run_steps(job *j, cy_executor *executor, cy_group *group, _Atomic uint64_t *beat)
@@ -33,14 +55,15 @@ static cy_status run_steps(job *j, cy_executor *executor, cy_group *group, _Atom
     const int forwards = s.calls[0];
 
     void *memory = aligned_alloc(64, planned + 64);
-    STUB_EXPECT(memory != NULL, "no memory");
+    cy_timed_action *times = calloc(j->schedule.ranks[rank].count, sizeof(*times));
+    STUB_EXPECT(memory != NULL && times != NULL, "no memory");
     cy_arena_place(&arena, "step", memory, planned);
     cy_executor_place(executor, &arena);
     cy_status status = CY_OK;
     queue.dry = false;
     for (int step = 0; step < 2 && status == CY_OK; step++) {
         stage = stub_stage(&s, &j->schedule, rank);
-        status = cy_executor_run(executor, &queue, &stage, NULL);
+        status = cy_executor_run(executor, &queue, &stage, times);
     }
     free(memory);
     CY_TRY(status);
@@ -55,6 +78,11 @@ static cy_status run_steps(job *j, cy_executor *executor, cy_group *group, _Atom
     STUB_EXPECT(s.calls[1] + s.calls[3] == forwards, "%d weight gradients", s.calls[3]);
     STUB_EXPECT(s.firsts == chunks && s.lasts == chunks, "%d firsts %d lasts", s.firsts, s.lasts);
     j->bytes[rank] = cy_group_counters(group).bytes;
+    cy_timeline timeline;
+    CY_TRY(cy_timeline_gather(&timeline, executor, &queue, times, 0.0));
+    free(times);
+    STUB_EXPECT((timeline.items != NULL) == (rank == 0), "a timeline on rank %d", rank);
+    if (rank == 0) CY_TRY(check_timeline(&timeline));
     STUB_EXPECT(
         j->bytes[rank] == 3.0 * dry_bytes, "dry %g bytes, then %g", dry_bytes, j->bytes[rank]);
     return CY_OK;

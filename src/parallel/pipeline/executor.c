@@ -231,7 +231,8 @@ cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *opt
 {
     CY_ASSERT(options->rows > 0 && options->cols > 0);
     CY_ASSERT(cy_group_size(options->group) == options->schedule->stages);
-    if (2 * cy_schedule_segments(options->schedule) > CY_TAG_LIMIT) {
+    // One more than the boundaries need: measured.c.
+    if (2 * cy_schedule_segments(options->schedule) >= CY_TAG_LIMIT) {
         return CY_FAIL(CY_ERR_REQUEST, "a pipeline of %d segments needs more than %d tags",
             cy_schedule_segments(options->schedule), CY_TAG_LIMIT);
     }

@@ -170,17 +170,16 @@ static void run(state *s)
 void cy_timeline_add_up(cy_timeline *timeline)
 {
     timeline->end = timeline->span = timeline->busy = 0.0;
-    for (int rank = 0; rank < timeline->stages; rank++) {
-        double first = -1.0, last = 0.0;
-        for (size_t i = 0; i < timeline->count; i++) {
-            const cy_timed_action *item = &timeline->items[i];
-            if (item->rank != rank || !cy_action_is_compute(item->action.kind)) continue;
-            if (first < 0.0 || item->start < first) first = item->start;
-            if (item->end > last) last = item->end;
-            timeline->busy += item->end - item->start;
-        }
-        if (last - first > timeline->span) timeline->span = last - first;
-        if (last > timeline->end) timeline->end = last;
+    double first = 0.0; // of the rank at hand
+    int rank = -1;
+    for (size_t i = 0; i < timeline->count; i++) {
+        const cy_timed_action *item = &timeline->items[i];
+        if (!cy_action_is_compute(item->action.kind)) continue;
+        if (item->rank != rank) first = item->start;
+        rank = item->rank;
+        timeline->busy += item->end - item->start;
+        if (item->end - first > timeline->span) timeline->span = item->end - first;
+        if (item->end > timeline->end) timeline->end = item->end;
     }
     const double busy = timeline->busy / timeline->stages;
     timeline->bubble = timeline->span > 0.0 ? (timeline->span - busy) / timeline->span : 0.0;

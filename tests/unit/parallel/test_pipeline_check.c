@@ -2,8 +2,10 @@
 
 #include "support/support.h"
 
+#include "base/random.h"
 #include "parallel/pipeline/build.h"
 #include "parallel/pipeline/check.h"
+#include "parallel/pipeline/simulate.h"
 
 #include <string.h>
 
@@ -229,6 +231,42 @@ static void memory_limit(void **context)
     cy_schedule_close(&s);
 }
 
+// Random exchanges and losses: the checker answers, and what it lets pass can be played.
+static void random_damage(void **context)
+{
+    (void)context;
+    const uint64_t key = cy_random_key(7, "damage");
+    int passed = 0, stopped = 0;
+    for (uint64_t round = 0; round < 4000; round++) {
+        const uint64_t bits = cy_random_bits(key, round);
+        cy_schedule s = bits % 2 == 0 ? open(CY_ENGINE_ZERO_BUBBLE, 2) : open(CY_ENGINE_1F1B, 1);
+        const int rank = (int)(bits / 2 % 3);
+        const size_t count = s.ranks[rank].count;
+        const size_t a = bits / 16 % count, b = (bits / 4096 % 4 + a) % count;
+        if (bits / 8 % 2 == 0) {
+            exchange(&s, rank, a, b);
+        } else {
+            move(&s, rank, a, b);
+        }
+        cy_schedule_cost cost;
+        const cy_status status = cy_schedule_check(&cost, &s, NULL);
+        if (status == CY_OK) {
+            cy_timeline timeline;
+            CY_CHECK_OK(cy_schedule_simulate(&timeline, &s,
+                &(cy_durations){.forward = 1, .backward_input = 1, .backward_weight = 1}));
+            assert_true(timeline.end >= (double)cost.ticks - 1e-9);
+            cy_timeline_close(&timeline);
+            cy_schedule_cost_close(&cost);
+            passed++;
+        } else {
+            assert_int_equal(status, CY_ERR_REQUEST);
+            stopped++;
+        }
+        cy_schedule_close(&s);
+    }
+    assert_true(passed > 400 && stopped > 400);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +275,7 @@ int main(void)
         cmocka_unit_test(order_faults),
         cmocka_unit_test(other_dimensions_pass),
         cmocka_unit_test(memory_limit),
+        cmocka_unit_test(random_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/random.h"
 #include "parallel/pipeline/check.h"
 
 #include <math.h>
@@ -249,6 +250,35 @@ static void bad_csv(void **context)
     CY_CHECK_FAILS(cy_schedule_open(&schedule, &options), CY_ERR_IO, "/nowhere/schedule.csv");
 }
 
+// Files of random cells: an answer for each, never a crash.
+static void random_csv(void **context)
+{
+    (void)context;
+    static const char *const cells[] = {"F0", "F1", "B0", "B1", "I0", "W0", "I1", "W1", "SF0",
+        "RF0", "SB0", "RB0", "F0.1", "OP", "RE", "GA.0", "", "#", "placement", "v", ".", "F", "0",
+        "RC0", "OF0", "FE0"};
+    const uint64_t key = cy_random_key(3, "cells");
+    uint64_t index = 0;
+    for (int round = 0; round < 300; round++) {
+        cy_text text = {0};
+        CY_CHECK_OK(cy_text_add(&text, "F0,F1,B0,B1\n"));
+        for (int i = 0; i < 6; i++) {
+            const uint64_t bits = cy_random_bits(key, index++);
+            CY_CHECK_OK(cy_text_add(&text, "%s%c", cells[bits % (sizeof(cells) / sizeof(cells[0]))],
+                bits >> 40 & 7 ? ',' : '\n'));
+        }
+        cy_schedule schedule;
+        const cy_status status = read_csv(&schedule, text.bytes, 2, 2, 1);
+        if (status == CY_OK) {
+            cy_schedule_close(&schedule);
+        } else {
+            assert_int_equal(status, CY_ERR_REQUEST);
+            assert_non_null(strstr(cy_error_text(), "schedule.csv"));
+        }
+        cy_text_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +289,7 @@ int main(void)
         cmocka_unit_test(bad_options),
         cmocka_unit_test(csv_is_read),
         cmocka_unit_test(bad_csv),
+        cmocka_unit_test(random_csv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
