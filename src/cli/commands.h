@@ -19,6 +19,7 @@ int cy_commands_run(
 
 int cy_command_checkpoint(int argc, char **argv);
 int cy_command_config(int argc, char **argv);
+int cy_command_metrics(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
 int cy_command_version(int argc, char **argv);
 

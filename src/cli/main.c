@@ -10,6 +10,7 @@
 static const cy_command commands[] = {
     {"config", cy_command_config, "make, check and show configurations"},
     {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
+    {"metrics", cy_command_metrics, "compare runs: one CSV row each, or a loss curve"},
     {"schedule", cy_command_schedule, "print, check and draw a pipeline schedule"},
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };

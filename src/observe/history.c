@@ -5,20 +5,39 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-typedef struct cy_room {
-    size_t steps, values;
-} cy_room;
+static const struct {
+    const char *name; // in a line of metrics.jsonl
+    size_t offset;    // in cy_history
+} fields[] = {
+    {"loss", offsetof(cy_history, loss)},
+    {"tokens", offsetof(cy_history, tokens)},
+    {"step_s", offsetof(cy_history, step_s)},
+    {"tok_s", offsetof(cy_history, tok_s)},
+    {"tok_s_rank", offsetof(cy_history, tok_s_rank)},
+    {"mfu", offsetof(cy_history, mfu)},
+    {"mfu_causal", offsetof(cy_history, mfu_causal)},
+    {"mem_gb", offsetof(cy_history, mem_gb)},
+    {"val_loss", offsetof(cy_history, val_loss)},
+};
 
-static cy_status append(cy_series *series, cy_room *room, double step, const json_t *value)
+#define FIELDS (sizeof(fields) / sizeof(fields[0]))
+
+static cy_series *series_of(cy_history *history, size_t field)
+{
+    return (cy_series *)((char *)history + fields[field].offset);
+}
+
+static cy_status append(cy_series *series, double step, const json_t *value)
 {
     const size_t wanted = (size_t)series->count + 1;
     void *block = series->step;
-    CY_TRY(cy_memory_grow(&block, &room->steps, wanted, sizeof(double)));
+    CY_TRY(cy_memory_grow(&block, &series->step_room, wanted, sizeof(double)));
     series->step = block;
     block = series->value;
-    CY_TRY(cy_memory_grow(&block, &room->values, wanted, sizeof(double)));
+    CY_TRY(cy_memory_grow(&block, &series->value_room, wanted, sizeof(double)));
     series->value = block;
     series->step[series->count] = step;
     series->value[series->count] = json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -26,21 +45,24 @@ static cy_status append(cy_series *series, cy_room *room, double step, const jso
     return CY_OK;
 }
 
-static cy_status read_line(cy_history *history, cy_room *rooms, const char *line, size_t length)
+static cy_status read_fields(cy_history *history, const json_t *object, double step)
+{
+    for (size_t field = 0; field < FIELDS; field++) {
+        const json_t *value = json_object_get(object, fields[field].name);
+        if (value != NULL) CY_TRY(append(series_of(history, field), step, value));
+    }
+    return CY_OK;
+}
+
+static cy_status read_line(cy_history *history, const char *line, size_t length)
 {
     json_t *object = json_loadb(line, length, 0, NULL);
     const json_t *step = json_object_get(object, "step");
-    const json_t *loss = json_object_get(object, "loss");
-    const json_t *val_loss = json_object_get(object, "val_loss");
     cy_status status = CY_OK;
-    if (!json_is_number(step)) {
-        history->unreadable++;
+    if (json_is_number(step)) {
+        status = read_fields(history, object, json_number_value(step));
     } else {
-        const double at = json_number_value(step);
-        if (loss != NULL) status = append(&history->loss, &rooms[0], at, loss);
-        if (status == CY_OK && val_loss != NULL) {
-            status = append(&history->val_loss, &rooms[1], at, val_loss);
-        }
+        history->unreadable++;
     }
     json_decref(object);
     return status;
@@ -51,13 +73,12 @@ cy_status cy_history_open(cy_history *history, const char *path)
     cy_mapping file = {0};
     CY_TRY(cy_mapping_open(&file, path));
     const char *bytes = (const char *)file.bytes;
-    cy_history made = {0};
-    cy_room rooms[2] = {{0, 0}, {0, 0}};
+    cy_history made = {.unreadable = 0};
     cy_status status = CY_OK;
     for (size_t first = 0; first < file.count && status == CY_OK;) {
         const char *end = memchr(bytes + first, '\n', file.count - first);
         const size_t length = end != NULL ? (size_t)(end - bytes) - first : file.count - first;
-        status = read_line(&made, rooms, bytes + first, length);
+        status = read_line(&made, bytes + first, length);
         first += length + 1;
     }
     cy_mapping_close(&file);
@@ -71,9 +92,35 @@ cy_status cy_history_open(cy_history *history, const char *path)
 
 void cy_history_close(cy_history *history)
 {
-    cy_memory_free(history->loss.step);
-    cy_memory_free(history->loss.value);
-    cy_memory_free(history->val_loss.step);
-    cy_memory_free(history->val_loss.value);
-    *history = (cy_history){0};
+    for (size_t field = 0; field < FIELDS; field++) {
+        cy_memory_free(series_of(history, field)->step);
+        cy_memory_free(series_of(history, field)->value);
+    }
+    *history = (cy_history){.unreadable = 0};
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double left = *(const double *)a, right = *(const double *)b;
+    return (left > right) - (left < right);
+}
+
+cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double after)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)series->count, sizeof(double)));
+    double *kept = block;
+    int64_t count = 0;
+    for (int64_t i = 0; i < series->count; i++) {
+        if (series->step[i] > after && isfinite(series->value[i])) kept[count++] = series->value[i];
+    }
+    *spread = (cy_spread){(double)NAN, (double)NAN, (double)NAN};
+    if (count > 0) {
+        qsort(kept, (size_t)count, sizeof(*kept), ascending);
+        spread->least = kept[0];
+        spread->median = 0.5 * (kept[(count - 1) / 2] + kept[count / 2]);
+        spread->most = kept[count - 1];
+    }
+    cy_memory_free(block);
+    return CY_OK;
 }
