@@ -83,6 +83,22 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 }
 #endif
 
+#if CY_HAVE_DNNL
+// Whichever is faster where it was measured (docs/products.md): our own for bf16 with tile
+// registers, for a few rows, and for fp16, which oneDNN does not take; oneDNN for the rest.
+static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    const cy_cpu_state *state = queue->kernel_state;
+    const bool few = spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW;
+    const bool tiles = a.dtype == CY_BF16 && state->cpu.amx;
+    if (few || tiles || a.dtype == CY_F16) {
+        cy_matmul_blocks(queue, state->attention.wide, state->attention.narrow, c, a, b, spec);
+    } else {
+        cy_matmul_dnnl(queue, c, a, b, spec);
+    }
+}
+#endif
+
 cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
 {
     CY_ASSERT(queue->pool != NULL);
@@ -102,14 +118,13 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
 #endif
 #if CY_HAVE_DNNL
     // oneDNN takes the best instructions of the processor by itself, so it serves that choice only.
-    // With tile registers our own product is the faster one for bf16 (docs/products.md).
     if (chosen == best_level(&cpu) && chosen != LEVEL_REF) {
         const cy_status status = cy_dnnl_open(&state->dnnl, cy_queue_workers(queue));
         if (status != CY_OK) {
             cy_memory_free(state);
             return status;
         }
-        filled.matmul = cy_matmul_dnnl;
+        filled.matmul = matmul_mixed;
     }
 #endif
     *table = filled;

@@ -225,7 +225,7 @@ static void integers_give_exact_sums(void **state)
 {
     (void)state;
     static const shape sizes[] = {{1, 1, 1}, {1, 33, 5}, {7, 1, 64}, {17, 31, 33}, {33, 65, 48},
-        {49, 64, 32}, {130, 40, 70}, {6, 70, 129}};
+        {49, 64, 32}, {130, 40, 70}, {6, 70, 129}, {3, 131, 71}};
     all_products(sizes, sizeof(sizes) / sizeof(sizes[0]), true);
 }
 

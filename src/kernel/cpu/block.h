@@ -40,6 +40,10 @@ typedef struct cy_block_ops {
 
     // to [from.cols, from.rows], `stride` elements from row to row, = from [rows, cols] transposed.
     void (*transpose)(float *to, int64_t stride, cy_view from);
+
+    // c [rows, b.rows] = a [rows, b.cols] times b transposed, for a few rows; c and a are dense, b
+    // is fp32, bf16 or fp16 and is read once from memory.
+    void (*dot)(float *c, const float *a, int64_t rows, cy_view b);
 } cy_block_ops;
 
 static inline int64_t cy_round_up(int64_t value, int64_t step)

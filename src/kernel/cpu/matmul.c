@@ -137,6 +137,10 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
         cy_kernels_ref()->matmul(queue, c, a, b, spec);
         return;
     }
+    if (spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
+        cy_matmul_few(queue, wide, c, a, b, spec.accumulate);
+        return;
+    }
     const bool as_is = narrow != NULL && narrow->dtype == a.dtype;
     call self = {
         .ops = as_is ? narrow : wide,
@@ -151,6 +155,52 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
     const size_t mark = cy_arena_mark(queue->scratch);
     take_scratch(&self, queue);
     cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+// ---- a few rows
+
+#define FEW_COLS 64 // of a task at least; 64 tasks at most
+
+typedef struct few_call {
+    const cy_block_ops *ops;
+    cy_view c, b;
+    const float *a; // [c.rows, b.cols]
+    float *sums;    // [workers, 2, CY_MATMUL_FEW, cols]
+    int64_t cols;   // of a task
+    bool accumulate;
+} few_call;
+
+static void run_few(void *context, int64_t index, int worker)
+{
+    const few_call *self = context;
+    const int64_t first = index * self->cols, rows = self->c.rows;
+    const int64_t cols = least(self->c.cols - first, self->cols);
+    float *sums = self->sums + worker * 2 * CY_MATMUL_FEW * self->cols;
+    float *old = sums + CY_MATMUL_FEW * self->cols;
+    const cy_view c = cy_view_cols(self->c, first, cols);
+    self->ops->dot(sums, self->a, rows, cy_view_rows(self->b, first, cols));
+    if (self->accumulate) {
+        self->ops->convert(cy_view_of(old, CY_F32, rows, cols), c);
+        for (int64_t i = 0; i < rows * cols; i++)
+            sums[i] += old[i];
+    }
+    self->ops->convert(c, cy_view_of(sums, CY_F32, rows, cols));
+}
+
+void cy_matmul_few(
+    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, bool accumulate)
+{
+    few_call self = {.ops = ops, .c = c, .b = b, .accumulate = accumulate};
+    self.cols = cy_round_up(c.cols / 64, FEW_COLS);
+    if (self.cols == 0) self.cols = FEW_COLS;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view wide = cy_view_take(queue->scratch, CY_F32, a.rows, a.cols);
+    self.a = wide.data;
+    self.sums = cy_arena_take(queue->scratch,
+        (size_t)cy_queue_workers(queue) * 2 * CY_MATMUL_FEW * (size_t)self.cols * sizeof(float));
+    if (!queue->dry) ops->convert(wide, a);
+    cy_queue_run(queue, run_few, &self, (c.cols + self.cols - 1) / self.cols);
     cy_arena_rewind(queue->scratch, mark);
 }
 

@@ -182,6 +182,7 @@ const cy_block_ops *cy_block_amx(void)
         .multiply = multiply,
         .convert = cy_convert_avx512,
         .transpose = cy_transpose_avx512,
+        .dot = cy_dot_avx512,
     };
     return &ops;
 }

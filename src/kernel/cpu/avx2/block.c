@@ -1,6 +1,8 @@
 #include "kernel/cpu/block.h"
 
-#include "kernel/cpu/avx2/vector.h"
+#include "kernel/cpu/avx2/lanes.h"
+
+#include "kernel/cpu/dot_lanes.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
@@ -178,6 +180,7 @@ const cy_block_ops *cy_block_avx2(void)
         .multiply = multiply,
         .convert = convert,
         .transpose = transpose_rows,
+        .dot = dot_rows,
     };
     return &ops;
 }

@@ -2,9 +2,9 @@
 
 #include "base/assert.h"
 #include "kernel/cpu/avx512/pack.h"
-#include "kernel/cpu/avx512/vector.h"
+#include "kernel/cpu/avx512/lanes.h"
 
-#include <string.h>
+#include "kernel/cpu/dot_lanes.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.
@@ -35,11 +35,11 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     int64_t cols, bool accumulate, const int rows, const int vectors, const bool pairs)
 {
     __m512 sum[MICRO_ROWS][4];
-    __mmask16 lanes[4];
+    __mmask16 kept[4];
     for (int j = 0; j < vectors; j++) {
-        lanes[j] = cols > 16 * j ? cy_lanes16(cols - 16 * j) : 0;
+        kept[j] = cols > 16 * j ? cy_lanes16(cols - 16 * j) : 0;
         for (int i = 0; i < rows; i++) {
-            sum[i][j] = accumulate ? _mm512_maskz_loadu_ps(lanes[j], c + i * c_stride + 16 * j)
+            sum[i][j] = accumulate ? _mm512_maskz_loadu_ps(kept[j], c + i * c_stride + 16 * j)
                                    : _mm512_setzero_ps();
         }
     }
@@ -61,7 +61,7 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     }
     for (int i = 0; i < rows; i++) {
         for (int j = 0; j < vectors; j++) {
-            _mm512_mask_storeu_ps(c + i * c_stride + 16 * j, lanes[j], sum[i][j]);
+            _mm512_mask_storeu_ps(c + i * c_stride + 16 * j, kept[j], sum[i][j]);
         }
     }
 }
@@ -136,6 +136,11 @@ static void pack_right_bf16(void *right, cy_view source, bool transposed)
     cy_pack_right_bf16_avx512(right, source, transposed, 2);
 }
 
+void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b)
+{
+    dot_rows(c, a, rows, b);
+}
+
 static void nothing(void)
 {
 }
@@ -153,6 +158,7 @@ const cy_block_ops *cy_block_avx512(void)
         .multiply = multiply_f32,
         .convert = cy_convert_avx512,
         .transpose = cy_transpose_avx512,
+        .dot = cy_dot_avx512,
     };
     return &ops;
 }
@@ -170,6 +176,7 @@ const cy_block_ops *cy_block_avx512_bf16(void)
         .multiply = multiply_bf16,
         .convert = cy_convert_avx512,
         .transpose = cy_transpose_avx512,
+        .dot = cy_dot_avx512,
     };
     return &ops;
 }
