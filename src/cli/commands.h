@@ -17,8 +17,14 @@ typedef struct cy_command {
 int cy_commands_run(
     const cy_command *commands, int count, const char *group, int argc, char **argv);
 
-int cy_command_checkpoint(int argc, char **argv);
+// The program's own commands: the table of main.c.
+const cy_command *cy_commands(int *count);
+
+int cy_command_completion(int argc, char **argv);
 int cy_command_config(int argc, char **argv);
+int cy_command_doctor(int argc, char **argv);
+int cy_command_man(int argc, char **argv);
+int cy_command_checkpoint(int argc, char **argv);
 int cy_command_metrics(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
 int cy_command_version(int argc, char **argv);

@@ -12,8 +12,17 @@ static const cy_command commands[] = {
     {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
     {"metrics", cy_command_metrics, "compare runs: one CSV row each, or a loss curve"},
     {"schedule", cy_command_schedule, "print, check and draw a pipeline schedule"},
+    {"doctor", cy_command_doctor, "what this machine offers, what is missing"},
+    {"completion", cy_command_completion, "print a shell's completion of this program"},
+    {"man", cy_command_man, "print the manual page of this program"},
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };
+
+const cy_command *cy_commands(int *count)
+{
+    *count = CY_COUNT(commands);
+    return commands;
+}
 
 int main(int argc, char **argv)
 {

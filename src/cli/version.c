@@ -1,5 +1,6 @@
 #include "cli/version.h"
 
+#include "base/cpu.h"
 #include "build_info.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -9,23 +10,11 @@
 
 static void print_processor(void)
 {
-    printf("processor:");
-#if defined(__x86_64__)
-    static const char *const none = " nothing beyond the base instructions";
-    int found = 0;
-#define SAY(feature)                                                                               \
-    if (__builtin_cpu_supports(feature)) found += printf(" %s", feature)
-    SAY("avx2");
-    SAY("fma");
-    SAY("avx512f");
-    SAY("avx512bw");
-    SAY("avx512vl");
-    SAY("avx512bf16");
-#undef SAY
-    printf("%s\n", found > 0 ? "" : none);
-#else
-    printf(" not looked at on this architecture\n");
-#endif
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    printf("processor:%s%s%s%s%s\n", cpu.avx2 ? " avx2" : "", cpu.avx512 ? " avx512" : "",
+        cpu.avx512_bf16 ? " avx512_bf16" : "", cpu.amx ? " amx" : "",
+        cpu.avx2 ? "" : " nothing that kernels are tuned for");
 }
 
 int cy_version_print(void)

@@ -73,12 +73,8 @@ static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_e
     char path[CY_CONFIG_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/config.json", name);
     if (cy_path_exists(path)) {
-#if __has_include("model/shape_family.h")
         if (cy_model_shape_read(shape, path) == CY_OK) return true;
         cy_config_fault(errors, "model.name = \"%s\": %s", name, cy_error_text());
-#else
-        cy_config_fault(errors, "model.name = \"%s\": this build reads no config.json yet", name);
-#endif
         return false;
     }
     if (!cy_path_is_folder(name) && cy_preset_find(shape, name)) return true;

@@ -234,7 +234,6 @@ static void shapes(void **state)
         "model.num_attention_heads = 3: does not divide model.hidden_size 64");
 }
 
-#if __has_include("model/shape_family.h")
 static void folder_of_a_model(void **state)
 {
     (void)state;
@@ -262,7 +261,6 @@ static void folder_of_a_model(void **state)
     assert_true(c.shape.rope.theta == 1e6);
     assert_string_equal(c.dataset.tokenizer, path);
 }
-#endif
 
 static void accumulation(void **state)
 {
@@ -362,9 +360,7 @@ int main(void)
         cmocka_unit_test(all_faults_at_once),
         cmocka_unit_test(overrides_win),
         cmocka_unit_test(shapes),
-#if __has_include("model/shape_family.h")
         cmocka_unit_test(folder_of_a_model),
-#endif
         cmocka_unit_test(accumulation),
         cmocka_unit_test(round_trips),
         cmocka_unit_test(batch_follows_the_mesh),

@@ -1,0 +1,255 @@
+// cyclotron doctor: what this machine offers, what is missing, and what it reaches: measured, not
+// looked up.
+
+#define _GNU_SOURCE
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/pool.h"
+#include "build_info.h"
+#include "cli/commands.h"
+#include "cli/load_config.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "kernel/open.h"
+#include "kernel/peak.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+typedef struct values {
+    bool quick;
+    bool json;
+    int64_t threads;
+} values;
+
+static const cy_option options[] = {
+    {"quick", CY_OPTION_FLAG, offsetof(values, quick), .doc = "measure nothing"},
+    {"threads", CY_OPTION_COUNT, offsetof(values, threads), .low = 0, .high = 4096,
+        .doc = "threads to measure with (default 0: all cores)"},
+    {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print an array of findings only"},
+};
+
+static const cy_usage usage = {
+    .name = "doctor",
+    .doc = "Says what this machine offers and what is missing, and measures its peaks.",
+    .more =
+        "Peaks are those of matrix products and of memory, on all cores at once: what mfu is a\n"
+        "fraction of.",
+    .options = options,
+    .option_count = CY_COUNT(options),
+};
+
+typedef enum finding_kind {
+    FINDING_GOOD,
+    FINDING_MISSING, // there is something to do about it: the advice
+} finding_kind;
+
+// What is found is printed as it comes, or gathered as JSON.
+typedef struct report {
+    bool json;
+    cy_text text; // owned
+    cy_status broken;
+} report;
+
+static cy_status add_json(
+    cy_text *text, const char *name, const char *kind, const char *words, const char *advice)
+{
+    CY_TRY(cy_text_add(text, "%s\n{\"name\": \"%s\", \"state\": \"%s\", \"finding\": ",
+        text->length == 0 ? "[" : ",", name, kind));
+    CY_TRY(cy_config_json_string(text, words));
+    if (advice != NULL) {
+        CY_TRY(cy_text_add(text, ", \"hint\": "));
+        CY_TRY(cy_config_json_string(text, advice));
+    }
+    return cy_text_add(text, "}");
+}
+
+static void find(report *r, finding_kind kind, const char *name, const char *advice,
+    const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+static void find(
+    report *r, finding_kind kind, const char *name, const char *advice, const char *format, ...)
+{
+    static const char *const words[] = {"ok", "missing"};
+    static const char *const colours[] = {"32", "33"};
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (r->json) {
+        const cy_status status = add_json(&r->text, name, words[kind], text, advice);
+        if (status != CY_OK) r->broken = status;
+        return;
+    }
+    if (cy_colours(stdout)) {
+        printf("\033[%sm%-8s\033[0m %-18s %s\n", colours[kind], words[kind], name, text);
+    } else {
+        printf("%-8s %-18s %s\n", words[kind], name, text);
+    }
+    if (advice != NULL) printf("  hint: %s\n", advice);
+}
+
+// A line of /proc/meminfo in GiB; 0 where it has none of that name.
+static double meminfo_gb(const char *name)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (file == NULL) return 0;
+    char line[256];
+    double kilobytes = 0;
+    while (fgets(line, sizeof(line), file) != NULL) {
+        const size_t length = strlen(name);
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            kilobytes = strtod(line + length + 1, NULL);
+        }
+    }
+    fclose(file);
+    return kilobytes / (1024.0 * 1024.0);
+}
+
+static void find_processor(report *r, int cores)
+{
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    find(r, FINDING_GOOD, "processor", NULL, "%s", cpu.name[0] != '\0' ? cpu.name : "unnamed");
+    find(r, FINDING_GOOD, "cores", NULL, "%d for this process, of %ld; caches %zu K, %zu K, %zu M",
+        cores, sysconf(_SC_NPROCESSORS_ONLN), cpu.l1_bytes / 1024, cpu.l2_bytes / 1024,
+        cpu.l3_bytes / (1024 * 1024));
+    if (cpu.avx2) {
+        find(r, FINDING_GOOD, "instructions", NULL, "avx2%s%s%s", cpu.avx512 ? " avx512" : "",
+            cpu.avx512_bf16 ? " avx512_bf16" : "", cpu.amx ? " amx" : "");
+    } else {
+        find(r, FINDING_MISSING, "instructions", "expect a fraction of the speed",
+            "none that kernels are tuned for");
+    }
+}
+
+static void find_memory(report *r)
+{
+    const double total = meminfo_gb("MemTotal");
+    const double free_gb = meminfo_gb("MemAvailable");
+    find(r, free_gb < 1 ? FINDING_MISSING : FINDING_GOOD, "memory",
+        free_gb < 1 ? "'cyclotron plan CONFIG' says what a run needs" : NULL,
+        "%.1f GB, %.1f GB available", total, free_gb);
+    char modes[128] = "";
+    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (file != NULL) {
+        if (fgets(modes, sizeof(modes), file) == NULL) modes[0] = '\0';
+        fclose(file);
+    }
+    const bool has_huge = strstr(modes, "[always]") != NULL || strstr(modes, "[madvise]") != NULL;
+    find(r, has_huge ? FINDING_GOOD : FINDING_MISSING, "huge pages",
+        has_huge ? NULL : "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled",
+        has_huge ? "given on request" : "not given: arenas take more time to look up");
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        const bool few = files.rlim_cur < 1024;
+        find(r, few ? FINDING_MISSING : FINDING_GOOD, "open files", few ? "ulimit -n 4096" : NULL,
+            "%llu at most", (unsigned long long)files.rlim_cur);
+    }
+    struct statvfs disk;
+    if (statvfs(".", &disk) == 0) {
+        const double disk_gb = (double)disk.f_bavail * (double)disk.f_frsize / 0x1p30;
+        find(r, disk_gb < 1 ? FINDING_MISSING : FINDING_GOOD, "disk here",
+            disk_gb < 1 ? "checkpoints need room" : NULL, "%.1f GB free", disk_gb);
+    }
+}
+
+// Whether a program of this name stands in a folder of PATH.
+static bool in_path(const char *name)
+{
+    const char *path = getenv("PATH");
+    while (path != NULL && *path != '\0') {
+        const size_t length = strcspn(path, ":");
+        char file[1024];
+        snprintf(file, sizeof(file), "%.*s/%s", (int)length, path, name);
+        if (access(file, X_OK) == 0) return true;
+        path += length + (path[length] == ':');
+    }
+    return false;
+}
+
+static void find_libraries(report *r)
+{
+    find(r, FINDING_GOOD, "build", NULL, "cyclotron %s, commit %s, %s", CY_VERSION, CY_COMMIT,
+        CY_COMPILER);
+    find(r, CY_HAVE_DNNL ? FINDING_GOOD : FINDING_MISSING, "oneDNN",
+        CY_HAVE_DNNL ? NULL : "install libdnnl-dev and build again",
+        CY_HAVE_DNNL ? "matrix products go through it"
+                     : "matrix products are our own kernels, which are slower");
+    find(r, CY_HAVE_MPI ? FINDING_GOOD : FINDING_MISSING, "MPI",
+        CY_HAVE_MPI ? NULL : "install libopenmpi-dev and build again; one machine needs none",
+        CY_HAVE_MPI ? "built in" : "not built in: ranks are threads of one process");
+    if (CY_HAVE_MPI) {
+        const bool has_mpirun = in_path("mpirun") || in_path("srun");
+        find(r, has_mpirun ? FINDING_GOOD : FINDING_MISSING, "mpirun",
+            has_mpirun ? NULL : "install openmpi-bin, or load the cluster's module",
+            has_mpirun ? "found" : "neither mpirun nor srun is in PATH");
+    }
+    const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0;
+    find(r, FINDING_GOOD, "GPU", NULL,
+        has_gpu ? "found, but this build trains on the processor"
+                : "none found; this build trains on the processor");
+}
+
+static cy_status measure(report *r, int threads)
+{
+    cy_pool *pool = NULL;
+    CY_TRY(cy_pool_open(&pool, threads, -1, true));
+    cy_queue queue = {.pool = pool};
+    cy_kernels table;
+    cy_bandwidth bandwidth;
+    cy_status status = cy_kernels_open(&queue, &table, "auto");
+    if (status != CY_OK) goto close_pool;
+    find(r, FINDING_GOOD, "kernels", NULL, "%s, %d threads", table.name, threads);
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16};
+    for (int i = 0; i < CY_COUNT(dtypes); i++) {
+        double flops_per_s;
+        char name[64];
+        status = cy_peak_measure(&flops_per_s, &queue, dtypes[i]);
+        if (status != CY_OK) goto close_kernels;
+        snprintf(name, sizeof(name), "products %s", cy_dtype_name(dtypes[i]));
+        find(r, FINDING_GOOD, name, NULL, "%.1f GFLOP/s (measured)", flops_per_s / 1e9);
+    }
+    // Larger than any cache.
+    status = cy_bandwidth_measure(&bandwidth, &queue, (size_t)256 << 20);
+    if (status != CY_OK) goto close_kernels;
+    find(r, FINDING_GOOD, "memory bandwidth", NULL, "read %.1f GB/s, copy %.1f GB/s (measured)",
+        bandwidth.read / 1e9, bandwidth.copy / 1e9);
+close_kernels:
+    cy_kernels_close(&queue);
+close_pool:
+    cy_pool_close(pool);
+    return status;
+}
+
+static int doctor(const values *v)
+{
+    const cy_config_machine machine = cy_machine_found();
+    report r = {.json = v->json};
+    find_libraries(&r);
+    find_processor(&r, machine.cores);
+    find_memory(&r);
+    cy_status status = CY_OK;
+    if (!v->quick) status = measure(&r, v->threads > 0 ? (int)v->threads : machine.cores);
+    if (status == CY_OK) status = r.broken;
+    if (status == CY_OK && v->json) printf("%s\n]\n", r.text.bytes);
+    cy_text_free(&r.text);
+    if (status != CY_OK) return cy_report_status(status);
+    return cy_report_output(CY_EXIT_DONE);
+}
+
+int cy_command_doctor(int argc, char **argv)
+{
+    values v;
+    cy_arguments arguments;
+    int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
+    if (status == CY_GO_ON) status = doctor(&v);
+    cy_arguments_free(&arguments);
+    return status;
+}

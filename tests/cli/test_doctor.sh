@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# cyclotron doctor: findings, as lines and as JSON. What they say depends on the machine.
+
+. "$(dirname "$0")/lib.sh"
+
+expect 0 doctor --quick
+for name in build oneDNN MPI processor cores instructions memory; do
+    grep -qE "^(ok|missing) +$name " "$folder/out" || {
+        echo "FAIL: nothing is said of $name"
+        failures=$((failures + 1))
+    }
+done
+is err ""
+expect 0 doctor --quick --json
+says out '{"name": "cores", "state": "ok", "finding": "'
+[ "$(head -c 2 "$folder/out" | tr -d '\n')" = '[' ] || failures=$((failures + 1))
+
+finish
