@@ -249,6 +249,48 @@ static cy_status read_lists(cy_checkpoint *checkpoint, const json_t *root, const
     return CY_OK;
 }
 
+static int by_place(const void *left, const void *right)
+{
+    const cy_stored_piece *a = *(const cy_stored_piece *const *)left;
+    const cy_stored_piece *b = *(const cy_stored_piece *const *)right;
+    if (a->file != b->file) return a->file < b->file ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+// The pieces of a file must fill it: head, then one after the other without gap or overlap.
+static cy_status check_fill(
+    const cy_checkpoint *checkpoint, const cy_stored_piece *const *sorted, const char *where)
+{
+    int64_t i = 0;
+    for (int f = 0; f < checkpoint->file_count; f++) {
+        const cy_checkpoint_file *file = &checkpoint->files[f];
+        uint64_t next = file->head_bytes;
+        for (; i < checkpoint->piece_count && sorted[i]->file == f; i++) {
+            if (sorted[i]->offset != next) break;
+            next += cy_stored_piece_bytes(sorted[i]);
+        }
+        const bool stopped = i < checkpoint->piece_count && sorted[i]->file == f;
+        if (stopped || next != file->bytes) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: %s: a gap or an overlap of tensors at byte %" PRIu64, where, file->name, next);
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status check_places(const cy_checkpoint *checkpoint, const char *where)
+{
+    void *memory = NULL;
+    CY_TRY(cy_memory_take(&memory, (size_t)checkpoint->piece_count, sizeof(cy_stored_piece *)));
+    const cy_stored_piece **sorted = memory;
+    for (int64_t i = 0; i < checkpoint->piece_count; i++)
+        sorted[i] = &checkpoint->pieces[i];
+    qsort(memory, (size_t)checkpoint->piece_count, sizeof(*sorted), by_place);
+    const cy_status status = check_fill(checkpoint, sorted, where);
+    cy_memory_free(memory);
+    return status;
+}
+
 // A member object as a text of its own, or NULL where it is absent.
 static cy_status take_object(char **text, const json_t *root, const char *key, const char *where)
 {
@@ -281,6 +323,7 @@ static cy_status read_root(
         checkpoint->has_model = true;
     }
     CY_TRY(read_lists(checkpoint, root, where));
+    CY_TRY(check_places(checkpoint, where));
     return cy_table_settle(checkpoint, where, part);
 }
 

@@ -1,0 +1,289 @@
+// What is damaged, cut, missing or too new is named; a save that fails leaves the earlier ones.
+#define _GNU_SOURCE
+#include "support/shards.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/save.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void save_at(
+    const char *folder, int64_t step, int scale, cy_status wanted, const char *words)
+{
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_saver *saver = NULL;
+    const cy_test_mesh mesh = {1, 1, 1};
+    cy_test_tensors(tensors, scale);
+    cy_test_shard_open(&shard, tensors, mesh, 0, 0, true, (int)step);
+    const cy_save save = {
+        .step = step,
+        .config_json = "{}",
+        .state_json = "{}",
+        .tensors = tensors,
+        .tensor_count = CY_TEST_TENSORS,
+        .pieces = shard.pieces,
+        .piece_count = shard.count,
+    };
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), NULL));
+    if (wanted == CY_OK) {
+        CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    } else {
+        CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), wanted, words);
+    }
+    cy_saver_close(saver);
+    cy_test_shard_close(&shard);
+}
+
+// Opens and verifies as a loading job would.
+static cy_status check_whole(const char *path)
+{
+    cy_checkpoint checkpoint = {0};
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_checkpoint_open(&checkpoint, path));
+    const cy_status status =
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    cy_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static void put_file(const char *path, const void *bytes, size_t count)
+{
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+static const char *const names[] = {
+    "manifest.json", "weights-00000.safetensors", "optimizer-00000.safetensors"};
+
+static void a_flipped_bit_anywhere_is_named(void **state)
+{
+    (void)state;
+    char folder[256], path[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 1, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    CY_CHECK_OK(check_whole(path));
+    for (int i = 0; i < 3; i++) {
+        cy_text text = {0};
+        snprintf(file, sizeof(file), "%s/%s", path, names[i]);
+        CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+        for (size_t at = 0; at < text.length; at += 1 + text.length / 150) {
+            text.bytes[at] ^= (char)(1 << at % 8);
+            put_file(file, text.bytes, text.length);
+            const cy_status status = check_whole(path);
+            // A manifest whose version is another number is of another version.
+            if (status != CY_ERR_UNSUPPORTED) CY_CHECK_FAILS(status, CY_ERR_CORRUPT, names[i]);
+            text.bytes[at] ^= (char)(1 << at % 8);
+        }
+        put_file(file, text.bytes, text.length);
+        cy_text_free(&text);
+    }
+    CY_CHECK_OK(check_whole(path));
+}
+
+static void a_flipped_bit_names_its_tensor(void **state)
+{
+    (void)state;
+    char folder[256], path[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 40, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    cy_checkpoint checkpoint;
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    const cy_stored_tensor *stored =
+        cy_checkpoint_find(&checkpoint, CY_TENSOR_ADAM_V, "model.norm.weight");
+    assert_non_null(stored);
+    const cy_stored_piece *piece = &stored->pieces[0];
+    snprintf(file, sizeof(file), "%s/%s", path, checkpoint.files[piece->file].name);
+    FILE *stream = fopen(file, "r+b");
+    assert_non_null(stream);
+    fseek(stream, (long)piece->offset + 279 * 4, SEEK_SET);
+    const int byte = fgetc(stream);
+    fseek(stream, (long)piece->offset + 279 * 4, SEEK_SET);
+    fputc(byte ^ 4, stream);
+    fclose(stream);
+    cy_checkpoint_close(&checkpoint);
+    CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "optimizer-00000.safetensors");
+    CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "tensor adam_v of model.norm.weight");
+}
+
+static void every_file_cut_at_every_tenth_is_named(void **state)
+{
+    (void)state;
+    char folder[256], path[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 1, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    for (int i = 0; i < 3; i++) {
+        cy_text text = {0};
+        snprintf(file, sizeof(file), "%s/%s", path, names[i]);
+        CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+        for (size_t tenth = 0; tenth < 10; tenth++) {
+            put_file(file, text.bytes, text.length * tenth / 10);
+            CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, names[i]);
+        }
+        assert_int_equal(unlink(file), 0);
+        if (i == 0) {
+            CY_CHECK_FAILS(check_whole(path), CY_ERR_REQUEST, "is no checkpoint");
+        } else {
+            CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "is missing");
+            CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, names[i]);
+        }
+        put_file(file, text.bytes, text.length);
+        cy_text_free(&text);
+    }
+    CY_CHECK_OK(check_whole(path));
+}
+
+// Replaces the first `from` by `to` in a manifest; with `sealed` its checksum is made to fit.
+static void edit_manifest(const char *path, const char *from, const char *to, bool sealed)
+{
+    char file[400];
+    cy_text text = {0}, edited = {0};
+    snprintf(file, sizeof(file), "%s/manifest.json", path);
+    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+    char *place = strstr(text.bytes, from);
+    assert_non_null(place);
+    *place = '\0';
+    CY_CHECK_OK(cy_text_add_bytes(&edited, text.bytes, strlen(text.bytes)));
+    CY_CHECK_OK(cy_text_add(&edited, "%s", to));
+    const char *rest = place + strlen(from);
+    CY_CHECK_OK(cy_text_add_bytes(&edited, rest, strlen(rest)));
+    char *tail = strstr(edited.bytes, "\"checksum\": \"");
+    assert_non_null(tail);
+    if (sealed) {
+        char digits[17];
+        const uint64_t sum = cy_checksum(edited.bytes, (size_t)(tail - edited.bytes));
+        snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
+        memcpy(tail + strlen("\"checksum\": \""), digits, 16);
+    }
+    put_file(file, edited.bytes, edited.length);
+    cy_text_free(&text);
+    cy_text_free(&edited);
+}
+
+static void manifests_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *words;
+        cy_status status;
+        bool sealed;
+    } cases[] = {
+        {"\"format_version\": 1", "\"format_version\": 2",
+            "format version 2, this program reads version 1", CY_ERR_UNSUPPORTED, false},
+        {"\"format_version\"", "\"version\"", "not a checkpoint", CY_ERR_CORRUPT, true},
+        {"\"step\": 1", "\"step\": 3", "changed since it was written", CY_ERR_CORRUPT, false},
+        {"\"step\": 1", "\"step\": -3", "step is missing or not a count", CY_ERR_CORRUPT, true},
+        {"\"shape\": [11, 6]", "\"shape\": [11, 7]", "a gap or an overlap", CY_ERR_CORRUPT, true},
+        {"\"shape\": [11, 6]", "\"shape\": [4611686018427387904, 6]", "dimension 0", CY_ERR_CORRUPT,
+            true},
+        {"\"shape\": [11, 6]", "\"shape\": [0, 6]", "dimension 0", CY_ERR_CORRUPT, true},
+        {"\"dtype\": \"F32\"", "\"dtype\": \"F8\"", "dtype F8", CY_ERR_CORRUPT, true},
+        {"\"kind\": \"adam_m\"", "\"kind\": \"weight\"", "is there twice", CY_ERR_CORRUPT, true},
+        {"{\"file\": 0, ", "{\"file\": 9, ", "file 9 of 2", CY_ERR_CORRUPT, true},
+        {"\"offset\": ", "\"offset\": 99", "do not lie in the data", CY_ERR_CORRUPT, true},
+        {"\"checksums\": \"", "\"checksums\": \"0", "one checksum for each", CY_ERR_CORRUPT, true},
+        {"weights-00000", "../weights-0", "is not a name of a file here", CY_ERR_CORRUPT, true},
+        {"\"offset\"", "\"rows\": [0, 1], \"offset\"", "a gap or an overlap", CY_ERR_CORRUPT, true},
+        {"\"offset\"", "\"elements\": [3, 99], \"offset\"", "not a range within", CY_ERR_CORRUPT,
+            true},
+    };
+    char folder[256], path[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 1, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    snprintf(file, sizeof(file), "%s/manifest.json", path);
+    cy_text text = {0};
+    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        edit_manifest(path, cases[i].from, cases[i].to, cases[i].sealed);
+        CY_CHECK_FAILS(check_whole(path), cases[i].status, cases[i].words);
+        CY_CHECK_FAILS(check_whole(path), cases[i].status, "manifest.json");
+        put_file(file, text.bytes, text.length);
+    }
+    edit_manifest(path, "\"step\": 1", "\"step\": 4", true); // the seal itself is right
+    CY_CHECK_OK(check_whole(path));
+    cy_text_free(&text);
+}
+
+static int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    while (readdir(entries) != NULL)
+        count++;
+    closedir(entries);
+    return count - 2;
+}
+
+// A limit on the size of files refuses in the middle of a save, as a full disk does.
+static void a_full_disk_leaves_the_earlier_checkpoint(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    struct rlimit before;
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 30, CY_OK, "");
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    static const rlim_t limits[] = {0, 100, 5000, 500000};
+    for (int i = 0; i < 4; i++) {
+        const struct rlimit limit = {.rlim_cur = limits[i], .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        save_at(folder, 2, 30, CY_ERR_IO, "safetensors: File too large");
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(count_entries(folder), 2); // the lock and step 1
+        snprintf(path, sizeof(path), "%s/step-00000001", folder);
+        CY_CHECK_OK(check_whole(path));
+    }
+    save_at(folder, 2, 30, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000002", folder);
+    CY_CHECK_OK(check_whole(path));
+}
+
+static void a_folder_that_holds_none_is_said(void **state)
+{
+    (void)state;
+    char folder[256], path[300], *found = NULL;
+    cy_test_folder(folder, sizeof(folder));
+    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST, "holds no checkpoint");
+    snprintf(path, sizeof(path), "%s/none", folder);
+    CY_CHECK_FAILS(cy_checkpoint_locate(&found, path), CY_ERR_REQUEST, "is not a folder");
+    // Without a manifest a folder of that name is none of ours.
+    snprintf(path, sizeof(path), "%s/step-00000009", folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST, "holds no checkpoint");
+    save_at(folder, 3, 1, CY_OK, "");
+    CY_CHECK_OK(cy_checkpoint_locate(&found, folder));
+    assert_non_null(strstr(found, "step-00000003"));
+    cy_memory_free(found);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flipped_bit_anywhere_is_named),
+        cmocka_unit_test(a_flipped_bit_names_its_tensor),
+        cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
+        cmocka_unit_test(manifests_that_lie_are_refused),
+        cmocka_unit_test(a_full_disk_leaves_the_earlier_checkpoint),
+        cmocka_unit_test(a_folder_that_holds_none_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,130 @@
+// A job that is killed at any moment of its saves leaves a newest checkpoint that loads.
+#define _GNU_SOURCE
+#include "support/ranks.h"
+#include "support/shards.h"
+#include "support/support.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "checkpoint/save.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KILLS 100
+
+static const cy_test_mesh mesh = {2, 1, 1};
+
+typedef struct job {
+    const char *folder;
+    int64_t first;
+} job;
+
+// Saves step after step, keeping two, until it is killed.
+static void save_for_ever(void *context, cy_checkpoint_ranks ranks)
+{
+    const job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_saver *saver = NULL;
+    cy_test_tensors(tensors, 20);
+    if (cy_saver_open(&saver, j->folder, 2, ranks, NULL) != CY_OK) _exit(3);
+    for (int64_t step = j->first; step < j->first + 100000; step++) {
+        cy_test_shard shard;
+        // Every third save replaces the one before.
+        const int64_t named = step % 3 == 2 ? step - 1 : step;
+        cy_test_shard_open(&shard, tensors, mesh, ranks.rank, 0, true, (int)named);
+        const cy_save save = {
+            .step = named,
+            .config_json = "{}",
+            .tensors = tensors,
+            .tensor_count = CY_TEST_TENSORS,
+            .pieces = shard.pieces,
+            .piece_count = shard.count,
+        };
+        if (cy_saver_save(saver, &save, NULL) != CY_OK) _exit(4);
+        cy_test_shard_close(&shard);
+    }
+}
+
+static int64_t check_newest(const char *folder)
+{
+    char *path = NULL;
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    if (cy_checkpoint_locate(&path, folder) != CY_OK) return 0; // killed before the first
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    CY_CHECK_OK(
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic));
+    const cy_test_mesh one = {1, 1, 1};
+    cy_test_tensors(tensors, 20);
+    cy_test_shard_open(&shard, tensors, one, 0, 0, false, 0);
+    CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, shard.pieces, shard.count, &traffic));
+    assert_int_equal(cy_test_shard_wrong(&shard, tensors, 0, (int)checkpoint.step), 0);
+    const int64_t step = checkpoint.step;
+    cy_test_shard_close(&shard);
+    cy_checkpoint_close(&checkpoint);
+    cy_memory_free(path);
+    return step;
+}
+
+static bool has_unfinished(const char *folder)
+{
+    bool found = false;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    for (const struct dirent *e; (e = readdir(entries)) != NULL;) {
+        if (strncmp(e->d_name, ".step-", 6) == 0) found = true;
+    }
+    closedir(entries);
+    return found;
+}
+
+static void killed_at_any_moment(void **state)
+{
+    (void)state;
+    char folder[256];
+    int64_t newest = 0;
+    int unfinished = 0, grew = 0;
+    cy_test_folder(folder, sizeof(folder));
+    for (int i = 0; i < KILLS; i++) {
+        job j = {.folder = folder, .first = newest + 1};
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            cy_test_ranks(2, save_for_ever, &j);
+            _exit(5);
+        }
+        usleep((useconds_t)(1000 + cy_random_uniform(42, (uint64_t)i) * 80000));
+        int status = 0;
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status)); // not ended by a failed save
+        unfinished += has_unfinished(folder);
+        const int64_t found = check_newest(folder);
+        assert_true(found >= newest);
+        grew += found > newest;
+        newest = found;
+    }
+    print_message("%d kills: %d left an unfinished folder, %d saved something, newest step %d\n",
+        KILLS, unfinished, grew, (int)newest);
+    assert_true(unfinished > KILLS / 10); // otherwise nothing was tried
+    assert_true(grew > KILLS / 10);
+    // The next run sweeps.
+    cy_saver *saver = NULL;
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), NULL));
+    assert_false(has_unfinished(folder));
+    cy_saver_close(saver);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(killed_at_any_moment)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
