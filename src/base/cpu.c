@@ -59,7 +59,7 @@ static void detect_features(cy_cpu *cpu)
 static void detect_name(cy_cpu *cpu)
 {
     unsigned words[12] = {0};
-    if (__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return;
+    if ((unsigned)__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return;
     for (unsigned i = 0; i < 3; i++) {
         __get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
             &words[4 * i + 3]);

@@ -27,7 +27,7 @@ static const struct {
 
 static cy_series *series_of(cy_history *history, size_t field)
 {
-    return (cy_series *)((char *)history + fields[field].offset);
+    return (void *)((char *)history + fields[field].offset);
 }
 
 static cy_status append(cy_series *series, double step, const json_t *value)

@@ -7,7 +7,8 @@
 // Longer than any message; what a user wrote may be longer and is then cut.
 #define LINE_BYTES 1536
 
-static void add_line(cy_config_errors *errors, const char *before, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void add_line(
+    cy_config_errors *errors, const char *before, const char *format, va_list args)
 {
     char line[LINE_BYTES];
     vsnprintf(line, sizeof(line), format, args);

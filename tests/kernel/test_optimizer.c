@@ -86,20 +86,22 @@ static expected closed_form(int i, int last, const double *scales)
         power1[t] = powl((long double)0.9, t); // as spec_of has it
         power2[t] = powl((long double)0.95, t);
     }
-    long double weight = start_weight(i);
+    long double weight = (long double)start_weight(i);
     long double m = 0, v = 0;
     for (int t = 1; t <= last; t++) {
         const cy_adamw_spec spec = spec_of(t, weight_decay(i));
+        const long double beta1 = (long double)spec.beta1, beta2 = (long double)spec.beta2;
+        const long double learning_rate = (long double)spec.learning_rate;
         m = 0;
         v = 0;
         for (int past = 1; past <= t; past++) {
-            m += (1 - spec.beta1) * power1[t - past] * g[past];
-            v += (1 - spec.beta2) * power2[t - past] * g[past] * g[past];
+            m += (1 - beta1) * power1[t - past] * g[past];
+            v += (1 - beta2) * power2[t - past] * g[past] * g[past];
         }
         const long double mean = m / (1 - power1[t]);
         const long double spread = sqrtl(v / (1 - power2[t]));
-        weight *= 1 - (long double)spec.learning_rate * spec.weight_decay;
-        weight -= spec.learning_rate * mean / (spread + spec.eps);
+        weight *= 1 - learning_rate * (long double)spec.weight_decay;
+        weight -= learning_rate * mean / (spread + (long double)spec.eps);
     }
     return (expected){(double)m, (double)v, (double)weight};
 }

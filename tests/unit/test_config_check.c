@@ -181,8 +181,8 @@ static void what_a_run_needs(void **state)
                  " \"model\": {\"name\": \"tiny\", \"init\": \"pretrained\"}}",
         CY_CONFIG_FOR_TRAIN, machine);
     static const char *const wanted[] = {
-        "dataset.name = \"roneneldan/TinyStories\": no such file or folder\n"
-        "  nothing is downloaded while training",
+        ("dataset.name = \"roneneldan/TinyStories\": no such file or folder\n"
+         "  nothing is downloaded while training"),
         "dataset.subset_name = \"en\"",
         "dataset.split = \"test\"",
         "dataset.num_proc = 32",
