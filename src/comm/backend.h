@@ -42,6 +42,13 @@ typedef struct cy_transfer {
     double bytes; // that this rank sends
 } cy_transfer;
 
+// The last sign of life that was seen of a rank while waiting for it. Start with rank -1.
+typedef struct cy_watch {
+    int rank;
+    uint64_t beat;
+    int64_t since_ns;
+} cy_watch;
+
 typedef struct cy_group_ops {
     const char *name;
     cy_status (*start)(
@@ -49,6 +56,9 @@ typedef struct cy_group_ops {
     // Completes the transfer and gives its record back, also when it fails.
     cy_status (*wait)(cy_group *group, cy_queue *queue, cy_transfer *transfer);
     cy_status (*test)(cy_group *group, cy_transfer *transfer, bool *done);
+    // For those who test instead of waiting: fails when the group has failed, or when who this
+    // transfer waits for has shown no sign of life for the time limit.
+    cy_status (*look_after)(cy_group *group, const cy_transfer *transfer, cy_watch *watch);
     void (*abort)(cy_group *group, const char *text);
     void (*close)(cy_group *group);
 } cy_group_ops;

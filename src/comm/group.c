@@ -92,6 +92,14 @@ static cy_status no_test(cy_group *group, cy_transfer *transfer, bool *done)
     return CY_OK;
 }
 
+static cy_status no_look(cy_group *group, const cy_transfer *transfer, cy_watch *watch)
+{
+    (void)group;
+    (void)transfer;
+    (void)watch;
+    return CY_OK;
+}
+
 static void no_abort(cy_group *group, const char *text)
 {
     (void)group;
@@ -113,6 +121,7 @@ static const cy_group_ops self_ops = {
     .start = no_start,
     .wait = no_wait,
     .test = no_test,
+    .look_after = no_look,
     .abort = no_abort,
     .close = self_close,
 };
@@ -122,6 +131,7 @@ static const cy_group_ops dry_ops = {
     .start = no_start,
     .wait = no_wait,
     .test = no_test,
+    .look_after = no_look,
     .abort = no_abort,
     .close = dry_close,
 };
@@ -137,6 +147,7 @@ void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension)
 {
     CY_ASSERT(ops->name != NULL && ops->start != NULL && ops->wait != NULL);
+    CY_ASSERT(ops->look_after != NULL);
     CY_ASSERT(ops->test != NULL && ops->abort != NULL && ops->close != NULL);
     CY_ASSERT(0 <= rank && rank < size);
     CY_ASSERT(strlen(dimension) < CY_DIMENSION_BYTES);

@@ -115,12 +115,6 @@ static int missing_member(const mpi_group *group, const mpi_transfer *record)
     return -1;
 }
 
-typedef struct watch {
-    int rank;
-    uint64_t beat;
-    int64_t since_ns;
-} watch;
-
 static cy_status blame(
     mpi_group *group, const mpi_transfer *record, int rank, const char *why, cy_status status)
 {
@@ -132,7 +126,7 @@ static cy_status blame(
     return break_group(group, status, text);
 }
 
-static cy_status look_after(mpi_group *group, const mpi_transfer *record, watch *eye)
+static cy_status look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
 {
     mpi_world *world = group->world;
     CY_TRY(failure(group));
@@ -154,7 +148,7 @@ static cy_status look_after(mpi_group *group, const mpi_transfer *record, watch 
     const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
     const int64_t now = cy_clock_ns();
     if (eye->rank != rank || eye->beat != beat) {
-        *eye = (watch){.rank = rank, .beat = beat, .since_ns = now};
+        *eye = (cy_watch){.rank = rank, .beat = beat, .since_ns = now};
         return CY_OK;
     }
     const double limit_s = world->base.options.timeout_s;
@@ -179,7 +173,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     atomic_store(&page->beat, atomic_fetch_add(&group->world->base.beat, 1) + 1);
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
-    watch eye = {.rank = -1};
+    cy_watch eye = {.rank = -1};
     cy_status status = mpi_advance(group, queue, record);
     for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
         status = mpi_advance(group, queue, record);
@@ -200,6 +194,11 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) record_give(group, record);
     return status;
+}
+
+static cy_status mpi_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+{
+    return look_after((mpi_group *)base, (const mpi_transfer *)transfer, eye);
 }
 
 static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
@@ -318,6 +317,7 @@ static const cy_group_ops mpi_group_ops = {
     .start = mpi_start,
     .wait = mpi_wait,
     .test = mpi_test,
+    .look_after = mpi_look_after,
     .abort = mpi_abort_group,
     .close = mpi_close,
 };

@@ -82,12 +82,6 @@ cy_status group_failure(const threads_shared *shared)
 
 // ---- waiting
 
-typedef struct watch {
-    int member; // who is missing, -1 before the first look
-    uint64_t beat;
-    int64_t since_ns;
-} watch;
-
 static cy_status report_missing(
     threads_group *group, const threads_transfer *record, int rank, bool finished)
 {
@@ -112,7 +106,7 @@ static cy_status report_missing(
 
 // Looks whether the missing member still lives; called a few times a second at most.
 static cy_status look_after(
-    threads_group *group, watch *eye, int member, bool finished, const threads_transfer *record)
+    threads_group *group, cy_watch *eye, int member, bool finished, const threads_transfer *record)
 {
     const threads_shared *shared = group->shared;
     const threads_rank *rank = &shared->run->ranks[shared->ranks[member]];
@@ -122,8 +116,8 @@ static cy_status look_after(
     const uint64_t beat = atomic_load_explicit(&slow->base.beat, memory_order_relaxed);
     const int64_t now = cy_clock_ns();
     if (finished) return report_missing(group, record, rank->base.rank, true);
-    if (eye->member != culprit || eye->beat != beat) {
-        *eye = (watch){.member = culprit, .beat = beat, .since_ns = now};
+    if (eye->rank != culprit || eye->beat != beat) {
+        *eye = (cy_watch){.rank = culprit, .beat = beat, .since_ns = now};
         return CY_OK;
     }
     if ((double)(now - eye->since_ns) * 1e-9 < group->rank->base.options.timeout_s) return CY_OK;
@@ -134,7 +128,7 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
     void *context, const threads_transfer *record)
 {
     threads_rank *rank = group->rank;
-    watch eye = {.member = -1};
+    cy_watch eye = {.rank = -1};
     cy_status status = CY_OK;
     while (status == CY_OK && !rank_park(rank, holds, context)) {
         status = group_failure(group->shared);
@@ -223,6 +217,20 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
     return status;
 }
 
+// Only messages are tested by those who do not wait: the algorithms.
+static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+{
+    threads_group *group = (threads_group *)base;
+    const threads_transfer *record = (const threads_transfer *)transfer;
+    CY_TRY(group_failure(group->shared));
+    if (!is_message(transfer->kind) || atomic_load(&record->state) != MESSAGE_POSTED) return CY_OK;
+    const int missed = group->shared->ranks[record->peer];
+    const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
+    if (atomic_load(&record->state) != MESSAGE_POSTED) return CY_OK;
+    atomic_store(&group->rank->waiting_for, missed);
+    return look_after(group, eye, record->peer, finished, record);
+}
+
 static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
 {
     threads_group *group = (threads_group *)base;
@@ -284,6 +292,7 @@ static const cy_group_ops threads_group_ops = {
     .start = threads_start,
     .wait = threads_wait,
     .test = threads_test,
+    .look_after = threads_look_after,
     .abort = threads_abort_group,
     .close = threads_close,
 };

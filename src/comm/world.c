@@ -1,6 +1,7 @@
 #include "comm/world.h"
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "comm/backend.h"
 #include "comm/world_backend.h"
 
@@ -85,6 +86,55 @@ _Atomic uint64_t *cy_world_beat(cy_world *world)
     return &world->beat;
 }
 
+static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, int count)
+{
+    const cy_world_delay *delay = world->options.delay;
+    if (delay == NULL) return CY_OK;
+    CY_ASSERT(delay->node_ranks > 0);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count * (size_t)count, sizeof(cy_link)));
+    cy_link *links = block;
+    for (int from = 0; from < count; from++) {
+        for (int to = 0; to < count; to++) {
+            const bool near = ranks[from] / delay->node_ranks == ranks[to] / delay->node_ranks;
+            links[from * count + to] = near ? delay->inside : delay->between;
+        }
+    }
+    const cy_status status = cy_delay_open(group, *group, links);
+    cy_memory_free(links);
+    return status;
+}
+
+// Ranks of the group that one node has, when all nodes have as many and they are consecutive;
+// otherwise all of them.
+static int ranks_of_node(const cy_world_delay *delay, const int *ranks, int count)
+{
+    if (delay == NULL) return count;
+    int first = 1;
+    while (first < count && ranks[first] / delay->node_ranks == ranks[0] / delay->node_ranks)
+        first++;
+    for (int i = 0; i < count; i++) {
+        const int leader = i / first * first;
+        if (ranks[i] / delay->node_ranks != ranks[leader] / delay->node_ranks) return count;
+    }
+    return count % first == 0 ? first : count;
+}
+
+static cy_status add_algorithm(cy_world *world, cy_group **group, const int *ranks, int count)
+{
+    const cy_world_delay *delay = world->options.delay;
+    const bool automatic = strcmp(world->options.algorithm, "auto") == 0;
+    cy_algorithm algorithm = CY_ALGORITHM_NATIVE;
+    if (!automatic) CY_TRY(cy_algorithm_from_name(&algorithm, world->options.algorithm));
+    if (algorithm == CY_ALGORITHM_NATIVE && delay == NULL) return CY_OK;
+    const cy_algorithm_options options = {
+        .table = automatic ? cy_algorithm_default() : cy_algorithm_always(algorithm),
+        .node_ranks = ranks_of_node(delay, ranks, count),
+        .progress_thread = delay != NULL,
+    };
+    return cy_algorithm_open(group, *group, &options);
+}
+
 cy_status cy_world_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
 {
@@ -100,7 +150,16 @@ cy_status cy_world_open_group(
         *group = cy_group_self();
         return CY_OK;
     }
-    return world->ops->open_group(world, group, ranks, count, dimension);
+    cy_group *made = NULL;
+    CY_TRY(world->ops->open_group(world, &made, ranks, count, dimension));
+    cy_status status = add_delay(world, &made, ranks, count);
+    if (status == CY_OK) status = add_algorithm(world, &made, ranks, count);
+    if (status != CY_OK) {
+        cy_group_close(made);
+        return status;
+    }
+    *group = made;
+    return CY_OK;
 }
 
 void cy_world_abort(cy_world *world, const char *text)

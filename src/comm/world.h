@@ -8,19 +8,28 @@
 #ifndef CY_COMM_WORLD_H
 #define CY_COMM_WORLD_H
 
+#include "comm/algorithm.h"
 #include "comm/group.h"
 
 #include <stdatomic.h>
 
 typedef struct cy_world cy_world;
 
+// Links that are slower than the machine: nodes of `node_ranks` consecutive world ranks.
+typedef struct cy_world_delay {
+    cy_link inside;  // a node
+    cy_link between; // nodes
+    int node_ranks;
+} cy_world_delay;
+
 typedef struct cy_world_options {
-    int ranks;              // 0: as many as the launcher started; needed for threads
-    int threads_per_rank;   // what each rank's pool will have: decides whether waiting may spin
-    double timeout_s;       // how long a rank may show no sign of life before a wait for it fails
-    bool check;             // fill buffers in flight with NaN: for tests and debug builds
-    const char *algorithm;  // borrowed: "auto", or the name of an algorithm for every group
-    uint64_t configuration; // a hash: ranks whose hashes or builds differ refuse to start
+    int ranks;             // 0: as many as the launcher started; needed for threads
+    int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
+    double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
+    bool check;            // fill buffers in flight with NaN: for tests and debug builds
+    const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
+    const cy_world_delay *delay; // borrowed; NULL: links as they are
+    uint64_t configuration;      // a hash: ranks whose hashes or builds differ refuse to start
 } cy_world_options;
 
 // 1 rank, 1 thread, 60 s, checks in debug builds, automatic algorithms.

@@ -1,0 +1,84 @@
+// comm/algorithm.h: groups whose collectives are made of messages alone, and links that are slow on
+// purpose.
+//
+// cy_algorithm_open wraps a group: the result has the same ranks and does every collective by a
+// plan (algorithms/plan.h) over the sends and receives of the group inside, which it owns. It makes
+// progress in the calls of its rank and, when asked, in a thread of its own that sleeps while
+// nothing is in flight. Sums of 16-bit floats travel as fp32 and are rounded once.
+//
+// cy_delay_open wraps a group whose messages then take latency + bytes / bandwidth, per pair of
+// ranks, one message at a time per direction. Waiting for that takes no core, so overlap,
+// hierarchy and placement can be shown on one machine. It has messages only: wrap it once more.
+
+#ifndef CY_COMM_ALGORITHM_H
+#define CY_COMM_ALGORITHM_H
+
+#include "comm/group.h"
+
+typedef enum cy_algorithm {
+    CY_ALGORITHM_NATIVE, // the backend's own collectives
+    CY_ALGORITHM_RING,
+    CY_ALGORITHM_TREE,
+    CY_ALGORITHM_DOUBLING,
+    CY_ALGORITHM_HIERARCHICAL,
+    CY_ALGORITHM_SERVER,
+} cy_algorithm;
+
+#define CY_ALGORITHMS 6
+
+// "native", "ring", "tree", "doubling", "hierarchical", "server".
+const char *cy_algorithm_name(cy_algorithm algorithm);
+CY_MUST_CHECK cy_status cy_algorithm_from_name(cy_algorithm *algorithm, const char *name);
+
+// Which algorithm an all_reduce takes, by its size: the first row with `bytes` not below it.
+// Measured once, saved with the run.
+#define CY_ALGORITHM_ROWS 32
+typedef struct cy_algorithm_table {
+    int count;
+    struct {
+        int64_t bytes;
+        cy_algorithm algorithm;
+    } rows[CY_ALGORITHM_ROWS];
+} cy_algorithm_table;
+
+// A table with one row.
+cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm);
+
+// What is right on most links: few rounds for small messages, few bytes for large ones.
+cy_algorithm_table cy_algorithm_default(void);
+
+cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes);
+
+typedef struct cy_algorithm_options {
+    cy_algorithm_table table;
+    int node_ranks; // of hierarchical: consecutive ranks of a node; 0 is all of them
+    bool progress_thread;
+    bool keep_inside; // closing does not close the group inside
+} cy_algorithm_options;
+
+// What has really been sent, as the plans say.
+typedef struct cy_algorithm_counters {
+    double bytes;
+    int64_t messages;
+    int64_t rounds;
+} cy_algorithm_counters;
+
+// *group takes over `inside` when this succeeds. Closing it closes both.
+CY_MUST_CHECK cy_status cy_algorithm_open(
+    cy_group **group, cy_group *inside, const cy_algorithm_options *options);
+cy_algorithm_counters cy_algorithm_count(const cy_group *group);
+
+// Times all_reduce with every algorithm that fits, at sizes from 8 bytes to `bytes_max`, over a
+// group of messages; the medians of rank 0 decide for all. The group is only borrowed.
+CY_MUST_CHECK cy_status cy_algorithm_tune(
+    cy_algorithm_table *table, cy_group *inside, cy_queue *queue, int node_ranks, size_t bytes_max);
+
+typedef struct cy_link {
+    double latency_s;
+    double bytes_per_s; // 0 is without limit
+} cy_link;
+
+// links [size, size]: from, to; borrowed only during the call. *group takes over `inside`.
+CY_MUST_CHECK cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links);
+
+#endif

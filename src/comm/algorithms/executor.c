@@ -1,0 +1,233 @@
+#include "comm/algorithms/executor.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "comm/reduce.h"
+
+#include <string.h>
+
+static cy_status take(char **bytes, size_t *capacity, size_t wanted)
+{
+    void *block = *bytes;
+    if (wanted == 0) wanted = 1;
+    if (block != NULL && *capacity >= wanted) return CY_OK;
+    CY_TRY(cy_memory_grow(&block, capacity, wanted, 1));
+    *bytes = block;
+    return CY_OK;
+}
+
+// ---- plans
+
+static cy_status plan_all_reduce(planned_group *group, planned_transfer *record, cy_place place)
+{
+    const cy_operation *o = &record->operation;
+    const int64_t count = cy_view_count(o->in);
+    const int node = group->options.node_ranks > 0 ? group->options.node_ranks : place.size;
+    switch (cy_algorithm_choose(&group->options.table, cy_view_bytes(o->in))) {
+    case CY_ALGORITHM_NATIVE: // a group of messages has none
+    case CY_ALGORITHM_RING:
+        return cy_plan_ring(&record->plan, place, count);
+    case CY_ALGORITHM_TREE:
+        return cy_plan_tree(&record->plan, place, count);
+    case CY_ALGORITHM_DOUBLING:
+        return cy_plan_doubling(&record->plan, place, count);
+    case CY_ALGORITHM_HIERARCHICAL:
+        return cy_plan_hierarchical(&record->plan, place, count, node);
+    case CY_ALGORITHM_SERVER:
+        return cy_plan_server(&record->plan, place, count);
+    }
+    return CY_OK;
+}
+
+// Copies the own block and plans the rest; counts in elements.
+static cy_status plan_all_to_all(planned_transfer *record, cy_place place)
+{
+    const cy_operation *o = &record->operation;
+    const bool uneven = o->kind == CY_OP_ALL_TO_ALLV;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 2 * (size_t)place.size, sizeof(int64_t)));
+    int64_t *in_counts = block;
+    int64_t *out_counts = in_counts + place.size;
+    int64_t in_own = 0;
+    int64_t out_own = 0;
+    for (int m = 0; m < place.size; m++) {
+        const int64_t equal = cy_view_count(o->in) / place.size;
+        in_counts[m] = uneven ? o->in_rows[m] * o->in.cols : equal;
+        out_counts[m] = uneven ? o->out_rows[m] * o->in.cols : equal;
+        if (m < place.rank) in_own += in_counts[m];
+        if (m < place.rank) out_own += out_counts[m];
+    }
+    const size_t width = cy_dtype_size(o->in.dtype);
+    const size_t own_bytes = (size_t)in_counts[place.rank] * width;
+    if (own_bytes > 0) {
+        memcpy((char *)o->out.data + (size_t)out_own * width,
+            (const char *)o->in.data + (size_t)in_own * width, own_bytes);
+    }
+    const cy_status status = cy_plan_exchange(&record->plan, place, in_counts, out_counts);
+    cy_memory_free(block);
+    return status;
+}
+
+// Partial results have a place of their own where the data must not change before the end, or are
+// of a wider dtype.
+static cy_status prepare_reduction(planned_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    record->dtype = cy_reduce_partial_dtype(o->in.dtype);
+    const bool in_place = o->kind == CY_OP_ALL_REDUCE && record->dtype == o->in.dtype;
+    const int64_t count = cy_view_count(o->in);
+    const size_t bytes = (size_t)count * cy_dtype_size(record->dtype);
+    CY_TRY(take(&record->arrived, &record->arrived_bytes, bytes));
+    record->target = o->out.data;
+    if (!in_place) {
+        CY_TRY(take(&record->work, &record->work_bytes, bytes));
+        cy_reduce_widen(record->work, o->in.data, count, o->in.dtype);
+        record->target = record->work;
+    }
+    record->source = record->target;
+    return CY_OK;
+}
+
+cy_status planned_prepare(
+    planned_group *group, planned_transfer *record, const cy_operation *operation)
+{
+    const cy_place place = {group->base.rank, group->base.size};
+    record->operation = *operation;
+    const cy_operation *o = &record->operation;
+    record->plan.count = 0;
+    record->round = 0;
+    record->posted = false;
+    record->overflow = false;
+    record->dtype = o->in.dtype;
+    record->source = o->in.data;
+    record->target = o->out.data;
+    switch (o->kind) {
+    case CY_OP_ALL_REDUCE:
+        CY_TRY(prepare_reduction(record));
+        return plan_all_reduce(group, record, place);
+    case CY_OP_REDUCE_SCATTER:
+        CY_TRY(prepare_reduction(record));
+        return cy_plan_ring_reduce_scatter(&record->plan, place, cy_view_count(o->out));
+    case CY_OP_ALL_GATHER: {
+        char *own = (char *)o->out.data + cy_view_bytes(o->in) * (size_t)place.rank;
+        if (own != o->in.data && cy_view_bytes(o->in) > 0) {
+            memcpy(own, o->in.data, cy_view_bytes(o->in));
+        }
+        record->source = o->out.data;
+        return cy_plan_ring_all_gather(&record->plan, place, cy_view_count(o->in));
+    }
+    case CY_OP_ALL_TO_ALL:
+    case CY_OP_ALL_TO_ALLV:
+        return plan_all_to_all(record, place);
+    case CY_OP_BROADCAST:
+        return cy_plan_broadcast(&record->plan, place, cy_view_count(o->in), o->peer);
+    case CY_OP_BARRIER:
+        return cy_plan_barrier(&record->plan, place);
+    case CY_OP_SEND:
+    case CY_OP_RECV:
+        break;
+    }
+    return CY_OK;
+}
+
+// ---- rounds
+
+static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
+{
+    return cy_view_of(bytes + (size_t)first * cy_dtype_size(dtype), dtype, 1, count);
+}
+
+static cy_status post(planned_group *group, planned_transfer *record, const cy_round *round)
+{
+    if (round->from >= 0) {
+        const bool store = round->arrival == CY_ARRIVE_STORE;
+        char *place = store ? record->target : record->arrived;
+        const cy_view view =
+            piece(place, record->dtype, store ? round->recv_first : 0, round->recv_count);
+        const cy_operation recv = {
+            .kind = CY_OP_RECV, .in = view, .out = view, .peer = round->from, .tag = record->tag};
+        CY_TRY(group->inside->ops->start(group->inside, NULL, &record->recv, &recv));
+        ((cy_transfer *)record->recv.handle)->kind = CY_OP_RECV;
+    }
+    if (round->to >= 0) {
+        cy_view view = piece(NULL, record->dtype, 0, round->send_count);
+        // Sends only read, but a view has one kind of pointer.
+        memcpy(&view.data, &record->source, sizeof(view.data));
+        view.data = (char *)view.data + (size_t)round->send_first * cy_dtype_size(record->dtype);
+        const cy_operation send = {
+            .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
+        CY_TRY(group->inside->ops->start(group->inside, NULL, &record->send, &send));
+        ((cy_transfer *)record->send.handle)->kind = CY_OP_SEND;
+        group->sent.bytes += (double)cy_view_bytes(view);
+        group->sent.messages++;
+    }
+    group->sent.rounds++;
+    record->posted = true;
+    return CY_OK;
+}
+
+static cy_status finish_request(planned_group *group, cy_request *request, bool *done)
+{
+    if (request->handle == NULL) return CY_OK;
+    bool here = false;
+    CY_TRY(group->inside->ops->test(group->inside, request->handle, &here));
+    if (!here) {
+        *done = false;
+        return CY_OK;
+    }
+    cy_transfer *transfer = request->handle;
+    request->handle = NULL;
+    return group->inside->ops->wait(group->inside, NULL, transfer);
+}
+
+static void take_in(planned_transfer *record, const cy_round *round)
+{
+    const size_t width = cy_dtype_size(record->dtype);
+    char *there = record->target + (size_t)round->recv_first * width;
+    const cy_reduce op = record->operation.reduce;
+    if (round->from < 0 || round->arrival == CY_ARRIVE_STORE) return;
+    if (round->arrival == CY_ARRIVE_AFTER) {
+        record->overflow |=
+            cy_reduce_into(there, record->arrived, round->recv_count, record->dtype, op);
+        return;
+    }
+    record->overflow |=
+        cy_reduce_into(record->arrived, there, round->recv_count, record->dtype, op);
+    memcpy(there, record->arrived, (size_t)round->recv_count * width);
+}
+
+// The last round is over: partial results become results.
+static void conclude(planned_group *group, planned_transfer *record)
+{
+    const cy_operation *o = &record->operation;
+    const int divisor = o->reduce == CY_AVG ? group->base.size : 1;
+    const size_t width = cy_dtype_size(record->dtype);
+    if (o->kind == CY_OP_ALL_REDUCE) {
+        cy_reduce_narrow(o->out.data, record->target, cy_view_count(o->out), o->out.dtype, divisor);
+    } else if (o->kind == CY_OP_REDUCE_SCATTER) {
+        const int64_t part = cy_view_count(o->out);
+        const char *own = record->target + (size_t)(part * group->base.rank) * width;
+        cy_reduce_narrow(o->out.data, own, part, o->out.dtype, divisor);
+    }
+    record->done = true;
+}
+
+cy_status planned_advance(planned_group *group, planned_transfer *record)
+{
+    while (!record->done) {
+        if (record->round == record->plan.count) {
+            conclude(group, record);
+            break;
+        }
+        const cy_round *round = &record->plan.rounds[record->round];
+        if (!record->posted) CY_TRY(post(group, record, round));
+        bool done = true;
+        CY_TRY(finish_request(group, &record->recv, &done));
+        CY_TRY(finish_request(group, &record->send, &done));
+        if (!done) return CY_OK;
+        take_in(record, round);
+        record->posted = false;
+        record->round++;
+    }
+    return CY_OK;
+}

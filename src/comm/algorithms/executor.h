@@ -1,0 +1,61 @@
+// comm/algorithms/executor.h: the inside of groups that follow plans. Included by
+// comm/algorithms/*.c only.
+
+#ifndef CY_COMM_ALGORITHMS_EXECUTOR_H
+#define CY_COMM_ALGORITHMS_EXECUTOR_H
+
+#include "comm/algorithm.h"
+#include "comm/algorithms/plan.h"
+#include "comm/backend.h"
+
+#include <pthread.h>
+
+typedef struct planned_transfer {
+    cy_transfer base;
+    struct planned_transfer *next; // of those in flight, or of the free ones
+    cy_operation operation;
+    cy_transfer *message; // a message of the user's: handed on to the group inside
+    cy_plan plan;         // owned
+    int round;
+    bool posted; // the requests of this round are under way
+    bool done;
+    int tag;
+    cy_request send;
+    cy_request recv;
+    cy_dtype dtype;     // of what travels
+    const char *source; // borrowed: what is sent
+    char *target;       // borrowed: where what arrives ends
+    char *work;         // owned: partial results
+    size_t work_bytes;
+    char *arrived; // owned: a piece that is yet to be added
+    size_t arrived_bytes;
+    bool overflow;
+} planned_transfer;
+
+typedef struct planned_group {
+    cy_group base;
+    cy_group *inside; // owned
+    cy_algorithm_options options;
+    cy_algorithm_counters sent;
+    uint64_t sequence;
+    planned_transfer *head; // in flight, oldest first
+    planned_transfer *tail;
+    planned_transfer *records; // owned: free ones
+    cy_status status;          // of the first failure
+    char text[1024];
+    // The progress thread and the rank's own take turns under this lock.
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    pthread_t thread;
+    bool has_thread;
+    bool closing;
+} planned_group;
+
+// executor.c: makes the plan of a collective and takes its memory; done may be set at once.
+cy_status planned_prepare(
+    planned_group *group, planned_transfer *record, const cy_operation *operation);
+
+// Goes on with one transfer as far as it goes without waiting.
+cy_status planned_advance(planned_group *group, planned_transfer *record);
+
+#endif

@@ -1,0 +1,88 @@
+// comm/algorithms/plan.h: a collective as data: what one rank sends and receives in each round.
+//
+// A plan is made by a pure function of (rank, ranks, sizes), so that its rounds and bytes can be
+// counted and checked without ranks. In a round a rank sends at most one piece and receives at most
+// one; the next round begins when both are done. Offsets and counts are in elements.
+
+#ifndef CY_COMM_ALGORITHMS_PLAN_H
+#define CY_COMM_ALGORITHMS_PLAN_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// What happens to a piece that has arrived.
+typedef enum cy_arrival {
+    CY_ARRIVE_STORE,  // it replaces what is there
+    CY_ARRIVE_AFTER,  // it is the second operand: there = there (op) piece
+    CY_ARRIVE_BEFORE, // it is the first operand: there = piece (op) there
+} cy_arrival;
+
+typedef struct cy_round {
+    int to;   // -1: nothing is sent
+    int from; // -1: nothing is received
+    int64_t send_first, send_count;
+    int64_t recv_first, recv_count;
+    cy_arrival arrival;
+} cy_round;
+
+typedef struct cy_plan {
+    cy_round *rounds; // owned
+    size_t capacity;
+    int count;
+} cy_plan;
+
+// Which rank of how many.
+typedef struct cy_place {
+    int rank;
+    int size;
+} cy_place;
+
+// Element `first` and `count` of part `part` when `total` elements are cut into `parts`.
+typedef struct cy_part {
+    int64_t first;
+    int64_t count;
+} cy_part;
+cy_part cy_part_of(int64_t total, int parts, int part);
+
+void cy_plan_free(cy_plan *plan);
+CY_MUST_CHECK cy_status cy_plan_add(cy_plan *plan, cy_round round);
+
+// The planners add rounds to a plan. All of all_reduce work in place on `count` elements.
+
+// ring.c: P - 1 rounds that add, P - 1 that copy; 2 (P - 1) / P n elements leave each rank.
+CY_MUST_CHECK cy_status cy_plan_ring(cy_plan *plan, cy_place place, int64_t count);
+
+// The two halves of a ring on their own: rank r ends with part r of `parts` equal ones.
+CY_MUST_CHECK cy_status cy_plan_ring_reduce_scatter(cy_plan *plan, cy_place place, int64_t part);
+CY_MUST_CHECK cy_status cy_plan_ring_all_gather(cy_plan *plan, cy_place place, int64_t part);
+
+// tree.c: 2 ceil(log2 P) rounds. Halving and doubling for a power of two: as many bytes as the
+// ring; otherwise a binomial tree to rank 0 and back.
+CY_MUST_CHECK cy_status cy_plan_tree(cy_plan *plan, cy_place place, int64_t count);
+
+// tree.c: ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of two):
+// for small messages.
+CY_MUST_CHECK cy_status cy_plan_doubling(cy_plan *plan, cy_place place, int64_t count);
+
+CY_MUST_CHECK cy_status cy_plan_broadcast(cy_plan *plan, cy_place place, int64_t count, int root);
+
+// Nothing moves, but nobody ends before everybody has begun.
+CY_MUST_CHECK cy_status cy_plan_barrier(cy_plan *plan, cy_place place);
+
+// hierarchical.c: nodes of `node_ranks` consecutive ranks, which divides P. Parts are reduced
+// inside a node, then among the ranks of all nodes that hold the same part, then gathered inside.
+CY_MUST_CHECK cy_status cy_plan_hierarchical(
+    cy_plan *plan, cy_place place, int64_t count, int node_ranks);
+
+// server.c: everybody sends everything to rank 0, which adds in order of rank and sends it back.
+CY_MUST_CHECK cy_status cy_plan_server(cy_plan *plan, cy_place place, int64_t count);
+
+// exchange.c: part i of `in` goes to rank i; P - 1 rounds. Parts are equal, or `in_counts` and
+// `out_counts` [size] elements. The own part is not in the plan.
+CY_MUST_CHECK cy_status cy_plan_exchange(
+    cy_plan *plan, cy_place place, const int64_t *in_counts, const int64_t *out_counts);
+
+#endif

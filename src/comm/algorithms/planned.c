@@ -1,0 +1,308 @@
+// Groups that follow plans: the table of functions, progress, and the choice of an algorithm.
+
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/algorithms/executor.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define YIELD_NS 200000 // then sleep between looks
+#define NAP_NS   20000
+#define LOOK_NS  50000000 // how often a long wait looks after the others
+
+static bool is_message(cy_operation_kind kind)
+{
+    return kind == CY_OP_SEND || kind == CY_OP_RECV;
+}
+
+static cy_status fail_group(planned_group *group, cy_status status)
+{
+    if (group->status == CY_OK) {
+        group->status = status;
+        snprintf(group->text, sizeof(group->text), "%s", cy_error_text());
+    }
+    return status;
+}
+
+static cy_status failure(const planned_group *group)
+{
+    return group->status == CY_OK ? CY_OK : CY_FAIL(group->status, "%s", group->text);
+}
+
+// Under the lock: goes on with everything in flight, oldest first.
+static cy_status advance_all(planned_group *group)
+{
+    CY_TRY(failure(group));
+    for (planned_transfer **link = &group->head; *link != NULL;) {
+        planned_transfer *record = *link;
+        const cy_status status = planned_advance(group, record);
+        if (status != CY_OK) return fail_group(group, status);
+        if (!record->done) {
+            link = &record->next;
+            continue;
+        }
+        *link = record->next;
+        if (group->tail == record) {
+            group->tail = group->head;
+            while (group->tail != NULL && group->tail->next != NULL)
+                group->tail = group->tail->next;
+        }
+    }
+    return CY_OK;
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {.tv_nsec = NAP_NS};
+    nanosleep(&pause, NULL);
+}
+
+static void *make_progress(void *argument)
+{
+    planned_group *group = argument;
+    pthread_mutex_lock(&group->lock);
+    while (!group->closing) {
+        if (group->head == NULL || group->status != CY_OK) {
+            pthread_cond_wait(&group->work, &group->lock);
+            continue;
+        }
+        (void)advance_all(group); // a failure is kept for those who wait
+        pthread_mutex_unlock(&group->lock);
+        nap();
+        pthread_mutex_lock(&group->lock);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return NULL;
+}
+
+// ---- the table
+
+static cy_status record_take(planned_group *group, planned_transfer **record)
+{
+    if (group->records == NULL) {
+        void *block = NULL;
+        CY_TRY(cy_memory_take(&block, 1, sizeof(planned_transfer)));
+        group->records = block;
+    }
+    *record = group->records;
+    group->records = (*record)->next;
+    (*record)->next = NULL;
+    (*record)->message = NULL;
+    (*record)->done = false;
+    return CY_OK;
+}
+
+static void record_give(planned_group *group, planned_transfer *record)
+{
+    record->next = group->records;
+    group->records = record;
+}
+
+static cy_status start_locked(
+    planned_group *group, planned_transfer *record, const cy_operation *operation)
+{
+    CY_TRY(failure(group));
+    if (is_message(operation->kind)) {
+        cy_request request = {0};
+        CY_TRY(group->inside->ops->start(group->inside, NULL, &request, operation));
+        record->message = request.handle;
+        record->message->kind = operation->kind;
+        return CY_OK;
+    }
+    record->tag = CY_TAG_LIMIT + (int)(group->sequence++ % CY_TAG_LIMIT);
+    CY_TRY(planned_prepare(group, record, operation));
+    if (group->tail != NULL) group->tail->next = record;
+    if (group->head == NULL) group->head = record;
+    group->tail = record;
+    pthread_cond_signal(&group->work);
+    return advance_all(group);
+}
+
+static cy_status planned_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    (void)queue;
+    planned_group *group = (planned_group *)base;
+    pthread_mutex_lock(&group->lock);
+    planned_transfer *record = NULL;
+    cy_status status = record_take(group, &record);
+    if (status == CY_OK) {
+        record->base.kind = operation->kind;
+        status = start_locked(group, record, operation);
+        // After a failure the record may still be in the list: it stays there until the close.
+        if (status == CY_OK) request->handle = record;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static cy_status test_locked(planned_group *group, planned_transfer *record, bool *done)
+{
+    if (record->message == NULL) {
+        if (!record->done) CY_TRY(advance_all(group));
+        *done = record->done;
+        return CY_OK;
+    }
+    CY_TRY(failure(group));
+    return group->inside->ops->test(group->inside, record->message, done);
+}
+
+static cy_status planned_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    planned_group *group = (planned_group *)base;
+    pthread_mutex_lock(&group->lock);
+    const cy_status status = test_locked(group, (planned_transfer *)transfer, done);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static cy_status look_after_locked(
+    planned_group *group, const planned_transfer *record, cy_watch *watch)
+{
+    const cy_transfer *awaited = record->message;
+    if (awaited == NULL) awaited = record->recv.handle;
+    if (awaited == NULL) awaited = record->send.handle;
+    if (awaited == NULL) return CY_OK;
+    const cy_status status = group->inside->ops->look_after(group->inside, awaited, watch);
+    if (status == CY_OK) return CY_OK;
+    cy_error_prefix("%s: ", cy_operation_name(record->base.kind));
+    return fail_group(group, status);
+}
+
+static cy_status planned_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *watch)
+{
+    planned_group *group = (planned_group *)base;
+    pthread_mutex_lock(&group->lock);
+    const cy_status status = look_after_locked(group, (const planned_transfer *)transfer, watch);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static cy_status planned_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    planned_group *group = (planned_group *)base;
+    planned_transfer *record = (planned_transfer *)transfer;
+    const int64_t start = cy_clock_ns();
+    int64_t looked = start;
+    cy_watch watch = {.rank = -1};
+    bool done = false;
+    cy_status status = planned_test(base, transfer, &done);
+    while (status == CY_OK && !done) {
+        const int64_t now = cy_clock_ns();
+        if (now - start > YIELD_NS)
+            nap();
+        else
+            sched_yield();
+        if (now - looked > LOOK_NS) {
+            looked = now;
+            status = planned_look_after(base, transfer, &watch);
+        }
+        if (status == CY_OK) status = planned_test(base, transfer, &done);
+    }
+    pthread_mutex_lock(&group->lock);
+    if (status == CY_OK && record->message != NULL) {
+        status = group->inside->ops->wait(group->inside, NULL, record->message);
+    }
+    if (queue != NULL && record->message == NULL && record->overflow) {
+        atomic_store(&queue->fixed_overflow, true);
+    }
+    if (status == CY_OK) record_give(group, record); // a failed one may still be in the list
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static void planned_abort(cy_group *base, const char *text)
+{
+    planned_group *group = (planned_group *)base;
+    cy_group_abort(group->inside, text);
+}
+
+// After a failure the group inside must take its messages back before their memory goes.
+static void cancel(planned_group *group, cy_request *request)
+{
+    if (request->handle == NULL || group->status == CY_OK) return;
+    cy_group_abort(group->inside, group->text);
+    (void)!group->inside->ops->wait(group->inside, NULL, request->handle);
+    request->handle = NULL;
+}
+
+static void free_list(planned_transfer *list)
+{
+    while (list != NULL) {
+        planned_transfer *record = list;
+        list = record->next;
+        cy_plan_free(&record->plan);
+        cy_memory_free(record->work);
+        cy_memory_free(record->arrived);
+        cy_memory_free(record);
+    }
+}
+
+static void planned_close(cy_group *base)
+{
+    planned_group *group = (planned_group *)base;
+    pthread_mutex_lock(&group->lock);
+    group->closing = true;
+    pthread_cond_signal(&group->work);
+    pthread_mutex_unlock(&group->lock);
+    if (group->has_thread) pthread_join(group->thread, NULL);
+    for (planned_transfer *record = group->head; record != NULL; record = record->next) {
+        cancel(group, &record->recv);
+        cancel(group, &record->send);
+    }
+    if (!group->options.keep_inside) cy_group_close(group->inside);
+    free_list(group->records);
+    free_list(group->head);
+    pthread_cond_destroy(&group->work);
+    pthread_mutex_destroy(&group->lock);
+    cy_memory_free(group);
+}
+
+static const cy_group_ops planned_ops = {
+    .name = "algorithm",
+    .start = planned_start,
+    .wait = planned_wait,
+    .test = planned_test,
+    .look_after = planned_look_after,
+    .abort = planned_abort,
+    .close = planned_close,
+};
+
+cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
+{
+    CY_ASSERT(inside->size > 1 && options->table.count > 0);
+    if (options->node_ranks > 0 && inside->size % options->node_ranks != 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "nodes of %d ranks do not divide the %d ranks of %s",
+            options->node_ranks, inside->size, inside->dimension);
+    }
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(planned_group)));
+    planned_group *made = block;
+    cy_group_init(&made->base, &planned_ops, inside->rank, inside->size, inside->dimension);
+    made->options = *options;
+    made->inside = inside;
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->work, NULL);
+    if (options->progress_thread) {
+        if (pthread_create(&made->thread, NULL, make_progress, made) != 0) {
+            pthread_cond_destroy(&made->work);
+            pthread_mutex_destroy(&made->lock);
+            cy_memory_free(made);
+            return CY_FAIL(CY_ERR_MEMORY, "no thread for the progress of %s", inside->dimension);
+        }
+        made->has_thread = true;
+    }
+    *group = &made->base;
+    return CY_OK;
+}
+
+cy_algorithm_counters cy_algorithm_count(const cy_group *group)
+{
+    CY_ASSERT(group->ops == &planned_ops);
+    return ((const planned_group *)group)->sent;
+}

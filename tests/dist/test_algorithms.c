@@ -1,0 +1,202 @@
+// Collectives made of messages: the suite of the backends on every algorithm, bytes as they were
+// really sent, the delay of links, and what happens when a rank stops.
+
+#define _GNU_SOURCE
+#include "dist/group_suite.h"
+
+#include "base/clock.h"
+#include "comm/algorithm.h"
+
+#include <time.h>
+
+static cy_status run_suite(cy_world *world, void *context)
+{
+    (void)context;
+    return suite_world(world, 3011);
+}
+
+static void run(
+    int ranks, const char *algorithm, const cy_world_delay *delay, cy_rank_function rank)
+{
+    cy_world_options options = cy_world_defaults();
+    options.ranks = ranks;
+    options.algorithm = algorithm;
+    options.delay = delay;
+    CY_CHECK_OK(cy_world_run_threads(&options, rank, NULL));
+}
+
+static void every_algorithm_equals_serial(void **state)
+{
+    (void)state;
+    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
+        const char *name = cy_algorithm_name((cy_algorithm)a);
+        run(2, name, NULL, run_suite);
+        run(3, name, NULL, run_suite);
+        run(4, name, NULL, run_suite);
+    }
+}
+
+static cy_status count_bytes(cy_world *world, void *context)
+{
+    (void)context;
+    int ranks[4] = {0, 1, 2, 3};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, ranks, 4, "dp"));
+    static float data[4][4000];
+    float *mine = data[cy_world_rank(world)];
+    for (int i = 0; i < 4000; i++)
+        mine[i] = 1.0f;
+    CY_TRY(cy_group_all_reduce(group, NULL, cy_view_of(mine, CY_F32, 1, 4000), CY_SUM));
+    const cy_algorithm_counters sent = cy_algorithm_count(group);
+    SUITE_EXPECT(mine[3999] == 4.0f, "the sum is %g", (double)mine[3999]);
+    SUITE_EXPECT(sent.bytes == 2.0 * 3.0 / 4.0 * 16000.0, "sent %g bytes", sent.bytes);
+    SUITE_EXPECT(sent.bytes == cy_group_counters(group).bytes, "counted otherwise");
+    SUITE_EXPECT(sent.rounds == 6, "%lld rounds", (long long)sent.rounds);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static void a_ring_sends_what_the_formula_says(void **state)
+{
+    (void)state;
+    run(4, "ring", NULL, count_bytes);
+}
+
+// A message of n bytes takes latency + n / bandwidth, two at once on one link take turns, and
+// meanwhile the rank is free: that is what the delay is for.
+static cy_status delayed(cy_world *world, void *context)
+{
+    (void)context;
+    int ranks[2] = {0, 1};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, ranks, 2, "pp"));
+    static char data[2][2][20000];
+    const int rank = cy_world_rank(world);
+    cy_request requests[2] = {0};
+    CY_TRY(cy_group_barrier(group));
+    const double start = cy_clock_s();
+    for (int i = 0; i < 2; i++) {
+        const cy_view view = cy_view_of(data[rank][i], CY_U8, 1, 20000);
+        memset(data[rank][i], 10 * rank + i, 20000);
+        if (rank == 0) CY_TRY(cy_group_start_send(group, NULL, &requests[i], view, 1, i));
+        if (rank == 1) CY_TRY(cy_group_start_recv(group, NULL, &requests[i], view, 0, i));
+    }
+    const double started = cy_clock_s() - start;
+    CY_TRY(cy_group_wait(group, NULL, &requests[0]));
+    const double first = cy_clock_s() - start;
+    CY_TRY(cy_group_wait(group, NULL, &requests[1]));
+    const double second = cy_clock_s() - start;
+    SUITE_EXPECT(started < 0.015, "starting took %g s", started);
+    // 5 ms and 20000 bytes at 1 MB/s: 25 ms, and 45 ms for the one behind it. Ranks leave the
+    // barrier up to a latency apart.
+    SUITE_EXPECT(first > 0.018 && second > first + 0.015, "took %g s and %g s", first, second);
+    if (rank == 1) SUITE_EXPECT(data[1][0][19999] == 0 && data[1][1][0] == 1, "wrong bytes");
+    cy_group_close(group);
+    return CY_OK;
+}
+
+// An all_reduce over slow links goes on while this rank computes.
+static cy_status overlapped(cy_world *world, void *context)
+{
+    (void)context;
+    int ranks[2] = {0, 1};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, ranks, 2, "dp"));
+    static float data[2][1000];
+    const cy_view view = cy_view_of(data[cy_world_rank(world)], CY_F32, 1, 1000);
+    cy_request request = {0};
+    CY_TRY(cy_group_start_all_reduce(group, NULL, &request, view, CY_SUM));
+    // Two rounds of 5 ms + 2 ms each. Asleep, as if computing on another device.
+    const struct timespec work = {.tv_nsec = 60000000};
+    nanosleep(&work, NULL);
+    const double start = cy_clock_s();
+    CY_TRY(cy_group_wait(group, NULL, &request));
+    const double exposed = cy_clock_s() - start;
+    SUITE_EXPECT(exposed < 0.005, "%g s were exposed", exposed);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static void links_are_slow_and_leave_the_rank_free(void **state)
+{
+    (void)state;
+    const cy_world_delay delay = {.inside = {0.005, 1e6}, .between = {0.005, 1e6}, .node_ranks = 2};
+    run(2, "ring", &delay, delayed);
+    run(2, "ring", &delay, overlapped);
+    const cy_world_delay fast = {.inside = {0}, .between = {0.00002, 1e9}, .node_ranks = 2};
+    run(4, "hierarchical", &fast, run_suite);
+}
+
+static cy_status stop(cy_world *world, void *context)
+{
+    (void)context;
+    int ranks[3] = {0, 1, 2};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, ranks, 3, "tp"));
+    float data[30] = {0};
+    const cy_view view = cy_view_of(data, CY_F32, 1, 30);
+    cy_status status = cy_group_all_reduce(group, NULL, view, CY_SUM);
+    const struct timespec nap = {.tv_nsec = 900000000};
+    if (cy_world_rank(world) == 1) nanosleep(&nap, NULL);
+    if (status == CY_OK) status = cy_group_all_reduce(group, NULL, view, CY_SUM);
+    cy_group_close(group);
+    return status;
+}
+
+static void a_rank_that_stops_is_named(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 3;
+    options.timeout_s = 0.3;
+    options.algorithm = "ring";
+    CY_CHECK_FAILS(
+        cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "no sign of life for 0.3 s");
+    CY_CHECK_FAILS(cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "from rank 1 (");
+}
+
+static cy_status tune(cy_world *world, void *context)
+{
+    (void)context;
+    int ranks[4] = {0, 1, 2, 3};
+    cy_group *inside = NULL;
+    CY_TRY(cy_world_open_group(world, &inside, ranks, 4, "dp"));
+    cy_algorithm_table table;
+    CY_TRY(cy_algorithm_tune(&table, inside, NULL, 2, 1 << 16));
+    SUITE_EXPECT(table.count > 0 && table.rows[table.count - 1].bytes == INT64_MAX, "no table");
+    uint8_t bytes[4 * sizeof(table)];
+    CY_TRY(cy_group_all_gather(inside, NULL, cy_view_of(bytes, CY_U8, 4, sizeof(table)),
+        cy_view_of(&table, CY_U8, 1, sizeof(table))));
+    for (int r = 0; r < 4; r++) {
+        const cy_algorithm_table *other = (const void *)(bytes + (size_t)r * sizeof(table));
+        SUITE_EXPECT(other->count == table.count, "ranks chose differently");
+    }
+    cy_group_close(inside);
+    return CY_OK;
+}
+
+static void all_ranks_choose_alike(void **state)
+{
+    (void)state;
+    run(4, "auto", NULL, tune);
+}
+
+static void unknown_names_are_refused(void **state)
+{
+    (void)state;
+    cy_algorithm algorithm;
+    CY_CHECK_FAILS(cy_algorithm_from_name(&algorithm, "rings"), CY_ERR_REQUEST, "\"rings\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_equals_serial),
+        cmocka_unit_test(a_ring_sends_what_the_formula_says),
+        cmocka_unit_test(links_are_slow_and_leave_the_rank_free),
+        cmocka_unit_test(a_rank_that_stops_is_named),
+        cmocka_unit_test(all_ranks_choose_alike),
+        cmocka_unit_test(unknown_names_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,268 @@
+// Plans of collectives, played without ranks: results, bytes and rounds against the formulas.
+
+#include "support/support.h"
+
+#include "comm/algorithms/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS 16
+#define COUNT 37
+
+typedef cy_status (*planner)(cy_plan *plan, cy_place place, int64_t count);
+
+static int64_t data[RANKS][RANKS * COUNT];
+
+typedef struct tally {
+    int64_t sent[RANKS]; // elements
+    int rounds[RANKS];   // in which something moved
+} tally;
+
+// Runs all ranks' plans to the end; messages between a pair arrive in order. Returns false when no
+// rank can go on.
+static bool play(cy_plan *plans, int size, tally *counts)
+{
+    static int64_t wires[RANKS][RANKS][RANKS * COUNT]; // at most one message from one to another
+    static int64_t waiting[RANKS][RANKS];              // its length + 1
+    memset(waiting, 0, sizeof(waiting));
+    *counts = (tally){0};
+    int at[RANKS] = {0};
+    bool sent[RANKS] = {false};
+    bool received[RANKS] = {false};
+    int running = size;
+    while (running > 0) {
+        bool moved = false;
+        running = 0;
+        for (int r = 0; r < size; r++) {
+            if (at[r] == plans[r].count) continue;
+            running++;
+            const cy_round *round = &plans[r].rounds[at[r]];
+            if (!sent[r] && (round->to < 0 || waiting[r][round->to] == 0)) {
+                sent[r] = true;
+                moved = true;
+                if (round->to >= 0) {
+                    memcpy(wires[r][round->to], data[r] + round->send_first,
+                        (size_t)round->send_count * sizeof(int64_t));
+                    waiting[r][round->to] = round->send_count + 1;
+                    counts->sent[r] += round->send_count;
+                }
+            }
+            if (sent[r] && !received[r] && (round->from < 0 || waiting[round->from][r] != 0)) {
+                received[r] = true;
+                moved = true;
+                if (round->from >= 0) {
+                    assert_int_equal(waiting[round->from][r], round->recv_count + 1);
+                    for (int64_t i = 0; i < round->recv_count; i++) {
+                        int64_t *there = &data[r][round->recv_first + i];
+                        const int64_t piece = wires[round->from][r][i];
+                        *there = round->arrival == CY_ARRIVE_STORE ? piece : *there + piece;
+                    }
+                    waiting[round->from][r] = 0;
+                }
+            }
+            if (sent[r] && received[r]) {
+                counts->rounds[r] += round->to >= 0 || round->from >= 0;
+                at[r]++;
+                sent[r] = received[r] = false;
+            }
+        }
+        if (!moved && running > 0) return false;
+    }
+    return true;
+}
+
+// Every element ends as the sum over ranks.
+static void adds_up(int size, int64_t count, planner make, tally *counts)
+{
+    cy_plan plans[RANKS] = {0};
+    for (int r = 0; r < size; r++) {
+        for (int64_t i = 0; i < count; i++)
+            data[r][i] = (r + 1) * (i * 31 + 7) % 1009;
+        CY_CHECK_OK(make(&plans[r], (cy_place){r, size}, count));
+    }
+    assert_true(play(plans, size, counts));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t wanted = 0;
+        for (int r = 0; r < size; r++)
+            wanted += (r + 1) * (i * 31 + 7) % 1009;
+        for (int r = 0; r < size; r++)
+            assert_int_equal(data[r][i], wanted);
+    }
+    for (int r = 0; r < size; r++)
+        cy_plan_free(&plans[r]);
+}
+
+static int ceil_log2(int size)
+{
+    int log = 0;
+    while (1 << log < size)
+        log++;
+    return log;
+}
+
+static int64_t total(const tally *counts, int size)
+{
+    int64_t sum = 0;
+    for (int r = 0; r < size; r++)
+        sum += counts->sent[r];
+    return sum;
+}
+
+static void ring_costs_what_it_should(void **state)
+{
+    (void)state;
+    tally counts;
+    for (int size = 2; size <= RANKS; size++) {
+        for (int64_t count = 0; count <= COUNT; count++) { // also counts that size does not divide
+            adds_up(size, count, cy_plan_ring, &counts);
+            assert_int_equal(total(&counts, size), 2 * (size - 1) * count);
+            for (int r = 0; r < size; r++)
+                assert_int_equal(counts.rounds[r], 2 * (size - 1));
+        }
+        adds_up(size, 2 * size, cy_plan_ring, &counts);
+        for (int r = 0; r < size; r++)
+            assert_int_equal(counts.sent[r], 2 * (size - 1) * 2);
+    }
+}
+
+static void trees_cost_what_they_should(void **state)
+{
+    (void)state;
+    tally counts;
+    for (int size = 2; size <= RANKS; size++) {
+        const bool power = (size & (size - 1)) == 0;
+        for (int64_t count = 0; count <= COUNT; count++) {
+            adds_up(size, count, cy_plan_tree, &counts);
+            for (int r = 0; r < size; r++)
+                assert_true(counts.rounds[r] <= 2 * ceil_log2(size));
+            if (power) assert_int_equal(total(&counts, size), 2 * (size - 1) * count);
+            if (power) assert_int_equal(counts.rounds[0], 2 * ceil_log2(size));
+            adds_up(size, count, cy_plan_doubling, &counts);
+            const int limit = power ? ceil_log2(size) : ceil_log2(size) - 1 + 2;
+            for (int r = 0; r < size; r++)
+                assert_true(counts.rounds[r] <= limit);
+            if (power) assert_int_equal(counts.sent[0], count * ceil_log2(size));
+        }
+    }
+}
+
+static void server_is_the_bottleneck(void **state)
+{
+    (void)state;
+    tally counts;
+    for (int size = 2; size <= RANKS; size++) {
+        adds_up(size, COUNT, cy_plan_server, &counts);
+        assert_int_equal(counts.sent[0], (size - 1) * COUNT); // and as many arrive there
+        for (int r = 1; r < size; r++)
+            assert_int_equal(counts.sent[r], COUNT);
+        assert_int_equal(counts.rounds[0], 2 * (size - 1));
+    }
+}
+
+static cy_status nodes_of_2(cy_plan *plan, cy_place place, int64_t count)
+{
+    return cy_plan_hierarchical(plan, place, count, 2);
+}
+
+static cy_status nodes_of_4(cy_plan *plan, cy_place place, int64_t count)
+{
+    return cy_plan_hierarchical(plan, place, count, 4);
+}
+
+// Between nodes, 2 (K - 1) / K n elements leave each node.
+static void hierarchy_spares_the_links_between_nodes(void **state)
+{
+    (void)state;
+    tally counts;
+    for (int size = 4; size <= RANKS; size += 4) {
+        for (int node = 2; node <= 4; node += 2) {
+            const int nodes = size / node;
+            const int64_t count = (int64_t)nodes * node * 2;
+            adds_up(size, count, node == 2 ? nodes_of_2 : nodes_of_4, &counts);
+            int64_t between[RANKS] = {0};
+            for (int r = 0; r < size; r++) {
+                cy_plan plan = {0};
+                CY_CHECK_OK(cy_plan_hierarchical(&plan, (cy_place){r, size}, count, node));
+                for (int i = 0; i < plan.count; i++) {
+                    const cy_round *round = &plan.rounds[i];
+                    if (round->to >= 0 && round->to / node != r / node) {
+                        between[r / node] += round->send_count;
+                    }
+                }
+                cy_plan_free(&plan);
+            }
+            for (int k = 0; k < nodes; k++) {
+                assert_int_equal(between[k] * nodes, 2 * (nodes - 1) * count);
+            }
+        }
+        adds_up(size, COUNT, nodes_of_2, &counts); // uneven parts
+        adds_up(size, COUNT, nodes_of_4, &counts);
+    }
+}
+
+static void halves_of_a_ring_end_where_they_should(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= RANKS; size++) {
+        cy_plan plans[RANKS] = {0};
+        tally counts;
+        for (int r = 0; r < size; r++) {
+            for (int64_t i = 0; i < 3 * size; i++)
+                data[r][i] = r * 100 + i;
+            CY_CHECK_OK(cy_plan_ring_reduce_scatter(&plans[r], (cy_place){r, size}, 3));
+        }
+        assert_true(play(plans, size, &counts));
+        for (int r = 0; r < size; r++) {
+            assert_int_equal(counts.sent[r], 3 * (size - 1));
+            for (int64_t i = 3 * r; i < 3 * r + 3; i++) {
+                assert_int_equal(data[r][i], size * i + 100 * size * (size - 1) / 2);
+            }
+            plans[r].count = 0;
+            for (int64_t i = 0; i < 3 * size; i++)
+                data[r][i] = i / 3 == r ? 1000 + i : -1;
+            CY_CHECK_OK(cy_plan_ring_all_gather(&plans[r], (cy_place){r, size}, 3));
+        }
+        assert_true(play(plans, size, &counts));
+        for (int r = 0; r < size; r++) {
+            for (int64_t i = 0; i < 3 * size; i++)
+                assert_int_equal(data[r][i], 1000 + i);
+            cy_plan_free(&plans[r]);
+        }
+    }
+}
+
+static void broadcast_reaches_all(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= RANKS; size++) {
+        for (int root = 0; root < size; root++) {
+            cy_plan plans[RANKS] = {0};
+            tally counts;
+            for (int r = 0; r < size; r++) {
+                data[r][0] = r == root ? 42 : 0;
+                CY_CHECK_OK(cy_plan_broadcast(&plans[r], (cy_place){r, size}, 1, root));
+                assert_int_equal(plans[r].count, ceil_log2(size));
+            }
+            assert_true(play(plans, size, &counts));
+            assert_int_equal(total(&counts, size), size - 1);
+            for (int r = 0; r < size; r++) {
+                assert_int_equal(data[r][0], 42);
+                cy_plan_free(&plans[r]);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring_costs_what_it_should),
+        cmocka_unit_test(trees_cost_what_they_should),
+        cmocka_unit_test(server_is_the_bottleneck),
+        cmocka_unit_test(hierarchy_spares_the_links_between_nodes),
+        cmocka_unit_test(halves_of_a_ring_end_where_they_should),
+        cmocka_unit_test(broadcast_reaches_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
