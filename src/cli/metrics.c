@@ -5,16 +5,17 @@
 #include "cli/report.h"
 
 #include "base/file.h"
+#include "cli/metrics_table.h"
 #include "observe/curve.h"
-#include "observe/history.h"
-#include "observe/number.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 typedef struct values {
     int64_t skip;
+    const char *out;
+    bool per_run;
+    bool json;
     bool plot;
     const char *svg;
 } values;
@@ -22,6 +23,11 @@ typedef struct values {
 static const cy_option options[] = {
     {"skip", CY_OPTION_COUNT, offsetof(values, skip), .initial = "3", .word = "N",
         .doc = "leave the first N steps of a run out of its speed and memory"},
+    {"out", CY_OPTION_TEXT, offsetof(values, out), .word = "FILE",
+        .doc = "write the table to this file"},
+    {"per-run", CY_OPTION_FLAG, offsetof(values, per_run),
+        .doc = "also write each run's own row to RUN/metrics.csv"},
+    {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print an array of objects"},
     {"plot", CY_OPTION_FLAG, offsetof(values, plot),
         .doc = "draw the losses of the one RUN as text instead of the table"},
     {"svg", CY_OPTION_TEXT, offsetof(values, svg), .word = "FILE",
@@ -34,8 +40,9 @@ static const cy_usage usage = {
     .least = 1,
     .most = -1,
     .doc = "Compares runs: one CSV row each, from their metrics.jsonl.",
-    .more = "RUN is a run folder or a metrics.jsonl. Speeds are medians over steps, with the least "
-            "and the most;\nlosses are the last ones. A figure that a run does not have is empty.",
+    .more = "RUN is a run folder or a metrics.jsonl. avg_tokens_s_gpu and avg_mfu (in percent) are "
+            "means, the\nother speeds medians over steps, with the least and the most; losses are "
+            "the last ones.\nA figure that a run does not have is empty.",
     .options = options,
     .option_count = CY_COUNT(options),
 };
@@ -60,63 +67,56 @@ static cy_status read_run(cy_history *history, const char *run)
 
 // ---- the table
 
-static cy_status add_figure(cy_text *row, double value)
+static cy_status write_own_row(const char *run, const cy_metrics_row *row)
 {
-    CY_TRY(cy_text_add(row, ","));
-    return isfinite(value) ? cy_number_json(row, value) : CY_OK;
+    cy_text path = {0};
+    cy_text table = {0};
+    cy_status status = cy_text_add(&path, "%s/metrics.csv", run);
+    if (status == CY_OK) status = cy_metrics_add_csv_head(&table);
+    if (status == CY_OK) status = cy_metrics_add_csv(&table, row);
+    if (status == CY_OK) status = cy_file_write(path.bytes, table.bytes, table.length);
+    cy_text_free(&table);
+    cy_text_free(&path);
+    return status;
 }
 
-static double last_of(const cy_series *series)
+static cy_status add_run(cy_text *table, const values *v, const char *run)
 {
-    return series->count > 0 ? series->value[series->count - 1] : (double)NAN;
-}
-
-// A text as a CSV field: in quotes, where it needs them.
-static cy_status add_name(cy_text *row, const char *name)
-{
-    if (strpbrk(name, ",\"\n\r") == NULL) return cy_text_add(row, "%s", name);
-    CY_TRY(cy_text_add(row, "\""));
-    for (const char *c = name; *c != '\0'; c++) {
-        CY_TRY(cy_text_add(row, *c == '"' ? "\"\"" : "%c", *c));
+    cy_history history;
+    cy_metrics_row row;
+    CY_TRY(read_run(&history, run));
+    cy_status status = cy_metrics_row_fill(&row, run, &history, (double)v->skip);
+    cy_history_close(&history);
+    if (status == CY_OK && v->json) {
+        status = cy_text_add(table, table->length == 0 ? "[\n" : ",\n");
+        if (status == CY_OK) status = cy_metrics_add_json(table, &row);
+    } else if (status == CY_OK) {
+        status = cy_metrics_add_csv(table, &row);
     }
-    return cy_text_add(row, "\"");
+    if (status == CY_OK && v->per_run) status = write_own_row(run, &row);
+    return status;
 }
 
-static cy_status add_row(cy_text *row, const char *run, const cy_history *history, double skip)
-{
-    cy_spread tok_s, rank, mfu, causal, memory, seconds;
-    CY_TRY(cy_series_spread(&seconds, &history->step_s, skip));
-    CY_TRY(cy_series_spread(&tok_s, &history->tok_s, skip));
-    CY_TRY(cy_series_spread(&rank, &history->tok_s_rank, skip));
-    CY_TRY(cy_series_spread(&mfu, &history->mfu, skip));
-    CY_TRY(cy_series_spread(&causal, &history->mfu_causal, skip));
-    CY_TRY(cy_series_spread(&memory, &history->mem_gb, skip));
-    CY_TRY(add_name(row, run));
-    const double figures[] = {history->loss.step[history->loss.count - 1],
-        last_of(&history->tokens), last_of(&history->loss), last_of(&history->val_loss),
-        seconds.median, tok_s.median, tok_s.least, tok_s.most, rank.median, mfu.median, mfu.least,
-        mfu.most, causal.median, memory.most};
-    for (int i = 0; i < CY_COUNT(figures); i++)
-        CY_TRY(add_figure(row, figures[i]));
-    return cy_text_add(row, "\n");
-}
-
-static cy_status print_table(const values *v, const cy_arguments *arguments)
+// Returns the exit status. A run that cannot be read does not hide the rows of the others.
+static int print_table(const values *v, const cy_arguments *arguments)
 {
     cy_text table = {0};
-    cy_status status = cy_text_add(&table,
-        "run,step,tokens,loss,val_loss,step_s,tok_s,tok_s_min,tok_s_max,tok_s_rank,mfu,mfu_min,"
-        "mfu_max,mfu_causal,mem_gb\n");
+    int exit_status = CY_EXIT_DONE;
+    cy_status status = v->json ? CY_OK : cy_metrics_add_csv_head(&table);
     for (int i = 0; i < arguments->count && status == CY_OK; i++) {
-        cy_history history;
-        status = read_run(&history, arguments->positional[i]);
-        if (status != CY_OK) break;
-        status = add_row(&table, arguments->positional[i], &history, (double)v->skip);
-        cy_history_close(&history);
+        const cy_status run = add_run(&table, v, arguments->positional[i]);
+        if (run != CY_OK) exit_status = cy_report_status(run);
     }
-    if (status == CY_OK) fputs(table.bytes, stdout);
+    if (status == CY_OK && v->json) {
+        status = cy_text_add(&table, table.length == 0 ? "[]\n" : "\n]\n");
+    }
+    if (status == CY_OK && v->out != NULL) {
+        status = cy_file_write(v->out, table.bytes, table.length);
+    } else if (status == CY_OK) {
+        fputs(table.bytes, stdout);
+    }
     cy_text_free(&table);
-    return status;
+    return status == CY_OK ? exit_status : cy_report_status(status);
 }
 
 // ---- the curve
@@ -170,7 +170,7 @@ int cy_command_metrics(int argc, char **argv)
             }
             exit_status = cy_report_output(cy_report_status(status));
         } else {
-            exit_status = cy_report_output(cy_report_status(print_table(&v, &arguments)));
+            exit_status = cy_report_output(print_table(&v, &arguments));
         }
     }
     cy_arguments_free(&arguments);

@@ -12,19 +12,35 @@ for step in 1 2 3 4 5 6; do
 done >"$folder/one/metrics.jsonl"
 printf '{"step":1,"loss":2}\n{"step":2,"loss":1.5}\n' >"$folder/two, too/metrics.jsonl"
 
+source_folder=$(realpath "$source_folder")
 cd "$folder" || exit 1
 case $cyclotron in
 /*) ;;
 *) cyclotron=$OLDPWD/$cyclotron ;;
 esac
-head='run,step,tokens,loss,val_loss,step_s,tok_s,tok_s_min,tok_s_max,tok_s_rank,mfu,mfu_min,mfu_max,mfu_causal,mem_gb'
+"$cyclotron" config show "$source_folder/examples/tiny.json" --training.total_train_steps=6 \
+    --logging.run_name='a "run"' --distributed.dp_size=2 --distributed.zero_stage=1 >one/config.json
+printf '{"model": {"nam": 1}}' >"two, too/config.json"
 expect 0 metrics one "two, too" --skip=3
-is err ""
-is out "$head
-one,6,600,3.5,5.25,0.5,50,40,60,25,0.5,0.40000000000000002,0.59999999999999998,,1.6000000000000001
-\"two, too\",2,,1.5,,,,,,,,,,,"
+says err 'cyclotron: warning: two, too/config.json: model.nam: no such key'
+is out "run_name,status,dp,tp,pp,micro_batch_size,grad_acc,seq_len,avg_tokens_s_gpu,avg_mfu,step,tokens,loss,val_loss,step_s,tok_s,tok_s_min,tok_s_max,tok_s_rank,mfu,mfu_min,mfu_max,mfu_causal,mem_gb,cp,zero_stage,ranks,run
+\"a \"\"run\"\"\",completed,2,1,1,4,2,128,25,50,6,600,3.5,5.25,0.5,50,40,60,25,0.5,0.4,0.6,,1.6,1,1,2,one
+\"two, too\",unknown,,,,,,,,,2,,1.5,,,,,,,,,,,,,,,\"two, too\""
 expect 0 metrics one/metrics.jsonl --skip 0
-says out 'one/metrics.jsonl,6,600,3.5,5.25,0.5,35,10,60,17.5,'
+says out 'one,unknown,,,,,,,17.5,35,6,600,3.5,5.25,0.5,35,10,60,17.5,'
+
+# A table in a file, a row in each run's folder, and JSON. A run that stopped short says so.
+"$cyclotron" config show "$source_folder/examples/tiny.json" >one/config.json
+expect 0 metrics one --out=table.csv --per-run
+is out ""
+cmp table.csv one/metrics.csv || failures=$((failures + 1))
+grep -q '^one,incomplete,1,' table.csv || failures=$((failures + 1))
+expect 0 metrics one --json
+says out '"avg_mfu": 50, "step": 6,'
+
+# One run that is not there does not hide the others.
+expect 1 metrics none one
+says out 'one,incomplete'
 
 expect 0 metrics one --plot --svg=loss.svg
 is err ""
