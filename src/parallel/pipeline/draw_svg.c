@@ -120,8 +120,8 @@ static cy_status draw_legend(cy_text *text, const cy_timeline *timeline)
         critical ? "underlined: what sets the end" : "");
 }
 
-static cy_status draw_item(
-    cy_text *text, const cy_timeline *timeline, const cy_timed_action *item, double scale)
+static cy_status draw_item(cy_text *text, const cy_timeline *timeline, const cy_timed_action *item,
+    const cy_drawing *drawing, double scale)
 {
     const double x = LEFT + item->start * scale;
     const double width = (item->end - item->start) * scale;
@@ -134,7 +134,10 @@ static cy_status draw_item(
         x + 0.5, y, width > 1.0 ? width - 1.0 : width, ROW, class_of(action.kind), odd, item->rank,
         cy_action_code(action.kind), action.microbatch));
     if (timeline->chunks > 1) CY_TRY(cy_text_add(text, ".%d", action.chunk));
-    CY_TRY(cy_text_add(text, ", %g to %g s</title></rect>", item->start, item->end));
+    CY_TRY(
+        cy_text_add(text, ", %g to %g ", item->start * drawing->scale, item->end * drawing->scale));
+    CY_TRY(add_escaped(text, drawing->unit));
+    CY_TRY(cy_text_add(text, "</title></rect>"));
     if (item->critical) {
         CY_TRY(cy_text_add(text,
             "<line x1=\"%.2f\" y1=\"%.1f\" x2=\"%.2f\" y2=\"%.1f\" class=\"critical\"/>", x + 1.0,
@@ -207,7 +210,7 @@ cy_status cy_timeline_draw_svg(
     }
     for (size_t i = 0; i < timeline->count; i++) {
         if (!cy_action_is_compute(timeline->items[i].action.kind)) continue;
-        CY_TRY(draw_item(text, timeline, &timeline->items[i], scale));
+        CY_TRY(draw_item(text, timeline, &timeline->items[i], drawing, scale));
     }
     CY_TRY(draw_axis(text, timeline, drawing, scale, TOP + rows + 4.0));
     return cy_text_add(text, "</svg>\n");
