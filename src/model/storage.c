@@ -1,0 +1,171 @@
+#include "model/storage.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+// Fused groups start at a multiple of this many elements: 64 bytes of 16-bit data.
+#define ALIGN_ELEMENTS 32
+
+// The order in which a unit's gradients become final in the backward pass.
+static const cy_role order[] = {
+    CY_ROLE_FINAL_NORM,
+    CY_ROLE_HEAD,
+    CY_ROLE_DOWN,
+    CY_ROLE_GATE,
+    CY_ROLE_UP,
+    CY_ROLE_NORM2,
+    CY_ROLE_OUT,
+    CY_ROLE_OUT_BIAS,
+    CY_ROLE_Q_NORM,
+    CY_ROLE_K_NORM,
+    CY_ROLE_Q,
+    CY_ROLE_K,
+    CY_ROLE_V,
+    CY_ROLE_Q_BIAS,
+    CY_ROLE_K_BIAS,
+    CY_ROLE_V_BIAS,
+    CY_ROLE_NORM1,
+    CY_ROLE_EMBED,
+};
+
+static int64_t round_up(int64_t value, int64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// Parts of a fused matrix follow each other without a gap.
+static bool follows_fused(cy_role role)
+{
+    return role == CY_ROLE_K || role == CY_ROLE_V || role == CY_ROLE_UP ||
+           role == CY_ROLE_K_BIAS || role == CY_ROLE_V_BIAS;
+}
+
+static const cy_param *find(const cy_manifest *manifest, int layer, cy_role role)
+{
+    for (int i = 0; i < manifest->count; i++) {
+        const cy_param *param = &manifest->params[i];
+        if (param->layer == layer && param->role == role) return param;
+    }
+    return NULL;
+}
+
+static void add_unit(cy_storage *storage, int layer)
+{
+    const cy_part *part = &storage->part;
+    cy_unit *unit = &storage->units[storage->unit_count];
+    *unit = (cy_unit){
+        .layer = layer, .first = storage->count, .tensor_first = storage->tensor_count};
+    int64_t offset = 0;
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        const cy_param *param = find(&storage->manifest, layer, order[i]);
+        if (param == NULL) continue;
+        if (!follows_fused(order[i])) offset = round_up(offset, ALIGN_ELEMENTS);
+        const cy_slice slice =
+            cy_param_slice(param, &storage->manifest.shape, part->tp_rank, part->tp_size);
+        storage->tensors[storage->tensor_count++] = (cy_tensor){
+            .param = param, .slice = slice, .unit = storage->unit_count, .offset = offset};
+        offset += slice.rows * slice.cols;
+    }
+    unit->count = round_up(offset, part->unit_multiple > 0 ? part->unit_multiple : ALIGN_ELEMENTS);
+    unit->tensor_count = storage->tensor_count - unit->tensor_first;
+    storage->count += unit->count;
+    storage->unit_count++;
+}
+
+cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape, const cy_part *part,
+    cy_dtype weight_dtype, cy_dtype grad_dtype)
+{
+    CY_ASSERT(part->unit_multiple % ALIGN_ELEMENTS == 0);
+    void *block = NULL;
+    cy_storage made = {.part = *part, .weight_dtype = weight_dtype, .grad_dtype = grad_dtype};
+    cy_status status = cy_manifest_open(&made.manifest, shape);
+    if (status != CY_OK) return status;
+    status = cy_memory_take(&block, (size_t)made.manifest.count + 1, sizeof(cy_tensor));
+    if (status != CY_OK) goto close;
+    made.tensors = block;
+    status = cy_memory_take(&block, (size_t)part->layer_count + 2, sizeof(cy_unit));
+    if (status != CY_OK) goto close;
+    made.units = block;
+
+    if (part->head) add_unit(&made, shape->layers);
+    for (int i = part->layer_count - 1; i >= 0; i--) add_unit(&made, part->layer_first + i);
+    if (part->embedding) add_unit(&made, -1);
+    *storage = made;
+    return CY_OK;
+
+close:
+    cy_storage_close(&made);
+    return status;
+}
+
+void cy_storage_close(cy_storage *storage)
+{
+    cy_manifest_close(&storage->manifest);
+    cy_memory_free(storage->tensors);
+    cy_memory_free(storage->units);
+    *storage = (cy_storage){0};
+}
+
+int cy_storage_unit(const cy_storage *storage, int layer)
+{
+    for (int i = 0; i < storage->unit_count; i++) {
+        if (storage->units[i].layer == layer) return i;
+    }
+    return -1;
+}
+
+const cy_tensor *cy_storage_tensor(const cy_storage *storage, int unit, cy_role role)
+{
+    if (unit < 0) return NULL;
+    const cy_unit *place = &storage->units[unit];
+    for (int i = 0; i < place->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[place->tensor_first + i];
+        if (tensor->param->role == role) return tensor;
+    }
+    return NULL;
+}
+
+static cy_view view_at(
+    const cy_storage *storage, int unit, cy_role role, int more, void *base, cy_dtype dtype)
+{
+    const cy_tensor *tensor = cy_storage_tensor(storage, unit, role);
+    if (tensor == NULL || base == NULL) return cy_view_none();
+    int64_t rows = tensor->slice.rows;
+    int64_t cols = tensor->slice.cols;
+    for (int i = 1; i <= more; i++) {
+        const cy_slice *next = &tensor[i].slice;
+        CY_ASSERT(tensor[i].unit == unit && follows_fused(tensor[i].param->role));
+        if (tensor->param->dimensions == 1) {
+            cols += next->cols;
+        } else {
+            CY_ASSERT(next->cols == cols);
+            rows += next->rows;
+        }
+    }
+    char *data = (char *)base + tensor->offset * (int64_t)cy_dtype_size(dtype);
+    return cy_view_of(data, dtype, rows, cols);
+}
+
+cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int more)
+{
+    if (unit < 0) return cy_view_none();
+    return view_at(
+        storage, unit, role, more, storage->units[unit].weights, storage->weight_dtype);
+}
+
+cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int more)
+{
+    if (unit < 0) return cy_view_none();
+    return view_at(storage, unit, role, more, storage->units[unit].grads, storage->grad_dtype);
+}
+
+void cy_storage_place(cy_storage *storage, void *weights, void *grads)
+{
+    const int64_t weight_size = (int64_t)cy_dtype_size(storage->weight_dtype);
+    const int64_t grad_size = (int64_t)cy_dtype_size(storage->grad_dtype);
+    for (int i = 0; i < storage->unit_count; i++) {
+        cy_unit *unit = &storage->units[i];
+        unit->weights = weights == NULL ? NULL : (char *)weights + unit->first * weight_size;
+        unit->grads = grads == NULL ? NULL : (char *)grads + unit->first * grad_size;
+    }
+}
