@@ -1,0 +1,315 @@
+#include "model/block.h"
+
+#include "base/assert.h"
+
+#include <math.h>
+
+static cy_view weight(const cy_block *block, cy_role role, int more)
+{
+    return cy_storage_weight(block->storage, block->unit, role, more);
+}
+
+static cy_view grad(const cy_block *block, cy_role role, int more)
+{
+    return cy_storage_grad(block->storage, block->unit, role, more);
+}
+
+static int64_t q_cols(const cy_model_context *context)
+{
+    return context->heads_local * context->shape.head_dim;
+}
+
+static int64_t kv_cols(const cy_model_context *context)
+{
+    return context->kv_heads_local * context->shape.head_dim;
+}
+
+// The three parts of a fused [t, q | k | v] matrix.
+typedef struct qkv_parts {
+    cy_view q, k, v;
+} qkv_parts;
+
+static qkv_parts parts_of(const cy_model_context *context, cy_view qkv)
+{
+    const int64_t q = q_cols(context), kv = kv_cols(context);
+    return (qkv_parts){
+        .q = cy_view_cols(qkv, 0, q),
+        .k = cy_view_cols(qkv, q, kv),
+        .v = cy_view_cols(qkv, q + kv, kv),
+    };
+}
+
+static cy_attention_spec attention_of(const cy_model_context *context, const cy_batch *batch)
+{
+    return (cy_attention_spec){
+        .heads = context->heads_local,
+        .kv_heads = context->kv_heads_local,
+        .head_dim = context->shape.head_dim,
+        .window = context->shape.window,
+        .scale = 1.0 / sqrt((double)context->shape.head_dim),
+        .spans = batch->spans,
+        .span_count = batch->span_count,
+        .q_positions = batch->positions,
+        .k_positions = batch->positions,
+    };
+}
+
+void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context, cy_arena *arena,
+    int64_t tokens, bool keep_gate_up)
+{
+    const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
+    const int64_t hidden = context->shape.hidden;
+    const cy_dtype dtype = context->dtype;
+    const int64_t qkv = q_cols(context) + 2 * kv_cols(context);
+    *stash = (cy_block_stash){
+        .x = cy_view_take(arena, dtype, outside, hidden),
+        .mid = cy_view_take(arena, dtype, outside, hidden),
+        .inv_rms1 = cy_view_take(arena, context->sum_dtype, 1, outside),
+        .inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside),
+        .qkv = cy_view_take(arena, dtype, tokens, qkv),
+        .o = cy_view_take(arena, dtype, tokens, q_cols(context)),
+        .lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens),
+    };
+    if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
+}
+
+void cy_block_gradients_take(
+    cy_block_gradients *gradients, const cy_model_context *context, cy_arena *arena, int64_t tokens)
+{
+    const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
+    const cy_dtype dtype = context->dtype;
+    const int64_t qkv = q_cols(context) + 2 * kv_cols(context);
+    *gradients = (cy_block_gradients){
+        .dy = cy_view_take(arena, dtype, outside, context->shape.hidden),
+        .d_mid = cy_view_take(arena, dtype, outside, context->shape.hidden),
+        .d_qkv = cy_view_take(arena, dtype, tokens, qkv),
+        .act = cy_view_take(arena, dtype, tokens, context->ffn_local),
+    };
+}
+
+static cy_status attention_forward(
+    const cy_block *block, cy_block_stash *stash, const cy_batch *batch)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const cy_attention_spec spec = attention_of(context, batch);
+    const size_t mark = cy_arena_mark(queue->scratch);
+
+    const cy_view n1 =
+        cy_view_take(queue->scratch, context->dtype, stash->x.rows, context->shape.hidden);
+    cy_norm_forward(queue, n1, stash->inv_rms1, stash->x, cy_view_none(),
+        weight(block, CY_ROLE_NORM1, 0), context->shape.norm_eps);
+    cy_view n1_all;
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &n1_all, n1));
+    cy_column_linear_forward(queue, stash->qkv, n1_all, weight(block, CY_ROLE_Q, 2),
+        weight(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0));
+    cy_arena_rewind(queue->scratch, mark);
+
+    const qkv_parts qkv = parts_of(context, stash->qkv);
+    cy_rope(queue, stash->qkv, context->rope, batch->positions,
+        context->heads_local + context->kv_heads_local, false);
+    CY_TRY(cy_context_attention_forward(
+        &context->context, queue, stash->o, stash->lse, qkv.q, qkv.k, qkv.v, &spec));
+
+    CY_TRY(cy_row_linear_forward(
+        &context->tensor, queue, stash->mid, stash->o, weight(block, CY_ROLE_OUT, 0)));
+    const cy_view bias = weight(block, CY_ROLE_OUT_BIAS, 0);
+    if (!cy_view_is_none(bias)) cy_add_bias(queue, stash->mid, bias);
+    return CY_OK;
+}
+
+cy_status cy_block_forward(
+    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_batch *batch)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    CY_TRY(attention_forward(block, stash, batch));
+
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view n2 =
+        cy_view_take(queue->scratch, context->dtype, stash->mid.rows, context->shape.hidden);
+    // mid holds the attention branch; the norm adds the residual to it.
+    cy_norm_forward(queue, n2, stash->inv_rms2, stash->mid, stash->x,
+        weight(block, CY_ROLE_NORM2, 0), context->shape.norm_eps);
+    cy_view n2_all;
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &n2_all, n2));
+    cy_column_linear_forward(
+        queue, stash->gate_up, n2_all, weight(block, CY_ROLE_GATE, 1), cy_view_none());
+    cy_arena_rewind(queue->scratch, mark);
+
+    const cy_view act =
+        cy_view_take(queue->scratch, context->dtype, stash->gate_up.rows, context->ffn_local);
+    cy_swiglu_forward(queue, act, stash->gate_up);
+    CY_TRY(cy_row_linear_forward(
+        &context->tensor, queue, y, act, weight(block, CY_ROLE_DOWN, 0)));
+    cy_arena_rewind(queue->scratch, mark);
+    cy_add(queue, y, y, stash->mid);
+    return CY_OK;
+}
+
+// The weight gradients of one linear layer: now, or left to backward_weight.
+typedef struct weight_targets {
+    cy_view dweight, dbias;
+} weight_targets;
+
+static weight_targets targets(const cy_block *block, cy_backward parts, cy_role role, int more,
+    cy_role bias, int bias_more)
+{
+    if (parts == CY_BACKWARD_INPUT_ONLY) return (weight_targets){0};
+    return (weight_targets){
+        .dweight = grad(block, role, more),
+        .dbias = bias == CY_ROLE_COUNT ? cy_view_none() : grad(block, bias, bias_more),
+    };
+}
+
+// The input of a column-parallel linear, made again from what the norm saw.
+static cy_status norm_again(const cy_block *block, cy_view *all, cy_view x, cy_view inv_rms,
+    cy_role norm)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    cy_norm_apply(queue, n, x, inv_rms, weight(block, norm, 0));
+    return cy_tensor_gather(&context->tensor, queue, all, n);
+}
+
+// dx holds dy; it becomes dy plus the gradient through the feed-forward branch.
+static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_block_stash *stash,
+    cy_block_gradients *gradients, cy_backward parts)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->dy, dx);
+
+    cy_view dy;
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &dy, dx));
+    const size_t inner = cy_arena_mark(queue->scratch);
+    const cy_view d_act = cy_view_take(queue->scratch, context->dtype, dy.rows, context->ffn_local);
+    cy_matmul(queue, d_act, dy, weight(block, CY_ROLE_DOWN, 0), (cy_matmul_spec){0});
+    cy_swiglu_backward(queue, stash->gate_up, gradients->act, d_act, stash->gate_up);
+    cy_arena_rewind(queue->scratch, inner);
+    const weight_targets down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
+    cy_linear_weight_gradient(queue, down.dweight, down.dbias, dy, gradients->act);
+
+    cy_view n2 = cy_view_none();
+    const weight_targets gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    if (!cy_view_is_none(gate_up.dweight)) {
+        CY_TRY(norm_again(block, &n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    }
+    const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
+    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n2, gate_up.dweight, gate_up.dbias,
+        stash->gate_up, n2, weight(block, CY_ROLE_GATE, 1)));
+    cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
+        weight(block, CY_ROLE_NORM2, 0));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// d_qkv from the gradient d_o of the attention's output.
+static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_o,
+    const cy_block_stash *stash, const cy_batch *batch)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const cy_attention_spec spec = attention_of(context, batch);
+    const qkv_parts qkv = parts_of(context, stash->qkv);
+    const qkv_parts d = parts_of(context, d_qkv);
+    const size_t mark = cy_arena_mark(queue->scratch);
+
+    const cy_view delta =
+        cy_view_take(queue->scratch, context->sum_dtype, context->heads_local, d_o.rows);
+    cy_attention_delta(queue, delta, d_o, stash->o, context->heads_local);
+    CY_TRY(cy_context_attention_backward(&context->context, queue, d.q, d.k, d.v, d_o, stash->lse,
+        delta, qkv.q, qkv.k, qkv.v, &spec));
+    cy_rope(queue, d_qkv, context->rope, batch->positions,
+        context->heads_local + context->kv_heads_local, true);
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// dx holds the gradient of mid; it becomes the gradient of x.
+static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_block_stash *stash,
+    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->d_mid, dx);
+
+    cy_view d_mid;
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &d_mid, dx));
+    const size_t inner = cy_arena_mark(queue->scratch);
+    const cy_view d_o = cy_view_take(queue->scratch, context->dtype, d_mid.rows, q_cols(context));
+    cy_matmul(queue, d_o, d_mid, weight(block, CY_ROLE_OUT, 0), (cy_matmul_spec){0});
+    CY_TRY(backward_heads(block, gradients->d_qkv, d_o, stash, batch));
+    cy_arena_rewind(queue->scratch, inner);
+    const weight_targets out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
+    cy_linear_weight_gradient(queue, out.dweight, out.dbias, d_mid, stash->o);
+    // The output bias is added to this rank's own tokens, outside the split.
+    const cy_view d_out_bias = grad(block, CY_ROLE_OUT_BIAS, 0);
+    if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
+
+    cy_view n1 = cy_view_none();
+    const weight_targets qkv = targets(
+        block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
+    if (!cy_view_is_none(qkv.dweight)) {
+        CY_TRY(norm_again(block, &n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    }
+    const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
+    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, qkv.dweight, qkv.dbias,
+        gradients->d_qkv, n1, weight(block, CY_ROLE_Q, 2)));
+    cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
+        weight(block, CY_ROLE_NORM1, 0));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *stash)
+{
+    cy_queue *queue = block->context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view n2;
+    CY_TRY(norm_again(block, &n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    cy_column_linear_forward(
+        queue, stash->gate_up, n2, weight(block, CY_ROLE_GATE, 1), cy_view_none());
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *stash,
+    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts)
+{
+    CY_ASSERT(dx.rows == stash->x.rows && dx.cols == stash->x.cols);
+    CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts));
+    return backward_attention(block, dx, stash, gradients, batch, parts);
+}
+
+cy_status cy_block_backward_weight(
+    const cy_block *block, const cy_block_stash *stash, const cy_block_gradients *gradients)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view all;
+
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->dy));
+    cy_linear_weight_gradient(
+        queue, grad(block, CY_ROLE_DOWN, 0), cy_view_none(), all, gradients->act);
+    cy_arena_rewind(queue->scratch, mark);
+
+    CY_TRY(norm_again(block, &all, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    cy_linear_weight_gradient(
+        queue, grad(block, CY_ROLE_GATE, 1), cy_view_none(), stash->gate_up, all);
+    cy_arena_rewind(queue->scratch, mark);
+
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->d_mid));
+    cy_linear_weight_gradient(queue, grad(block, CY_ROLE_OUT, 0), cy_view_none(), all, stash->o);
+    cy_arena_rewind(queue->scratch, mark);
+
+    CY_TRY(norm_again(block, &all, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    cy_linear_weight_gradient(queue, grad(block, CY_ROLE_Q, 2),
+        grad(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0), gradients->d_qkv, all);
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}

@@ -1,0 +1,78 @@
+// model/block.h: one transformer layer (attention, then feed-forward, each behind a norm and added
+// to the residual), forward and backward written out.
+//
+//   n1 = norm1(x)         qkv = n1 Wqkv^T    q, k turned    o = attention(q, k, v)
+//   mid = x + o Wout^T    n2 = norm2(mid)    gate|up = n2 Wgu^T
+//   y = mid + (silu(gate) * up) Wdown^T
+//
+// Kept from forward to backward: x, mid, qkv (turned), o and the statistics, gate|up. Norm outputs
+// and the SwiGLU product are made again in the backward pass, from what is kept: cheaper than the
+// memory traffic of keeping them.
+//
+// The backward pass comes in two parts that a pipeline may run apart: backward_input turns dy into
+// dx; backward_weight adds the weight gradients. `together` runs both, with each weight product
+// under the sum of the input gradient beside it.
+//
+// Shapes: t tokens inside the tensor-parallel linears, t_outside outside (t, or t / tp with
+// sequence parallelism). Buffers of the stash belong to whoever took them.
+
+#ifndef CY_MODEL_BLOCK_H
+#define CY_MODEL_BLOCK_H
+
+#include "model/context.h"
+#include "model/storage.h"
+
+typedef struct cy_block {
+    const cy_model_context *context; // borrowed
+    const cy_storage *storage;       // borrowed
+    int unit;                        // of this layer in the storage
+} cy_block;
+
+// What one micro-batch leaves behind in one layer between forward and backward.
+typedef struct cy_block_stash {
+    cy_view x;         // [t_outside, hidden] input
+    cy_view mid;       // [t_outside, hidden] after attention
+    cy_view inv_rms1;  // [1, t_outside]
+    cy_view inv_rms2;  // [1, t_outside]
+    cy_view qkv;       // [t, (heads + 2 kv_heads) head_dim], q and k turned
+    cy_view o;         // [t, heads head_dim]
+    cy_view lse;       // [heads, t]
+    cy_view gate_up;   // [t, 2 ffn]; backward_input leaves its gradient here
+} cy_block_stash;
+
+// What backward_input leaves for backward_weight.
+typedef struct cy_block_gradients {
+    cy_view dy;    // [t, hidden] gradient of the output
+    cy_view d_mid; // [t, hidden] gradient of the attention branch
+    cy_view d_qkv; // as qkv
+    cy_view act;   // [t, ffn] the SwiGLU product, made again
+} cy_block_gradients;
+
+typedef enum cy_backward {
+    CY_BACKWARD_TOGETHER,   // input and weight gradients
+    CY_BACKWARD_INPUT_ONLY, // weight gradients follow in cy_block_backward_weight
+} cy_backward;
+
+// Takes the stash of one micro-batch from an arena; gate_up only where it is kept.
+void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context, cy_arena *arena,
+    int64_t tokens, bool keep_gate_up);
+void cy_block_gradients_take(
+    cy_block_gradients *gradients, const cy_model_context *context, cy_arena *arena, int64_t tokens);
+
+// y [t_outside, hidden] from stash->x; fills the stash.
+CY_MUST_CHECK cy_status cy_block_forward(
+    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_batch *batch);
+
+// Makes stash->gate_up again from stash->mid, for recomputation: the same bits.
+CY_MUST_CHECK cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *stash);
+
+// dx [t_outside, hidden] holds dy and becomes the gradient of x, in place. `gradients` is filled
+// for CY_BACKWARD_INPUT_ONLY and is scratch otherwise.
+CY_MUST_CHECK cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *stash,
+    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts);
+
+// Adds the weight gradients that CY_BACKWARD_INPUT_ONLY left.
+CY_MUST_CHECK cy_status cy_block_backward_weight(
+    const cy_block *block, const cy_block_stash *stash, const cy_block_gradients *gradients);
+
+#endif

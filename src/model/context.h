@@ -1,0 +1,35 @@
+// model/context.h: what every layer of a model is built with. A layer knows groups, not ranks.
+
+#ifndef CY_MODEL_CONTEXT_H
+#define CY_MODEL_CONTEXT_H
+
+#include "model/shape.h"
+#include "parallel/context/attention.h"
+#include "parallel/tensor/linear.h"
+
+// Read-only once it is filled in; one per rank. The parts are borrowed.
+typedef struct cy_model_context {
+    cy_queue *queue;
+    cy_model_shape shape;
+    cy_tensor_parallel tensor;
+    cy_context_parallel context;
+    int heads_local;    // query heads on this rank
+    int kv_heads_local; // key and value heads on this rank
+    int64_t ffn_local;
+    cy_dtype dtype;     // of activations and weights
+    cy_dtype sum_dtype; // of statistics: fp32, or fp64 for fp64
+    cy_view rope;       // [positions, head_dim], in sum_dtype
+} cy_model_context;
+
+// One micro-batch as a rank sees it: t tokens, the sequences of the micro-batch one after another,
+// each with this rank's share of its positions. Arrays are in device memory unless said otherwise.
+typedef struct cy_batch {
+    int64_t tokens;           // t
+    const int32_t *inputs;    // [t]
+    const int32_t *targets;   // [t], below 0: no target
+    const int32_t *positions; // [t], ascending within a span
+    const cy_attention_span *spans; // host, one per sequence or document
+    int span_count;
+} cy_batch;
+
+#endif

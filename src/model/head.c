@@ -1,0 +1,161 @@
+#include "model/head.h"
+
+#include "base/assert.h"
+
+static cy_role matrix_role(const cy_head *head)
+{
+    return head->context->shape.tied ? CY_ROLE_EMBED : CY_ROLE_HEAD;
+}
+
+cy_status cy_embed_forward(
+    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_batch *batch)
+{
+    cy_queue *queue = context->queue;
+    const int unit = cy_storage_unit(storage, -1);
+    const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_request sum = {0};
+
+    const cy_view partial = cy_tensor_partial(&context->tensor, queue, y);
+    cy_embedding_forward(queue, partial, cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0),
+        batch->inputs, table->slice.row_first);
+    CY_TRY(cy_tensor_start_sum(&context->tensor, queue, &sum, y, partial));
+    CY_TRY(cy_group_wait(context->tensor.group, queue, &sum));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+cy_status cy_embed_backward(
+    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_batch *batch)
+{
+    cy_queue *queue = context->queue;
+    const int unit = cy_storage_unit(storage, -1);
+    const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view all;
+
+    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, dy));
+    cy_embedding_backward(queue, cy_storage_grad(storage, unit, CY_ROLE_EMBED, 0), all,
+        batch->inputs, table->slice.row_first);
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// What the tokens of a tile know about the whole vocabulary after two small reductions.
+typedef struct tile_statistics {
+    cy_view max;    // [1, tile]
+    cy_view sums;   // [2, tile]: sum of exponentials, target's logit
+} tile_statistics;
+
+static cy_status reduce_statistics(const cy_head *head, const tile_statistics *tile,
+    cy_view logits, const int32_t *targets, cy_vocab_range range)
+{
+    cy_queue *queue = head->context->queue;
+    cy_group *group = head->context->tensor.group;
+    cy_softmax_max(queue, tile->max, logits, range);
+    CY_TRY(cy_group_all_reduce(group, queue, tile->max, CY_MAX));
+    cy_softmax_sum(queue, cy_view_rows(tile->sums, 0, 1), cy_view_rows(tile->sums, 1, 1), logits,
+        tile->max, targets, range);
+    return cy_group_all_reduce(group, queue, tile->sums, CY_SUM);
+}
+
+static cy_vocab_range range_of(const cy_head *head)
+{
+    const cy_tensor *matrix =
+        cy_storage_tensor(head->storage, head->matrix_unit, matrix_role(head));
+    return (cy_vocab_range){
+        .first = matrix->slice.row_first, .valid = head->context->shape.vocab};
+}
+
+// Loss of one tile of tokens and, where d_n is given, everything that follows from it.
+static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_view n,
+    const int32_t *targets, double loss_scale)
+{
+    const cy_model_context *context = head->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view matrix = cy_storage_weight(head->storage, head->matrix_unit, matrix_role(head), 0);
+    const cy_view grad = cy_storage_grad(head->storage, head->matrix_unit, matrix_role(head), 0);
+    const cy_vocab_range range = range_of(head);
+
+    const cy_view logits = cy_view_take(queue->scratch, context->sum_dtype, n.rows, matrix.rows);
+    const tile_statistics tile = {
+        .max = cy_view_take(queue->scratch, context->sum_dtype, 1, n.rows),
+        .sums = cy_view_take(queue->scratch, context->sum_dtype, 2, n.rows),
+    };
+    cy_matmul(queue, logits, n, matrix, (cy_matmul_spec){.transpose_b = true});
+    CY_TRY(reduce_statistics(head, &tile, logits, targets, range));
+    const cy_view sum = cy_view_rows(tile.sums, 0, 1);
+    cy_softmax_loss(queue, loss, tile.max, sum, cy_view_rows(tile.sums, 1, 1), targets);
+
+    if (!cy_view_is_none(d_n)) {
+        cy_view d_logits = logits;
+        if (context->dtype != context->sum_dtype) {
+            d_logits = cy_view_take(queue->scratch, context->dtype, n.rows, matrix.rows);
+        }
+        cy_softmax_grad(queue, d_logits, logits, tile.max, sum, targets, range, loss_scale);
+        cy_matmul(queue, d_n, d_logits, matrix, (cy_matmul_spec){0});
+        cy_linear_weight_gradient(queue, grad, cy_view_none(), d_logits, n);
+    }
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// n_all [t, hidden] = norm(x), all tokens; inv_rms [1, t_outside]. From the scratch arena.
+static cy_status final_norm(const cy_head *head, cy_view *n_all, cy_view *inv_rms, cy_view x)
+{
+    const cy_model_context *context = head->context;
+    cy_queue *queue = context->queue;
+    *inv_rms = cy_view_take(queue->scratch, context->sum_dtype, 1, x.rows);
+    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    cy_norm_forward(queue, n, *inv_rms, x, cy_view_none(),
+        cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0),
+        context->shape.norm_eps);
+    return cy_tensor_gather(&context->tensor, queue, n_all, n);
+}
+
+cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
+    const cy_batch *batch, double loss_scale)
+{
+    const cy_model_context *context = head->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const bool train = !cy_view_is_none(dx);
+    cy_view n, inv_rms;
+    CY_TRY(final_norm(head, &n, &inv_rms, x));
+
+    cy_view d_outside = cy_view_none(), d_n = cy_view_none();
+    if (train) {
+        d_outside = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+        d_n = cy_tensor_partial(&context->tensor, queue, d_outside);
+    }
+    for (int64_t first = 0; first < n.rows; first += CY_HEAD_TILE) {
+        const int64_t rows = n.rows - first < CY_HEAD_TILE ? n.rows - first : CY_HEAD_TILE;
+        CY_TRY(run_tile(head, loss, train ? cy_view_rows(d_n, first, rows) : cy_view_none(),
+            cy_view_rows(n, first, rows), batch->targets + first, loss_scale));
+    }
+    if (train) {
+        cy_request sum = {0};
+        CY_TRY(cy_tensor_start_sum(&context->tensor, queue, &sum, d_outside, d_n));
+        CY_TRY(cy_group_wait(context->tensor.group, queue, &sum));
+        cy_fill(queue, dx, 0.0);
+        cy_norm_backward(queue, dx,
+            cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), d_outside, x,
+            inv_rms, cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0));
+    }
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+cy_status cy_head_logits(const cy_head *head, cy_view logits, cy_view x)
+{
+    cy_queue *queue = head->context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view n, inv_rms;
+    CY_TRY(final_norm(head, &n, &inv_rms, x));
+    cy_matmul(queue, logits, n,
+        cy_storage_weight(head->storage, head->matrix_unit, matrix_role(head), 0),
+        (cy_matmul_spec){.transpose_b = true});
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
