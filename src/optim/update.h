@@ -1,0 +1,54 @@
+// optim/update.h: one optimizer step over the ranges that a rank owns: the global norm of the
+// gradients, clipping, AdamW.
+//
+// Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
+// An element that several ranks hold counts once in the norm: on the rank with copy index 0.
+
+#ifndef CY_OPTIM_UPDATE_H
+#define CY_OPTIM_UPDATE_H
+
+#include "comm/group.h"
+#include "model/storage.h"
+#include "parallel/data/reducer.h"
+
+// Cells in device memory that a step writes and the host reads when the step is over.
+typedef struct cy_update_cells {
+    cy_view sum_squares; // [1, 1] fp64
+    cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping
+    cy_view scale;       // [1, 1] fp64, what the gradients are multiplied with
+} cy_update_cells;
+
+typedef struct cy_update {
+    cy_queue *queue;           // borrowed
+    const cy_storage *storage; // borrowed
+    cy_reducer *reducer;       // borrowed
+    cy_group *norm_group;      // borrowed: all ranks that hold different elements
+    double max_norm;           // 0: no clipping
+    cy_update_cells cells;
+} cy_update;
+
+void cy_update_take(cy_update *update, cy_arena *run);
+
+// The norm and, from it, the scale; `divisor` is loss_scale times the tokens of the global batch.
+CY_MUST_CHECK cy_status cy_update_norm(cy_update *update, double divisor);
+
+// AdamW over every owned range; parameters without decay get none.
+CY_MUST_CHECK cy_status cy_update_apply(cy_update *update, const cy_adamw_spec *spec);
+
+// A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
+// rectangle of that tensor, in row-major order, at element `at` of the range.
+typedef struct cy_stretch {
+    const cy_tensor *tensor;
+    int64_t first;
+    int64_t count;
+    int64_t at;
+} cy_stretch;
+
+typedef cy_status (*cy_stretch_visit)(
+    void *context, const cy_owned_range *range, const cy_stretch *stretch);
+
+// Calls `visit` for every stretch of every owned range, in order, until one fails.
+CY_MUST_CHECK cy_status cy_update_visit(const cy_storage *storage, const cy_reducer *reducer,
+    cy_stretch_visit visit, void *context);
+
+#endif
