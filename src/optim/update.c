@@ -1,5 +1,7 @@
 #include "optim/update.h"
 
+#include "optim/owned.h"
+
 void cy_update_take(cy_update *update, cy_arena *run)
 {
     update->cells = (cy_update_cells){
@@ -7,30 +9,6 @@ void cy_update_take(cy_update *update, cy_arena *run)
         .norm = cy_view_take(run, CY_F64, 1, 1),
         .scale = cy_view_take(run, CY_F64, 1, 1),
     };
-}
-
-cy_status cy_update_visit(const cy_storage *storage, const cy_reducer *reducer,
-    cy_stretch_visit visit, void *context)
-{
-    for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(reducer, i);
-        for (int t = 0; t < storage->tensor_count; t++) {
-            const cy_tensor *tensor = &storage->tensors[t];
-            const int64_t start = storage->units[tensor->unit].first + tensor->offset;
-            const int64_t end = start + tensor->slice.rows * tensor->slice.cols;
-            const int64_t from = start > range.first ? start : range.first;
-            const int64_t to = end < range.first + range.count ? end : range.first + range.count;
-            if (from >= to) continue;
-            const cy_stretch stretch = {
-                .tensor = tensor,
-                .first = from - start,
-                .count = to - from,
-                .at = from - range.first,
-            };
-            CY_TRY(visit(context, &range, &stretch));
-        }
-    }
-    return CY_OK;
 }
 
 static cy_status add_squares(
@@ -47,7 +25,7 @@ cy_status cy_update_norm(cy_update *update, double divisor)
 {
     const cy_update_cells *cells = &update->cells;
     cy_fill(update->queue, cells->sum_squares, 0.0);
-    CY_TRY(cy_update_visit(update->storage, update->reducer, add_squares, update));
+    CY_TRY(cy_owned_visit(update->storage, update->reducer, add_squares, update));
     CY_TRY(cy_group_all_reduce(update->norm_group, update->queue, cells->sum_squares, CY_SUM));
     cy_clip_scale(
         update->queue, cells->scale, cells->norm, cells->sum_squares, divisor, update->max_norm);
@@ -77,5 +55,5 @@ static cy_status update_stretch(
 cy_status cy_update_apply(cy_update *update, const cy_adamw_spec *spec)
 {
     adamw_pass pass = {.update = update, .spec = spec};
-    return cy_update_visit(update->storage, update->reducer, update_stretch, &pass);
+    return cy_owned_visit(update->storage, update->reducer, update_stretch, &pass);
 }

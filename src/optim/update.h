@@ -35,20 +35,4 @@ CY_MUST_CHECK cy_status cy_update_norm(cy_update *update, double divisor);
 // AdamW over every owned range; parameters without decay get none.
 CY_MUST_CHECK cy_status cy_update_apply(cy_update *update, const cy_adamw_spec *spec);
 
-// A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
-// rectangle of that tensor, in row-major order, at element `at` of the range.
-typedef struct cy_stretch {
-    const cy_tensor *tensor;
-    int64_t first;
-    int64_t count;
-    int64_t at;
-} cy_stretch;
-
-typedef cy_status (*cy_stretch_visit)(
-    void *context, const cy_owned_range *range, const cy_stretch *stretch);
-
-// Calls `visit` for every stretch of every owned range, in order, until one fails.
-CY_MUST_CHECK cy_status cy_update_visit(const cy_storage *storage, const cy_reducer *reducer,
-    cy_stretch_visit visit, void *context);
-
 #endif

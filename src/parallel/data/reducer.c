@@ -59,6 +59,17 @@ void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
     reducer->grads = cy_view_take(run, spec->grad_dtype, 1, count);
 }
 
+cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
+{
+    const bool separate = reducer->spec.master_dtype != reducer->spec.weight_dtype;
+    return (cy_reducer_bytes){
+        .weights = cy_view_bytes(reducer->weights),
+        .gradients = cy_view_bytes(reducer->grads),
+        .optimizer = cy_view_bytes(reducer->m) + cy_view_bytes(reducer->v) +
+                     (separate ? cy_view_bytes(reducer->master) : 0),
+    };
+}
+
 void *cy_reducer_weights(const cy_reducer *reducer, int unit)
 {
     return cy_view_at(reducer->weights, 0, reducer->units[unit].first);

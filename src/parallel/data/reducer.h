@@ -48,6 +48,14 @@ void cy_reducer_close(cy_reducer *reducer);
 // Takes the arrays from the arena: once from a measuring one, once for good.
 void cy_reducer_take(cy_reducer *reducer, cy_arena *run);
 
+// Bytes of the arrays, once they were taken.
+typedef struct cy_reducer_bytes {
+    size_t weights;   // for compute
+    size_t gradients;
+    size_t optimizer; // master copies and moments
+} cy_reducer_bytes;
+cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
+
 // Where a unit's whole weights and gradients lie now; NULL while they are not here.
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
 void *cy_reducer_grads(const cy_reducer *reducer, int unit);

@@ -1,0 +1,45 @@
+#include "optim/owned.h"
+
+cy_status cy_owned_visit(const cy_storage *storage, const cy_reducer *reducer,
+    cy_stretch_visit visit, void *context)
+{
+    for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(reducer, i);
+        for (int t = 0; t < storage->tensor_count; t++) {
+            const cy_tensor *tensor = &storage->tensors[t];
+            const int64_t start = storage->units[tensor->unit].first + tensor->offset;
+            const int64_t end = start + tensor->slice.rows * tensor->slice.cols;
+            const int64_t from = start > range.first ? start : range.first;
+            const int64_t to = end < range.first + range.count ? end : range.first + range.count;
+            if (from >= to) continue;
+            const cy_stretch stretch = {
+                .tensor = tensor,
+                .first = from - start,
+                .count = to - from,
+                .at = from - range.first,
+            };
+            CY_TRY(visit(context, &range, &stretch));
+        }
+    }
+    return CY_OK;
+}
+
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_rectangle *rectangle)
+{
+    const int64_t left = stretch->count - *done;
+    if (left == 0) return false;
+    const cy_slice *slice = &stretch->tensor->slice;
+    const int64_t row = (stretch->first + *done) / slice->cols;
+    const int64_t col = (stretch->first + *done) % slice->cols;
+    const int64_t to_row_end = slice->cols - col;
+    *rectangle = (cy_rectangle){
+        .at = *done,
+        .rows = 1,
+        .cols = to_row_end < left ? to_row_end : left,
+        .global_first =
+            (slice->row_first + row) * stretch->tensor->param->cols + slice->col_first + col,
+    };
+    if (col == 0 && left >= slice->cols) rectangle->rows = left / slice->cols;
+    *done += rectangle->rows * rectangle->cols;
+    return true;
+}

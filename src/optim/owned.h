@@ -1,0 +1,41 @@
+// optim/owned.h: which elements of which parameters a rank owns.
+//
+// The reducer speaks of flat ranges, the manifest of tensors; a stretch is where they meet, and a
+// rectangle is a part of a stretch with a place in the global tensor. Initial weights, norms, the
+// optimizer, hashes and checkpoints walk them. Nothing here holds memory or fails by itself.
+
+#ifndef CY_OPTIM_OWNED_H
+#define CY_OPTIM_OWNED_H
+
+#include "model/storage.h"
+#include "parallel/data/reducer.h"
+
+// A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
+// rectangle of that tensor, in row-major order, at element `at` of the range.
+typedef struct cy_stretch {
+    const cy_tensor *tensor;
+    int64_t first;
+    int64_t count;
+    int64_t at;
+} cy_stretch;
+
+typedef cy_status (*cy_stretch_visit)(
+    void *context, const cy_owned_range *range, const cy_stretch *stretch);
+
+// Calls `visit` for every stretch of every owned range, in order, until one fails.
+CY_MUST_CHECK cy_status cy_owned_visit(const cy_storage *storage, const cy_reducer *reducer,
+    cy_stretch_visit visit, void *context);
+
+// Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
+// global_first + row * param->cols + col of the global tensor.
+typedef struct cy_rectangle {
+    int64_t at; // in the stretch
+    int64_t rows, cols;
+    int64_t global_first;
+} cy_rectangle;
+
+// The next rectangle of a stretch; *done counts the elements behind and starts at 0. Returns false
+// when there is none. A stretch that begins or ends inside a row has up to three.
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_rectangle *rectangle);
+
+#endif

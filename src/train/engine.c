@@ -1,0 +1,278 @@
+#include "train/engine.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "model/rope.h"
+
+#include <math.h>
+
+#define TRACE_SPANS (1 << 16)
+
+cy_engine_groups cy_engine_groups_self(void)
+{
+    cy_group *self = cy_group_self();
+    return (cy_engine_groups){
+        .tp = self, .cp = self, .pp = self, .gradient = self, .norm = self, .world = self};
+}
+
+// ---- hooks: what the stage tells the reducer
+
+static cy_status before_unit(void *context, int unit)
+{
+    cy_engine *engine = context;
+    CY_TRY(cy_reducer_before_unit(engine->reducer, unit));
+    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
+    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
+    return CY_OK;
+}
+
+static cy_status after_unit(void *context, int unit)
+{
+    cy_engine *engine = context;
+    return cy_reducer_after_unit(engine->reducer, unit);
+}
+
+static cy_status gradient_final(void *context, int unit)
+{
+    cy_engine *engine = context;
+    return cy_reducer_gradient_final(engine->reducer, unit, engine->last_micro_batch);
+}
+
+// ---- opening
+
+static cy_dtype wide(cy_dtype dtype)
+{
+    return dtype == CY_F64 ? CY_F64 : CY_F32;
+}
+
+static cy_status open_model(cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    const cy_engine_groups *groups = &engine->options.groups;
+    const cy_model_shape *shape = &config->shape;
+    const cy_dtype dtype = config->model.dtype;
+    const cy_part part = {
+        .layer_count = shape->layers,
+        .embedding = true,
+        .head = true,
+        .tp_rank = cy_group_rank(groups->tp),
+        .tp_size = cy_group_size(groups->tp),
+        .unit_multiple = 64 * cy_group_size(groups->gradient),
+    };
+    CY_TRY(cy_storage_open(&engine->storage, shape, &part, dtype, wide(dtype)));
+
+    const cy_model_context context = {
+        .queue = &engine->queue,
+        .shape = *shape,
+        .tensor =
+            {
+                .group = groups->tp,
+                .sequence = config->distributed.sequence_parallel,
+                .overlap = config->distributed.tp_overlap,
+            },
+        .context = {.group = groups->cp},
+        .heads_local = shape->heads / part.tp_size,
+        .kv_heads_local = shape->kv_heads < part.tp_size ? 1 : shape->kv_heads / part.tp_size,
+        .ffn_local = shape->ffn / part.tp_size,
+        .dtype = dtype,
+        .sum_dtype = wide(dtype),
+    };
+    engine->tokens = config->training.micro_batch_size * config->training.seq_length /
+                     cy_group_size(groups->cp);
+    CY_TRY(cy_stage_open(&engine->stage, &context, &engine->storage,
+        (cy_recompute)config->training.recompute, engine->tokens, 1, false));
+    engine->stage.hooks = (cy_stage_hooks){
+        .context = engine,
+        .before_unit = before_unit,
+        .after_unit = after_unit,
+        .gradient_final = gradient_final,
+    };
+    return CY_OK;
+}
+
+static cy_status open_reducer(cy_engine *engine)
+{
+    const cy_config_distributed *distributed = &engine->options.config->distributed;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)engine->storage.unit_count, sizeof(cy_flat_range)));
+    cy_flat_range *ranges = block;
+    for (int i = 0; i < engine->storage.unit_count; i++) {
+        ranges[i] = (cy_flat_range){
+            .first = engine->storage.units[i].first, .count = engine->storage.units[i].count};
+    }
+    const cy_dtype dtype = engine->storage.weight_dtype;
+    const cy_reducer_spec spec = {
+        .group = engine->options.groups.gradient,
+        .queue = &engine->queue,
+        .zero_stage = distributed->zero_stage,
+        .naive = distributed->dp_reduce == CY_CONFIG_DP_NAIVE,
+        .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
+        .weight_dtype = dtype,
+        .master_dtype = wide(dtype),
+        .grad_dtype = engine->storage.grad_dtype,
+        .train = engine->options.train,
+    };
+    const cy_status status =
+        cy_reducer_open(&engine->reducer, &spec, ranges, engine->storage.unit_count);
+    cy_memory_free(ranges);
+    return status;
+}
+
+// The micro-batches have one shape: sequences one after another, each a span.
+static cy_status open_batch(cy_engine *engine)
+{
+    const cy_config_training *training = &engine->options.config->training;
+    const int64_t length = engine->tokens / training->micro_batch_size;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)training->micro_batch_size, sizeof(cy_attention_span)));
+    engine->spans = block;
+    for (int64_t i = 0; i < training->micro_batch_size; i++) {
+        engine->spans[i] = (cy_attention_span){
+            .q_first = i * length,
+            .q_count = length,
+            .k_first = i * length,
+            .k_count = length,
+        };
+    }
+    return CY_OK;
+}
+
+// ---- memory
+
+// Takes everything that lives as long as the run.
+static void take_run(cy_engine *engine, cy_arena *run)
+{
+    const cy_model_shape *shape = &engine->options.config->shape;
+    const size_t row = (size_t)engine->tokens * sizeof(int32_t);
+    cy_reducer_take(engine->reducer, run);
+    cy_update_take(&engine->update, run);
+    engine->inputs = cy_arena_take(run, row);
+    engine->targets = cy_arena_take(run, row);
+    engine->positions = cy_arena_take(run, row);
+    engine->loss = cy_view_take(run, CY_F64, 1, 1);
+    engine->stage.context.rope = cy_view_take(run, engine->stage.context.sum_dtype,
+        engine->options.config->training.seq_length, shape->head_dim);
+    engine->batch = (cy_batch){
+        .tokens = engine->tokens,
+        .inputs = engine->inputs,
+        .targets = engine->targets,
+        .positions = engine->positions,
+        .spans = engine->spans,
+        .span_count = (int)engine->options.config->training.micro_batch_size,
+    };
+}
+
+// On the dry queue: everything that a run does on the device, once.
+static cy_status rehearse(cy_engine *engine)
+{
+    cy_step_result result;
+    double loss;
+    if (!engine->options.train) return cy_engine_evaluate(engine, NULL, 0, &loss);
+    const cy_adamw_spec adamw = {.step = 1};
+    CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
+    engine->step_cost = engine->queue.planned;
+    return cy_engine_evaluate(engine, NULL, 0, &loss);
+}
+
+static cy_status plan_memory(cy_engine *engine)
+{
+    cy_arena_measure(&engine->run, "run");
+    cy_arena_measure(&engine->step, "step");
+    cy_arena_measure(&engine->scratch, "scratch");
+    engine->queue.dry = true;
+    take_run(engine, &engine->run);
+    cy_stage_take_slots(&engine->stage, &engine->step);
+    CY_TRY(rehearse(engine));
+    engine->queue.dry = false;
+
+    cy_engine_memory *memory = &engine->memory;
+    const cy_reducer_bytes arrays = cy_reducer_memory(engine->reducer);
+    memory->weights = arrays.weights;
+    memory->gradients = arrays.gradients;
+    memory->optimizer = arrays.optimizer;
+    memory->tables =
+        engine->run.peak - memory->weights - memory->gradients - memory->optimizer;
+    memory->activations = engine->step.peak;
+    memory->scratch = engine->scratch.peak;
+    memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    return CY_OK;
+}
+
+static cy_status place_memory(cy_engine *engine)
+{
+    const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
+    CY_TRY(cy_memory_map(&engine->mapped, engine->memory.total));
+    char *base = engine->mapped;
+    cy_arena_place(&engine->run, "run", base, run);
+    cy_arena_place(&engine->step, "step", base + run, step);
+    cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
+    take_run(engine, &engine->run);
+    cy_stage_take_slots(&engine->stage, &engine->step);
+    return CY_OK;
+}
+
+static cy_status fill_tables(cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    const int64_t length = config->training.seq_length;
+    for (int64_t i = 0; i < engine->tokens; i++) engine->positions[i] = (int32_t)(i % length);
+
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
+    double *inv_freq = block;
+    const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
+    cy_rope_table(&engine->queue, engine->stage.context.rope, inv_freq, scale);
+    cy_memory_free(inv_freq);
+    return CY_OK;
+}
+
+static cy_status open_parts(cy_engine *engine)
+{
+    const cy_engine_options *options = &engine->options;
+    CY_TRY(cy_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
+    engine->queue.pool = engine->pool;
+    engine->queue.scratch = &engine->scratch;
+    if (options->trace) {
+        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
+        engine->queue.trace = &engine->trace;
+    }
+    CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, options->isa));
+    CY_TRY(open_model(engine));
+    CY_TRY(open_reducer(engine));
+    CY_TRY(open_batch(engine));
+    engine->update = (cy_update){
+        .queue = &engine->queue,
+        .storage = &engine->storage,
+        .reducer = engine->reducer,
+        .norm_group = options->groups.norm,
+        .max_norm = options->config->training.grad_clip,
+    };
+    const cy_scaler_spec scaling = cy_scaler_defaults();
+    engine->scaler = cy_scaler_start(&scaling);
+    if (options->config->model.dtype != CY_F16) engine->scaler.scale = 1.0;
+    CY_TRY(plan_memory(engine));
+    if (options->plan_only) return CY_OK;
+    CY_TRY(place_memory(engine));
+    return fill_tables(engine);
+}
+
+cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
+{
+    *engine = (cy_engine){.options = *options};
+    const cy_status status = open_parts(engine);
+    if (status != CY_OK) cy_engine_close(engine);
+    return status;
+}
+
+void cy_engine_close(cy_engine *engine)
+{
+    cy_reducer_close(engine->reducer);
+    cy_stage_close(&engine->stage);
+    cy_storage_close(&engine->storage);
+    cy_memory_free(engine->spans);
+    if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
+    cy_trace_close(&engine->trace);
+    cy_pool_close(engine->pool);
+    cy_memory_unmap(engine->mapped, engine->memory.total);
+    engine->mapped = NULL;
+}

@@ -1,0 +1,121 @@
+// train/engine.h: everything that one rank needs to train: its part of the model, its memory, and
+// the optimizer step over them.
+//
+// Opening an engine plans it: the step runs once on a dry queue over measuring arenas, which gives
+// the peak of each lifetime; then one range of that size is mapped, and the same code places
+// everything in it. A training step makes no allocation after that. An engine that is opened with
+// `plan_only` stops before the mapping: `cyclotron plan` prints what it found.
+//
+// An engine is used by one thread, its rank's. All ranks make the same calls in the same order.
+
+#ifndef CY_TRAIN_ENGINE_H
+#define CY_TRAIN_ENGINE_H
+
+#include "comm/group.h"
+#include "kernel/open.h"
+#include "model/stage.h"
+#include "optim/scaler.h"
+#include "optim/update.h"
+#include "parallel/data/reducer.h"
+#include "train/config.h"
+
+// The groups of one rank, and where it stands in them. Borrowed.
+typedef struct cy_engine_groups {
+    cy_group *tp;
+    cy_group *cp;
+    cy_group *pp;
+    cy_group *gradient; // cp x dp: other tokens, the same parameters
+    cy_group *norm;     // ranks that hold different elements
+    cy_group *world;
+} cy_engine_groups;
+
+// The groups of a run of one rank.
+cy_engine_groups cy_engine_groups_self(void);
+
+typedef struct cy_engine_options {
+    const cy_config *config; // borrowed, resolved and checked
+    cy_engine_groups groups;
+    int threads;     // of this rank
+    int first_core;  // -1: not pinned
+    bool spin;       // ranks do not outnumber the cores
+    const char *isa; // of the kernels: "auto"
+    bool train;      // false: forward only
+    bool plan_only;
+    bool trace; // keep a timeline
+} cy_engine_options;
+
+// Bytes by kind, of this rank.
+typedef struct cy_engine_memory {
+    size_t weights;    // for compute
+    size_t gradients;
+    size_t optimizer;  // master copies and moments
+    size_t tables;     // positions, cells, micro-batches
+    size_t activations; // stashes of the micro-batches in flight
+    size_t scratch;    // inside layers and kernels
+    size_t total;
+} cy_engine_memory;
+
+// Where the tokens of a micro-batch come from: fills inputs and targets, [tokens] each, on the
+// host. `micro_batch` counts within the step.
+typedef struct cy_batch_source {
+    void *context; // borrowed
+    cy_status (*fill)(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets);
+} cy_batch_source;
+
+typedef struct cy_step_result {
+    double loss; // mean over all tokens of the global batch
+    double grad_norm;
+    bool skipped; // fp16: an overflow, and no update
+} cy_step_result;
+
+typedef struct cy_engine {
+    cy_engine_options options;
+    cy_pool *pool;      // owned
+    cy_kernels kernels;
+    cy_queue queue;
+    cy_trace trace;     // owned; without spans unless asked for
+    cy_storage storage; // owned
+    cy_stage stage;     // owned
+    cy_reducer *reducer; // owned
+    cy_update update;
+    cy_scaler scaler;    // of fp16; its scale stays 1 otherwise
+
+    cy_engine_memory memory;
+    cy_cost step_cost;   // of a training step, counted by the dry run
+    void *mapped;        // owned, all arenas lie in it
+    cy_arena run, step, scratch;
+
+    int64_t tokens;            // of a micro-batch on this rank
+    int32_t *inputs;           // [tokens]
+    int32_t *targets;          // [tokens]
+    int32_t *positions;        // [tokens]
+    cy_attention_span *spans;  // owned, host, [micro_batch_size]
+    cy_batch batch;
+    cy_view loss;              // [1, 1] fp64
+    bool last_micro_batch;     // of the step that runs: what the hooks tell the reducer
+} cy_engine;
+
+// Opens in place: the engine must not be moved afterwards. On failure nothing stays open.
+CY_MUST_CHECK cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options);
+void cy_engine_close(cy_engine *engine);
+
+// Fresh weights from the seed; the same whatever the split. Optimizer state is zero.
+CY_MUST_CHECK cy_status cy_engine_initialize(cy_engine *engine);
+
+// Writes the weights for compute from the master copies: after a load.
+CY_MUST_CHECK cy_status cy_engine_masters_changed(cy_engine *engine);
+
+// One optimizer step: all micro-batches, forward and backward, sums over ranks, clipping, AdamW. A
+// loss or gradient that is not finite is CY_ERR_NOT_FINITE and names the first such tensor; the
+// weights are then as before. (With fp16 an overflow skips the update instead.)
+CY_MUST_CHECK cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
+    const cy_adamw_spec *adamw, cy_step_result *result);
+
+// The sum of token losses of one micro-batch, over this rank's context-parallel group's tokens.
+CY_MUST_CHECK cy_status cy_engine_evaluate(
+    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum);
+
+// A hash of all parameters of the model that does not depend on how they are split.
+CY_MUST_CHECK cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash);
+
+#endif

@@ -1,0 +1,187 @@
+// One optimizer step, and what else runs the model: evaluation, initial weights, hashes.
+
+#include "base/assert.h"
+#include "base/random.h"
+#include "optim/owned.h"
+#include "train/engine.h"
+
+#include <math.h>
+
+// ---- weights
+
+static cy_status fill_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    cy_engine *engine = context;
+    const cy_param *param = stretch->tensor->param;
+    const cy_view all = cy_view_cols(range->master, stretch->at, stretch->count);
+    switch (param->init) {
+    case CY_INIT_ONES:
+        cy_fill(&engine->queue, all, 1.0);
+        return CY_OK;
+    case CY_INIT_ZEROS:
+        cy_fill(&engine->queue, all, 0.0);
+        return CY_OK;
+    case CY_INIT_NORMAL:
+        break;
+    }
+    const uint64_t key =
+        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
+    cy_rectangle part;
+    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+        const cy_view view = cy_view_of(
+            cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
+        cy_random_fill(&engine->queue, view, key, (uint64_t)part.global_first, param->cols,
+            param->init_std);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_masters_changed(cy_engine *engine)
+{
+    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
+        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
+    }
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+cy_status cy_engine_initialize(cy_engine *engine)
+{
+    CY_ASSERT(engine->options.train);
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, fill_stretch, engine));
+    return cy_engine_masters_changed(engine);
+}
+
+// ---- a step
+
+static cy_status run_micro_batch(
+    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch)
+{
+    if (!engine->queue.dry) {
+        CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
+    }
+    CY_TRY(cy_stage_forward(&engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true,
+        engine->scaler.scale));
+    return cy_stage_backward(&engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch,
+        CY_BACKWARD_TOGETHER);
+}
+
+static double cell(cy_view view)
+{
+    return *(const double *)view.data;
+}
+
+typedef struct finite_search {
+    cy_engine *engine;
+    const cy_param *found; // the first whose gradient is not finite
+} finite_search;
+
+static cy_status look_for_not_finite(
+    void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    finite_search *search = context;
+    if (search->found != NULL) return CY_OK;
+    const cy_view sum = search->engine->update.cells.sum_squares;
+    cy_fill(&search->engine->queue, sum, 0.0);
+    cy_sum_squares(
+        &search->engine->queue, sum, cy_view_cols(range->grad, stretch->at, stretch->count));
+    if (!isfinite(cell(sum))) search->found = stretch->tensor->param;
+    return CY_OK;
+}
+
+static cy_status report_not_finite(cy_engine *engine, const cy_step_result *result, int64_t step)
+{
+    finite_search search = {.engine = engine};
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    return CY_FAIL(CY_ERR_NOT_FINITE,
+        "step %lld: loss %g, gradient norm %g; first tensor whose gradient is not finite: %s",
+        (long long)step, result->loss, result->grad_norm,
+        search.found != NULL ? search.found->name : "none on this rank");
+}
+
+// What is known of the step once all gradients are sums.
+static cy_status settle(
+    cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
+{
+    CY_TRY(cy_update_norm(&engine->update, tokens * engine->scaler.scale));
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.gradient, &engine->queue, engine->loss, CY_SUM));
+    if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
+
+    // The queue has done all this when the calls return; on a device the host would wait here.
+    result->loss = cell(engine->loss) / tokens;
+    result->grad_norm = cell(engine->update.cells.norm);
+    result->skipped = false;
+    const bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
+    if (engine->options.config->model.dtype == CY_F16 && isfinite(result->loss)) {
+        const cy_scaler_spec scaling = cy_scaler_defaults();
+        result->skipped = !cy_scaler_step(&engine->scaler, &scaling, !finite);
+        if (result->skipped) return CY_OK;
+    } else if (!finite) {
+        return report_not_finite(engine, result, adamw->step);
+    }
+    return cy_update_apply(&engine->update, adamw);
+}
+
+cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
+    const cy_adamw_spec *adamw, cy_step_result *result)
+{
+    const cy_config *config = engine->options.config;
+    const int64_t micro_batches = config->training.gradient_accumulation_steps;
+    cy_reducer_zero(engine->reducer);
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    for (int64_t i = 0; i < micro_batches; i++) {
+        engine->last_micro_batch = i + 1 == micro_batches;
+        CY_TRY(run_micro_batch(engine, source, i));
+    }
+    CY_TRY(cy_reducer_finish(engine->reducer));
+    CY_TRY(settle(engine, adamw, (double)cy_config_batch_tokens(config), result));
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+cy_status cy_engine_evaluate(
+    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum)
+{
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    if (!engine->queue.dry) {
+        CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
+    }
+    CY_TRY(cy_stage_forward(
+        &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, false, 1.0));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.cp, &engine->queue, engine->loss, CY_SUM));
+    if (!engine->queue.dry) *loss_sum = cell(engine->loss);
+    return CY_OK;
+}
+
+// ---- the hash of all parameters
+
+typedef struct hash_pass {
+    cy_engine *engine;
+    cy_view hash; // [1, 1] int64
+} hash_pass;
+
+static cy_status hash_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const hash_pass *pass = context;
+    const cy_param *param = stretch->tensor->param;
+    if (stretch->tensor->slice.copy_index != 0) return CY_OK;
+    const uint64_t key = cy_random_key(0, param->name);
+    cy_rectangle part;
+    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+        const cy_view view = cy_view_of(cy_view_at(range->master, 0, stretch->at + part.at),
+            range->master.dtype, part.rows, part.cols);
+        cy_hash(&pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first,
+            param->cols);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
+{
+    int64_t sum = 0;
+    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, hash_stretch, &pass));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
+    *hash = (uint64_t)sum;
+    return CY_OK;
+}
