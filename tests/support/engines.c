@@ -1,0 +1,72 @@
+#include "support/engines.h"
+
+#include "base/random.h"
+
+void cy_test_config(cy_config *config, cy_dtype dtype)
+{
+    *config = (cy_config){
+        .distributed = {.tp_size = 1,
+            .cp_size = 1,
+            .pp_size = 1,
+            .dp_size = 1,
+            .ep_size = 1,
+            .etp_size = 1,
+            .pp_chunks = 1,
+            .bucket_mb = 25,
+            .tp_overlap = true},
+        .model = {.dtype = dtype},
+        .training = {.seed = 42,
+            .learning_rate = 1e-2,
+            .adam_beta1 = 0.9,
+            .adam_beta2 = 0.999,
+            .adam_eps = 1e-8,
+            .weight_decay = 0.01,
+            .grad_clip = 1.0,
+            .seq_length = 16,
+            .micro_batch_size = 2,
+            .gradient_accumulation_steps = 2},
+        .shape = {.architecture = "llama",
+            .layers = 2,
+            .hidden = 32,
+            .ffn = 48,
+            .heads = 4,
+            .kv_heads = 2,
+            .head_dim = 8,
+            .vocab = 61,
+            .max_positions = 16,
+            .norm_eps = 1e-5,
+            .rope = {.theta = 10000.0, .factor = 1.0},
+            .init_std = 0.2,
+            .bos = -1,
+            .eos = -1},
+    };
+}
+
+cy_engine_options cy_test_engine_options(const cy_config *config, const char *isa)
+{
+    return (cy_engine_options){
+        .config = config,
+        .groups = cy_engine_groups_self(),
+        .threads = 1,
+        .first_core = -1,
+        .isa = isa,
+        .train = true,
+    };
+}
+
+static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    const cy_engine *engine = context;
+    const uint64_t vocab = (uint64_t)engine->options.config->shape.vocab;
+    const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), (uint64_t)micro_batch);
+    for (int64_t i = 0; i < engine->tokens; i++) {
+        inputs[i] = (int32_t)(cy_random_bits(key, (uint64_t)i) % vocab);
+        targets[i] = (int32_t)(cy_random_bits(key, (uint64_t)i + 1) % vocab);
+    }
+    return CY_OK;
+}
+
+cy_batch_source cy_test_tokens(const cy_engine *engine)
+{
+    return (cy_batch_source){.context = (void *)(uintptr_t)engine, .fill = fill};
+}

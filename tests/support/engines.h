@@ -1,0 +1,18 @@
+// tests/support/engines.h: small models to train in tests.
+
+#ifndef CY_TESTS_ENGINES_H
+#define CY_TESTS_ENGINES_H
+
+#include "train/engine.h"
+
+// A resolved configuration of a model with 2 layers, hidden 32, 4 heads, 2 kv heads, ffn 48,
+// vocabulary 61 and 2 x 16 tokens a micro-batch, two of them a step.
+void cy_test_config(cy_config *config, cy_dtype dtype);
+
+// One rank, one thread, the kernels called `isa`.
+cy_engine_options cy_test_engine_options(const cy_config *config, const char *isa);
+
+// A source of random tokens below `vocab`, the same at every call. *vocab must outlive it.
+cy_batch_source cy_test_tokens(const cy_engine *engine);
+
+#endif

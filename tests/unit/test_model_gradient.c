@@ -1,0 +1,199 @@
+// The whole model against finite differences in fp64, and what a step must keep: the planned
+// memory, the same bits with recomputation and with a split backward pass.
+
+#include "support/engines.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void open_engine(cy_engine *engine, const cy_config *config)
+{
+    const cy_engine_options options = cy_test_engine_options(config, "ref");
+    CY_CHECK_OK(cy_engine_open(engine, &options));
+    CY_CHECK_OK(cy_engine_initialize(engine));
+}
+
+static double loss_of(cy_engine *engine, const cy_batch_source *source)
+{
+    double loss = 0;
+    CY_CHECK_OK(cy_engine_evaluate(engine, source, 0, &loss));
+    return loss;
+}
+
+// Forward and backward of micro-batch 0 with zeroed gradients.
+static void differentiate(cy_engine *engine, const cy_batch_source *source)
+{
+    cy_reducer_zero(engine->reducer);
+    CY_CHECK_OK(source->fill(source->context, 0, engine->inputs, engine->targets));
+    CY_CHECK_OK(cy_stage_forward(
+        &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true, 1.0));
+    CY_CHECK_OK(cy_stage_backward(&engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch,
+        CY_BACKWARD_TOGETHER));
+}
+
+// Every tensor at several elements, central differences.
+static void check_gradients(cy_config *config)
+{
+    static cy_engine engine;
+    open_engine(&engine, config);
+    const cy_batch_source source = cy_test_tokens(&engine);
+    differentiate(&engine, &source);
+
+    const double step = 1e-5;
+    for (int t = 0; t < engine.storage.tensor_count; t++) {
+        const cy_tensor *tensor = &engine.storage.tensors[t];
+        const cy_unit *unit = &engine.storage.units[tensor->unit];
+        double *weights = (double *)unit->weights + tensor->offset;
+        const double *grads = (double *)unit->grads + tensor->offset;
+        const int64_t count = tensor->slice.rows * tensor->slice.cols;
+        for (int64_t i = 0; i < count; i += count / 7 + 1) {
+            const double kept = weights[i];
+            weights[i] = kept + step;
+            const double above = loss_of(&engine, &source);
+            weights[i] = kept - step;
+            const double below = loss_of(&engine, &source);
+            weights[i] = kept;
+            const double measured = (above - below) / (2 * step);
+            const double error = fabs(measured - grads[i]);
+            if (error > 1e-6 * fmax(1.0, fabs(grads[i]))) {
+                print_error("%s[%lld]: gradient %.12g, differences %.12g\n", tensor->param->name,
+                    (long long)i, grads[i], measured);
+                fail();
+            }
+        }
+    }
+    cy_engine_close(&engine);
+}
+
+static void gradients_of_an_untied_model(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F64);
+    check_gradients(&config);
+}
+
+static void gradients_with_tied_embeddings_biases_and_window(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F64);
+    config.shape.tied = true;
+    config.shape.qkv_bias = true;
+    config.shape.out_bias = true;
+    config.shape.window = 5;
+    check_gradients(&config);
+}
+
+// Runs some steps and returns the hash of the parameters.
+static uint64_t train_and_hash(const cy_config *config, const char *isa)
+{
+    static cy_engine engine;
+    const cy_engine_options options = cy_test_engine_options(config, isa);
+    CY_CHECK_OK(cy_engine_open(&engine, &options));
+    CY_CHECK_OK(cy_engine_initialize(&engine));
+    const cy_batch_source source = cy_test_tokens(&engine);
+    cy_step_result result;
+    for (int step = 1; step <= 5; step++) {
+        const cy_adamw_spec adamw = {.learning_rate = 1e-2,
+            .beta1 = 0.9,
+            .beta2 = 0.999,
+            .eps = 1e-8,
+            .weight_decay = 0.01,
+            .step = step};
+        CY_CHECK_OK(cy_engine_train_step(&engine, &source, &adamw, &result));
+    }
+    uint64_t hash = 0;
+    CY_CHECK_OK(cy_engine_params_hash(&engine, &hash));
+    cy_engine_close(&engine);
+    return hash;
+}
+
+static void recomputation_changes_no_bit(void **state)
+{
+    (void)state;
+    static const cy_dtype dtypes[] = {CY_F64, CY_F32, CY_BF16};
+    for (int i = 0; i < 3; i++) {
+        cy_config config;
+        cy_test_config(&config, dtypes[i]);
+        const uint64_t kept = train_and_hash(&config, "ref");
+        config.training.recompute = CY_CONFIG_RECOMPUTE_SELECTIVE;
+        assert_true(train_and_hash(&config, "ref") == kept);
+        config.training.recompute = CY_CONFIG_RECOMPUTE_FULL;
+        assert_true(train_and_hash(&config, "ref") == kept);
+        config.training.seed = 43;
+        assert_true(train_and_hash(&config, "ref") != kept);
+    }
+}
+
+static void the_plan_is_the_peak(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_BF16);
+    static cy_engine engine;
+    open_engine(&engine, &config);
+    const size_t run = engine.run.capacity, step = engine.step.capacity;
+    const size_t scratch = engine.scratch.capacity;
+    const cy_batch_source source = cy_test_tokens(&engine);
+    cy_step_result result;
+    const cy_adamw_spec adamw = {.step = 1, .eps = 1e-8};
+    CY_CHECK_OK(cy_engine_train_step(&engine, &source, &adamw, &result));
+    assert_int_equal(engine.run.peak, run);
+    assert_int_equal(engine.step.peak, step);
+    assert_int_equal(engine.scratch.peak, scratch);
+    cy_engine_close(&engine);
+}
+
+static void a_model_learns_its_batch(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F32);
+    static cy_engine engine;
+    open_engine(&engine, &config);
+    const cy_batch_source source = cy_test_tokens(&engine);
+    cy_step_result result = {0};
+    double first = 0;
+    for (int step = 1; step <= 60; step++) {
+        const cy_adamw_spec adamw = {
+            .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = step};
+        CY_CHECK_OK(cy_engine_train_step(&engine, &source, &adamw, &result));
+        if (step == 1) first = result.loss;
+    }
+    assert_true(first > 3.5 && result.loss < 0.5 * first);
+    cy_engine_close(&engine);
+}
+
+static void a_gradient_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F32);
+    static cy_engine engine;
+    open_engine(&engine, &config);
+    const cy_tensor *down =
+        cy_storage_tensor(&engine.storage, cy_storage_unit(&engine.storage, 1), CY_ROLE_DOWN);
+    ((float *)engine.storage.units[down->unit].weights)[down->offset] = NAN;
+    const cy_batch_source source = cy_test_tokens(&engine);
+    cy_step_result result;
+    const cy_adamw_spec adamw = {.step = 12, .eps = 1e-8};
+    CY_CHECK_FAILS(cy_engine_train_step(&engine, &source, &adamw, &result), CY_ERR_NOT_FINITE,
+        "step 12: loss nan");
+    cy_engine_close(&engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_an_untied_model),
+        cmocka_unit_test(gradients_with_tied_embeddings_biases_and_window),
+        cmocka_unit_test(recomputation_changes_no_bit),
+        cmocka_unit_test(the_plan_is_the_peak),
+        cmocka_unit_test(a_model_learns_its_batch),
+        cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
