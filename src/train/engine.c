@@ -17,12 +17,17 @@ cy_engine_groups cy_engine_groups_self(void)
 
 // ---- hooks: what the stage tells the reducer
 
+static void point_unit(cy_engine *engine, int unit)
+{
+    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
+    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
+}
+
 static cy_status before_unit(void *context, int unit)
 {
     cy_engine *engine = context;
     CY_TRY(cy_reducer_before_unit(engine->reducer, unit));
-    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
-    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
+    point_unit(engine, unit);
     return CY_OK;
 }
 
@@ -208,6 +213,7 @@ static cy_status place_memory(cy_engine *engine)
     cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
     take_run(engine, &engine->run);
     cy_stage_take_slots(&engine->stage, &engine->step);
+    for (int i = 0; i < engine->storage.unit_count; i++) point_unit(engine, i);
     return CY_OK;
 }
 
