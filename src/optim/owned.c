@@ -24,7 +24,7 @@ cy_status cy_owned_visit(const cy_storage *storage, const cy_reducer *reducer,
     return CY_OK;
 }
 
-bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_rectangle *rectangle)
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part)
 {
     const int64_t left = stretch->count - *done;
     if (left == 0) return false;
@@ -32,14 +32,14 @@ bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_rectangle *rec
     const int64_t row = (stretch->first + *done) / slice->cols;
     const int64_t col = (stretch->first + *done) % slice->cols;
     const int64_t to_row_end = slice->cols - col;
-    *rectangle = (cy_rectangle){
+    *part = (cy_owned_part){
         .at = *done,
         .rows = 1,
         .cols = to_row_end < left ? to_row_end : left,
         .global_first =
             (slice->row_first + row) * stretch->tensor->param->cols + slice->col_first + col,
     };
-    if (col == 0 && left >= slice->cols) rectangle->rows = left / slice->cols;
-    *done += rectangle->rows * rectangle->cols;
+    if (col == 0 && left >= slice->cols) part->rows = left / slice->cols;
+    *done += part->rows * part->cols;
     return true;
 }

@@ -28,14 +28,14 @@ CY_MUST_CHECK cy_status cy_owned_visit(const cy_storage *storage, const cy_reduc
 
 // Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
 // global_first + row * param->cols + col of the global tensor.
-typedef struct cy_rectangle {
+typedef struct cy_owned_part {
     int64_t at; // in the stretch
     int64_t rows, cols;
     int64_t global_first;
-} cy_rectangle;
+} cy_owned_part;
 
 // The next rectangle of a stretch; *done counts the elements behind and starts at 0. Returns false
 // when there is none. A stretch that begins or ends inside a row has up to three.
-bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_rectangle *rectangle);
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part);
 
 #endif

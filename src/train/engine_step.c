@@ -26,7 +26,7 @@ static cy_status fill_stretch(void *context, const cy_owned_range *range, const 
     }
     const uint64_t key =
         cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
-    cy_rectangle part;
+    cy_owned_part part;
     for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
         const cy_view view = cy_view_of(
             cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
@@ -166,7 +166,7 @@ static cy_status hash_stretch(void *context, const cy_owned_range *range, const 
     const cy_param *param = stretch->tensor->param;
     if (stretch->tensor->slice.copy_index != 0) return CY_OK;
     const uint64_t key = cy_random_key(0, param->name);
-    cy_rectangle part;
+    cy_owned_part part;
     for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
         const cy_view view = cy_view_of(cy_view_at(range->master, 0, stretch->at + part.at),
             range->master.dtype, part.rows, part.cols);
