@@ -1,0 +1,203 @@
+#include "infer/decoder.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "model/rope.h"
+
+#define PAGE_SIZE 64
+#define DEFAULT_CHUNK 512
+
+static cy_dtype wide(cy_dtype dtype)
+{
+    return dtype == CY_F64 ? CY_F64 : CY_F32;
+}
+
+static int64_t page_count(const cy_decoder *decoder)
+{
+    return (decoder->options.capacity + PAGE_SIZE - 1) / PAGE_SIZE;
+}
+
+static void take_run(cy_decoder *decoder, cy_arena *run)
+{
+    const cy_model_shape *shape = &decoder->options.shape;
+    const cy_dtype dtype = decoder->options.dtype;
+    const int64_t chunk = decoder->options.chunk;
+    const int64_t rows = page_count(decoder) * PAGE_SIZE;
+    const int64_t cols = shape->kv_heads * shape->head_dim;
+    decoder->weights = cy_view_take(run, dtype, 1, decoder->storage.count);
+    decoder->page_table = cy_arena_take(run, (size_t)page_count(decoder) * sizeof(int32_t));
+    for (int i = 0; i < shape->layers; i++) {
+        decoder->pages[i] = (cy_kv_pages){
+            .keys = cy_view_take(run, dtype, rows, cols),
+            .values = cy_view_take(run, dtype, rows, cols),
+            .page_table = decoder->page_table,
+            .page_size = PAGE_SIZE,
+            .pages_per_sequence = page_count(decoder),
+        };
+    }
+    decoder->inputs = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
+    decoder->positions = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
+    decoder->sequences = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
+    decoder->hidden = cy_view_take(run, dtype, chunk, shape->hidden);
+    decoder->logits = cy_view_take(run, wide(dtype), 1, shape->vocab);
+    decoder->context.rope =
+        cy_view_take(run, wide(dtype), decoder->options.capacity, shape->head_dim);
+    cy_storage_place(&decoder->storage, decoder->weights.data, NULL);
+}
+
+// One pass over `count` tokens whose inputs, positions and sequences are in place.
+static cy_status pass(cy_decoder *decoder, int64_t count)
+{
+    const cy_decode_batch batch = {
+        .tokens = count,
+        .inputs = decoder->inputs,
+        .positions = decoder->positions,
+        .sequences = decoder->sequences,
+        .positions_host = decoder->positions,
+        .sequences_host = decoder->sequences,
+        .page_table_host = decoder->page_table,
+        .pages = decoder->pages,
+    };
+    const cy_view hidden = cy_view_rows(decoder->hidden, 0, count);
+    CY_TRY(cy_decode_forward(&decoder->context, &decoder->storage, hidden, &batch));
+    return cy_head_logits(&decoder->head, decoder->logits, cy_view_rows(hidden, count - 1, 1));
+}
+
+// The pages are tables on the host even while the arenas only measure, so the dry pass gets a
+// batch of its own to walk.
+static cy_status plan(cy_decoder *decoder)
+{
+    cy_arena_measure(&decoder->run, "run");
+    cy_arena_measure(&decoder->scratch, "scratch");
+    take_run(decoder, &decoder->run);
+    const int64_t chunk = decoder->options.chunk;
+    const size_t words = (size_t)(chunk > page_count(decoder) ? chunk : page_count(decoder));
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, words, sizeof(int32_t)));
+    decoder->inputs = block;
+    decoder->positions = block;
+    decoder->sequences = block;
+    decoder->page_table = block;
+    decoder->queue.dry = true;
+    const cy_status status = pass(decoder, chunk);
+    decoder->queue.dry = false;
+    cy_memory_free(block);
+    return status;
+}
+
+static cy_status place(cy_decoder *decoder)
+{
+    const size_t run = decoder->run.peak, scratch = decoder->scratch.peak;
+    decoder->mapped_bytes = run + scratch;
+    CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
+    char *base = decoder->mapped;
+    cy_arena_place(&decoder->run, "run", base, run);
+    cy_arena_place(&decoder->scratch, "scratch", base + run, scratch);
+    take_run(decoder, &decoder->run);
+    for (int64_t i = 0; i < page_count(decoder); i++) decoder->page_table[i] = (int32_t)i;
+
+    void *block = NULL;
+    const cy_model_shape *shape = &decoder->options.shape;
+    CY_TRY(cy_memory_take(&block, (size_t)shape->head_dim / 2, sizeof(double)));
+    double *inv_freq = block;
+    const double scale = cy_rope_frequencies(inv_freq, shape, decoder->options.capacity);
+    cy_rope_table(&decoder->queue, decoder->context.rope, inv_freq, scale);
+    cy_memory_free(inv_freq);
+    return CY_OK;
+}
+
+static cy_status open_parts(cy_decoder *decoder)
+{
+    const cy_decoder_options *options = &decoder->options;
+    const cy_model_shape *shape = &options->shape;
+    void *block = NULL;
+    CY_TRY(cy_pool_open(&decoder->pool, options->threads, options->first_core, true));
+    decoder->queue.pool = decoder->pool;
+    decoder->queue.scratch = &decoder->scratch;
+    CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
+    const cy_part part = {
+        .layer_count = shape->layers, .embedding = true, .head = true, .tp_size = 1};
+    CY_TRY(cy_storage_open(
+        &decoder->storage, shape, &part, options->dtype, wide(options->dtype)));
+    CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
+    decoder->pages = block;
+
+    decoder->context = (cy_model_context){
+        .queue = &decoder->queue,
+        .shape = *shape,
+        .tensor = {.group = cy_group_self()},
+        .context = {.group = cy_group_self()},
+        .heads_local = shape->heads,
+        .kv_heads_local = shape->kv_heads,
+        .ffn_local = shape->ffn,
+        .dtype = options->dtype,
+        .sum_dtype = wide(options->dtype),
+    };
+    decoder->head = (cy_head){
+        .context = &decoder->context,
+        .storage = &decoder->storage,
+        .norm_unit = cy_storage_unit(&decoder->storage, shape->layers),
+        .matrix_unit = cy_storage_unit(&decoder->storage, shape->tied ? -1 : shape->layers),
+    };
+    CY_TRY(plan(decoder));
+    return place(decoder);
+}
+
+cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options)
+{
+    CY_ASSERT(options->capacity > 0);
+    *decoder = (cy_decoder){.options = *options};
+    if (decoder->options.chunk == 0) decoder->options.chunk = DEFAULT_CHUNK;
+    if (decoder->options.chunk > options->capacity) decoder->options.chunk = options->capacity;
+    const cy_status status = open_parts(decoder);
+    if (status != CY_OK) cy_decoder_close(decoder);
+    return status;
+}
+
+void cy_decoder_close(cy_decoder *decoder)
+{
+    cy_storage_close(&decoder->storage);
+    cy_memory_free(decoder->pages);
+    if (decoder->queue.kernels != NULL) cy_kernels_close(&decoder->queue);
+    cy_pool_close(decoder->pool);
+    cy_memory_unmap(decoder->mapped, decoder->mapped_bytes);
+    *decoder = (cy_decoder){0};
+}
+
+size_t cy_decoder_cache_bytes(const cy_decoder *decoder)
+{
+    return (size_t)decoder->options.shape.layers *
+           (cy_view_bytes(decoder->pages[0].keys) + cy_view_bytes(decoder->pages[0].values));
+}
+
+void cy_decoder_rewind(cy_decoder *decoder, int64_t length)
+{
+    CY_ASSERT(0 <= length && length <= decoder->length);
+    decoder->length = length;
+}
+
+cy_status cy_decoder_read(
+    cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count)
+{
+    const int64_t room = decoder->options.capacity - decoder->length;
+    CY_ASSERT(count > 0);
+    if (count > room) {
+        return CY_FAIL(CY_ERR_REQUEST, "%lld tokens do not fit: the context of %lld has room for %lld",
+            (long long)count, (long long)decoder->options.capacity, (long long)room);
+    }
+    for (int64_t done = 0; done < count;) {
+        const int64_t left = count - done;
+        const int64_t piece = left < decoder->options.chunk ? left : decoder->options.chunk;
+        for (int64_t i = 0; i < piece; i++) {
+            decoder->inputs[i] = tokens[done + i];
+            decoder->positions[i] = (int32_t)(decoder->length + i);
+            decoder->sequences[i] = 0;
+        }
+        CY_TRY(pass(decoder, piece));
+        decoder->length += piece;
+        done += piece;
+    }
+    cy_copy(&decoder->queue,
+        cy_view_of(logits, CY_F32, 1, decoder->options.shape.vocab), decoder->logits);
+    return CY_OK;
+}

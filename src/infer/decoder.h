@@ -1,0 +1,63 @@
+// infer/decoder.h: a model with a cache of keys and values that reads tokens and says what comes
+// next.
+//
+// Opening plans the memory as an engine does: a dry pass over the longest piece of prompt, then one
+// range. The cache holds, for every layer, a key and a value of kv_heads * head_dim elements for
+// each position: 2 * layers * kv_heads * head_dim * capacity elements, in the model's dtype, in
+// pages. Queries are not kept: no later token reads them.
+//
+// One thread uses a decoder. After opening, reading tokens allocates nothing.
+
+#ifndef CY_INFER_DECODER_H
+#define CY_INFER_DECODER_H
+
+#include "kernel/open.h"
+#include "model/decode.h"
+
+typedef struct cy_decoder_options {
+    cy_model_shape shape;
+    cy_dtype dtype;
+    int64_t capacity;  // positions that the cache has room for
+    int64_t chunk;     // tokens of a prompt read at once; 0: 512
+    int threads;
+    int first_core;    // -1: not pinned
+    const char *isa;   // "auto"
+} cy_decoder_options;
+
+typedef struct cy_decoder {
+    cy_decoder_options options;
+    cy_pool *pool; // owned
+    cy_kernels kernels;
+    cy_queue queue;
+    cy_storage storage; // owned; its weights lie in `mapped`
+    cy_model_context context;
+    cy_head head;
+    void *mapped; // owned
+    size_t mapped_bytes;
+    cy_arena run, scratch;
+    cy_view weights;      // [1, storage.count]
+    cy_kv_pages *pages;   // owned, [layers]
+    int32_t *page_table;  // [pages of the sequence]
+    int32_t *inputs, *positions, *sequences; // [chunk]
+    cy_view hidden;       // [chunk, hidden]
+    cy_view logits;       // [1, vocab] fp32 or fp64
+    int64_t length;       // positions in the cache
+} cy_decoder;
+
+// Opens in place, with weights undefined: the caller loads them into decoder->storage.
+CY_MUST_CHECK cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options);
+void cy_decoder_close(cy_decoder *decoder);
+
+// Bytes of the cache.
+size_t cy_decoder_cache_bytes(const cy_decoder *decoder);
+
+// Forgets all positions from `length` on.
+void cy_decoder_rewind(cy_decoder *decoder, int64_t length);
+
+// Reads tokens [count] behind those in the cache. Afterwards logits [vocab] are those that follow
+// the last of them, on the host. More tokens than the cache has room for is CY_ERR_REQUEST with
+// both numbers, before anything was read.
+CY_MUST_CHECK cy_status cy_decoder_read(
+    cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count);
+
+#endif
