@@ -238,6 +238,7 @@ static cy_status open_parts(cy_engine *engine)
     CY_TRY(cy_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
     engine->queue.pool = engine->pool;
     engine->queue.scratch = &engine->scratch;
+    engine->queue.beat = options->beat;
     if (options->trace) {
         CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
         engine->queue.trace = &engine->trace;

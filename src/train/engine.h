@@ -35,6 +35,7 @@ cy_engine_groups cy_engine_groups_self(void);
 typedef struct cy_engine_options {
     const cy_config *config; // borrowed, resolved and checked
     cy_engine_groups groups;
+    _Atomic uint64_t *beat; // borrowed; the rank's sign of life, NULL for one rank alone
     int threads;     // of this rank
     int first_core;  // -1: not pinned
     bool spin;       // ranks do not outnumber the cores

@@ -1,0 +1,32 @@
+// checkpoint/parameters.h: a model's parameters and optimizer state in a checkpoint's words.
+//
+// The list of global tensors is the manifest, three times for training (weight and both moments),
+// so it is the same on every mesh. The pieces are what a rank owns of them.
+
+#ifndef CY_CHECKPOINT_PARAMETERS_H
+#define CY_CHECKPOINT_PARAMETERS_H
+
+#include "checkpoint/checkpoint.h"
+#include "optim/owned.h"
+
+// Start from a zeroed struct; free with cy_parameters_close. Names are borrowed from the manifest.
+typedef struct cy_parameters {
+    cy_global_tensor *tensors; // owned, [tensor_count]: weights first, then moments
+    int tensor_count;
+    cy_piece *pieces; // owned, [piece_count]
+    size_t piece_count;
+    size_t piece_capacity;
+} cy_parameters;
+
+// What a rank owns while training: master copies and, when `moments`, the moments. Pieces that
+// several ranks hold are in the list of copy 0 only when `saving`; loading wants them everywhere.
+CY_MUST_CHECK cy_status cy_parameters_of_training(cy_parameters *parameters,
+    const cy_storage *storage, const cy_reducer *reducer, bool moments, bool saving);
+
+// All weights of a storage whose units are placed: for generation and evaluation.
+CY_MUST_CHECK cy_status cy_parameters_of_weights(
+    cy_parameters *parameters, const cy_storage *storage);
+
+void cy_parameters_close(cy_parameters *parameters);
+
+#endif

@@ -1,0 +1,115 @@
+#include "train/ranks.h"
+
+#include "base/memory.h"
+
+typedef struct ranks_run {
+    const cy_config *config;
+    int cores;
+    cy_mesh mesh;
+    cy_rank_work work;
+    void *context;
+} ranks_run;
+
+static cy_status make_mesh(cy_mesh *mesh, const cy_config *config)
+{
+    const cy_config_distributed *distributed = &config->distributed;
+    const cy_mesh_request request = {
+        .tp = distributed->tp_size,
+        .cp = distributed->cp_size,
+        .pp = distributed->pp_size,
+        .dp = distributed->dp_size,
+        .ep = distributed->ep_size,
+        .etp = distributed->etp_size,
+        .rank_order = distributed->rank_order,
+    };
+    return cy_mesh_make(mesh, &request);
+}
+
+static int threads_of_rank(const ranks_run *run)
+{
+    if (run->config->distributed.threads_per_rank > 0) {
+        return run->config->distributed.threads_per_rank;
+    }
+    return run->cores / run->mesh.world > 0 ? run->cores / run->mesh.world : 1;
+}
+
+static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
+{
+    void *block = NULL;
+    const int size = cy_mesh_group_size(&rank->mesh, kind);
+    CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
+    int *ranks = block;
+    cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
+    const cy_status status = cy_world_open_group(
+        rank->world, group, ranks, size, cy_mesh_kind_dimension(kind));
+    cy_memory_free(block);
+    return status;
+}
+
+// Which ranks hold different elements of gradients and moments: with ZeRO all of them, without it
+// those of one model.
+static cy_status open_groups(cy_rank *rank, const cy_config *config)
+{
+    cy_engine_groups *groups = &rank->groups;
+    CY_TRY(open_group(rank, &groups->tp, CY_MESH_TP));
+    CY_TRY(open_group(rank, &groups->cp, CY_MESH_CP));
+    CY_TRY(open_group(rank, &groups->pp, CY_MESH_PP));
+    CY_TRY(open_group(rank, &groups->gradient, CY_MESH_CP_DP));
+    CY_TRY(open_group(rank, &groups->world, CY_MESH_WORLD));
+    if (config->distributed.zero_stage > 0) {
+        groups->norm = groups->world;
+        return CY_OK;
+    }
+    return open_group(rank, &groups->norm, CY_MESH_MODEL);
+}
+
+static cy_status run_rank(cy_world *world, void *context)
+{
+    const ranks_run *run = context;
+    cy_rank rank = {
+        .world = world,
+        .rank = cy_world_rank(world),
+        .mesh = run->mesh,
+        .threads = threads_of_rank(run),
+    };
+    rank.at = cy_mesh_coordinates(&rank.mesh, rank.rank);
+    rank.spin = rank.threads * rank.mesh.world <= run->cores;
+    CY_TRY(open_groups(&rank, run->config));
+    return run->work(&rank, run->context);
+}
+
+cy_status cy_ranks_run(const cy_config *config, int cores, cy_rank_work work, void *context)
+{
+    ranks_run run = {.config = config, .cores = cores, .work = work, .context = context};
+    CY_TRY(make_mesh(&run.mesh, config));
+    if (run.mesh.world == 1) {
+        const cy_rank rank = {
+            .mesh = run.mesh,
+            .at = cy_mesh_coordinates(&run.mesh, 0),
+            .groups = cy_engine_groups_self(),
+            .threads = threads_of_rank(&run),
+            .spin = threads_of_rank(&run) <= cores,
+        };
+        return work(&rank, context);
+    }
+    cy_world_options options = cy_world_defaults();
+    options.ranks = run.mesh.world;
+    options.threads_per_rank = threads_of_rank(&run);
+    options.timeout_s = config->distributed.timeout_s;
+    options.algorithm = config->distributed.algorithm;
+    return cy_world_run_threads(&options, run_rank, &run);
+}
+
+cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config)
+{
+    return (cy_engine_options){
+        .config = config,
+        .groups = rank->groups,
+        .beat = rank->world != NULL ? cy_world_beat(rank->world) : NULL,
+        .threads = rank->threads,
+        .first_core = -1,
+        .spin = rank->spin,
+        .isa = "auto",
+        .train = true,
+    };
+}

@@ -1,0 +1,32 @@
+// train/ranks.h: running a function as all ranks of a configuration.
+//
+// One rank alone runs in the caller's thread. Several run as threads of this process. Each gets its
+// place in the mesh and the groups that its layers need.
+
+#ifndef CY_TRAIN_RANKS_H
+#define CY_TRAIN_RANKS_H
+
+#include "comm/mesh.h"
+#include "comm/world.h"
+#include "train/engine.h"
+
+typedef struct cy_rank {
+    cy_world *world; // borrowed; NULL when there is one rank
+    int rank;
+    cy_mesh mesh;
+    cy_coordinates at;
+    cy_engine_groups groups;
+    int threads; // of this rank's pool
+    bool spin;   // threads of all ranks together do not outnumber the cores
+} cy_rank;
+
+typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
+
+// Returns when all ranks have ended: CY_OK, or the failure of the first that failed.
+CY_MUST_CHECK cy_status cy_ranks_run(
+    const cy_config *config, int cores, cy_rank_work work, void *context);
+
+// What an engine of this rank is opened with.
+cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config);
+
+#endif

@@ -1,0 +1,154 @@
+// Generation against the training forward pass: the same logits, token by token the same text, and
+// a cache of exactly the bytes that keys and values need.
+
+#include "infer/decoder.h"
+#include "support/engines.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LENGTH 300
+
+static cy_engine engine;
+static cy_decoder decoder;
+
+// An engine over one sequence of LENGTH tokens and a decoder with the same weights.
+static void open_both(cy_dtype dtype, int64_t chunk)
+{
+    static cy_config config;
+    cy_test_config(&config, dtype);
+    config.training.seq_length = LENGTH;
+    config.training.micro_batch_size = 1;
+    const cy_engine_options options = cy_test_engine_options(&config, "auto");
+    CY_CHECK_OK(cy_engine_open(&engine, &options));
+    CY_CHECK_OK(cy_engine_initialize(&engine));
+    const cy_decoder_options decoding = {
+        .shape = config.shape,
+        .dtype = dtype,
+        .capacity = LENGTH,
+        .chunk = chunk,
+        .threads = 1,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_CHECK_OK(cy_decoder_open(&decoder, &decoding));
+    for (int t = 0; t < engine.storage.tensor_count; t++) {
+        const cy_tensor *from = &engine.storage.tensors[t];
+        const cy_view weight =
+            cy_storage_weight(&engine.storage, from->unit, from->param->role, 0);
+        const cy_view to =
+            cy_storage_weight(&decoder.storage, from->unit, from->param->role, 0);
+        memcpy(to.data, weight.data, cy_view_bytes(weight));
+    }
+}
+
+static void close_both(void)
+{
+    cy_decoder_close(&decoder);
+    cy_engine_close(&engine);
+}
+
+static cy_status fill_inputs(
+    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    (void)micro_batch;
+    memcpy(inputs, context, LENGTH * sizeof(int32_t));
+    memset(targets, 0, LENGTH * sizeof(int32_t));
+    return CY_OK;
+}
+
+// logits [vocab] of the training forward at a position.
+static void logits_without_cache(float *logits, const int32_t *tokens, int64_t position)
+{
+    const cy_batch_source source = {.context = (void *)(uintptr_t)tokens, .fill = fill_inputs};
+    double loss;
+    CY_CHECK_OK(cy_engine_evaluate(&engine, &source, 0, &loss));
+    const int64_t vocab = engine.options.config->shape.vocab;
+    CY_CHECK_OK(cy_head_logits(&engine.stage.head, cy_view_of(logits, CY_F32, 1, vocab),
+        cy_view_rows(engine.stage.slots[0].out, position, 1)));
+}
+
+static int32_t largest(const float *logits)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < 61; i++) best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+static double worst_difference(const float *a, const float *b)
+{
+    double worst = 0;
+    for (int i = 0; i < 61; i++) {
+        const double difference = fabs((double)a[i] - (double)b[i]) / fmax(1.0, fabs((double)a[i]));
+        worst = fmax(worst, difference);
+    }
+    return worst;
+}
+
+static void prefill_and_decode_give_the_training_logits(void **state)
+{
+    (void)state;
+    static const int64_t chunks[] = {LENGTH, 64, 7, 1};
+    for (int c = 0; c < 4; c++) {
+        open_both(CY_F32, chunks[c]);
+        int32_t tokens[LENGTH];
+        for (int i = 0; i < LENGTH; i++) tokens[i] = (i * 7919 + 13) % 61;
+        float expected[61], got[61];
+        CY_CHECK_OK(cy_decoder_read(&decoder, got, tokens, LENGTH - 40));
+        logits_without_cache(expected, tokens, LENGTH - 41);
+        assert_true(worst_difference(expected, got) < 1e-5);
+        for (int i = LENGTH - 40; i < LENGTH; i++) {
+            CY_CHECK_OK(cy_decoder_read(&decoder, got, tokens + i, 1));
+        }
+        logits_without_cache(expected, tokens, LENGTH - 1);
+        assert_true(worst_difference(expected, got) < 1e-5);
+        close_both();
+    }
+}
+
+static void greedy_text_is_the_same_with_and_without_cache(void **state)
+{
+    (void)state;
+    open_both(CY_F32, 0);
+    int32_t tokens[LENGTH] = {5, 17, 3, 44};
+    int32_t cached[LENGTH] = {5, 17, 3, 44};
+    float logits[61];
+    CY_CHECK_OK(cy_decoder_read(&decoder, logits, cached, 4));
+    for (int i = 4; i < 260; i++) {
+        cached[i] = largest(logits);
+        CY_CHECK_OK(cy_decoder_read(&decoder, logits, cached + i, 1));
+    }
+    for (int i = 4; i < 260; i++) {
+        logits_without_cache(logits, tokens, i - 1);
+        tokens[i] = largest(logits);
+        assert_int_equal(tokens[i], cached[i]);
+    }
+    close_both();
+}
+
+static void the_cache_holds_keys_and_values_only(void **state)
+{
+    (void)state;
+    open_both(CY_BF16, 0);
+    const size_t positions = (LENGTH + 63) / 64 * 64;
+    assert_int_equal(cy_decoder_cache_bytes(&decoder), 2 * 2 * (2 * 8) * positions * 2);
+    int32_t tokens[LENGTH] = {0};
+    float logits[61];
+    CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, LENGTH));
+    CY_CHECK_FAILS(cy_decoder_read(&decoder, logits, tokens, 1), CY_ERR_REQUEST,
+        "context of 300 has room for 0");
+    cy_decoder_rewind(&decoder, 10);
+    CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, 1));
+    close_both();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prefill_and_decode_give_the_training_logits),
+        cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
+        cmocka_unit_test(the_cache_holds_keys_and_values_only),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
