@@ -50,14 +50,20 @@ static cy_rectangle rectangle_of(const cy_slice *slice)
 typedef struct training_pass {
     cy_parameters *parameters;
     const cy_manifest *manifest;
-    bool moments, saving;
+    bool moments;
+    const cy_parameters_share *share;
+    int64_t stretches; // met so far
 } training_pass;
 
 static cy_status add_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
 {
-    const training_pass *pass = context;
+    training_pass *pass = context;
     const cy_slice *slice = &stretch->tensor->slice;
-    if (pass->saving && slice->copy_index != 0) return CY_OK;
+    const int64_t turn = pass->stretches++;
+    if (pass->share != NULL) {
+        if (slice->copy_index != 0) return CY_OK;
+        if (turn % pass->share->size != pass->share->rank) return CY_OK;
+    }
     const int index = (int)(stretch->tensor->param - pass->manifest->params);
     const cy_view arrays[] = {range->master, range->m, range->v};
     for (int i = 0; i < (pass->moments ? 3 : 1); i++) {
@@ -70,13 +76,13 @@ static cy_status add_stretch(void *context, const cy_owned_range *range, const c
 }
 
 cy_status cy_parameters_of_training(cy_parameters *parameters, const cy_storage *storage,
-    const cy_reducer *reducer, bool moments, bool saving)
+    const cy_reducer *reducer, bool moments, const cy_parameters_share *share)
 {
     const cy_dtype dtype = storage->weight_dtype == CY_F64 ? CY_F64 : CY_F32;
     training_pass pass = {.parameters = parameters,
         .manifest = &storage->manifest,
         .moments = moments,
-        .saving = saving};
+        .share = share};
     cy_status status = list_tensors(parameters, &storage->manifest, dtype, moments ? 3 : 1);
     if (status == CY_OK) status = cy_owned_visit(storage, reducer, add_stretch, &pass);
     if (status != CY_OK) cy_parameters_close(parameters);

@@ -18,10 +18,16 @@ typedef struct cy_parameters {
     size_t piece_capacity;
 } cy_parameters;
 
-// What a rank owns while training: master copies and, when `moments`, the moments. Pieces that
-// several ranks hold are in the list of copy 0 only when `saving`; loading wants them everywhere.
+// Which of the pieces that several ranks hold alike this rank writes: every `size`-th.
+typedef struct cy_parameters_share {
+    int rank, size;
+} cy_parameters_share;
+
+// What a rank owns while training: master copies and, when `moments`, the moments. With `share`,
+// what several ranks hold is in the list of one of them only, as saving wants it; NULL lists all.
 CY_MUST_CHECK cy_status cy_parameters_of_training(cy_parameters *parameters,
-    const cy_storage *storage, const cy_reducer *reducer, bool moments, bool saving);
+    const cy_storage *storage, const cy_reducer *reducer, bool moments,
+    const cy_parameters_share *share);
 
 // All weights of a storage whose units are placed: for generation and evaluation.
 CY_MUST_CHECK cy_status cy_parameters_of_weights(

@@ -39,7 +39,7 @@ static qkv_parts parts_of(const cy_model_context *context, cy_view qkv)
     };
 }
 
-static cy_attention_spec attention_of(const cy_model_context *context, const cy_batch *batch)
+static cy_attention_spec attention_of(const cy_model_context *context, const cy_micro_batch *batch)
 {
     return (cy_attention_spec){
         .heads = context->heads_local,
@@ -88,7 +88,7 @@ void cy_block_gradients_take(
 }
 
 static cy_status attention_forward(
-    const cy_block *block, cy_block_stash *stash, const cy_batch *batch)
+    const cy_block *block, cy_block_stash *stash, const cy_micro_batch *batch)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -119,7 +119,7 @@ static cy_status attention_forward(
 }
 
 cy_status cy_block_forward(
-    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_batch *batch)
+    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_micro_batch *batch)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -208,7 +208,7 @@ static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_blo
 
 // d_qkv from the gradient d_o of the attention's output.
 static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_o,
-    const cy_block_stash *stash, const cy_batch *batch)
+    const cy_block_stash *stash, const cy_micro_batch *batch)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -230,7 +230,7 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
 
 // dx holds the gradient of mid; it becomes the gradient of x.
 static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts)
+    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -278,7 +278,7 @@ cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *sta
 }
 
 cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts)
+    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts)
 {
     CY_ASSERT(dx.rows == stash->x.rows && dx.cols == stash->x.cols);
     CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts));

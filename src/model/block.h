@@ -61,7 +61,7 @@ void cy_block_gradients_take(
 
 // y [t_outside, hidden] from stash->x; fills the stash.
 CY_MUST_CHECK cy_status cy_block_forward(
-    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_batch *batch);
+    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_micro_batch *batch);
 
 // Makes stash->gate_up again from stash->mid, for recomputation: the same bits.
 CY_MUST_CHECK cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *stash);
@@ -69,7 +69,7 @@ CY_MUST_CHECK cy_status cy_block_feed_forward_again(const cy_block *block, cy_bl
 // dx [t_outside, hidden] holds dy and becomes the gradient of x, in place. `gradients` is filled
 // for CY_BACKWARD_INPUT_ONLY and is scratch otherwise.
 CY_MUST_CHECK cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_batch *batch, cy_backward parts);
+    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts);
 
 // Adds the weight gradients that CY_BACKWARD_INPUT_ONLY left.
 CY_MUST_CHECK cy_status cy_block_backward_weight(

@@ -100,7 +100,7 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
 cy_status cy_decode_forward(const cy_model_context *context, const cy_storage *storage, cy_view x,
     const cy_decode_batch *batch)
 {
-    const cy_batch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
+    const cy_micro_batch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
     CY_TRY(cy_embed_forward(context, storage, x, &tokens));
     for (int layer = 0; layer < context->shape.layers; layer++) {
         CY_TRY(layer_forward(context, storage, layer, x, batch));

@@ -8,7 +8,7 @@ static cy_role matrix_role(const cy_head *head)
 }
 
 cy_status cy_embed_forward(
-    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_batch *batch)
+    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_micro_batch *batch)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -26,7 +26,7 @@ cy_status cy_embed_forward(
 }
 
 cy_status cy_embed_backward(
-    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_batch *batch)
+    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_micro_batch *batch)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -115,7 +115,7 @@ static cy_status final_norm(const cy_head *head, cy_view *n_all, cy_view *inv_rm
 }
 
 cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_batch *batch, double loss_scale)
+    const cy_micro_batch *batch, double loss_scale)
 {
     const cy_model_context *context = head->context;
     cy_queue *queue = context->queue;

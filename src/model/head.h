@@ -22,16 +22,16 @@ typedef struct cy_head {
 
 // y [t_outside, hidden] = rows of the embedding for batch->inputs.
 CY_MUST_CHECK cy_status cy_embed_forward(
-    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_batch *batch);
+    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_micro_batch *batch);
 
 // Adds the embedding's gradient from dy [t_outside, hidden].
 CY_MUST_CHECK cy_status cy_embed_backward(
-    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_batch *batch);
+    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
 
 // loss [1, 1] adds the sum of token losses of x [t_outside, hidden]. Where dx is given, it becomes
 // loss_scale times the gradient of that sum, and the head's weight gradients are added.
 CY_MUST_CHECK cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_batch *batch, double loss_scale);
+    const cy_micro_batch *batch, double loss_scale);
 
 // logits [t, vocab / tp] in the sum dtype, of x [t_outside, hidden]: what a sampler reads.
 CY_MUST_CHECK cy_status cy_head_logits(const cy_head *head, cy_view logits, cy_view x);

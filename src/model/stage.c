@@ -127,7 +127,7 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_block_stash 
     return stash;
 }
 
-static cy_status forward_blocks(cy_stage *stage, cy_stage_slot *slot, const cy_batch *batch)
+static cy_status forward_blocks(cy_stage *stage, cy_stage_slot *slot, const cy_micro_batch *batch)
 {
     cy_arena *scratch = stage->context.queue->scratch;
     const int layers = stage->storage->part.layer_count;
@@ -145,7 +145,7 @@ static cy_status forward_blocks(cy_stage *stage, cy_stage_slot *slot, const cy_b
 }
 
 static cy_status forward_head(cy_stage *stage, cy_stage_slot *slot, cy_view loss,
-    const cy_batch *batch, bool train, double loss_scale)
+    const cy_micro_batch *batch, bool train, double loss_scale)
 {
     const cy_head *head = &stage->head;
     CY_TRY(before(stage, head->norm_unit));
@@ -157,7 +157,7 @@ static cy_status forward_head(cy_stage *stage, cy_stage_slot *slot, cy_view loss
 }
 
 cy_status cy_stage_forward(cy_stage *stage, int slot_index, cy_view input, cy_view loss,
-    const cy_batch *batch, bool train, double loss_scale)
+    const cy_micro_batch *batch, bool train, double loss_scale)
 {
     CY_ASSERT(slot_index < stage->slot_count);
     CY_ASSERT(batch->tokens == stage->tokens);
@@ -179,7 +179,7 @@ cy_status cy_stage_forward(cy_stage *stage, int slot_index, cy_view input, cy_vi
 
 // Makes again what the slot does not hold, before the backward pass of a layer.
 static cy_status recompute(const cy_stage *stage, const cy_block *block, cy_block_stash *stash,
-    const cy_batch *batch)
+    const cy_micro_batch *batch)
 {
     if (stage->recompute == CY_RECOMPUTE_NONE) return CY_OK;
     if (stage->recompute == CY_RECOMPUTE_SELECTIVE) {
@@ -194,7 +194,7 @@ static cy_status recompute(const cy_stage *stage, const cy_block *block, cy_bloc
 }
 
 static cy_status backward_block(cy_stage *stage, cy_stage_slot *slot, int index, cy_view d,
-    const cy_batch *batch, cy_backward parts)
+    const cy_micro_batch *batch, cy_backward parts)
 {
     cy_arena *scratch = stage->context.queue->scratch;
     const cy_block block = block_at(stage, index);
@@ -216,7 +216,7 @@ static cy_status backward_block(cy_stage *stage, cy_stage_slot *slot, int index,
 }
 
 // The end of a backward pass: what the embedding and the head's own unit were waiting for.
-static cy_status finish_embedding(cy_stage *stage, cy_view d, const cy_batch *batch)
+static cy_status finish_embedding(cy_stage *stage, cy_view d, const cy_micro_batch *batch)
 {
     const int unit = cy_storage_unit(stage->storage, -1);
     if (unit < 0) return CY_OK;
@@ -228,7 +228,7 @@ static cy_status finish_embedding(cy_stage *stage, cy_view d, const cy_batch *ba
 }
 
 cy_status cy_stage_backward(
-    cy_stage *stage, int slot_index, cy_view d, const cy_batch *batch, cy_backward parts)
+    cy_stage *stage, int slot_index, cy_view d, const cy_micro_batch *batch, cy_backward parts)
 {
     CY_ASSERT(slot_index < stage->slot_count);
     CY_ASSERT(parts == CY_BACKWARD_TOGETHER || stage->split_backward);
@@ -248,7 +248,7 @@ cy_status cy_stage_backward(
     return CY_OK;
 }
 
-cy_status cy_stage_backward_weight(cy_stage *stage, int slot_index, const cy_batch *batch)
+cy_status cy_stage_backward_weight(cy_stage *stage, int slot_index, const cy_micro_batch *batch)
 {
     (void)batch;
     cy_stage_slot *slot = &stage->slots[slot_index];

@@ -60,14 +60,14 @@ void cy_stage_take_slots(cy_stage *stage, cy_arena *step);
 // is done; none where the embedding is here. With the head here, loss [1, 1] adds the token losses
 // and, when `train`, the gradient of the slot's output is left in it. The output is slot->out.
 CY_MUST_CHECK cy_status cy_stage_forward(cy_stage *stage, int slot, cy_view input, cy_view loss,
-    const cy_batch *batch, bool train, double loss_scale);
+    const cy_micro_batch *batch, bool train, double loss_scale);
 
 // Backward: d [t_outside, hidden] holds the gradient of the slot's output and becomes that of its
 // input; where the head is here, pass slot->d_out.
 CY_MUST_CHECK cy_status cy_stage_backward(
-    cy_stage *stage, int slot, cy_view d, const cy_batch *batch, cy_backward parts);
+    cy_stage *stage, int slot, cy_view d, const cy_micro_batch *batch, cy_backward parts);
 
 // The weight gradients that CY_BACKWARD_INPUT_ONLY left.
-CY_MUST_CHECK cy_status cy_stage_backward_weight(cy_stage *stage, int slot, const cy_batch *batch);
+CY_MUST_CHECK cy_status cy_stage_backward_weight(cy_stage *stage, int slot, const cy_micro_batch *batch);
 
 #endif

@@ -157,7 +157,7 @@ static void take_run(cy_engine *engine, cy_arena *run)
     engine->loss = cy_view_take(run, CY_F64, 1, 1);
     engine->stage.context.rope = cy_view_take(run, engine->stage.context.sum_dtype,
         engine->options.config->training.seq_length, shape->head_dim);
-    engine->batch = (cy_batch){
+    engine->batch = (cy_micro_batch){
         .tokens = engine->tokens,
         .inputs = engine->inputs,
         .targets = engine->targets,

@@ -91,7 +91,7 @@ typedef struct cy_engine {
     int32_t *targets;          // [tokens]
     int32_t *positions;        // [tokens]
     cy_attention_span *spans;  // owned, host, [micro_batch_size]
-    cy_batch batch;
+    cy_micro_batch batch;
     cy_view loss;              // [1, 1] fp64
     bool last_micro_batch;     // of the step that runs: what the hooks tell the reducer
 } cy_engine;
@@ -112,7 +112,7 @@ CY_MUST_CHECK cy_status cy_engine_masters_changed(cy_engine *engine);
 CY_MUST_CHECK cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result);
 
-// The sum of token losses of one micro-batch, over this rank's context-parallel group's tokens.
+// The sum of token losses of one micro-batch, over the tokens of this rank alone.
 CY_MUST_CHECK cy_status cy_engine_evaluate(
     cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum);
 

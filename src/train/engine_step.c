@@ -148,7 +148,6 @@ cy_status cy_engine_evaluate(
     }
     CY_TRY(cy_stage_forward(
         &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, false, 1.0));
-    CY_TRY(cy_group_all_reduce(engine->options.groups.cp, &engine->queue, engine->loss, CY_SUM));
     if (!engine->queue.dry) *loss_sum = cell(engine->loss);
     return CY_OK;
 }

@@ -1,0 +1,192 @@
+#include "train/feed.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+// ---- the data of a run
+
+// The tokenizer that the configuration names, or the one that lies with the first source.
+static cy_status find_tokenizer(char **path, const cy_config *config)
+{
+    if (config->dataset.tokenizer[0] != '\0') {
+        return cy_memory_copy_text(path, config->dataset.tokenizer);
+    }
+    cy_text text = {0};
+    cy_status status = cy_text_add(&text, "%s/tokenizer.json", config->dataset.sources[0].path);
+    if (status == CY_OK && cy_path_exists(text.bytes)) {
+        status = cy_memory_copy_text(path, text.bytes);
+    }
+    cy_text_free(&text);
+    return status;
+}
+
+static cy_status open_parts(cy_run_data *data, const cy_config *config, int threads)
+{
+    cy_dataset_entry entries[CY_CONFIG_MOST_SOURCES];
+    for (int i = 0; i < config->dataset.source_count; i++) {
+        entries[i] = (cy_dataset_entry){
+            .path = config->dataset.sources[i].path,
+            .weight = config->dataset.sources[i].weight,
+        };
+    }
+    CY_TRY(find_tokenizer(&data->tokenizer_path, config));
+    if (data->tokenizer_path != NULL) {
+        CY_TRY(cy_tokenizer_open(&data->tokenizer, data->tokenizer_path));
+    }
+    const cy_dataset_options options = {
+        .entries = entries,
+        .count = config->dataset.source_count,
+        .tokenizer = data->tokenizer,
+        .seq_length = config->training.seq_length,
+        .validation_fraction = config->dataset.validation_fraction,
+        .num_samples = config->training.num_samples,
+        .seed = (uint64_t)config->training.seed,
+        .threads = threads,
+    };
+    CY_TRY(cy_dataset_open(&data->dataset, &options));
+    const int64_t vocab = cy_dataset_vocab_size(data->dataset);
+    if (vocab > config->shape.vocab) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "model.vocab_size = %lld: the data's tokenizer has %lld tokens; the model needs at "
+            "least as many",
+            (long long)config->shape.vocab, (long long)vocab);
+    }
+    return CY_OK;
+}
+
+cy_status cy_run_data_open(cy_run_data *data, const cy_config *config, int threads)
+{
+    *data = (cy_run_data){0};
+    const cy_status status = open_parts(data, config, threads);
+    if (status != CY_OK) cy_run_data_close(data);
+    return status;
+}
+
+void cy_run_data_close(cy_run_data *data)
+{
+    cy_dataset_close(data->dataset);
+    cy_tokenizer_close(data->tokenizer);
+    cy_memory_free(data->tokenizer_path);
+    *data = (cy_run_data){0};
+}
+
+// ---- training
+
+static cy_batch_shape shape_of(
+    const cy_config *config, const cy_coordinates *at, cy_dataset_split split)
+{
+    return (cy_batch_shape){
+        .split = split,
+        .micro_batch_size = config->training.micro_batch_size,
+        .accumulation = (int)config->training.gradient_accumulation_steps,
+        .dp_rank = at->at[CY_AXIS_DP],
+        .dp_size = config->distributed.dp_size,
+    };
+}
+
+cy_status cy_feed_open(cy_feed *feed, const cy_run_data *data, const cy_config *config,
+    const cy_coordinates *at, int64_t first_step)
+{
+    const cy_loader_options options = {
+        .dataset = data->dataset,
+        .shape = shape_of(config, at, CY_DATASET_TRAIN),
+        .first_step = first_step,
+    };
+    *feed = (cy_feed){
+        .tokens = config->training.micro_batch_size * config->training.seq_length};
+    return cy_loader_open(&feed->loader, &options);
+}
+
+void cy_feed_close(cy_feed *feed)
+{
+    cy_loader_close(feed->loader);
+    *feed = (cy_feed){0};
+}
+
+static cy_status fill_training(
+    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    (void)micro_batch; // they come in order
+    cy_feed *feed = context;
+    cy_batch batch;
+    CY_TRY(cy_loader_next(feed->loader, &batch));
+    memcpy(inputs, batch.inputs, (size_t)feed->tokens * sizeof(int32_t));
+    memcpy(targets, batch.targets, (size_t)feed->tokens * sizeof(int32_t));
+    return CY_OK;
+}
+
+cy_batch_source cy_feed_source(cy_feed *feed)
+{
+    return (cy_batch_source){.context = feed, .fill = fill_training};
+}
+
+// ---- evaluation
+
+typedef struct evaluation {
+    const cy_run_data *data;
+    cy_batch_shape shape;
+    int64_t samples; // that are to be evaluated, over all ranks
+    int64_t seq_length;
+    int64_t tokens; // with a target, so far, on this rank
+} evaluation;
+
+// Micro-batch i takes the i-th round of samples; rows beyond the last sample have no targets.
+static cy_status fill_evaluation(
+    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    evaluation *run = context;
+    const int64_t rows = run->shape.micro_batch_size;
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t sample = cy_batch_sample(&run->shape, micro_batch + 1, 0, row);
+        int32_t *in = inputs + row * run->seq_length;
+        int32_t *out = targets + row * run->seq_length;
+        if (sample >= run->samples) {
+            memset(in, 0, (size_t)run->seq_length * sizeof(int32_t));
+            for (int64_t i = 0; i < run->seq_length; i++) out[i] = -1;
+            continue;
+        }
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, in, run->shape.split, sample, 0, run->seq_length));
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, out, run->shape.split, sample, 1, run->seq_length));
+        run->tokens += run->seq_length;
+    }
+    return CY_OK;
+}
+
+cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_coordinates *at,
+    cy_dataset_split split, int64_t max_tokens, double *loss, int64_t *tokens)
+{
+    const cy_config *config = engine->options.config;
+    evaluation run = {
+        .data = data,
+        .shape = shape_of(config, at, split),
+        .samples = cy_dataset_samples(data->dataset, split),
+        .seq_length = config->training.seq_length,
+    };
+    run.shape.accumulation = 1;
+    if (run.samples == 0) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "the validation part has fewer than training.seq_length = %lld tokens",
+            (long long)run.seq_length);
+    }
+    const int64_t wanted = (max_tokens + run.seq_length - 1) / run.seq_length;
+    if (max_tokens > 0 && wanted < run.samples) run.samples = wanted;
+
+    const cy_batch_source source = {.context = &run, .fill = fill_evaluation};
+    const int64_t round = run.shape.micro_batch_size * run.shape.dp_size;
+    double sums[2] = {0};
+    for (int64_t i = 0; i * round < run.samples; i++) {
+        double sum = 0;
+        CY_TRY(cy_engine_evaluate(engine, &source, i, &sum));
+        sums[0] += sum;
+    }
+    sums[1] = (double)run.tokens;
+    CY_TRY(cy_group_all_reduce(engine->options.groups.gradient, &engine->queue,
+        cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    *loss = sums[0] / sums[1];
+    *tokens = (int64_t)sums[1];
+    return CY_OK;
+}

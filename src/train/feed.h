@@ -1,0 +1,42 @@
+// train/feed.h: the text of a run as micro-batches for its engines.
+//
+// The data is opened once a process and shared by the ranks that are threads; a feed belongs to one
+// rank. Everything follows from the configuration: nothing here decides an order.
+
+#ifndef CY_TRAIN_FEED_H
+#define CY_TRAIN_FEED_H
+
+#include "comm/mesh.h"
+#include "data/loader.h"
+#include "train/engine.h"
+
+// The dataset of a run and its tokenizer. Immutable once it is open.
+typedef struct cy_run_data {
+    cy_tokenizer *tokenizer; // owned; NULL where the shards bring none
+    cy_dataset *dataset;     // owned
+    char *tokenizer_path;    // owned; NULL where there is none
+} cy_run_data;
+
+CY_MUST_CHECK cy_status cy_run_data_open(cy_run_data *data, const cy_config *config, int threads);
+void cy_run_data_close(cy_run_data *data);
+
+// Micro-batches of training, read ahead by a thread, from step `first_step` on.
+typedef struct cy_feed {
+    cy_loader *loader; // owned
+    int64_t tokens;    // of a micro-batch on this rank
+} cy_feed;
+
+CY_MUST_CHECK cy_status cy_feed_open(cy_feed *feed, const cy_run_data *data,
+    const cy_config *config, const cy_coordinates *at, int64_t first_step);
+void cy_feed_close(cy_feed *feed);
+
+// What cy_engine_train_step reads from. The feed must outlive it.
+cy_batch_source cy_feed_source(cy_feed *feed);
+
+// The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
+// share. Collective over the gradient group. *tokens is what was counted, over all ranks.
+CY_MUST_CHECK cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data,
+    const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
+    int64_t *tokens);
+
+#endif

@@ -1,0 +1,173 @@
+#include "train/state.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/parameters.h"
+
+#include <jansson.h>
+
+static cy_status agree(void *context, cy_status *worst, cy_status mine)
+{
+    cy_engine *engine = context;
+    int64_t value = mine;
+    CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+        cy_view_of(&value, CY_I64, 1, 1), CY_MAX));
+    *worst = (cy_status)value;
+    return CY_OK;
+}
+
+cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine)
+{
+    return (cy_checkpoint_ranks){
+        .rank = rank->rank, .size = rank->mesh.world, .agree = agree, .context = engine};
+}
+
+// True when the folder holds a checkpoint, or is one.
+static cy_status try_locate(char **path, const char *folder, bool *found)
+{
+    *found = false;
+    if (!cy_path_exists(folder)) return CY_OK;
+    const cy_status status = cy_checkpoint_locate(path, folder);
+    if (status == CY_ERR_REQUEST) return CY_OK;
+    *found = status == CY_OK;
+    return status;
+}
+
+cy_status cy_state_locate(char **path, const cy_config *config)
+{
+    *path = NULL;
+    const cy_config_checkpoint *checkpoint = &config->checkpoint;
+    if (checkpoint->resume == CY_CONFIG_RESUME_AUTO) {
+        bool found;
+        CY_TRY(try_locate(path, checkpoint->save_dir, &found));
+        if (found) return CY_OK;
+    }
+    if (checkpoint->load_path[0] == '\0') return CY_OK;
+    return cy_checkpoint_locate(path, checkpoint->load_path);
+}
+
+// ---- the small state beside the tensors
+
+static cy_status write_state(cy_text *json, const cy_engine *engine)
+{
+    const cy_scaler *scaler = &engine->scaler;
+    return cy_text_add(json,
+        "{\"scaler\":{\"scale\":%.17g,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
+        "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}}",
+        scaler->scale, (long long)scaler->clean_steps, (long long)scaler->skipped_steps,
+        (long long)scaler->stuck_steps, (long long)engine->options.config->training.seed);
+}
+
+static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
+{
+    if (checkpoint->state_json == NULL) return CY_OK;
+    json_error_t error;
+    json_t *root = json_loads(checkpoint->state_json, 0, &error);
+    double scale = 0;
+    json_int_t clean = 0, skipped = 0, stuck = 0;
+    const int failed = root == NULL ||
+                       json_unpack(root, "{s:{s:F, s:I, s:I, s:I}}", "scaler", "scale", &scale,
+                           "clean_steps", &clean, "skipped_steps", &skipped, "stuck_steps",
+                           &stuck) != 0;
+    json_decref(root);
+    if (failed) {
+        return CY_FAIL(CY_ERR_CORRUPT, "%s/manifest.json: no scaler in the saved state",
+            checkpoint->path);
+    }
+    // A run that goes on in another dtype starts its own scale.
+    if (engine->options.config->model.dtype == CY_F16) {
+        engine->scaler = (cy_scaler){
+            .scale = scale, .clean_steps = clean, .skipped_steps = skipped, .stuck_steps = stuck};
+    }
+    return CY_OK;
+}
+
+// ---- loading and saving
+
+static cy_status load_tensors(
+    cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint, bool weights_only)
+{
+    cy_parameters parameters = {0};
+    cy_checkpoint_traffic traffic = {0};
+    if (checkpoint->has_model) {
+        CY_TRY(cy_checkpoint_check_model(checkpoint, &engine->options.config->shape));
+    }
+    CY_TRY(cy_checkpoint_verify(checkpoint, weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS,
+        cy_state_ranks(rank, engine), &traffic));
+    if (engine->options.train) {
+        CY_TRY(cy_parameters_of_training(
+            &parameters, &engine->storage, engine->reducer, !weights_only, NULL));
+    } else {
+        CY_TRY(cy_parameters_of_weights(&parameters, &engine->storage));
+    }
+    cy_status status =
+        cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
+    if (status == CY_OK) {
+        status = cy_checkpoint_load(checkpoint, parameters.tensors, parameters.pieces,
+            (int64_t)parameters.piece_count, &traffic);
+    }
+    cy_parameters_close(&parameters);
+    if (status == CY_OK && engine->options.train) status = cy_engine_masters_changed(engine);
+    return status;
+}
+
+cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
+    bool weights_only, cy_run_position *position)
+{
+    cy_checkpoint checkpoint;
+    CY_TRY(cy_checkpoint_open(&checkpoint, path));
+    const bool weights = weights_only || checkpoint.foreign;
+    cy_status status = load_tensors(engine, rank, &checkpoint, weights);
+    if (status == CY_OK && !weights) {
+        status = read_state(engine, &checkpoint);
+        *position = (cy_run_position){.step = checkpoint.step, .tokens = checkpoint.tokens};
+    }
+    cy_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static cy_status save_parts(cy_engine *engine, cy_saver *saver,
+    cy_run_position position, const char *tokenizer, cy_text *config_json, cy_text *state_json,
+    cy_parameters *parameters)
+{
+    const cy_config *config = engine->options.config;
+    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
+    const cy_parameters_share share = {
+        .rank = config->distributed.zero_stage > 0 ? 0
+                                                   : cy_group_rank(engine->options.groups.gradient),
+        .size = config->distributed.zero_stage > 0 ? 1
+                                                   : cy_group_size(engine->options.groups.gradient),
+    };
+    CY_TRY(cy_config_to_json(config_json, config));
+    CY_TRY(write_state(state_json, engine));
+    CY_TRY(cy_parameters_of_training(
+        parameters, &engine->storage, engine->reducer, true, &share));
+    const cy_saved_file file = {.name = "tokenizer.json", .source = tokenizer};
+    const cy_save save = {
+        .step = position.step,
+        .tokens = position.tokens,
+        .config_json = config_json->bytes,
+        .state_json = state_json->bytes,
+        .model = &config->shape,
+        .files = &file,
+        .file_count = tokenizer != NULL ? 1 : 0,
+        .tensors = parameters->tensors,
+        .tensor_count = parameters->tensor_count,
+        .pieces = parameters->pieces,
+        .piece_count = (int64_t)parameters->piece_count,
+    };
+    return cy_saver_save(saver, &save, NULL);
+}
+
+cy_status cy_state_save(
+    cy_engine *engine, cy_saver *saver, cy_run_position position, const char *tokenizer)
+{
+    cy_text config_json = {0}, state_json = {0};
+    cy_parameters parameters = {0};
+    const cy_status status = save_parts(
+        engine, saver, position, tokenizer, &config_json, &state_json, &parameters);
+    cy_parameters_close(&parameters);
+    cy_text_free(&config_json);
+    cy_text_free(&state_json);
+    return status;
+}

@@ -1,0 +1,32 @@
+// train/state.h: the state of a run in and out of checkpoints: parameters, optimizer, loss scale,
+// position.
+
+#ifndef CY_TRAIN_STATE_H
+#define CY_TRAIN_STATE_H
+
+#include "checkpoint/save.h"
+#include "train/ranks.h"
+
+// How far a run has come.
+typedef struct cy_run_position {
+    int64_t step;   // updates done
+    int64_t tokens; // trained on
+} cy_run_position;
+
+// How the ranks of a rank's world agree on a status. `rank` must outlive it.
+cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine);
+
+// Where a run starts: the checkpoint that the configuration asks for, or NULL for a fresh start.
+// *path is owned by the caller.
+CY_MUST_CHECK cy_status cy_state_locate(char **path, const cy_config *config);
+
+// Loads what the configuration asks for from a checkpoint (or weights from a Hugging Face folder)
+// into the engine and sets the position. Collective.
+CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
+    bool weights_only, cy_run_position *position);
+
+// Writes a checkpoint. Collective. `tokenizer` is the path of a tokenizer.json, or NULL.
+CY_MUST_CHECK cy_status cy_state_save(
+    cy_engine *engine, cy_saver *saver, cy_run_position position, const char *tokenizer);
+
+#endif
