@@ -20,16 +20,20 @@ int cy_commands_run(
 // The program's own commands: the table of main.c.
 const cy_command *cy_commands(int *count);
 
+int cy_command_bench(int argc, char **argv);
+int cy_command_checkpoint(int argc, char **argv);
 int cy_command_completion(int argc, char **argv);
 int cy_command_config(int argc, char **argv);
 int cy_command_doctor(int argc, char **argv);
 int cy_command_man(int argc, char **argv);
-int cy_command_checkpoint(int argc, char **argv);
 int cy_command_metrics(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
+int cy_command_train(int argc, char **argv);
 int cy_command_version(int argc, char **argv);
 
 // Parts of groups that have a file of their own.
+int cy_command_bench_step(int argc, char **argv);
+int cy_command_bench_decode(int argc, char **argv);
 int cy_command_config_create(int argc, char **argv);
 
 #endif

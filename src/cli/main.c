@@ -8,6 +8,8 @@
 
 // In the order of a user's work. One line a command; its function stands in commands.h.
 static const cy_command commands[] = {
+    {"train", cy_command_train, "train as a configuration says"},
+    {"bench", cy_command_bench, "the machine's and the program's figures"},
     {"config", cy_command_config, "make, check and show configurations"},
     {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
     {"metrics", cy_command_metrics, "compare runs: one CSV row each, or a loss curve"},

@@ -1,0 +1,57 @@
+// cyclotron/train.h: training from a configuration, for programs that embed the library.
+//
+// cy_train runs all ranks of the configuration as threads of this process (or this process's rank,
+// under mpirun) and returns when the run has ended. Callbacks come from rank zero's thread; they
+// must not block for long.
+
+#ifndef CYCLOTRON_TRAIN_H
+#define CYCLOTRON_TRAIN_H
+
+#include <cyclotron/status.h>
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// What one optimizer step was like.
+typedef struct cy_train_step {
+    int64_t step;    // from 1
+    int64_t tokens;  // trained on so far, in all runs of this model
+    double loss;     // mean over the tokens of the global batch
+    double grad_norm;
+    double learning_rate;
+    double seconds;
+    double tokens_per_second; // of all ranks together
+} cy_train_step;
+
+typedef struct cy_train_request {
+    const char *config;            // borrowed: the path of the configuration
+    const char *const *overrides;  // borrowed: "section.key=value" each
+    int override_count;
+    void *context;                 // borrowed: for the callbacks, each of which may be NULL
+    void (*on_step)(void *context, const cy_train_step *step);
+    void (*on_line)(void *context, const char *line);    // what the program prints on stdout
+    void (*on_note)(void *context, const char *line);    // what it prints on stderr
+    int (*should_stop)(void *context); // asked once a step; the run saves and ends when not 0
+} cy_train_request;
+
+typedef struct cy_train_summary {
+    int64_t step; // the last one done
+    int64_t tokens;
+    double loss;     // of that step
+    double val_loss; // of the last evaluation; NaN where there was none
+    int stopped;     // should_stop ended it
+} cy_train_summary;
+
+// CY_ERR_REQUEST: every fault of the configuration, one a line. On failure *summary tells how far
+// it came.
+CY_API CY_MUST_CHECK cy_status cy_train(
+    const cy_train_request *request, cy_train_summary *summary);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,14 @@
+// cyclotron bench: the machine's and the program's figures.
+
+#include "cli/commands.h"
+#include "cli/options.h"
+
+static const cy_command benchmarks[] = {
+    {"step", cy_command_bench_step, "optimizer steps on random tokens"},
+    {"decode", cy_command_bench_decode, "generation from a checkpoint"},
+};
+
+int cy_command_bench(int argc, char **argv)
+{
+    return cy_commands_run(benchmarks, CY_COUNT(benchmarks), "bench", argc, argv);
+}

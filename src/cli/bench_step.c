@@ -1,0 +1,106 @@
+// cyclotron bench step: how fast a configuration trains on this machine.
+
+#include "train/bench_step.h"
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/load_config.h"
+#include "cli/process_start.h"
+#include "cli/report.h"
+
+#include <stdio.h>
+
+typedef struct values {
+    int64_t warmup, steps;
+    const char *timeline;
+    bool profile, json;
+} values;
+
+static const cy_option options[] = {
+    {"warmup", CY_OPTION_COUNT, offsetof(values, warmup), .initial = "2", .high = 1000,
+        .doc = "steps that are not counted", .word = "N"},
+    {"steps", CY_OPTION_COUNT, offsetof(values, steps), .initial = "5", .low = 1, .high = 100000,
+        .doc = "steps that are", .word = "N"},
+    {"profile", CY_OPTION_FLAG, offsetof(values, profile),
+        .doc = "add a table of operators with their share of the machine's peak"},
+    {"timeline", CY_OPTION_TEXT, offsetof(values, timeline),
+        .doc = "write the last step as a Chrome trace", .word = "FILE"},
+    {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
+};
+
+static const cy_usage usage = {
+    .name = "bench step",
+    .positional = "CONFIG",
+    .least = 1,
+    .most = 1,
+    .doc = "Times optimizer steps on random tokens; needs no dataset.",
+    .options = options,
+    .option_count = CY_COUNT(options),
+    .overrides = true,
+};
+
+static void print_json(const cy_config *config, const cy_bench_step_result *r)
+{
+    printf("{\"tok_s\": %.6g, \"tok_s_min\": %.6g, \"tok_s_max\": %.6g, \"mfu\": %.6g, "
+           "\"mfu_causal\": %.6g, \"flops_per_token\": %.17g, \"peak_gflop_s\": %.6g, "
+           "\"peak_rss_gb\": %.6g, \"planned_gb\": %.6g, \"first_step_s\": %.6g, \"ranks\": %d, "
+           "\"threads\": %d, \"dtype\": \"%s\", \"seq\": %lld, \"batch\": %lld, "
+           "\"params\": %lld}\n",
+        r->tok_s, r->tok_s_min, r->tok_s_max, r->mfu, r->mfu_causal, r->flops_per_token,
+        r->peak_flop_s * 1e-9, r->peak_rss_bytes * 0x1p-30, r->planned_bytes * 0x1p-30,
+        r->first_step_s, r->ranks, r->threads, cy_dtype_name(config->model.dtype),
+        (long long)config->training.seq_length, (long long)cy_config_batch_samples(config),
+        (long long)r->params);
+}
+
+static void print_table(const cy_config *config, const cy_bench_step_result *r)
+{
+    printf("tokens/s      %.1f (%.1f to %.1f), %d rank%s of %d thread%s, %s\n", r->tok_s,
+        r->tok_s_min, r->tok_s_max, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
+        r->threads == 1 ? "" : "s", cy_dtype_name(config->model.dtype));
+    printf("share         %.1f %% of the measured matrix peak of %.0f GFLOP/s (%.1f %% with half "
+           "the attention)\n",
+        r->mfu * 100, r->peak_flop_s * 1e-9, r->mfu_causal * 100);
+    printf("memory        %.2f GB at most, %.2f GB planned\n", r->peak_rss_bytes * 0x1p-30,
+        r->planned_bytes * 0x1p-30);
+    printf("first step    done %.2f s after the start\n", r->first_step_s);
+    printf("model         %lld parameters, %lld x %lld tokens a step\n", (long long)r->params,
+        (long long)cy_config_batch_samples(config), (long long)config->training.seq_length);
+}
+
+static int bench(const values *given, const cy_config *config)
+{
+    cy_text profile = {0}, timeline = {0};
+    const cy_bench_step_options wanted = {
+        .warmup = (int)given->warmup,
+        .steps = (int)given->steps,
+        .cores = cy_machine_found().cores,
+        .process_start_s = cy_process_start_s(),
+        .profile = given->profile ? &profile : NULL,
+        .timeline = given->timeline != NULL ? &timeline : NULL,
+    };
+    cy_bench_step_result result;
+    cy_status status = cy_bench_step(config, &wanted, &result);
+    if (status == CY_OK && given->timeline != NULL) {
+        status = cy_file_write(given->timeline, timeline.bytes, timeline.length);
+    }
+    if (status == CY_OK) {
+        (given->json ? print_json : print_table)(config, &result);
+        if (given->profile) fputs(profile.bytes, given->json ? stderr : stdout);
+    }
+    cy_text_free(&profile);
+    cy_text_free(&timeline);
+    return status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
+}
+
+int cy_command_bench_step(int argc, char **argv)
+{
+    cy_arguments arguments;
+    values given;
+    int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
+    cy_config config;
+    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
+    if (status == CY_GO_ON) status = bench(&given, &config);
+    cy_arguments_free(&arguments);
+    return status;
+}

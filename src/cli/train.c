@@ -1,0 +1,106 @@
+// cyclotron train: trains as a configuration says.
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/load_config.h"
+#include "cli/report.h"
+#include "cli/stop.h"
+#include "observe/progress.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const cy_usage usage = {
+    .name = "train",
+    .positional = "CONFIG",
+    .least = 1,
+    .most = 1,
+    .doc = "Trains as a configuration says; ranks are threads unless mpirun or srun started them.",
+    .more = "Ctrl-C and SIGTERM end the run after the step that is under way, with a save where\n"
+            "checkpoint.save_dir is set; a second one ends it at once.",
+    .overrides = true,
+};
+
+typedef struct console {
+    cy_progress progress;
+    int64_t last_step;
+    bool drawn; // stderr is a terminal: lines on it are drawn over
+} console;
+
+static void write_progress(void *context, const char *text, size_t length)
+{
+    (void)context;
+    fwrite(text, 1, length, stderr);
+    fflush(stderr);
+}
+
+static void begin(void *context, const char *overview, int64_t first_step, int64_t last_step)
+{
+    console *shown = context;
+    fputs(overview, stderr);
+    shown->last_step = last_step;
+    const cy_progress_writer writer = {.write = write_progress, .terminal = shown->drawn};
+    cy_progress_open(&shown->progress, &writer, "train", "steps", last_step, cy_clock_s());
+    if (first_step > 1) cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());
+}
+
+static void step(void *context, const cy_step_metrics *metrics)
+{
+    console *shown = context;
+    cy_text line = {0};
+    if (shown->drawn) cy_progress_clear(&shown->progress);
+    if (cy_metrics_add_console(&line, metrics) == CY_OK) puts(line.bytes);
+    fflush(stdout);
+    cy_text_free(&line);
+    if (shown->drawn) cy_progress_update(&shown->progress, metrics->step, cy_clock_s());
+}
+
+static void note(void *context, const char *line)
+{
+    console *shown = context;
+    if (shown->drawn) cy_progress_clear(&shown->progress);
+    fprintf(stderr, "cyclotron: %s\n", line);
+}
+
+static void validation(void *context, int64_t at_step, double val_loss, int64_t tokens)
+{
+    char line[160];
+    snprintf(line, sizeof(line), "step %lld: validation loss %.4f over %lld tokens",
+        (long long)at_step, val_loss, (long long)tokens);
+    note(context, line);
+}
+
+static int should_stop(void *context)
+{
+    (void)context;
+    return cy_stop_asked() != 0;
+}
+
+int cy_command_train(int argc, char **argv)
+{
+    cy_arguments arguments;
+    char nothing = 0;
+    int status = cy_options_parse(&arguments, &nothing, &usage, argc, argv);
+    cy_config config;
+    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
+    if (status == CY_GO_ON) {
+        console shown = {.drawn = isatty(STDERR_FILENO) != 0};
+        const cy_trainer_events events = {
+            .context = &shown,
+            .begin = begin,
+            .step = step,
+            .validation = validation,
+            .note = note,
+            .should_stop = should_stop,
+        };
+        cy_train_summary summary;
+        cy_stop_on_signals();
+        status = cy_report_status(
+            cy_trainer_run(&config, cy_machine_found().cores, &events, &summary));
+        if (shown.drawn) cy_progress_clear(&shown.progress);
+        if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked();
+    }
+    cy_arguments_free(&arguments);
+    return status;
+}

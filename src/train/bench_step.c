@@ -1,0 +1,160 @@
+#include "train/bench_step.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "kernel/peak.h"
+#include "observe/flops.h"
+#include "observe/profile.h"
+#include "observe/resident.h"
+#include "train/ranks.h"
+
+#include <stdlib.h>
+
+typedef struct bench_run {
+    const cy_config *config;
+    const cy_bench_step_options *options;
+    cy_bench_step_result *result; // written by rank zero
+    double *seconds;              // [steps], written by rank zero
+} bench_run;
+
+static cy_status fill_random(
+    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    const cy_engine *engine = context;
+    const uint64_t vocab = (uint64_t)engine->options.config->shape.vocab;
+    const uint64_t key = cy_random_key_at(cy_random_key(0, "bench"), (uint64_t)micro_batch);
+    int32_t token = (int32_t)(cy_random_bits(key, 0) % vocab);
+    for (int64_t i = 0; i < engine->tokens; i++) {
+        inputs[i] = token;
+        token = (int32_t)(cy_random_bits(key, (uint64_t)i + 1) % vocab);
+        targets[i] = token;
+    }
+    return CY_OK;
+}
+
+static cy_status run_step(cy_engine *engine, int64_t step, double *seconds)
+{
+    const double start = cy_clock_s();
+    const cy_batch_source source = {.context = engine, .fill = fill_random};
+    const cy_adamw_spec adamw = {
+        .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .step = step};
+    cy_step_result result;
+    CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
+    *seconds = cy_clock_s() - start;
+    return CY_OK;
+}
+
+// What all ranks add up to, or the largest of them.
+static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce op)
+{
+    return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+        cy_view_of(value, CY_F64, 1, 1), op);
+}
+
+// Rank zero's last step, as far as it was asked for.
+static cy_status write_profile(
+    const cy_bench_step_options *options, const cy_trace *trace, double peak_flop_s)
+{
+    if (options->timeline != NULL) {
+        CY_TRY(cy_profile_add_timeline(options->timeline, &trace, 1));
+    }
+    if (options->profile == NULL) return CY_OK;
+    cy_profile profile;
+    CY_TRY(cy_profile_open(&profile, trace));
+    const cy_status status = cy_profile_add_table(
+        options->profile, &profile, (cy_peaks){.flop_s = peak_flop_s});
+    cy_profile_close(&profile);
+    return status;
+}
+
+static cy_status measure(cy_engine *engine, const bench_run *bench, const cy_rank *rank,
+    double resident_before)
+{
+    const cy_bench_step_options *options = bench->options;
+    double planned = (double)engine->memory.total;
+    CY_TRY(over_ranks(engine, &planned, CY_SUM));
+    CY_TRY(cy_engine_initialize(engine));
+
+    double seconds = 0, first_step_s = 0;
+    for (int i = 0; i < options->warmup + options->steps; i++) {
+        engine->trace.count = 0; // the profile is of the last step
+        CY_TRY(run_step(engine, i + 1, &seconds));
+        if (i == 0) first_step_s = cy_clock_s() - options->process_start_s;
+        if (rank->rank == 0 && i >= options->warmup) bench->seconds[i - options->warmup] = seconds;
+    }
+    cy_resident resident;
+    CY_TRY(cy_resident_read(&resident));
+    double peak_flop_s = 0;
+    CY_TRY(cy_peak_measure(&engine->queue, bench->config->model.dtype, &peak_flop_s));
+    CY_TRY(over_ranks(engine, &peak_flop_s, CY_SUM));
+    if (rank->rank != 0) return CY_OK;
+    *bench->result = (cy_bench_step_result){
+        .peak_flop_s = peak_flop_s,
+        .peak_rss_bytes = (double)resident.peak_bytes,
+        .planned_bytes = resident_before + planned,
+        .first_step_s = first_step_s,
+        .ranks = rank->mesh.world,
+        .threads = rank->threads,
+    };
+    return write_profile(options, &engine->trace, peak_flop_s / rank->mesh.world);
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    const bench_run *bench = context;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_engine *engine = block;
+    cy_engine_options options = cy_rank_engine_options(rank, bench->config);
+    options.trace = bench->options->profile != NULL || bench->options->timeline != NULL;
+    cy_resident before = {0};
+    cy_status status = cy_engine_open(engine, &options);
+    if (status == CY_OK) {
+        // The mapped range is not touched yet: what is resident now is the program and libraries.
+        status = cy_resident_read(&before);
+        if (status == CY_OK) status = measure(engine, bench, rank, (double)before.now_bytes);
+        cy_engine_close(engine);
+    }
+    cy_memory_free(engine);
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void finish(const bench_run *bench)
+{
+    const cy_config *config = bench->config;
+    cy_bench_step_result *result = bench->result;
+    const int steps = bench->options->steps;
+    const int64_t length = config->training.seq_length;
+    const double tokens = (double)cy_config_batch_tokens(config);
+    qsort(bench->seconds, (size_t)steps, sizeof(double), ascending);
+    const double median = steps % 2 == 1 ? bench->seconds[steps / 2]
+                                         : (bench->seconds[steps / 2 - 1] +
+                                               bench->seconds[steps / 2]) / 2;
+    result->tok_s = tokens / median;
+    result->tok_s_min = tokens / bench->seconds[steps - 1];
+    result->tok_s_max = tokens / bench->seconds[0];
+    result->flops_per_token = cy_flops_per_token(&config->shape, length);
+    result->mfu = cy_flops_share(result->tok_s, result->flops_per_token, result->peak_flop_s);
+    result->mfu_causal = cy_flops_share(
+        result->tok_s, cy_flops_per_token_causal(&config->shape, length), result->peak_flop_s);
+    result->params = cy_params_all(&config->shape);
+}
+
+cy_status cy_bench_step(const cy_config *config, const cy_bench_step_options *options,
+    cy_bench_step_result *result)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)options->steps, sizeof(double)));
+    bench_run run = {.config = config, .options = options, .result = result, .seconds = block};
+    const cy_status status = cy_ranks_run(config, options->cores, run_rank, &run);
+    if (status == CY_OK) finish(&run);
+    cy_memory_free(run.seconds);
+    return status;
+}

@@ -1,0 +1,45 @@
+#include "train/run_folder.h"
+
+#include "base/file.h"
+
+static cy_status write_config(const cy_config *config, const char *folder)
+{
+    cy_text json = {0}, path = {0};
+    cy_status status = cy_config_to_json(&json, config);
+    if (status == CY_OK) status = cy_text_add(&path, "%s/config.json", folder);
+    if (status == CY_OK) status = cy_file_write(path.bytes, json.bytes, json.length);
+    cy_text_free(&json);
+    cy_text_free(&path);
+    return status;
+}
+
+cy_status cy_run_folder_open(cy_metrics_file *metrics, const cy_config *config, int64_t last_step)
+{
+    const char *folder = config->logging.run_dir;
+    cy_text path = {0};
+    CY_TRY(cy_folder_make(folder));
+    CY_TRY(write_config(config, folder));
+    CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", folder));
+    const cy_status status = cy_metrics_file_open(metrics, path.bytes, last_step, NULL);
+    cy_text_free(&path);
+    return status;
+}
+
+cy_rate_spec cy_config_rate(const cy_config *config)
+{
+    static const cy_rate_kind kinds[] = {
+        [CY_CONFIG_LR_CONSTANT] = CY_RATE_CONSTANT,
+        [CY_CONFIG_LR_LINEAR] = CY_RATE_LINEAR,
+        [CY_CONFIG_LR_COSINE] = CY_RATE_COSINE,
+        [CY_CONFIG_LR_WSD] = CY_RATE_WSD,
+    };
+    const cy_config_training *training = &config->training;
+    return (cy_rate_spec){
+        .kind = kinds[training->lr_schedule],
+        .learning_rate = training->learning_rate,
+        .min_learning_rate = training->min_learning_rate,
+        .warmup_steps = training->warmup_steps,
+        .decay_steps = training->lr_decay_steps,
+        .total_steps = cy_config_last_step(config),
+    };
+}

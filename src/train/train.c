@@ -1,0 +1,83 @@
+// The public face of training.
+
+#include "base/cpu.h"
+#include "train/trainer.h"
+
+#include <stddef.h>
+
+static void begin(void *context, const char *overview, int64_t first_step, int64_t last_step)
+{
+    const cy_train_request *request = context;
+    (void)first_step;
+    (void)last_step;
+    if (request->on_note != NULL) request->on_note(request->context, overview);
+}
+
+static void step(void *context, const cy_step_metrics *metrics)
+{
+    const cy_train_request *request = context;
+    if (request->on_line != NULL) {
+        cy_text line = {0};
+        // Without memory for the line there is none; the step itself was done.
+        if (cy_metrics_add_console(&line, metrics) == CY_OK) {
+            request->on_line(request->context, line.bytes);
+        }
+        cy_text_free(&line);
+    }
+    if (request->on_step == NULL) return;
+    const cy_train_step told = {
+        .step = metrics->step,
+        .tokens = metrics->tokens,
+        .loss = metrics->loss,
+        .grad_norm = metrics->grad_norm,
+        .learning_rate = metrics->learning_rate,
+        .seconds = metrics->step_s,
+        .tokens_per_second = metrics->tok_s,
+    };
+    request->on_step(request->context, &told);
+}
+
+static void note(void *context, const char *line)
+{
+    const cy_train_request *request = context;
+    if (request->on_note != NULL) request->on_note(request->context, line);
+}
+
+static void validation(void *context, int64_t step_number, double val_loss, int64_t tokens)
+{
+    cy_text line = {0};
+    const cy_status status = cy_text_add(&line, "validation loss %.4f over %lld tokens at step %lld",
+        val_loss, (long long)tokens, (long long)step_number);
+    if (status == CY_OK) note(context, line.bytes);
+    cy_text_free(&line);
+}
+
+static int should_stop(void *context)
+{
+    const cy_train_request *request = context;
+    return request->should_stop != NULL && request->should_stop(request->context);
+}
+
+cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
+{
+    static const cy_train_summary nothing;
+    *summary = nothing;
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    cy_config config;
+    cy_config_errors errors = {0};
+    const cy_config_machine machine = {.cores = cpu.cores};
+    const cy_status status = cy_config_load(&config, &errors, request->config, request->overrides,
+        request->override_count, CY_CONFIG_FOR_TRAIN, &machine);
+    cy_config_errors_free(&errors);
+    if (status != CY_OK) return status;
+    const cy_trainer_events events = {
+        .context = (void *)(uintptr_t)request,
+        .begin = begin,
+        .step = step,
+        .validation = validation,
+        .note = note,
+        .should_stop = should_stop,
+    };
+    return cy_trainer_run(&config, cpu.cores, &events, summary);
+}

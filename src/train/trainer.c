@@ -1,0 +1,344 @@
+#include "train/trainer.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "kernel/peak.h"
+#include "observe/flops.h"
+#include "observe/resident.h"
+#include "optim/schedule.h"
+#include "train/feed.h"
+#include "train/run_folder.h"
+#include "train/state.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+// Dimensions whose traffic is told: tp, cp, pp, dp.
+#define TRAFFIC_GROUPS 4
+
+// What all ranks of a run share.
+typedef struct trainer_run {
+    const cy_config *config;
+    const cy_trainer_events *events;
+    cy_run_data data;
+    char *start_path; // owned: the checkpoint to start from, or NULL
+    cy_train_summary *summary; // written by rank zero
+} trainer_run;
+
+// One rank of it.
+typedef struct rank_run {
+    const trainer_run *run;
+    const cy_rank *rank;
+    cy_engine engine;
+    cy_feed feed;
+    cy_saver *saver;
+    cy_metrics_file metrics; // rank zero's
+    cy_run_position position;
+    cy_rate_spec rate;
+    int64_t last_step;
+    cy_traffic traffic[TRAFFIC_GROUPS]; // counters of the groups at the last step
+    double peak_flop_s; // of the cores of all ranks together
+    bool stopped;
+} rank_run;
+
+static bool is_zero(const rank_run *trainer)
+{
+    return trainer->rank->rank == 0;
+}
+
+static void note(const rank_run *trainer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void note(const rank_run *trainer, const char *format, ...)
+{
+    if (!is_zero(trainer)) return;
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    trainer->run->events->note(trainer->run->events->context, line);
+}
+
+// ---- small agreements
+
+// The largest of all ranks' values.
+static cy_status agree_max(rank_run *trainer, double *value)
+{
+    return cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
+        cy_view_of(value, CY_F64, 1, 1), CY_MAX);
+}
+
+static cy_status agree_stop(rank_run *trainer)
+{
+    double stop = 0;
+    if (is_zero(trainer)) {
+        const cy_trainer_events *events = trainer->run->events;
+        stop = events->should_stop(events->context) != 0;
+    }
+    CY_TRY(agree_max(trainer, &stop));
+    trainer->stopped = stop > 0;
+    return CY_OK;
+}
+
+// ---- metrics
+
+// The traffic of one dimension since the last step: bytes and messages of all ranks, seconds of
+// the slowest.
+static cy_status add_traffic(
+    rank_run *trainer, cy_step_metrics *metrics, cy_group *group, cy_traffic *before)
+{
+    if (cy_group_size(group) == 1) return CY_OK;
+    const cy_traffic now = cy_group_counters(group);
+    double sums[] = {now.bytes - before->bytes, (double)(now.messages - before->messages)};
+    double most[] = {now.seconds - before->seconds, now.exposed_s - before->exposed_s};
+    *before = now;
+    cy_group *world = trainer->engine.options.groups.world;
+    CY_TRY(cy_group_all_reduce(
+        world, &trainer->engine.queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        world, &trainer->engine.queue, cy_view_of(most, CY_F64, 1, 2), CY_MAX));
+    metrics->comm[metrics->comm_count++] = (cy_comm_metrics){
+        .dimension = cy_group_dimension(group),
+        .bytes = (int64_t)sums[0],
+        .messages = (int64_t)sums[1],
+        .seconds = most[0],
+        .exposed_seconds = most[1],
+    };
+    return CY_OK;
+}
+
+static cy_status measure(rank_run *trainer, const cy_step_result *result, double learning_rate,
+    double seconds, cy_step_metrics *metrics)
+{
+    const cy_config *config = trainer->run->config;
+    const cy_engine_groups *groups = &trainer->engine.options.groups;
+    const double batch_tokens = (double)cy_config_batch_tokens(config);
+    cy_resident resident;
+    CY_TRY(cy_resident_read(&resident));
+    double memory = (double)resident.peak_bytes;
+    CY_TRY(agree_max(trainer, &memory));
+    *metrics = (cy_step_metrics){
+        .step = trainer->position.step,
+        .tokens = trainer->position.tokens,
+        .max_tokens = config->training.max_tokens,
+        .batch_tokens = (int64_t)batch_tokens,
+        .loss = result->loss,
+        .grad_norm = result->grad_norm,
+        .learning_rate = learning_rate,
+        .step_s = seconds,
+        .tok_s = batch_tokens / seconds,
+        .tok_s_rank = batch_tokens / seconds / trainer->rank->mesh.world,
+        .memory_bytes = memory,
+        .skipped = result->skipped,
+    };
+    const int64_t length = config->training.seq_length;
+    metrics->mfu = cy_flops_share(
+        metrics->tok_s, cy_flops_per_token(&config->shape, length), trainer->peak_flop_s);
+    metrics->mfu_causal = cy_flops_share(
+        metrics->tok_s, cy_flops_per_token_causal(&config->shape, length), trainer->peak_flop_s);
+    cy_group *const counted[TRAFFIC_GROUPS] = {
+        groups->tp, groups->cp, groups->pp, groups->gradient};
+    for (int i = 0; i < TRAFFIC_GROUPS; i++) {
+        CY_TRY(add_traffic(trainer, metrics, counted[i], &trainer->traffic[i]));
+    }
+    const int64_t every = config->logging.hash_frequency;
+    if (every > 0 && trainer->position.step % every == 0) {
+        metrics->has_params_hash = true;
+        CY_TRY(cy_engine_params_hash(&trainer->engine, &metrics->params_hash));
+    }
+    return CY_OK;
+}
+
+static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
+{
+    if (!is_zero(trainer)) return CY_OK;
+    const cy_train_summary *before = trainer->run->summary;
+    *trainer->run->summary = (cy_train_summary){
+        .step = metrics->step,
+        .tokens = metrics->tokens,
+        .loss = metrics->loss,
+        .val_loss = before->val_loss,
+    };
+    const int64_t every = trainer->run->config->logging.log_frequency;
+    if (every > 0 && metrics->step % every != 0 && metrics->step != trainer->last_step) {
+        return CY_OK;
+    }
+    if (trainer->metrics.path != NULL) {
+        CY_TRY(cy_metrics_file_step(&trainer->metrics, metrics));
+    }
+    trainer->run->events->step(trainer->run->events->context, metrics);
+    return CY_OK;
+}
+
+// ---- what happens between steps
+
+static cy_status evaluate(rank_run *trainer)
+{
+    double loss = 0;
+    int64_t tokens = 0;
+    CY_TRY(cy_feed_evaluate(&trainer->engine, &trainer->run->data, &trainer->rank->at,
+        CY_DATASET_VALIDATION, trainer->run->config->logging.eval_tokens, &loss, &tokens));
+    if (!is_zero(trainer)) return CY_OK;
+    trainer->run->summary->val_loss = loss;
+    if (trainer->metrics.path != NULL) {
+        CY_TRY(cy_metrics_file_validation(
+            &trainer->metrics, trainer->position.step, loss, tokens));
+    }
+    trainer->run->events->validation(
+        trainer->run->events->context, trainer->position.step, loss, tokens);
+    return CY_OK;
+}
+
+// A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
+static cy_status save(rank_run *trainer)
+{
+    const cy_status status = cy_state_save(&trainer->engine, trainer->saver, trainer->position,
+        trainer->run->data.tokenizer_path);
+    if (status == CY_OK) {
+        note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
+            trainer->run->config->checkpoint.save_dir);
+        return CY_OK;
+    }
+    if (status != CY_ERR_IO && status != CY_ERR_PEER) return status;
+    double worst = status == CY_ERR_IO;
+    CY_TRY(agree_max(trainer, &worst));
+    if (worst == 0) return status;
+    note(trainer, "step %lld was not saved: %s", (long long)trainer->position.step,
+        cy_error_text());
+    return CY_OK;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+static cy_status after_step(rank_run *trainer)
+{
+    const cy_config *config = trainer->run->config;
+    const int64_t step = trainer->position.step;
+    CY_TRY(agree_stop(trainer));
+    const bool ends = trainer->stopped || step == trainer->last_step;
+    if (due(step, config->logging.eval_frequency)) CY_TRY(evaluate(trainer));
+    if (trainer->saver == NULL) return CY_OK;
+    return ends || due(step, config->checkpoint.save_frequency) ? save(trainer) : CY_OK;
+}
+
+// ---- the loop
+
+static cy_status train_step(rank_run *trainer)
+{
+    const cy_config_training *training = &trainer->run->config->training;
+    const double start = cy_clock_s();
+    const int64_t step = trainer->position.step + 1;
+    const cy_adamw_spec adamw = {
+        .learning_rate = cy_rate_at(&trainer->rate, step),
+        .beta1 = training->adam_beta1,
+        .beta2 = training->adam_beta2,
+        .eps = training->adam_eps,
+        .weight_decay = training->weight_decay,
+        .step = step,
+    };
+    const cy_batch_source source = cy_feed_source(&trainer->feed);
+    cy_step_result result;
+    CY_TRY(cy_engine_train_step(&trainer->engine, &source, &adamw, &result));
+    trainer->position.step = step;
+    trainer->position.tokens += cy_config_batch_tokens(trainer->run->config);
+
+    cy_step_metrics metrics;
+    CY_TRY(measure(trainer, &result, adamw.learning_rate, cy_clock_s() - start, &metrics));
+    CY_TRY(report(trainer, &metrics));
+    return after_step(trainer);
+}
+
+static cy_status open_outputs(rank_run *trainer)
+{
+    const cy_config *config = trainer->run->config;
+    if (config->checkpoint.save_dir[0] != '\0') {
+        CY_TRY(cy_saver_open(&trainer->saver, config->checkpoint.save_dir,
+            (int)config->checkpoint.keep_last, cy_state_ranks(trainer->rank, &trainer->engine),
+            NULL));
+    }
+    if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
+    return cy_run_folder_open(&trainer->metrics, config, trainer->position.step);
+}
+
+static cy_status start(rank_run *trainer)
+{
+    const cy_config *config = trainer->run->config;
+    const trainer_run *run = trainer->run;
+    cy_engine_options options = cy_rank_engine_options(trainer->rank, config);
+    CY_TRY(cy_engine_open(&trainer->engine, &options));
+    if (run->start_path != NULL) {
+        CY_TRY(cy_state_load(&trainer->engine, trainer->rank, run->start_path,
+            config->checkpoint.load == CY_CONFIG_LOAD_WEIGHTS, &trainer->position));
+        note(trainer, "continuing %s from step %lld", run->start_path,
+            (long long)trainer->position.step);
+    } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {
+        CY_TRY(cy_state_load(
+            &trainer->engine, trainer->rank, config->model.name, true, &trainer->position));
+    } else {
+        CY_TRY(cy_engine_initialize(&trainer->engine));
+    }
+    CY_TRY(cy_peak_measure(
+        &trainer->engine.queue, config->model.dtype, &trainer->peak_flop_s));
+    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
+        cy_view_of(&trainer->peak_flop_s, CY_F64, 1, 1), CY_SUM));
+    CY_TRY(open_outputs(trainer));
+    return cy_feed_open(
+        &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);
+}
+
+static cy_status run_steps(rank_run *trainer)
+{
+    const cy_config *config = trainer->run->config;
+    CY_TRY(start(trainer));
+    trainer->last_step = cy_config_last_step(config);
+    trainer->rate = cy_config_rate(config);
+    if (is_zero(trainer)) {
+        cy_text overview = {0};
+        cy_status status = cy_mesh_describe(&trainer->rank->mesh, &overview);
+        if (status == CY_OK) {
+            trainer->run->events->begin(trainer->run->events->context, overview.bytes,
+                trainer->position.step + 1, trainer->last_step);
+        }
+        cy_text_free(&overview);
+        CY_TRY(status);
+    }
+    while (trainer->position.step < trainer->last_step && !trainer->stopped) {
+        CY_TRY(train_step(trainer));
+    }
+    if (is_zero(trainer)) trainer->run->summary->stopped = trainer->stopped;
+    return CY_OK;
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(rank_run)));
+    rank_run *self = block;
+    self->run = context;
+    self->rank = rank;
+    const cy_status status = run_steps(self);
+    cy_feed_close(&self->feed);
+    cy_metrics_file_close(&self->metrics);
+    if (self->saver != NULL) cy_saver_close(self->saver);
+    cy_engine_close(&self->engine);
+    cy_memory_free(self);
+    return status;
+}
+
+cy_status cy_trainer_run(const cy_config *config, int cores, const cy_trainer_events *events,
+    cy_train_summary *summary)
+{
+    *summary = (cy_train_summary){.val_loss = NAN};
+    trainer_run run = {.config = config, .events = events, .summary = summary};
+    CY_TRY(cy_run_data_open(&run.data, config, cores));
+    cy_status status = cy_state_locate(&run.start_path, config);
+    if (status == CY_OK) status = cy_ranks_run(config, cores, run_rank, &run);
+    cy_memory_free(run.start_path);
+    cy_run_data_close(&run.data);
+    return status;
+}

@@ -1,0 +1,25 @@
+// train/trainer.h: a whole run: the loop around the step, with evaluation, checkpoints, metrics.
+
+#ifndef CY_TRAIN_TRAINER_H
+#define CY_TRAIN_TRAINER_H
+
+#include <cyclotron/train.h>
+
+#include "observe/metrics.h"
+#include "train/config.h"
+
+// What the run tells whoever started it, from rank zero's thread. All functions are set.
+typedef struct cy_trainer_events {
+    void *context; // borrowed
+    void (*begin)(void *context, const char *overview, int64_t first_step, int64_t last_step);
+    void (*step)(void *context, const cy_step_metrics *metrics);
+    void (*validation)(void *context, int64_t step, double val_loss, int64_t tokens);
+    void (*note)(void *context, const char *line);
+    int (*should_stop)(void *context);
+} cy_trainer_events;
+
+// Runs a resolved and checked configuration on `cores` cores; returns when it has ended.
+CY_MUST_CHECK cy_status cy_trainer_run(const cy_config *config, int cores,
+    const cy_trainer_events *events, cy_train_summary *summary);
+
+#endif
