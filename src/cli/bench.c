@@ -5,7 +5,6 @@
 
 static const cy_command benchmarks[] = {
     {"step", cy_command_bench_step, "optimizer steps on random tokens"},
-    {"decode", cy_command_bench_decode, "generation from a checkpoint"},
 };
 
 int cy_command_bench(int argc, char **argv)
