@@ -86,7 +86,7 @@ static cy_status measure(cy_engine *engine, const bench_run *bench, const cy_ran
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
     double peak_flop_s = 0;
-    CY_TRY(cy_peak_measure(&engine->queue, bench->config->model.dtype, &peak_flop_s));
+    CY_TRY(cy_peak_measure(&peak_flop_s, &engine->queue, bench->config->model.dtype));
     CY_TRY(over_ranks(engine, &peak_flop_s, CY_SUM));
     if (rank->rank != 0) return CY_OK;
     *bench->result = (cy_bench_step_result){

@@ -109,6 +109,17 @@ static cy_status add_traffic(
     return CY_OK;
 }
 
+// After the first step, which should not wait for it.
+static cy_status measure_peak(rank_run *trainer)
+{
+    if (trainer->peak_flop_s > 0) return CY_OK;
+    cy_engine *engine = &trainer->engine;
+    CY_TRY(cy_peak_measure(
+        &trainer->peak_flop_s, &engine->queue, engine->options.config->model.dtype));
+    return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+        cy_view_of(&trainer->peak_flop_s, CY_F64, 1, 1), CY_SUM);
+}
+
 static cy_status measure(rank_run *trainer, const cy_step_result *result, double learning_rate,
     double seconds, cy_step_metrics *metrics)
 {
@@ -133,6 +144,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
         .memory_bytes = memory,
         .skipped = result->skipped,
     };
+    CY_TRY(measure_peak(trainer));
     const int64_t length = config->training.seq_length;
     metrics->mfu = cy_flops_share(
         metrics->tok_s, cy_flops_per_token(&config->shape, length), trainer->peak_flop_s);
@@ -282,10 +294,6 @@ static cy_status start(rank_run *trainer)
     } else {
         CY_TRY(cy_engine_initialize(&trainer->engine));
     }
-    CY_TRY(cy_peak_measure(
-        &trainer->engine.queue, config->model.dtype, &trainer->peak_flop_s));
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(&trainer->peak_flop_s, CY_F64, 1, 1), CY_SUM));
     CY_TRY(open_outputs(trainer));
     return cy_feed_open(
         &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);
