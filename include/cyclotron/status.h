@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define CY_API __attribute__((visibility("default")))
+#define CY_API        __attribute__((visibility("default")))
 #define CY_MUST_CHECK __attribute__((warn_unused_result))
 
 typedef enum cy_status {

@@ -17,9 +17,9 @@ extern "C" {
 
 // What one optimizer step was like.
 typedef struct cy_train_step {
-    int64_t step;    // from 1
-    int64_t tokens;  // trained on so far, in all runs of this model
-    double loss;     // mean over the tokens of the global batch
+    int64_t step;   // from 1
+    int64_t tokens; // trained on so far, in all runs of this model
+    double loss;    // mean over the tokens of the global batch
     double grad_norm;
     double learning_rate;
     double seconds;
@@ -27,13 +27,13 @@ typedef struct cy_train_step {
 } cy_train_step;
 
 typedef struct cy_train_request {
-    const char *config;            // borrowed: the path of the configuration
-    const char *const *overrides;  // borrowed: "section.key=value" each
+    const char *config;           // borrowed: the path of the configuration
+    const char *const *overrides; // borrowed: "section.key=value" each
     int override_count;
-    void *context;                 // borrowed: for the callbacks, each of which may be NULL
+    void *context; // borrowed: for the callbacks, each of which may be NULL
     void (*on_step)(void *context, const cy_train_step *step);
-    void (*on_line)(void *context, const char *line);    // what the program prints on stdout
-    void (*on_note)(void *context, const char *line);    // what it prints on stderr
+    void (*on_line)(void *context, const char *line); // what the program prints on stdout
+    void (*on_note)(void *context, const char *line); // what it prints on stderr
     int (*should_stop)(void *context); // asked once a step; the run saves and ends when not 0
 } cy_train_request;
 
@@ -47,8 +47,7 @@ typedef struct cy_train_summary {
 
 // CY_ERR_REQUEST: every fault of the configuration, one a line. On failure *summary tells how far
 // it came.
-CY_API CY_MUST_CHECK cy_status cy_train(
-    const cy_train_request *request, cy_train_summary *summary);
+CY_API CY_MUST_CHECK cy_status cy_train(const cy_train_request *request, cy_train_summary *summary);
 
 #ifdef __cplusplus
 }

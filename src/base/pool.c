@@ -76,7 +76,8 @@ static void await_job(cy_pool *pool, uint64_t seen)
         } while (cy_clock_ns() < until);
     }
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->generation) == seen) pthread_cond_wait(&pool->posted, &pool->lock);
+    while (atomic_load(&pool->generation) == seen)
+        pthread_cond_wait(&pool->posted, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -92,7 +93,8 @@ static void await_workers(cy_pool *pool)
         } while (cy_clock_ns() < until);
     }
     pthread_mutex_lock(&pool->lock);
-    while (atomic_load(&pool->running) != 0) pthread_cond_wait(&pool->finished, &pool->lock);
+    while (atomic_load(&pool->running) != 0)
+        pthread_cond_wait(&pool->finished, &pool->lock);
     pthread_mutex_unlock(&pool->lock);
 }
 
@@ -163,7 +165,8 @@ void cy_pool_close(cy_pool *pool)
     if (pool == NULL) return;
     atomic_store(&pool->closing, true);
     post(pool);
-    for (int i = 1; i < pool->size; i++) pthread_join(pool->workers[i].thread, NULL);
+    for (int i = 1; i < pool->size; i++)
+        pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->posted);
     pthread_mutex_destroy(&pool->lock);
@@ -179,7 +182,8 @@ int cy_pool_size(const cy_pool *pool)
 void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
 {
     if (pool->size == 1 || count <= 1) {
-        for (int64_t i = 0; i < count; i++) task(context, i, 0);
+        for (int64_t i = 0; i < count; i++)
+            task(context, i, 0);
         return;
     }
     pool->task = task;

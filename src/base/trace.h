@@ -19,8 +19,8 @@ typedef struct cy_cost {
 
 typedef enum cy_span_kind {
     CY_SPAN_COMPUTE,
-    CY_SPAN_COMM, // from start to completion of a transfer
-    CY_SPAN_WAIT, // the part of it during which the rank did nothing else
+    CY_SPAN_COMM,  // from start to completion of a transfer
+    CY_SPAN_WAIT,  // the part of it during which the rank did nothing else
     CY_SPAN_STAGE, // an action of the schedule, which holds spans of the other kinds
 } cy_span_kind;
 

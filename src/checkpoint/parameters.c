@@ -30,8 +30,8 @@ static cy_status list_tensors(
 static cy_status add_piece(cy_parameters *parameters, cy_piece piece)
 {
     void *block = parameters->pieces;
-    CY_TRY(cy_memory_grow(&block, &parameters->piece_capacity, parameters->piece_count + 1,
-        sizeof(cy_piece)));
+    CY_TRY(cy_memory_grow(
+        &block, &parameters->piece_capacity, parameters->piece_count + 1, sizeof(cy_piece)));
     parameters->pieces = block;
     parameters->pieces[parameters->piece_count++] = piece;
     return CY_OK;

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "model/rope.h"
 
-#define PAGE_SIZE 64
+#define PAGE_SIZE     64
 #define DEFAULT_CHUNK 512
 
 static cy_dtype wide(cy_dtype dtype)
@@ -94,7 +94,8 @@ static cy_status place(cy_decoder *decoder)
     cy_arena_place(&decoder->run, "run", base, run);
     cy_arena_place(&decoder->scratch, "scratch", base + run, scratch);
     take_run(decoder, &decoder->run);
-    for (int64_t i = 0; i < page_count(decoder); i++) decoder->page_table[i] = (int32_t)i;
+    for (int64_t i = 0; i < page_count(decoder); i++)
+        decoder->page_table[i] = (int32_t)i;
 
     void *block = NULL;
     const cy_model_shape *shape = &decoder->options.shape;
@@ -117,8 +118,7 @@ static cy_status open_parts(cy_decoder *decoder)
     CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
     const cy_part part = {
         .layer_count = shape->layers, .embedding = true, .head = true, .tp_size = 1};
-    CY_TRY(cy_storage_open(
-        &decoder->storage, shape, &part, options->dtype, wide(options->dtype)));
+    CY_TRY(cy_storage_open(&decoder->storage, shape, &part, options->dtype, wide(options->dtype)));
     CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 
@@ -167,7 +167,7 @@ void cy_decoder_close(cy_decoder *decoder)
 size_t cy_decoder_cache_bytes(const cy_decoder *decoder)
 {
     return (size_t)decoder->options.shape.layers *
-           (cy_view_bytes(decoder->pages[0].keys) + cy_view_bytes(decoder->pages[0].values));
+        (cy_view_bytes(decoder->pages[0].keys) + cy_view_bytes(decoder->pages[0].values));
 }
 
 void cy_decoder_rewind(cy_decoder *decoder, int64_t length)
@@ -176,14 +176,14 @@ void cy_decoder_rewind(cy_decoder *decoder, int64_t length)
     decoder->length = length;
 }
 
-cy_status cy_decoder_read(
-    cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count)
+cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count)
 {
     const int64_t room = decoder->options.capacity - decoder->length;
     CY_ASSERT(count > 0);
     if (count > room) {
-        return CY_FAIL(CY_ERR_REQUEST, "%lld tokens do not fit: the context of %lld has room for %lld",
-            (long long)count, (long long)decoder->options.capacity, (long long)room);
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%lld tokens do not fit: the context of %lld has room for %lld", (long long)count,
+            (long long)decoder->options.capacity, (long long)room);
     }
     for (int64_t done = 0; done < count;) {
         const int64_t left = count - done;
@@ -197,7 +197,7 @@ cy_status cy_decoder_read(
         decoder->length += piece;
         done += piece;
     }
-    cy_copy(&decoder->queue,
-        cy_view_of(logits, CY_F32, 1, decoder->options.shape.vocab), decoder->logits);
+    cy_copy(&decoder->queue, cy_view_of(logits, CY_F32, 1, decoder->options.shape.vocab),
+        decoder->logits);
     return CY_OK;
 }

@@ -17,11 +17,11 @@
 typedef struct cy_decoder_options {
     cy_model_shape shape;
     cy_dtype dtype;
-    int64_t capacity;  // positions that the cache has room for
-    int64_t chunk;     // tokens of a prompt read at once; 0: 512
+    int64_t capacity; // positions that the cache has room for
+    int64_t chunk;    // tokens of a prompt read at once; 0: 512
     int threads;
-    int first_core;    // -1: not pinned
-    const char *isa;   // "auto"
+    int first_core;  // -1: not pinned
+    const char *isa; // "auto"
 } cy_decoder_options;
 
 typedef struct cy_decoder {
@@ -35,13 +35,13 @@ typedef struct cy_decoder {
     void *mapped; // owned
     size_t mapped_bytes;
     cy_arena run, scratch;
-    cy_view weights;      // [1, storage.count]
-    cy_kv_pages *pages;   // owned, [layers]
-    int32_t *page_table;  // [pages of the sequence]
+    cy_view weights;                         // [1, storage.count]
+    cy_kv_pages *pages;                      // owned, [layers]
+    int32_t *page_table;                     // [pages of the sequence]
     int32_t *inputs, *positions, *sequences; // [chunk]
-    cy_view hidden;       // [chunk, hidden]
-    cy_view logits;       // [1, vocab] fp32 or fp64
-    int64_t length;       // positions in the cache
+    cy_view hidden;                          // [chunk, hidden]
+    cy_view logits;                          // [1, vocab] fp32 or fp64
+    int64_t length;                          // positions in the cache
 } cy_decoder;
 
 // Opens in place, with weights undefined: the caller loads them into decoder->storage.

@@ -140,8 +140,7 @@ cy_status cy_block_forward(
     const cy_view act =
         cy_view_take(queue->scratch, context->dtype, stash->gate_up.rows, context->ffn_local);
     cy_swiglu_forward(queue, act, stash->gate_up);
-    CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, y, act, weight(block, CY_ROLE_DOWN, 0)));
+    CY_TRY(cy_row_linear_forward(&context->tensor, queue, y, act, weight(block, CY_ROLE_DOWN, 0)));
     cy_arena_rewind(queue->scratch, mark);
     cy_add(queue, y, y, stash->mid);
     return CY_OK;
@@ -152,8 +151,8 @@ typedef struct weight_targets {
     cy_view dweight, dbias;
 } weight_targets;
 
-static weight_targets targets(const cy_block *block, cy_backward parts, cy_role role, int more,
-    cy_role bias, int bias_more)
+static weight_targets targets(
+    const cy_block *block, cy_backward parts, cy_role role, int more, cy_role bias, int bias_more)
 {
     if (parts == CY_BACKWARD_INPUT_ONLY) return (weight_targets){0};
     return (weight_targets){
@@ -163,8 +162,8 @@ static weight_targets targets(const cy_block *block, cy_backward parts, cy_role 
 }
 
 // The input of a column-parallel linear, made again from what the norm saw.
-static cy_status norm_again(const cy_block *block, cy_view *all, cy_view x, cy_view inv_rms,
-    cy_role norm)
+static cy_status norm_again(
+    const cy_block *block, cy_view *all, cy_view x, cy_view inv_rms, cy_role norm)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -251,8 +250,8 @@ static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_
     if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
 
     cy_view n1 = cy_view_none();
-    const weight_targets qkv = targets(
-        block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
+    const weight_targets qkv =
+        targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
     if (!cy_view_is_none(qkv.dweight)) {
         CY_TRY(norm_again(block, &n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
     }

@@ -30,14 +30,14 @@ typedef struct cy_block {
 
 // What one micro-batch leaves behind in one layer between forward and backward.
 typedef struct cy_block_stash {
-    cy_view x;         // [t_outside, hidden] input
-    cy_view mid;       // [t_outside, hidden] after attention
-    cy_view inv_rms1;  // [1, t_outside]
-    cy_view inv_rms2;  // [1, t_outside]
-    cy_view qkv;       // [t, (heads + 2 kv_heads) head_dim], q and k turned
-    cy_view o;         // [t, heads head_dim]
-    cy_view lse;       // [heads, t]
-    cy_view gate_up;   // [t, 2 ffn]; backward_input leaves its gradient here
+    cy_view x;        // [t_outside, hidden] input
+    cy_view mid;      // [t_outside, hidden] after attention
+    cy_view inv_rms1; // [1, t_outside]
+    cy_view inv_rms2; // [1, t_outside]
+    cy_view qkv;      // [t, (heads + 2 kv_heads) head_dim], q and k turned
+    cy_view o;        // [t, heads head_dim]
+    cy_view lse;      // [heads, t]
+    cy_view gate_up;  // [t, 2 ffn]; backward_input leaves its gradient here
 } cy_block_stash;
 
 // What backward_input leaves for backward_weight.
@@ -56,8 +56,8 @@ typedef enum cy_backward {
 // Takes the stash of one micro-batch from an arena; gate_up only where it is kept.
 void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context, cy_arena *arena,
     int64_t tokens, bool keep_gate_up);
-void cy_block_gradients_take(
-    cy_block_gradients *gradients, const cy_model_context *context, cy_arena *arena, int64_t tokens);
+void cy_block_gradients_take(cy_block_gradients *gradients, const cy_model_context *context,
+    cy_arena *arena, int64_t tokens);
 
 // y [t_outside, hidden] from stash->x; fills the stash.
 CY_MUST_CHECK cy_status cy_block_forward(

@@ -24,10 +24,10 @@ typedef struct cy_model_context {
 // One micro-batch as a rank sees it: t tokens, the sequences of the micro-batch one after another,
 // each with this rank's share of its positions. Arrays are in device memory unless said otherwise.
 typedef struct cy_micro_batch {
-    int64_t tokens;           // t
-    const int32_t *inputs;    // [t]
-    const int32_t *targets;   // [t], below 0: no target
-    const int32_t *positions; // [t], ascending within a span
+    int64_t tokens;                 // t
+    const int32_t *inputs;          // [t]
+    const int32_t *targets;         // [t], below 0: no target
+    const int32_t *positions;       // [t], ascending within a span
     const cy_attention_span *spans; // host, one per sequence or document
     int span_count;
 } cy_micro_batch;

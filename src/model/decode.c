@@ -13,8 +13,8 @@ static void write_pages(
         const int64_t in_page = position % pages->page_size;
         int64_t count = 1;
         while (row + count < batch->tokens && in_page + count < pages->page_size &&
-               batch->sequences_host[row + count] == sequence &&
-               batch->positions_host[row + count] == position + count) {
+            batch->sequences_host[row + count] == sequence &&
+            batch->positions_host[row + count] == position + count) {
             count++;
         }
         const int64_t entry = sequence * pages->pages_per_sequence + position / pages->page_size;
@@ -48,8 +48,7 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const int64_t kv_cols = context->kv_heads_local * shape->head_dim;
 
     const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, shape->hidden);
-    const cy_view qkv =
-        cy_view_take(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
+    const cy_view qkv = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
     const cy_view o = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols);
     cy_norm_forward(queue, n, inv_rms, x, cy_view_none(),
         cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);

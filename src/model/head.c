@@ -7,8 +7,8 @@ static cy_role matrix_role(const cy_head *head)
     return head->context->shape.tied ? CY_ROLE_EMBED : CY_ROLE_HEAD;
 }
 
-cy_status cy_embed_forward(
-    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_micro_batch *batch)
+cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
+    const cy_micro_batch *batch)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -25,8 +25,8 @@ cy_status cy_embed_forward(
     return CY_OK;
 }
 
-cy_status cy_embed_backward(
-    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_micro_batch *batch)
+cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *storage, cy_view dy,
+    const cy_micro_batch *batch)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -43,12 +43,12 @@ cy_status cy_embed_backward(
 
 // What the tokens of a tile know about the whole vocabulary after two small reductions.
 typedef struct tile_statistics {
-    cy_view max;    // [1, tile]
-    cy_view sums;   // [2, tile]: sum of exponentials, target's logit
+    cy_view max;  // [1, tile]
+    cy_view sums; // [2, tile]: sum of exponentials, target's logit
 } tile_statistics;
 
-static cy_status reduce_statistics(const cy_head *head, const tile_statistics *tile,
-    cy_view logits, const int32_t *targets, cy_vocab_range range)
+static cy_status reduce_statistics(const cy_head *head, const tile_statistics *tile, cy_view logits,
+    const int32_t *targets, cy_vocab_range range)
 {
     cy_queue *queue = head->context->queue;
     cy_group *group = head->context->tensor.group;
@@ -63,8 +63,7 @@ static cy_vocab_range range_of(const cy_head *head)
 {
     const cy_tensor *matrix =
         cy_storage_tensor(head->storage, head->matrix_unit, matrix_role(head));
-    return (cy_vocab_range){
-        .first = matrix->slice.row_first, .valid = head->context->shape.vocab};
+    return (cy_vocab_range){.first = matrix->slice.row_first, .valid = head->context->shape.vocab};
 }
 
 // Loss of one tile of tokens and, where d_n is given, everything that follows from it.
@@ -74,7 +73,8 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     const cy_model_context *context = head->context;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view matrix = cy_storage_weight(head->storage, head->matrix_unit, matrix_role(head), 0);
+    const cy_view matrix =
+        cy_storage_weight(head->storage, head->matrix_unit, matrix_role(head), 0);
     const cy_view grad = cy_storage_grad(head->storage, head->matrix_unit, matrix_role(head), 0);
     const cy_vocab_range range = range_of(head);
 

@@ -21,12 +21,12 @@ typedef struct cy_head {
 } cy_head;
 
 // y [t_outside, hidden] = rows of the embedding for batch->inputs.
-CY_MUST_CHECK cy_status cy_embed_forward(
-    const cy_model_context *context, const cy_storage *storage, cy_view y, const cy_micro_batch *batch);
+CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
+    cy_view y, const cy_micro_batch *batch);
 
 // Adds the embedding's gradient from dy [t_outside, hidden].
-CY_MUST_CHECK cy_status cy_embed_backward(
-    const cy_model_context *context, const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
+CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
+    const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
 
 // loss [1, 1] adds the sum of token losses of x [t_outside, hidden]. Where dx is given, it becomes
 // loss_scale times the gradient of that sum, and the head's weight gradients are added.

@@ -135,7 +135,8 @@ cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
     *manifest = (cy_manifest){.params = block, .shape = *shape};
 
     add(manifest, CY_ROLE_EMBED, -1, "model.embed_tokens.weight");
-    for (int layer = 0; layer < shape->layers; layer++) add_block(manifest, layer);
+    for (int layer = 0; layer < shape->layers; layer++)
+        add_block(manifest, layer);
     add(manifest, CY_ROLE_FINAL_NORM, shape->layers, "model.norm.weight");
     add(manifest, CY_ROLE_HEAD, shape->layers, "lm_head.weight");
     return CY_OK;
@@ -191,10 +192,8 @@ cy_slice cy_param_slice(
     const int64_t length = param->dimensions == 1 ? param->cols : param->rows;
     switch (param->split) {
     case CY_SPLIT_NONE:
-        return (cy_slice){.rows = param->rows,
-            .cols = param->cols,
-            .copies = tp_size,
-            .copy_index = tp_rank};
+        return (cy_slice){
+            .rows = param->rows, .cols = param->cols, .copies = tp_size, .copy_index = tp_rank};
     case CY_SPLIT_ROWS:
         slice = split_units(length, 1, tp_rank, tp_size);
         break;
@@ -203,10 +202,8 @@ cy_slice cy_param_slice(
         break;
     case CY_SPLIT_COLS:
         slice = split_units(param->cols, 1, tp_rank, tp_size);
-        return (cy_slice){.rows = param->rows,
-            .col_first = slice.row_first,
-            .cols = slice.rows,
-            .copies = 1};
+        return (cy_slice){
+            .rows = param->rows, .col_first = slice.row_first, .cols = slice.rows, .copies = 1};
     }
     if (param->dimensions == 1) {
         slice.col_first = slice.row_first;

@@ -50,10 +50,10 @@ typedef enum cy_role {
 typedef struct cy_param {
     char name[96]; // "model.layers.0.self_attn.q_proj.weight"
     cy_role role;
-    int layer;       // 0..layers-1; -1 for the embedding, `layers` for the final norm and head
-    int dimensions;  // 1 or 2
-    int64_t rows;    // global; 1 where dimensions is 1
-    int64_t cols;    // global
+    int layer;      // 0..layers-1; -1 for the embedding, `layers` for the final norm and head
+    int dimensions; // 1 or 2
+    int64_t rows;   // global; 1 where dimensions is 1
+    int64_t cols;   // global
     cy_split split;
     cy_init init;
     double init_std;

@@ -27,7 +27,7 @@ static void scale_llama3(double *inv_freq, const cy_rope_shape *rope, int64_t he
             continue;
         }
         const double smooth = (length / wave - rope->low_freq_factor) /
-                              (rope->high_freq_factor - rope->low_freq_factor);
+            (rope->high_freq_factor - rope->low_freq_factor);
         inv_freq[i] = (1.0 - smooth) * stretched + smooth * inv_freq[i];
     }
 }
@@ -36,7 +36,7 @@ static void scale_llama3(double *inv_freq, const cy_rope_shape *rope, int64_t he
 static double yarn_pair(const cy_rope_shape *rope, int64_t head_dim, double rotations)
 {
     return (double)head_dim * log((double)rope->original_length / (rotations * 2.0 * PI)) /
-           (2.0 * log(rope->theta));
+        (2.0 * log(rope->theta));
 }
 
 static double scale_yarn(double *inv_freq, const cy_rope_shape *rope, int64_t head_dim)
@@ -59,8 +59,8 @@ double cy_rope_frequencies(double *inv_freq, const cy_model_shape *shape, int64_
     const int64_t head_dim = shape->head_dim;
     double theta = rope->theta;
     if (rope->scaling == CY_ROPE_DYNAMIC && length > rope->original_length) {
-        const double grown = rope->factor * (double)length / (double)rope->original_length -
-                             (rope->factor - 1.0);
+        const double grown =
+            rope->factor * (double)length / (double)rope->original_length - (rope->factor - 1.0);
         theta *= pow(grown, (double)head_dim / (double)(head_dim - 2));
     }
     plain(inv_freq, theta, head_dim);
@@ -69,7 +69,8 @@ double cy_rope_frequencies(double *inv_freq, const cy_model_shape *shape, int64_
     case CY_ROPE_DYNAMIC:
         return 1.0;
     case CY_ROPE_LINEAR:
-        for (int64_t i = 0; i < head_dim / 2; i++) inv_freq[i] /= rope->factor;
+        for (int64_t i = 0; i < head_dim / 2; i++)
+            inv_freq[i] /= rope->factor;
         return 1.0;
     case CY_ROPE_LLAMA3:
         scale_llama3(inv_freq, rope, head_dim);

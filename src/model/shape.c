@@ -10,8 +10,8 @@
 
 static cy_status check_sizes(cy_text *text, const cy_model_shape *shape)
 {
-    COMPLAIN(text, shape->layers < 1, "num_hidden_layers is %d, at least 1 is needed\n",
-        shape->layers);
+    COMPLAIN(
+        text, shape->layers < 1, "num_hidden_layers is %d, at least 1 is needed\n", shape->layers);
     COMPLAIN(text, shape->hidden < 1, "hidden_size is %lld, at least 1 is needed\n",
         (long long)shape->hidden);
     COMPLAIN(text, shape->ffn < 1, "intermediate_size is %lld, at least 1 is needed\n",
@@ -21,15 +21,15 @@ static cy_status check_sizes(cy_text *text, const cy_model_shape *shape)
     COMPLAIN(text, shape->head_dim < 2 || shape->head_dim % 2 != 0,
         "head_dim is %lld: rotary positions turn pairs, so it must be even\n",
         (long long)shape->head_dim);
-    COMPLAIN(text, shape->norm_eps <= 0, "rms_norm_eps is %g, it must be above 0\n",
-        shape->norm_eps);
+    COMPLAIN(
+        text, shape->norm_eps <= 0, "rms_norm_eps is %g, it must be above 0\n", shape->norm_eps);
     return CY_OK;
 }
 
 static cy_status check_heads(cy_text *text, const cy_model_shape *shape)
 {
-    COMPLAIN(text, shape->heads < 1, "num_attention_heads is %d, at least 1 is needed\n",
-        shape->heads);
+    COMPLAIN(
+        text, shape->heads < 1, "num_attention_heads is %d, at least 1 is needed\n", shape->heads);
     COMPLAIN(text, shape->kv_heads < 1, "num_key_value_heads is %d, at least 1 is needed\n",
         shape->kv_heads);
     if (shape->heads < 1 || shape->kv_heads < 1) return CY_OK;

@@ -42,17 +42,17 @@ typedef struct cy_model_shape {
     int heads;             // num_attention_heads
     int kv_heads;          // num_key_value_heads
     int64_t head_dim;
-    int64_t vocab;        // vocab_size
+    int64_t vocab;         // vocab_size
     int64_t max_positions; // max_position_embeddings
-    double norm_eps;      // rms_norm_eps
+    double norm_eps;       // rms_norm_eps
     cy_rope_shape rope;
-    bool tied;             // tie_word_embeddings
-    bool qkv_bias;         // attention_bias, or Qwen2
-    bool out_bias;         // attention_bias of Llama also biases the output projection
-    bool qk_norm;          // Qwen3: RMSNorm over each head of q and k
-    int64_t window;        // sliding_window; 0: none
-    double init_std;       // initializer_range
-    int64_t bos, eos;      // token ids; -1: none
+    bool tied;        // tie_word_embeddings
+    bool qkv_bias;    // attention_bias, or Qwen2
+    bool out_bias;    // attention_bias of Llama also biases the output projection
+    bool qk_norm;     // Qwen3: RMSNorm over each head of q and k
+    int64_t window;   // sliding_window; 0: none
+    double init_std;  // initializer_range
+    int64_t bos, eos; // token ids; -1: none
     // Experts (Mixtral's and Qwen's keys); experts == 0 is dense.
     int experts;           // num_local_experts or num_experts
     int experts_per_token; // num_experts_per_tok

@@ -3,7 +3,6 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-
 cy_status cy_stage_open(cy_stage *stage, const cy_model_context *context, cy_storage *storage,
     cy_recompute recompute, int64_t tokens, int slot_count, bool split_backward)
 {
@@ -63,8 +62,8 @@ static void take_block(const cy_stage *stage, cy_block_stash *stash, cy_arena *s
         *stash = (cy_block_stash){.x = take_tokens(stage, step)};
         return;
     }
-    cy_block_stash_take(stash, &stage->context, step, stage->tokens,
-        stage->recompute != CY_RECOMPUTE_SELECTIVE);
+    cy_block_stash_take(
+        stash, &stage->context, step, stage->tokens, stage->recompute != CY_RECOMPUTE_SELECTIVE);
 }
 
 void cy_stage_take_slots(cy_stage *stage, cy_arena *step)
@@ -83,9 +82,8 @@ void cy_stage_take_slots(cy_stage *stage, cy_arena *step)
 
 static cy_status before(const cy_stage *stage, int unit)
 {
-    return stage->hooks.before_unit == NULL
-               ? CY_OK
-               : stage->hooks.before_unit(stage->hooks.context, unit);
+    return stage->hooks.before_unit == NULL ? CY_OK
+                                            : stage->hooks.before_unit(stage->hooks.context, unit);
 }
 
 static cy_status after(const cy_stage *stage, int unit)
@@ -97,8 +95,8 @@ static cy_status after(const cy_stage *stage, int unit)
 static cy_status gradient_final(const cy_stage *stage, int unit)
 {
     return stage->hooks.gradient_final == NULL
-               ? CY_OK
-               : stage->hooks.gradient_final(stage->hooks.context, unit);
+        ? CY_OK
+        : stage->hooks.gradient_final(stage->hooks.context, unit);
 }
 
 static cy_block block_at(const cy_stage *stage, int index)

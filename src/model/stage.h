@@ -21,17 +21,17 @@ typedef enum cy_recompute {
 } cy_recompute;
 
 typedef struct cy_stage_hooks {
-    void *context; // borrowed
-    cy_status (*before_unit)(void *context, int unit);   // weights are needed
-    cy_status (*after_unit)(void *context, int unit);    // and no more
+    void *context;                                        // borrowed
+    cy_status (*before_unit)(void *context, int unit);    // weights are needed
+    cy_status (*after_unit)(void *context, int unit);     // and no more
     cy_status (*gradient_final)(void *context, int unit); // of this micro-batch
 } cy_stage_hooks;
 
 typedef struct cy_stage_slot {
-    cy_block_stash *blocks;         // [layer_count]; with recompute, some views are none
-    cy_block_gradients *gradients;  // [layer_count], for the split backward pass; NULL otherwise
-    cy_view out;                    // [t_outside, hidden] after the last layer
-    cy_view d_out;                  // likewise: its gradient, where the head is here
+    cy_block_stash *blocks;        // [layer_count]; with recompute, some views are none
+    cy_block_gradients *gradients; // [layer_count], for the split backward pass; NULL otherwise
+    cy_view out;                   // [t_outside, hidden] after the last layer
+    cy_view d_out;                 // likewise: its gradient, where the head is here
 } cy_stage_slot;
 
 typedef struct cy_stage {
@@ -68,6 +68,7 @@ CY_MUST_CHECK cy_status cy_stage_backward(
     cy_stage *stage, int slot, cy_view d, const cy_micro_batch *batch, cy_backward parts);
 
 // The weight gradients that CY_BACKWARD_INPUT_ONLY left.
-CY_MUST_CHECK cy_status cy_stage_backward_weight(cy_stage *stage, int slot, const cy_micro_batch *batch);
+CY_MUST_CHECK cy_status cy_stage_backward_weight(
+    cy_stage *stage, int slot, const cy_micro_batch *batch);
 
 #endif

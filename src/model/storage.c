@@ -36,8 +36,8 @@ static int64_t round_up(int64_t value, int64_t multiple)
 // Parts of a fused matrix follow each other without a gap.
 static bool follows_fused(cy_role role)
 {
-    return role == CY_ROLE_K || role == CY_ROLE_V || role == CY_ROLE_UP ||
-           role == CY_ROLE_K_BIAS || role == CY_ROLE_V_BIAS;
+    return role == CY_ROLE_K || role == CY_ROLE_V || role == CY_ROLE_UP || role == CY_ROLE_K_BIAS ||
+        role == CY_ROLE_V_BIAS;
 }
 
 static const cy_param *find(const cy_manifest *manifest, int layer, cy_role role)
@@ -53,8 +53,8 @@ static void add_unit(cy_storage *storage, int layer)
 {
     const cy_part *part = &storage->part;
     cy_unit *unit = &storage->units[storage->unit_count];
-    *unit = (cy_unit){
-        .layer = layer, .first = storage->count, .tensor_first = storage->tensor_count};
+    *unit =
+        (cy_unit){.layer = layer, .first = storage->count, .tensor_first = storage->tensor_count};
     int64_t offset = 0;
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         const cy_param *param = find(&storage->manifest, layer, order[i]);
@@ -88,7 +88,8 @@ cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape, cons
     made.units = block;
 
     if (part->head) add_unit(&made, shape->layers);
-    for (int i = part->layer_count - 1; i >= 0; i--) add_unit(&made, part->layer_first + i);
+    for (int i = part->layer_count - 1; i >= 0; i--)
+        add_unit(&made, part->layer_first + i);
     if (part->embedding) add_unit(&made, -1);
     *storage = made;
     return CY_OK;
@@ -149,8 +150,7 @@ static cy_view view_at(
 cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int more)
 {
     if (unit < 0) return cy_view_none();
-    return view_at(
-        storage, unit, role, more, storage->units[unit].weights, storage->weight_dtype);
+    return view_at(storage, unit, role, more, storage->units[unit].weights, storage->weight_dtype);
 }
 
 cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int more)

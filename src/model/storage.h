@@ -25,9 +25,9 @@ typedef struct cy_tensor {
 } cy_tensor;
 
 typedef struct cy_unit {
-    int layer;      // as in cy_param: -1 embedding, 0.. layers, `layers` final norm and head
-    int64_t first;  // elements from the start of the flat range
-    int64_t count;  // elements, with padding
+    int layer;     // as in cy_param: -1 embedding, 0.. layers, `layers` final norm and head
+    int64_t first; // elements from the start of the flat range
+    int64_t count; // elements, with padding
     int tensor_first, tensor_count;
     void *weights; // borrowed: [count] in the weight dtype
     void *grads;   // borrowed: [count] in the gradient dtype; NULL where nothing is trained

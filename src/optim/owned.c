@@ -1,7 +1,7 @@
 #include "optim/owned.h"
 
-cy_status cy_owned_visit(const cy_storage *storage, const cy_reducer *reducer,
-    cy_stretch_visit visit, void *context)
+cy_status cy_owned_visit(
+    const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context)
 {
     for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
         const cy_owned_range range = cy_reducer_owned(reducer, i);

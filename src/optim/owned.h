@@ -23,8 +23,8 @@ typedef cy_status (*cy_stretch_visit)(
     void *context, const cy_owned_range *range, const cy_stretch *stretch);
 
 // Calls `visit` for every stretch of every owned range, in order, until one fails.
-CY_MUST_CHECK cy_status cy_owned_visit(const cy_storage *storage, const cy_reducer *reducer,
-    cy_stretch_visit visit, void *context);
+CY_MUST_CHECK cy_status cy_owned_visit(
+    const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context);
 
 // Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
 // global_first + row * param->cols + col of the global tensor.

@@ -11,8 +11,7 @@ void cy_update_take(cy_update *update, cy_arena *run)
     };
 }
 
-static cy_status add_squares(
-    void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status add_squares(void *context, const cy_owned_range *range, const cy_stretch *stretch)
 {
     const cy_update *update = context;
     if (stretch->tensor->slice.copy_index != 0) return CY_OK;

@@ -18,8 +18,7 @@ typedef struct bench_run {
     double *seconds;              // [steps], written by rank zero
 } bench_run;
 
-static cy_status fill_random(
-    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill_random(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
 {
     const cy_engine *engine = context;
     const uint64_t vocab = (uint64_t)engine->options.config->shape.vocab;
@@ -48,8 +47,8 @@ static cy_status run_step(cy_engine *engine, int64_t step, double *seconds)
 // What all ranks add up to, or the largest of them.
 static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce op)
 {
-    return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
-        cy_view_of(value, CY_F64, 1, 1), op);
+    return cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), op);
 }
 
 // Rank zero's last step, as far as it was asked for.
@@ -62,14 +61,14 @@ static cy_status write_profile(
     if (options->profile == NULL) return CY_OK;
     cy_profile profile;
     CY_TRY(cy_profile_open(&profile, trace));
-    const cy_status status = cy_profile_add_table(
-        options->profile, &profile, (cy_peaks){.flop_s = peak_flop_s});
+    const cy_status status =
+        cy_profile_add_table(options->profile, &profile, (cy_peaks){.flop_s = peak_flop_s});
     cy_profile_close(&profile);
     return status;
 }
 
-static cy_status measure(cy_engine *engine, const bench_run *bench, const cy_rank *rank,
-    double resident_before)
+static cy_status measure(
+    cy_engine *engine, const bench_run *bench, const cy_rank *rank, double resident_before)
 {
     const cy_bench_step_options *options = bench->options;
     double planned = (double)engine->memory.total;
@@ -134,9 +133,9 @@ static void finish(const bench_run *bench)
     const int64_t length = config->training.seq_length;
     const double tokens = (double)cy_config_batch_tokens(config);
     qsort(bench->seconds, (size_t)steps, sizeof(double), ascending);
-    const double median = steps % 2 == 1 ? bench->seconds[steps / 2]
-                                         : (bench->seconds[steps / 2 - 1] +
-                                               bench->seconds[steps / 2]) / 2;
+    const double median = steps % 2 == 1
+        ? bench->seconds[steps / 2]
+        : (bench->seconds[steps / 2 - 1] + bench->seconds[steps / 2]) / 2;
     result->tok_s = tokens / median;
     result->tok_s_min = tokens / bench->seconds[steps - 1];
     result->tok_s_max = tokens / bench->seconds[0];
@@ -147,8 +146,8 @@ static void finish(const bench_run *bench)
     result->params = cy_params_all(&config->shape);
 }
 
-cy_status cy_bench_step(const cy_config *config, const cy_bench_step_options *options,
-    cy_bench_step_result *result)
+cy_status cy_bench_step(
+    const cy_config *config, const cy_bench_step_options *options, cy_bench_step_result *result)
 {
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)options->steps, sizeof(double)));

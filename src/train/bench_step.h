@@ -10,9 +10,9 @@ typedef struct cy_bench_step_options {
     int warmup; // steps that are not counted
     int steps;  // that are, at least 1
     int cores;
-    double process_start_s;  // of cy_clock_s; for first_step_s
-    cy_text *profile;        // borrowed; NULL, or gets rank zero's table of operators
-    cy_text *timeline;       // borrowed; NULL, or gets rank zero's last step as a Chrome trace
+    double process_start_s; // of cy_clock_s; for first_step_s
+    cy_text *profile;       // borrowed; NULL, or gets rank zero's table of operators
+    cy_text *timeline;      // borrowed; NULL, or gets rank zero's last step as a Chrome trace
 } cy_bench_step_options;
 
 typedef struct cy_bench_step_result {
@@ -28,7 +28,7 @@ typedef struct cy_bench_step_result {
     int64_t params;
 } cy_bench_step_result;
 
-CY_MUST_CHECK cy_status cy_bench_step(const cy_config *config,
-    const cy_bench_step_options *options, cy_bench_step_result *result);
+CY_MUST_CHECK cy_status cy_bench_step(
+    const cy_config *config, const cy_bench_step_options *options, cy_bench_step_result *result);
 
 #endif

@@ -82,8 +82,8 @@ static cy_status open_model(cy_engine *engine)
         .dtype = dtype,
         .sum_dtype = wide(dtype),
     };
-    engine->tokens = config->training.micro_batch_size * config->training.seq_length /
-                     cy_group_size(groups->cp);
+    engine->tokens =
+        config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
     CY_TRY(cy_stage_open(&engine->stage, &context, &engine->storage,
         (cy_recompute)config->training.recompute, engine->tokens, 1, false));
     engine->stage.hooks = (cy_stage_hooks){
@@ -195,8 +195,7 @@ static cy_status plan_memory(cy_engine *engine)
     memory->weights = arrays.weights;
     memory->gradients = arrays.gradients;
     memory->optimizer = arrays.optimizer;
-    memory->tables =
-        engine->run.peak - memory->weights - memory->gradients - memory->optimizer;
+    memory->tables = engine->run.peak - memory->weights - memory->gradients - memory->optimizer;
     memory->activations = engine->step.peak;
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
@@ -213,7 +212,8 @@ static cy_status place_memory(cy_engine *engine)
     cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
     take_run(engine, &engine->run);
     cy_stage_take_slots(&engine->stage, &engine->step);
-    for (int i = 0; i < engine->storage.unit_count; i++) point_unit(engine, i);
+    for (int i = 0; i < engine->storage.unit_count; i++)
+        point_unit(engine, i);
     return CY_OK;
 }
 
@@ -221,7 +221,8 @@ static cy_status fill_tables(cy_engine *engine)
 {
     const cy_config *config = engine->options.config;
     const int64_t length = config->training.seq_length;
-    for (int64_t i = 0; i < engine->tokens; i++) engine->positions[i] = (int32_t)(i % length);
+    for (int64_t i = 0; i < engine->tokens; i++)
+        engine->positions[i] = (int32_t)(i % length);
 
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));

@@ -36,23 +36,23 @@ typedef struct cy_engine_options {
     const cy_config *config; // borrowed, resolved and checked
     cy_engine_groups groups;
     _Atomic uint64_t *beat; // borrowed; the rank's sign of life, NULL for one rank alone
-    int threads;     // of this rank
-    int first_core;  // -1: not pinned
-    bool spin;       // ranks do not outnumber the cores
-    const char *isa; // of the kernels: "auto"
-    bool train;      // false: forward only
+    int threads;            // of this rank
+    int first_core;         // -1: not pinned
+    bool spin;              // ranks do not outnumber the cores
+    const char *isa;        // of the kernels: "auto"
+    bool train;             // false: forward only
     bool plan_only;
     bool trace; // keep a timeline
 } cy_engine_options;
 
 // Bytes by kind, of this rank.
 typedef struct cy_engine_memory {
-    size_t weights;    // for compute
+    size_t weights; // for compute
     size_t gradients;
-    size_t optimizer;  // master copies and moments
-    size_t tables;     // positions, cells, micro-batches
+    size_t optimizer;   // master copies and moments
+    size_t tables;      // positions, cells, micro-batches
     size_t activations; // stashes of the micro-batches in flight
-    size_t scratch;    // inside layers and kernels
+    size_t scratch;     // inside layers and kernels
     size_t total;
 } cy_engine_memory;
 
@@ -71,29 +71,29 @@ typedef struct cy_step_result {
 
 typedef struct cy_engine {
     cy_engine_options options;
-    cy_pool *pool;      // owned
+    cy_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
-    cy_trace trace;     // owned; without spans unless asked for
-    cy_storage storage; // owned
-    cy_stage stage;     // owned
+    cy_trace trace;      // owned; without spans unless asked for
+    cy_storage storage;  // owned
+    cy_stage stage;      // owned
     cy_reducer *reducer; // owned
     cy_update update;
-    cy_scaler scaler;    // of fp16; its scale stays 1 otherwise
+    cy_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
-    cy_cost step_cost;   // of a training step, counted by the dry run
-    void *mapped;        // owned, all arenas lie in it
+    cy_cost step_cost; // of a training step, counted by the dry run
+    void *mapped;      // owned, all arenas lie in it
     cy_arena run, step, scratch;
 
-    int64_t tokens;            // of a micro-batch on this rank
-    int32_t *inputs;           // [tokens]
-    int32_t *targets;          // [tokens]
-    int32_t *positions;        // [tokens]
-    cy_attention_span *spans;  // owned, host, [micro_batch_size]
+    int64_t tokens;           // of a micro-batch on this rank
+    int32_t *inputs;          // [tokens]
+    int32_t *targets;         // [tokens]
+    int32_t *positions;       // [tokens]
+    cy_attention_span *spans; // owned, host, [micro_batch_size]
     cy_micro_batch batch;
-    cy_view loss;              // [1, 1] fp64
-    bool last_micro_batch;     // of the step that runs: what the hooks tell the reducer
+    cy_view loss;          // [1, 1] fp64
+    bool last_micro_batch; // of the step that runs: what the hooks tell the reducer
 } cy_engine;
 
 // Opens in place: the engine must not be moved afterwards. On failure nothing stays open.

@@ -28,10 +28,10 @@ static cy_status fill_stretch(void *context, const cy_owned_range *range, const 
         cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
     cy_owned_part part;
     for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
-        const cy_view view = cy_view_of(
-            cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
-        cy_random_fill(&engine->queue, view, key, (uint64_t)part.global_first, param->cols,
-            param->init_std);
+        const cy_view view =
+            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
+        cy_random_fill(
+            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
     }
     return CY_OK;
 }
@@ -62,8 +62,8 @@ static cy_status run_micro_batch(
     }
     CY_TRY(cy_stage_forward(&engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true,
         engine->scaler.scale));
-    return cy_stage_backward(&engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch,
-        CY_BACKWARD_TOGETHER);
+    return cy_stage_backward(
+        &engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch, CY_BACKWARD_TOGETHER);
 }
 
 static double cell(cy_view view)
@@ -104,8 +104,8 @@ static cy_status settle(
     cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
 {
     CY_TRY(cy_update_norm(&engine->update, tokens * engine->scaler.scale));
-    CY_TRY(cy_group_all_reduce(
-        engine->options.groups.gradient, &engine->queue, engine->loss, CY_SUM));
+    CY_TRY(
+        cy_group_all_reduce(engine->options.groups.gradient, &engine->queue, engine->loss, CY_SUM));
     if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
 
     // The queue has done all this when the calls return; on a device the host would wait here.
@@ -169,8 +169,8 @@ static cy_status hash_stretch(void *context, const cy_owned_range *range, const 
     for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
         const cy_view view = cy_view_of(cy_view_at(range->master, 0, stretch->at + part.at),
             range->master.dtype, part.rows, part.cols);
-        cy_hash(&pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first,
-            param->cols);
+        cy_hash(
+            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
     }
     return CY_OK;
 }

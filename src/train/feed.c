@@ -94,8 +94,7 @@ cy_status cy_feed_open(cy_feed *feed, const cy_run_data *data, const cy_config *
         .shape = shape_of(config, at, CY_DATASET_TRAIN),
         .first_step = first_step,
     };
-    *feed = (cy_feed){
-        .tokens = config->training.micro_batch_size * config->training.seq_length};
+    *feed = (cy_feed){.tokens = config->training.micro_batch_size * config->training.seq_length};
     return cy_loader_open(&feed->loader, &options);
 }
 
@@ -144,13 +143,14 @@ static cy_status fill_evaluation(
         int32_t *out = targets + row * run->seq_length;
         if (sample >= run->samples) {
             memset(in, 0, (size_t)run->seq_length * sizeof(int32_t));
-            for (int64_t i = 0; i < run->seq_length; i++) out[i] = -1;
+            for (int64_t i = 0; i < run->seq_length; i++)
+                out[i] = -1;
             continue;
         }
-        CY_TRY(cy_dataset_read(
-            run->data->dataset, in, run->shape.split, sample, 0, run->seq_length));
-        CY_TRY(cy_dataset_read(
-            run->data->dataset, out, run->shape.split, sample, 1, run->seq_length));
+        CY_TRY(
+            cy_dataset_read(run->data->dataset, in, run->shape.split, sample, 0, run->seq_length));
+        CY_TRY(
+            cy_dataset_read(run->data->dataset, out, run->shape.split, sample, 1, run->seq_length));
         run->tokens += run->seq_length;
     }
     return CY_OK;
@@ -184,8 +184,8 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
         sums[0] += sum;
     }
     sums[1] = (double)run.tokens;
-    CY_TRY(cy_group_all_reduce(engine->options.groups.gradient, &engine->queue,
-        cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
     *loss = sums[0] / sums[1];
     *tokens = (int64_t)sums[1];
     return CY_OK;

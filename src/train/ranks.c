@@ -40,8 +40,8 @@ static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
     CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
     int *ranks = block;
     cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
-    const cy_status status = cy_world_open_group(
-        rank->world, group, ranks, size, cy_mesh_kind_dimension(kind));
+    const cy_status status =
+        cy_world_open_group(rank->world, group, ranks, size, cy_mesh_kind_dimension(kind));
     cy_memory_free(block);
     return status;
 }

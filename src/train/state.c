@@ -10,8 +10,8 @@ static cy_status agree(void *context, cy_status *worst, cy_status mine)
 {
     cy_engine *engine = context;
     int64_t value = mine;
-    CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
-        cy_view_of(&value, CY_I64, 1, 1), CY_MAX));
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(&value, CY_I64, 1, 1), CY_MAX));
     *worst = (cy_status)value;
     return CY_OK;
 }
@@ -66,13 +66,12 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
     double scale = 0;
     json_int_t clean = 0, skipped = 0, stuck = 0;
     const int failed = root == NULL ||
-                       json_unpack(root, "{s:{s:F, s:I, s:I, s:I}}", "scaler", "scale", &scale,
-                           "clean_steps", &clean, "skipped_steps", &skipped, "stuck_steps",
-                           &stuck) != 0;
+        json_unpack(root, "{s:{s:F, s:I, s:I, s:I}}", "scaler", "scale", &scale, "clean_steps",
+            &clean, "skipped_steps", &skipped, "stuck_steps", &stuck) != 0;
     json_decref(root);
     if (failed) {
-        return CY_FAIL(CY_ERR_CORRUPT, "%s/manifest.json: no scaler in the saved state",
-            checkpoint->path);
+        return CY_FAIL(
+            CY_ERR_CORRUPT, "%s/manifest.json: no scaler in the saved state", checkpoint->path);
     }
     // A run that goes on in another dtype starts its own scale.
     if (engine->options.config->model.dtype == CY_F16) {
@@ -111,8 +110,8 @@ static cy_status load_tensors(
     return status;
 }
 
-cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
-    bool weights_only, cy_run_position *position)
+cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
+    cy_run_position *position)
 {
     cy_checkpoint checkpoint;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
@@ -126,22 +125,20 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     return status;
 }
 
-static cy_status save_parts(cy_engine *engine, cy_saver *saver,
-    cy_run_position position, const char *tokenizer, cy_text *config_json, cy_text *state_json,
-    cy_parameters *parameters)
+static cy_status save_parts(cy_engine *engine, cy_saver *saver, cy_run_position position,
+    const char *tokenizer, cy_text *config_json, cy_text *state_json, cy_parameters *parameters)
 {
     const cy_config *config = engine->options.config;
     // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
     const cy_parameters_share share = {
-        .rank = config->distributed.zero_stage > 0 ? 0
-                                                   : cy_group_rank(engine->options.groups.gradient),
-        .size = config->distributed.zero_stage > 0 ? 1
-                                                   : cy_group_size(engine->options.groups.gradient),
+        .rank =
+            config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
+        .size =
+            config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
     };
     CY_TRY(cy_config_to_json(config_json, config));
     CY_TRY(write_state(state_json, engine));
-    CY_TRY(cy_parameters_of_training(
-        parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_parameters_of_training(parameters, &engine->storage, engine->reducer, true, &share));
     const cy_saved_file file = {.name = "tokenizer.json", .source = tokenizer};
     const cy_save save = {
         .step = position.step,
@@ -164,8 +161,8 @@ cy_status cy_state_save(
 {
     cy_text config_json = {0}, state_json = {0};
     cy_parameters parameters = {0};
-    const cy_status status = save_parts(
-        engine, saver, position, tokenizer, &config_json, &state_json, &parameters);
+    const cy_status status =
+        save_parts(engine, saver, position, tokenizer, &config_json, &state_json, &parameters);
     cy_parameters_close(&parameters);
     cy_text_free(&config_json);
     cy_text_free(&state_json);

@@ -46,8 +46,9 @@ static void note(void *context, const char *line)
 static void validation(void *context, int64_t step_number, double val_loss, int64_t tokens)
 {
     cy_text line = {0};
-    const cy_status status = cy_text_add(&line, "validation loss %.4f over %lld tokens at step %lld",
-        val_loss, (long long)tokens, (long long)step_number);
+    const cy_status status =
+        cy_text_add(&line, "validation loss %.4f over %lld tokens at step %lld", val_loss,
+            (long long)tokens, (long long)step_number);
     if (status == CY_OK) note(context, line.bytes);
     cy_text_free(&line);
 }

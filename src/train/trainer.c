@@ -22,7 +22,7 @@ typedef struct trainer_run {
     const cy_config *config;
     const cy_trainer_events *events;
     cy_run_data data;
-    char *start_path; // owned: the checkpoint to start from, or NULL
+    char *start_path;          // owned: the checkpoint to start from, or NULL
     cy_train_summary *summary; // written by rank zero
 } trainer_run;
 
@@ -38,7 +38,7 @@ typedef struct rank_run {
     cy_rate_spec rate;
     int64_t last_step;
     cy_traffic traffic[TRAFFIC_GROUPS]; // counters of the groups at the last step
-    double peak_flop_s; // of the cores of all ranks together
+    double peak_flop_s;                 // of the cores of all ranks together
     bool stopped;
 } rank_run;
 
@@ -95,10 +95,10 @@ static cy_status add_traffic(
     double most[] = {now.seconds - before->seconds, now.exposed_s - before->exposed_s};
     *before = now;
     cy_group *world = trainer->engine.options.groups.world;
-    CY_TRY(cy_group_all_reduce(
-        world, &trainer->engine.queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
-    CY_TRY(cy_group_all_reduce(
-        world, &trainer->engine.queue, cy_view_of(most, CY_F64, 1, 2), CY_MAX));
+    CY_TRY(
+        cy_group_all_reduce(world, &trainer->engine.queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(
+        cy_group_all_reduce(world, &trainer->engine.queue, cy_view_of(most, CY_F64, 1, 2), CY_MAX));
     metrics->comm[metrics->comm_count++] = (cy_comm_metrics){
         .dimension = cy_group_dimension(group),
         .bytes = (int64_t)sums[0],
@@ -195,8 +195,7 @@ static cy_status evaluate(rank_run *trainer)
     if (!is_zero(trainer)) return CY_OK;
     trainer->run->summary->val_loss = loss;
     if (trainer->metrics.path != NULL) {
-        CY_TRY(cy_metrics_file_validation(
-            &trainer->metrics, trainer->position.step, loss, tokens));
+        CY_TRY(cy_metrics_file_validation(&trainer->metrics, trainer->position.step, loss, tokens));
     }
     trainer->run->events->validation(
         trainer->run->events->context, trainer->position.step, loss, tokens);
@@ -206,8 +205,8 @@ static cy_status evaluate(rank_run *trainer)
 // A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
 static cy_status save(rank_run *trainer)
 {
-    const cy_status status = cy_state_save(&trainer->engine, trainer->saver, trainer->position,
-        trainer->run->data.tokenizer_path);
+    const cy_status status = cy_state_save(
+        &trainer->engine, trainer->saver, trainer->position, trainer->run->data.tokenizer_path);
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);
@@ -217,8 +216,8 @@ static cy_status save(rank_run *trainer)
     double worst = status == CY_ERR_IO;
     CY_TRY(agree_max(trainer, &worst));
     if (worst == 0) return status;
-    note(trainer, "step %lld was not saved: %s", (long long)trainer->position.step,
-        cy_error_text());
+    note(
+        trainer, "step %lld was not saved: %s", (long long)trainer->position.step, cy_error_text());
     return CY_OK;
 }
 
@@ -338,8 +337,8 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     return status;
 }
 
-cy_status cy_trainer_run(const cy_config *config, int cores, const cy_trainer_events *events,
-    cy_train_summary *summary)
+cy_status cy_trainer_run(
+    const cy_config *config, int cores, const cy_trainer_events *events, cy_train_summary *summary)
 {
     *summary = (cy_train_summary){.val_loss = NAN};
     trainer_run run = {.config = config, .events = events, .summary = summary};

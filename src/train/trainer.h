@@ -19,7 +19,7 @@ typedef struct cy_trainer_events {
 } cy_trainer_events;
 
 // Runs a resolved and checked configuration on `cores` cores; returns when it has ended.
-CY_MUST_CHECK cy_status cy_trainer_run(const cy_config *config, int cores,
-    const cy_trainer_events *events, cy_train_summary *summary);
+CY_MUST_CHECK cy_status cy_trainer_run(
+    const cy_config *config, int cores, const cy_trainer_events *events, cy_train_summary *summary);
 
 #endif

@@ -38,7 +38,8 @@ static int remove_entry(const char *path, const struct stat *info, int kind, str
 
 static void remove_folders(void)
 {
-    for (int i = 0; i < made_count; i++) nftw(made[i], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    for (int i = 0; i < made_count; i++)
+        nftw(made[i], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 void cy_test_folder(char *path, size_t bytes)

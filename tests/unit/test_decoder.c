@@ -35,10 +35,8 @@ static void open_both(cy_dtype dtype, int64_t chunk)
     CY_CHECK_OK(cy_decoder_open(&decoder, &decoding));
     for (int t = 0; t < engine.storage.tensor_count; t++) {
         const cy_tensor *from = &engine.storage.tensors[t];
-        const cy_view weight =
-            cy_storage_weight(&engine.storage, from->unit, from->param->role, 0);
-        const cy_view to =
-            cy_storage_weight(&decoder.storage, from->unit, from->param->role, 0);
+        const cy_view weight = cy_storage_weight(&engine.storage, from->unit, from->param->role, 0);
+        const cy_view to = cy_storage_weight(&decoder.storage, from->unit, from->param->role, 0);
         memcpy(to.data, weight.data, cy_view_bytes(weight));
     }
 }
@@ -49,8 +47,7 @@ static void close_both(void)
     cy_engine_close(&engine);
 }
 
-static cy_status fill_inputs(
-    void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill_inputs(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
 {
     (void)micro_batch;
     memcpy(inputs, context, LENGTH * sizeof(int32_t));
@@ -72,7 +69,8 @@ static void logits_without_cache(float *logits, const int32_t *tokens, int64_t p
 static int32_t largest(const float *logits)
 {
     int32_t best = 0;
-    for (int32_t i = 1; i < 61; i++) best = logits[i] > logits[best] ? i : best;
+    for (int32_t i = 1; i < 61; i++)
+        best = logits[i] > logits[best] ? i : best;
     return best;
 }
 
@@ -93,7 +91,8 @@ static void prefill_and_decode_give_the_training_logits(void **state)
     for (int c = 0; c < 4; c++) {
         open_both(CY_F32, chunks[c]);
         int32_t tokens[LENGTH];
-        for (int i = 0; i < LENGTH; i++) tokens[i] = (i * 7919 + 13) % 61;
+        for (int i = 0; i < LENGTH; i++)
+            tokens[i] = (i * 7919 + 13) % 61;
         float expected[61], got[61];
         CY_CHECK_OK(cy_decoder_read(&decoder, got, tokens, LENGTH - 40));
         logits_without_cache(expected, tokens, LENGTH - 41);

@@ -29,8 +29,8 @@ static void differentiate(cy_engine *engine, const cy_batch_source *source)
     CY_CHECK_OK(source->fill(source->context, 0, engine->inputs, engine->targets));
     CY_CHECK_OK(cy_stage_forward(
         &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true, 1.0));
-    CY_CHECK_OK(cy_stage_backward(&engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch,
-        CY_BACKWARD_TOGETHER));
+    CY_CHECK_OK(cy_stage_backward(
+        &engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch, CY_BACKWARD_TOGETHER));
 }
 
 // Every tensor at several elements, central differences.

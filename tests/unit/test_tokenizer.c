@@ -133,7 +133,8 @@ static void any_bytes_come_back(void **state)
     for (int s = 0; s < 4; s++) {
         cy_tokenizer *tokenizer = train(text, 1 << 14, 350, styles[s], 1);
         char noise[4096];
-        for (size_t i = 0; i < sizeof(noise); i++) noise[i] = (char)cy_random_bits(11, i);
+        for (size_t i = 0; i < sizeof(noise); i++)
+            noise[i] = (char)cy_random_bits(11, i);
         check_round_trip(tokenizer, noise, sizeof(noise));
         check_round_trip(tokenizer, text, 1 << 14);
         check_round_trip(tokenizer, "", 0);
@@ -183,7 +184,8 @@ static void scanners_cut_as_their_patterns_do(void **state)
 static size_t merge_plainly(const cy_bpe *bpe, int32_t *ids, const char *word, size_t bytes)
 {
     size_t count = bytes;
-    for (size_t i = 0; i < bytes; i++) ids[i] = bpe->byte_ids[(unsigned char)word[i]];
+    for (size_t i = 0; i < bytes; i++)
+        ids[i] = bpe->byte_ids[(unsigned char)word[i]];
     for (;;) {
         const cy_bpe_pair *best = NULL;
         size_t place = 0;
@@ -209,7 +211,8 @@ static void words_merge_by_the_definition(void **state)
 {
     (void)state;
     char text[2048];
-    for (size_t i = 0; i < sizeof(text); i++) text[i] = "abcab"[cy_random_bits(5, i) % 5];
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = "abcab"[cy_random_bits(5, i) % 5];
     cy_tokenizer *tokenizer = train(text, sizeof(text), 320, CY_TOKENIZER_GPT2, 1);
     const size_t sizes[] = {1, 2, 3, 31, 32, 33, 64, 65, 300};
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {

@@ -7,7 +7,7 @@ struct cy_reducer {
     cy_reducer_spec spec;
     cy_flat_range *units; // owned, [unit_count]
     int unit_count;
-    int64_t count; // elements of all units
+    int64_t count;                        // elements of all units
     cy_view weights, grads, master, m, v; // [1, count]
 };
 
@@ -66,7 +66,7 @@ cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
         .weights = cy_view_bytes(reducer->weights),
         .gradients = cy_view_bytes(reducer->grads),
         .optimizer = cy_view_bytes(reducer->m) + cy_view_bytes(reducer->v) +
-                     (separate ? cy_view_bytes(reducer->master) : 0),
+            (separate ? cy_view_bytes(reducer->master) : 0),
     };
 }
 
@@ -130,8 +130,8 @@ cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index)
     return (cy_owned_range){
         .first = range.first,
         .count = range.count,
-        .weight = separate ? cy_view_cols(reducer->weights, range.first, range.count)
-                           : cy_view_none(),
+        .weight =
+            separate ? cy_view_cols(reducer->weights, range.first, range.count) : cy_view_none(),
         .master = cy_view_cols(reducer->master, range.first, range.count),
         .m = cy_view_cols(reducer->m, range.first, range.count),
         .v = cy_view_cols(reducer->v, range.first, range.count),

@@ -41,8 +41,8 @@ typedef struct cy_owned_range {
 
 typedef struct cy_reducer cy_reducer;
 
-CY_MUST_CHECK cy_status cy_reducer_open(cy_reducer **reducer, const cy_reducer_spec *spec,
-    const cy_flat_range *units, int unit_count);
+CY_MUST_CHECK cy_status cy_reducer_open(
+    cy_reducer **reducer, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count);
 void cy_reducer_close(cy_reducer *reducer);
 
 // Takes the arrays from the arena: once from a measuring one, once for good.
@@ -50,7 +50,7 @@ void cy_reducer_take(cy_reducer *reducer, cy_arena *run);
 
 // Bytes of the arrays, once they were taken.
 typedef struct cy_reducer_bytes {
-    size_t weights;   // for compute
+    size_t weights; // for compute
     size_t gradients;
     size_t optimizer; // master copies and moments
 } cy_reducer_bytes;

@@ -14,8 +14,7 @@ int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens)
     return tokens / cy_group_size(parallel->group);
 }
 
-static cy_view take_all_tokens(
-    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside)
+static cy_view take_all_tokens(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside)
 {
     const int64_t tokens = outside.rows * cy_group_size(parallel->group);
     return cy_view_take(queue->scratch, outside.dtype, tokens, outside.cols);
@@ -74,14 +73,13 @@ void cy_linear_weight_gradient(
     cy_queue *queue, cy_view dweight, cy_view dbias, cy_view dy, cy_view x)
 {
     if (!cy_view_is_none(dweight)) {
-        cy_matmul(
-            queue, dweight, dy, x, (cy_matmul_spec){.transpose_a = true, .accumulate = true});
+        cy_matmul(queue, dweight, dy, x, (cy_matmul_spec){.transpose_a = true, .accumulate = true});
     }
     if (!cy_view_is_none(dbias)) cy_sum_rows(queue, dbias, dy);
 }
 
-cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel, cy_queue *queue,
-    cy_view dx, cy_view dweight, cy_view dbias, cy_view dy, cy_view x, cy_view weight)
+cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view dx,
+    cy_view dweight, cy_view dbias, cy_view dy, cy_view x, cy_view weight)
 {
     CY_ASSERT(dx.data != x.data); // x is still read below, while dx is being summed
     const size_t mark = cy_arena_mark(queue->scratch);
