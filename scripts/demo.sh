@@ -3,12 +3,12 @@
 # model on its first 95 %, and says how many bits per byte the rest costs the model, beside xz.
 #
 # From the environment: SETUP=no installs nothing; TEXT=FILE takes another text than the King James
-# Bible; DEMO=FOLDER is where all of it goes (demo/); TRAIN_SECONDS limits the training;
+# Bible; DEMO=FOLDER is where all of it goes (build/demo); TRAIN_SECONDS limits the training;
 # CYCLOTRON=PROGRAM takes a program that is built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=${DEMO:-demo}
+folder=${DEMO:-build/demo}
 config=examples/demo.json
 train_seconds=${TRAIN_SECONDS:-165}
 budget_seconds=285 # all of it, the build included, is to be done within five minutes
@@ -29,6 +29,14 @@ fail() {
 # number NAME: the number behind a name in the JSON on stdin.
 number() {
     sed -n "s/.*\"$1\": *\\([-+0-9.eE]*\\).*/\\1/p" | head -n 1
+}
+
+# setting NAME: a number of the resolved configuration.
+setting() {
+    local found
+    found=$(number "$1" <"$folder/resolved.json")
+    [ -n "$found" ] || fail "$config resolves to no $1, see $folder/resolved.json"
+    printf '%s' "$found"
 }
 
 # value EXPRESSION [FORMAT]: arithmetic with awk.
@@ -69,32 +77,28 @@ prepare_text() {
 
 prepare_data() {
     local vocab
-    vocab=$(number vocab_size <"$config")
-    [ -n "$vocab" ] || fail "$config names no vocab_size"
+    vocab=$(setting vocab_size)
     # The held-out part teaches the tokenizer nothing either.
     head -c "$(value "$bytes * (1 - $held_out)")" "$text" >"$folder/train.txt"
     "$program" tokenizer train --vocab-size="$vocab" --out="$folder/tokenizer.json" \
         "$folder/train.txt"
-    rm -rf "$folder/data"
-    "$program" data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/data" "$text"
+    rm -rf "$folder/tokens"
+    "$program" data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/tokens" "$text"
 }
 
 # How many steps fit into the time, by measuring some: the schedule of the learning rate then ends
 # with the training.
 count_steps() {
-    local left speed batch tokens sequence
+    local left speed tokens
     left=$((budget_seconds - SECONDS - 25))
     if [ "$left" -lt "$train_seconds" ]; then
         train_seconds=$((left > 20 ? left : 20))
     fi
     "$program" bench step "$config" --json >"$folder/speed.json"
     speed=$(number tok_s <"$folder/speed.json")
-    batch=$(number batch <"$folder/speed.json")
-    sequence=$(number seq <"$folder/speed.json")
-    if [ -z "$speed" ] || [ -z "$batch" ] || [ -z "$sequence" ]; then
-        fail "bench step told no speed: $(head -c 300 "$folder/speed.json")"
-    fi
-    tokens=$(value "$batch * $sequence")
+    [ -n "$speed" ] || fail "bench step told no speed: $(head -c 300 "$folder/speed.json")"
+    tokens=$(value "$(setting micro_batch_size) * $(setting gradient_accumulation_steps) * \
+        $(setting dp_size) * $(setting seq_length)")
     steps=$(value "$speed * $train_seconds / $tokens")
     [ "$steps" -ge 10 ] || fail "only $steps steps fit into $train_seconds s at $speed tokens/s"
     say "$(value "$speed" %.0f) tokens/s: $steps steps of $tokens tokens in $train_seconds s"
@@ -102,15 +106,15 @@ count_steps() {
 
 train() {
     local status=0
-    rm -rf "$folder/run"
+    rm -rf "$folder/run" "$folder/checkpoints"
     # Should the machine be slower than it was just now, the run is stopped as by Ctrl-C, which
     # saves first.
     timeout --signal=INT --kill-after=30 "$((train_seconds + 20))" \
         "$program" train "$config" \
-        --dataset.name="$folder/data" --dataset.tokenizer="$folder/tokenizer.json" \
+        --dataset.name="$folder/tokens" --dataset.tokenizer="$folder/tokenizer.json" \
         --dataset.validation_fraction="$held_out" \
         --training.total_train_steps="$steps" \
-        --checkpoint.save_dir="$folder/run/checkpoints" --checkpoint.save_frequency="$steps" \
+        --checkpoint.save_dir="$folder/checkpoints" --checkpoint.save_frequency="$steps" \
         --logging.run_dir="$folder/run" >"$folder/train.log" || status=$?
     tail -n 1 "$folder/train.log"
     case $status in
@@ -118,9 +122,9 @@ train() {
     124 | 130) say "stopped after $((train_seconds + 20)) s" ;;
     *) fail "training ended with status $status, see $folder/train.log" ;;
     esac
-    checkpoint=$(find "$folder/run/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort |
+    checkpoint=$(find "$folder/checkpoints" -mindepth 1 -maxdepth 1 -name 'step-*' | sort |
         tail -n 1)
-    [ -n "$checkpoint" ] || fail "training left no checkpoint in $folder/run/checkpoints"
+    [ -n "$checkpoint" ] || fail "training left no checkpoint in $folder/checkpoints"
 }
 
 show_samples() {
@@ -139,11 +143,12 @@ show_samples() {
 
 mkdir -p "$folder"
 prepare_program
+"$program" config show "$config" >"$folder/resolved.json"
 prepare_text
 prepare_data
 count_steps
 train
-"$program" eval "$checkpoint" "$folder/data" --split=validation --json >"$folder/eval.json"
+"$program" eval "$checkpoint" "$folder/tokens" --split=validation --json >"$folder/eval.json"
 bits=$(number bits_per_byte <"$folder/eval.json")
 [ -n "$bits" ] || fail "eval told no bits_per_byte: $(head -c 300 "$folder/eval.json")"
 show_samples

@@ -4,18 +4,23 @@
 set -euo pipefail
 program=$1 manual=$2 completion=$3
 
-# write COMMAND FILE: what `program COMMAND` prints, unless there is no such command (status 2).
+# write FILE COMMAND...: what `program COMMAND...` prints, unless there is no such command (status 2).
 write() {
-    local status=0
-    "$program" "$1" >"$2.part" 2>/dev/null || status=$?
+    local file=$1 status=0
+    shift
+    "$program" "$@" >"$file.part" 2>/dev/null || status=$?
     case $status in
-    0) mv "$2.part" "$2" ;;
-    2) rm -f "$2.part" ;;
-    *) rm -f "$2.part"; echo "install: error: '$program $1' ended with status $status" >&2; exit 1 ;;
+    0) mv "$file.part" "$file" ;;
+    2) rm -f "$file.part" ;;
+    *)
+        rm -f "$file.part"
+        echo "install: error: '$program $*' ended with status $status" >&2
+        exit 1
+        ;;
     esac
 }
 
 mkdir -p "$manual" "$completion"
-write manual "$manual/cyclotron.1"
-write completion "$completion/cyclotron"
+write "$manual/cyclotron.1" man
+write "$completion/cyclotron" completion bash
 rmdir --ignore-fail-on-non-empty "$manual" "$completion"

@@ -93,9 +93,15 @@ static double share_of(cy_range range, double value)
     return (value - range.low) / (range.high - range.low);
 }
 
-static double first_tick(cy_range range)
+// Ticks are multiples of the step: numbers first..last of them lie in the range.
+static int first_tick(cy_range range)
 {
-    return ceil(range.low / range.step - 1e-9) * range.step;
+    return (int)ceil(range.low / range.step - 1e-6);
+}
+
+static int last_tick(cy_range range)
+{
+    return (int)floor(range.high / range.step + 1e-6);
 }
 
 // As many digits as the step between ticks needs; counts in thousands get their unit.
@@ -200,19 +206,17 @@ static cy_status add_grid(cy_text *out, const cy_curve_page *page, const cy_axes
 {
     cy_text tick = {0};
     cy_status status = CY_OK;
-    for (double y = first_tick(axes->y); y <= axes->y.high + axes->y.step * 1e-6 && !status;
-         y += axes->y.step) {
+    for (int i = first_tick(axes->y); i <= last_tick(axes->y) && !status; i++) {
+        const double y = i * axes->y.step, at = y_of(axes, y);
         tick.length = 0;
         status = add_tick(&tick, axes->y, y);
-        const double at = y_of(axes, y);
         if (!status) status = add_line(out, PLOT_LEFT, at, PLOT_LEFT + PLOT_WIDTH, at);
         if (!status) status = add_label(out, PLOT_LEFT - 8, at + 4, "end", tick.bytes);
     }
-    for (double x = first_tick(axes->x); x <= axes->x.high + axes->x.step * 1e-6 && !status;
-         x += axes->x.step) {
+    for (int i = first_tick(axes->x); i <= last_tick(axes->x) && !status; i++) {
+        const double x = i * axes->x.step, at = x_of(axes, x);
         tick.length = 0;
         status = add_tick(&tick, axes->x, x);
-        const double at = x_of(axes, x);
         if (!status) status = add_line(out, at, PLOT_TOP, at, PLOT_TOP + PLOT_HEIGHT);
         if (!status) status = add_label(out, at, PLOT_TOP + PLOT_HEIGHT + 18, "middle", tick.bytes);
     }
@@ -288,7 +292,7 @@ cy_status cy_curve_svg(
     cy_text *out, const cy_curve_page *page, const cy_curve *curves, int curve_count)
 {
     CY_ASSERT(0 < curve_count && curve_count <= CY_CURVES_MAX);
-    cy_axes axes;
+    cy_axes axes = {.x = {0, 1, 1}, .y = {0, 1, 1}};
     CY_TRY(measure(&axes, curves, curve_count, 7));
     CY_TRY(add_head(out, page));
     CY_TRY(cy_text_add(out,
@@ -383,7 +387,7 @@ cy_status cy_curve_plot(cy_text *out, const cy_curve_page *page, const cy_curve 
 {
     CY_ASSERT(0 < curve_count && curve_count <= CY_CURVES_MAX);
     CY_ASSERT(width >= 10 && height >= 2);
-    cy_axes axes;
+    cy_axes axes = {.x = {0, 1, 1}, .y = {0, 1, 1}};
     CY_TRY(measure(&axes, curves, curve_count, 7));
     void *cells = NULL;
     CY_TRY(cy_memory_take(&cells, (size_t)width, (size_t)height));

@@ -7,7 +7,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/scripts" "$work/examples"
 cp "$SOURCE/scripts/demo.sh" "$work/scripts/"
-printf '{"model": {"vocab_size": 512}}\n' >"$work/examples/demo.json"
+printf '{}\n' >"$work/examples/demo.json"
 # 4000 lines of 50 bytes
 awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%04d And it came to pass in the days of the king.\n", i }' \
     >"$work/text.txt"
@@ -22,7 +22,12 @@ for argument in "$@"; do
     esac
 done
 case "$1 $2" in
-"bench step") printf '{"tok_s": 1000.5, "seq": 128, "batch": 4}\n' ;;
+"config show")
+    printf '{"distributed": {\n "dp_size": 2\n},\n"model": {\n "vocab_size": 512\n},\n'
+    printf '"training": {\n "micro_batch_size": 2,\n "gradient_accumulation_steps": 1,\n'
+    printf ' "seq_length": 128\n}\n}\n'
+    ;;
+"bench step") printf '{"tok_s": 1000.5, "tok_s_min": 7}\n' ;;
 "train "*)
     mkdir -p "$saves/step-00000300" "$saves/step-00000323"
     printf '[rank 0] Step: 323\n'
@@ -47,10 +52,10 @@ demo || { cat "$work/err"; exit 1; }
 [ "$(tail -n 1 "$work/out")" = 'demo: 1.877 bits per byte' ] || { cat "$work/out"; exit 1; }
 wants "$work/calls" "tokenizer train --vocab-size=512 --out=$work/demo/tokenizer.json"
 [ "$(wc -c <"$work/demo/train.txt")" -eq 190000 ] # the tokenizer sees 95 % of the text
-wants "$work/calls" "data prepare --tokenizer=$work/demo/tokenizer.json --out=$work/demo/data"
+wants "$work/calls" "data prepare --tokenizer=$work/demo/tokenizer.json --out=$work/demo/tokens"
 wants "$work/calls" "--training.total_train_steps=322" # 1000.5 * 165 / 512
 wants "$work/calls" "--dataset.validation_fraction=0.05"
-wants "$work/calls" "eval $work/demo/run/checkpoints/step-00000323 $work/demo/data"
+wants "$work/calls" "eval $work/demo/checkpoints/step-00000323 $work/demo/tokens"
 wants "$work/out" "xz -9e needs 0.0"
 wants "$work/out" "and the people"
 [ -s "$work/demo/loss.svg" ]

@@ -12,6 +12,9 @@ prefix=$folder/prefix
 
 [ "$("$prefix/bin/cyclotron" --version)" = "$("$cyclotron" --version)" ]
 [ -s "$prefix/share/doc/cyclotron/LICENSE" ]
+"$cyclotron" man | cmp - "$prefix/share/man/man1/cyclotron.1"
+"$cyclotron" completion bash |
+    cmp - "$prefix/share/bash-completion/completions/cyclotron"
 for header in "$source_folder"/include/cyclotron/*.h; do
     cmp "$header" "$prefix/include/cyclotron/$(basename "$header")"
 done

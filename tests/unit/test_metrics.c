@@ -75,6 +75,22 @@ static void short_numbers_have_three_digits(void **state)
     }
 }
 
+static void json_numbers_keep_their_signs_and_exponents(void **state)
+{
+    (void)state;
+    const struct {
+        double value;
+        const char *wanted;
+    } cases[] = {{1e22, "1e+22"}, {-1.5e-7, "-1.4999999999999999e-07"}, {0.5, "0.5"}, {-0.0, "-0"},
+        {2251799813685249.5, "2251799813685249.5"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_text text = {0};
+        CY_CHECK_OK(cy_number_json(&text, cases[i].value));
+        assert_string_equal(text.bytes, cases[i].wanted);
+        cy_text_free(&text);
+    }
+}
+
 static double number_at(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
@@ -204,7 +220,7 @@ static void torn_and_foreign_lines_go(void **state)
     cy_test_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
     append(path,
-        "{\"step\":1,\"loss\":2}\nnot json\n\n{\"loss\":3}\n{\"step\":2}\n[1]\n"
+        "{\"step\":1,\"loss\":2}\n{\"step\":0}\nnot json\n\n{\"loss\":3}\n{\"step\":2}\n[1]\n"
         "{\"step\":-3}\n{\"step\":2.5}\n{\"step\":3,\"loss\":1}");
     int64_t unreadable = 0;
     cy_metrics_file file;
@@ -213,8 +229,8 @@ static void torn_and_foreign_lines_go(void **state)
     assert_int_equal(unreadable, 6);
     cy_text got;
     read_all(&got, path);
-    assert_string_equal(
-        got.bytes, "{\"step\":1,\"loss\":2}\n{\"step\":2}\n{\"step\":3,\"loss\":1}\n");
+    assert_string_equal(got.bytes,
+        "{\"step\":1,\"loss\":2}\n{\"step\":0}\n{\"step\":2}\n{\"step\":3,\"loss\":1}\n");
     cy_text_free(&got);
 }
 
@@ -238,6 +254,22 @@ static void a_history_reads_what_was_written(void **state)
     assert_true(history.val_loss.step[1] == 8 && history.val_loss.value[1] == 4.5);
     cy_history_close(&history);
     CY_CHECK_FAILS(cy_history_open(&history, folder), CY_ERR_IO, "is not a file");
+}
+
+static void a_spread_is_of_finite_values_after_a_step(void **state)
+{
+    (void)state;
+    double steps[] = {1, 2, 3, 4, 5, 6, 7}, values[] = {99, 4, 1, (double)NAN, 3, -5, 2};
+    const cy_series series = {.step = steps, .value = values, .count = 7};
+    cy_spread spread;
+    CY_CHECK_OK(cy_series_spread(&spread, &series, 1));
+    assert_true(spread.least == -5 && spread.median == 2 && spread.most == 4);
+    CY_CHECK_OK(cy_series_spread(&spread, &series, 4)); // 3, -5, 2
+    assert_true(spread.least == -5 && spread.median == 2 && spread.most == 3);
+    CY_CHECK_OK(cy_series_spread(&spread, &series, 5)); // the mean of the two in the middle
+    assert_true(spread.median == -1.5);
+    CY_CHECK_OK(cy_series_spread(&spread, &series, 7));
+    assert_true(isnan(spread.median));
 }
 
 static void each_line_is_there_once_the_call_returns(void **state)
@@ -284,11 +316,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(console_line_is_to_the_letter),
         cmocka_unit_test(short_numbers_have_three_digits),
+        cmocka_unit_test(json_numbers_keep_their_signs_and_exponents),
         cmocka_unit_test(step_object_holds_every_field),
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(a_resumed_run_goes_on_from_its_own_step),
         cmocka_unit_test(torn_and_foreign_lines_go),
         cmocka_unit_test(a_history_reads_what_was_written),
+        cmocka_unit_test(a_spread_is_of_finite_values_after_a_step),
         cmocka_unit_test(each_line_is_there_once_the_call_returns),
         cmocka_unit_test(failures_name_the_file),
     };
