@@ -142,55 +142,6 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
         "%s holds no checkpoint: no " CY_MANIFEST_NAME ", no step-N folder, no config.json", given);
 }
 
-static cy_status compare_tensor(
-    cy_text *lines, int *count, const cy_checkpoint *checkpoint, const cy_global_tensor *tensor)
-{
-    char label[256];
-    const cy_stored_tensor *stored = cy_checkpoint_find(checkpoint, tensor->kind, tensor->name);
-    cy_tensor_label(label, sizeof(label), tensor);
-    if (stored == NULL) {
-        ++*count;
-        return cy_text_add(lines, "\n  %s: missing there", label);
-    }
-    const cy_global_tensor *there = &stored->tensor;
-    if (there->rows == tensor->rows && there->cols == tensor->cols) return CY_OK;
-    ++*count;
-    return cy_text_add(lines,
-        "\n  %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64, label, there->rows,
-        there->cols, tensor->rows, tensor->cols);
-}
-
-cy_status cy_checkpoint_check_tensors(
-    const cy_checkpoint *checkpoint, const cy_global_tensor *tensors, int count)
-{
-    cy_text lines = {0};
-    int wrong = 0;
-    bool kinds[CY_TENSOR_KINDS] = {false};
-    cy_status status = CY_OK;
-    for (int i = 0; status == CY_OK && i < count; i++) {
-        kinds[tensors[i].kind] = true;
-        status = compare_tensor(&lines, &wrong, checkpoint, &tensors[i]);
-    }
-    for (int i = 0; status == CY_OK && i < checkpoint->tensor_count; i++) {
-        const cy_global_tensor *there = &checkpoint->tensors[i].tensor;
-        char label[256];
-        bool known = !kinds[there->kind];
-        for (int j = 0; !known && j < count; j++) {
-            known = tensors[j].kind == there->kind && strcmp(tensors[j].name, there->name) == 0;
-        }
-        if (known) continue;
-        wrong++;
-        cy_tensor_label(label, sizeof(label), there);
-        status = cy_text_add(&lines, "\n  %s: unknown here", label);
-    }
-    if (status == CY_OK && wrong > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d of its tensors differ:%s",
-            checkpoint->path, wrong, lines.bytes);
-    }
-    cy_text_free(&lines);
-    return status;
-}
-
 cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)
 {
     cy_text lines = {0};

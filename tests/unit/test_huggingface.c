@@ -1,0 +1,241 @@
+// Hugging Face folders: opened as they are, imported, exported with the same bits, and refused with
+// names when something is wrong with them.
+#define _GNU_SOURCE
+#include "support/huggingface.h"
+#include "support/shards.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/huggingface.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// Every weight of a folder against the values it was made with.
+static void check_values(const char *path, const cy_model_shape *shape, cy_dtype stored)
+{
+    cy_checkpoint checkpoint;
+    cy_global_tensor *tensors = NULL;
+    int count = 0;
+    cy_checkpoint_traffic traffic = {0};
+    static float values[64 * 64];
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    CY_CHECK_OK(cy_checkpoint_weights_of(&tensors, &count, shape));
+    CY_CHECK_OK(cy_checkpoint_check_tensors(&checkpoint, tensors, count));
+    CY_CHECK_OK(cy_checkpoint_check_model(&checkpoint, shape));
+    for (int i = 0; i < count; i++) {
+        const cy_global_tensor *t = &tensors[i];
+        const cy_piece piece =
+            cy_piece_of_view(i, cy_view_of(values, CY_F32, t->rows, t->cols), 0, 0);
+        CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, &piece, 1, &traffic));
+        assert_int_equal(
+            cy_checkpoint_find(&checkpoint, CY_TENSOR_WEIGHT, t->name)->tensor.dtype, stored);
+        for (int64_t e = 0; e < t->rows * t->cols; e++) {
+            const float exact = cy_test_value(i, e / t->cols, e % t->cols, 0) / 1e6f;
+            char bytes[8];
+            float wanted;
+            cy_convert(bytes, stored, &exact, CY_F32, 1);
+            cy_convert(&wanted, CY_F32, bytes, stored, 1);
+            assert_memory_equal(&values[e], &wanted, sizeof(wanted));
+        }
+    }
+    cy_memory_free(tensors);
+    cy_checkpoint_close(&checkpoint);
+}
+
+static void there_and_back(const cy_model_shape *shape, int files, cy_dtype dtype)
+{
+    char folder[256], from[300], own[300], back[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(own, sizeof(own), "%s/own", folder);
+    snprintf(back, sizeof(back), "%s/back", folder);
+    cy_test_huggingface(from, shape, files, dtype);
+    check_values(from, shape, dtype);
+    CY_CHECK_OK(cy_checkpoint_import(from, own));
+    check_values(own, shape, dtype);
+    cy_export_options options = {
+        .keep_dtype = true, .shard_bytes = files > 1 ? 9000 : (uint64_t)1 << 30};
+    CY_CHECK_OK(cy_checkpoint_export(own, back, &options));
+    check_values(back, shape, dtype);
+    snprintf(file, sizeof(file), "%s/model.safetensors.index.json", back);
+    assert_int_equal(cy_path_exists(file), files > 1);
+    cy_text text = {0};
+    snprintf(file, sizeof(file), "%s/tokenizer_config.json", back);
+    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+    assert_non_null(strstr(text.bytes, "\"eos_token\": \"<end>\""));
+    cy_text_free(&text);
+    snprintf(file, sizeof(file), "%s/generation_config.json", back);
+    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+    assert_non_null(strstr(text.bytes, "\"eos_token_id\": 1"));
+    cy_text_free(&text);
+    // A place that is taken is refused.
+    CY_CHECK_FAILS(cy_checkpoint_export(own, back, &options), CY_ERR_REQUEST, "is there already");
+    CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_REQUEST, "is there already");
+}
+
+static void the_same_bits_come_back(void **state)
+{
+    (void)state;
+    cy_model_shape shape = cy_test_shape();
+    there_and_back(&shape, 1, CY_BF16);
+    there_and_back(&shape, 4, CY_F32);
+    shape.tied = true;
+    shape.qkv_bias = true;
+    snprintf(shape.architecture, sizeof(shape.architecture), "qwen2");
+    there_and_back(&shape, 3, CY_F16);
+    shape.qkv_bias = false;
+    shape.qk_norm = true;
+    snprintf(shape.architecture, sizeof(shape.architecture), "qwen3");
+    there_and_back(&shape, 1, CY_F32);
+}
+
+static void dtypes_change_on_export(void **state)
+{
+    (void)state;
+    char folder[256], from[300], back[300];
+    const cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(back, sizeof(back), "%s/back", folder);
+    cy_test_huggingface(from, &shape, 1, CY_F32);
+    const cy_export_options options = {.dtype = CY_BF16, .shard_bytes = (uint64_t)1 << 30};
+    CY_CHECK_OK(cy_checkpoint_export(from, back, &options));
+    check_values(back, &shape, CY_BF16);
+}
+
+static int count_entries(const char *folder)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    assert_non_null(entries);
+    while (readdir(entries) != NULL)
+        count++;
+    closedir(entries);
+    return count - 2;
+}
+
+static void every_file_cut_at_every_tenth_is_named(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+        "config.json", "model.safetensors.index.json", "model-00002-of-00002.safetensors"};
+    char folder[256], from[300], own[300], file[400];
+    const cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(own, sizeof(own), "%s/own", folder);
+    cy_test_huggingface(from, &shape, 2, CY_BF16);
+    for (int i = 0; i < 3; i++) {
+        cy_text text = {0};
+        snprintf(file, sizeof(file), "%s/%s", from, names[i]);
+        CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+        for (size_t tenth = 0; tenth < 10; tenth++) {
+            assert_int_equal(truncate(file, (off_t)(text.length * tenth / 10)), 0);
+            CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_CORRUPT, names[i]);
+            assert_int_equal(count_entries(folder), 1); // nothing was written
+            FILE *stream = fopen(file, "wb");
+            assert_int_equal(fwrite(text.bytes, 1, text.length, stream), text.length);
+            fclose(stream);
+        }
+        cy_text_free(&text);
+    }
+    snprintf(file, sizeof(file), "%s/model-00001-of-00002.safetensors", from);
+    assert_int_equal(unlink(file), 0);
+    CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_CORRUPT,
+        "names files that are missing: model-00001-of-00002.safetensors");
+    assert_int_equal(count_entries(folder), 1);
+}
+
+// A folder whose config.json is of another model: all that differs is listed.
+static void missing_and_unknown_tensors_are_all_listed(void **state)
+{
+    (void)state;
+    char folder[256], from[300], other[300], own[300], a[400], b[400];
+    cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(other, sizeof(other), "%s/other", folder);
+    snprintf(own, sizeof(own), "%s/own", folder);
+    cy_test_huggingface(from, &shape, 1, CY_F32);
+    shape.layers = 3;
+    shape.ffn = 48;
+    shape.qkv_bias = true;
+    snprintf(shape.architecture, sizeof(shape.architecture), "qwen2");
+    cy_test_huggingface(other, &shape, 1, CY_F32);
+    snprintf(a, sizeof(a), "%s/config.json", from);
+    snprintf(b, sizeof(b), "%s/config.json", other);
+    assert_int_equal(rename(b, a), 0); // the two-layer weights with the three-layer configuration
+    const cy_status status = cy_checkpoint_import(from, own);
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: missing there");
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.1.self_attn.k_proj.bias: missing there");
+    CY_CHECK_FAILS(
+        status, CY_ERR_REQUEST, "model.layers.0.mlp.up_proj.weight: there 40 x 16, here 48 x 16");
+    cy_test_huggingface(from, &shape, 1, CY_F32);
+    shape = cy_test_shape();
+    cy_test_huggingface(other, &shape, 1, CY_F32);
+    assert_int_equal(rename(b, a), 0);
+    const cy_status again = cy_checkpoint_import(from, own);
+    CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: unknown here");
+    CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.0.self_attn.q_proj.bias: unknown here");
+    assert_false(cy_path_exists(own));
+}
+
+// The text of an error is limited; what differs in every layer alike is told once.
+static void long_lists_are_folded_not_cut(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_model_shape shape = cy_test_shape();
+    cy_checkpoint checkpoint;
+    cy_global_tensor *tensors = NULL;
+    int count = 0;
+    cy_test_folder(folder, sizeof(folder));
+    cy_test_huggingface(folder, &shape, 1, CY_F32);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, folder));
+    shape.layers = 60;
+    shape.qkv_bias = true;
+    CY_CHECK_OK(cy_checkpoint_weights_of(&tensors, &count, &shape));
+    const cy_status status = cy_checkpoint_check_tensors(&checkpoint, tensors, count);
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "702 of its tensors differ");
+    CY_CHECK_FAILS(
+        status, CY_ERR_REQUEST, "model.layers.{2..59}.mlp.up_proj.weight: missing there");
+    CY_CHECK_FAILS(
+        status, CY_ERR_REQUEST, "model.layers.{0..59}.self_attn.v_proj.bias: missing there");
+    cy_memory_free(tensors);
+    cy_checkpoint_close(&checkpoint);
+}
+
+static void pickles_are_refused_with_advice(void **state)
+{
+    (void)state;
+    char folder[256], file[400];
+    const cy_model_shape shape = cy_test_shape();
+    cy_checkpoint checkpoint;
+    cy_test_folder(folder, sizeof(folder));
+    cy_test_huggingface(folder, &shape, 1, CY_F32);
+    snprintf(file, sizeof(file), "%s/model.safetensors", folder);
+    assert_int_equal(unlink(file), 0);
+    snprintf(file, sizeof(file), "%s/pytorch_model.bin", folder);
+    CY_CHECK_OK(cy_file_write(file, "x", 1));
+    CY_CHECK_FAILS(cy_checkpoint_open(&checkpoint, folder), CY_ERR_IO, "neither model.safetensors");
+    assert_non_null(strstr(cy_error_hint(), "save the model as safetensors"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_bits_come_back),
+        cmocka_unit_test(dtypes_change_on_export),
+        cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
+        cmocka_unit_test(missing_and_unknown_tensors_are_all_listed),
+        cmocka_unit_test(long_lists_are_folded_not_cut),
+        cmocka_unit_test(pickles_are_refused_with_advice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
