@@ -32,6 +32,7 @@ int cy_command_train(int argc, char **argv);
 int cy_command_version(int argc, char **argv);
 
 // Parts of groups that have a file of their own.
+int cy_command_bench_kernel(int argc, char **argv);
 int cy_command_bench_step(int argc, char **argv);
 int cy_command_bench_decode(int argc, char **argv);
 int cy_command_config_create(int argc, char **argv);

@@ -75,7 +75,7 @@ FORCE_INLINE vec vec_scale(vec a, vec n)
 
 FORCE_INLINE __mmask16 lanes_mask(int64_t lanes)
 {
-    return lanes >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << lanes) - 1u);
+    return (__mmask16)(lanes >= LANES ? 0xffffu : (1u << lanes) - 1u);
 }
 FORCE_INLINE vec load_f32(const float *x, int64_t lanes)
 {
