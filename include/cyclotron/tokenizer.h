@@ -67,6 +67,12 @@ typedef struct cy_tokenizer_text {
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_train(cy_tokenizer **tokenizer,
     const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options);
 
+// The same on files: .txt, or .jsonl with the text in `field` (NULL is "text"), each also
+// compressed as .gz or .zst. *text_bytes is how much text that was.
+CY_API CY_MUST_CHECK cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer,
+    uint64_t *text_bytes, const char *const *paths, size_t count, const char *field,
+    const cy_tokenizer_train_options *options);
+
 // Writes tokenizer.json, whole or not at all. A tokenizer that was read is written as it was.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path);
 

@@ -27,8 +27,10 @@ int cy_command_config(int argc, char **argv);
 int cy_command_doctor(int argc, char **argv);
 int cy_command_man(int argc, char **argv);
 int cy_command_metrics(int argc, char **argv);
+int cy_command_data(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
 int cy_command_train(int argc, char **argv);
+int cy_command_tokenizer(int argc, char **argv);
 int cy_command_version(int argc, char **argv);
 
 // Parts of groups that have a file of their own.

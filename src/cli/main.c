@@ -10,6 +10,8 @@
 static const cy_command commands[] = {
     {"train", cy_command_train, "train as a configuration says"},
     {"bench", cy_command_bench, "the machine's and the program's figures"},
+    {"tokenizer", cy_command_tokenizer, "train a tokenizer; text to token ids and back"},
+    {"data", cy_command_data, "make token shards of text; look into them"},
     {"config", cy_command_config, "make, check and show configurations"},
     {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
     {"metrics", cy_command_metrics, "compare runs: one CSV row each, or a loss curve"},
