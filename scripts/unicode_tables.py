@@ -49,6 +49,15 @@ def probe(token, text, count):
     return {c for c in POINTS if (count(made.encode(text(chr(c)))))}
 
 
+def combining(nfd, c):
+    """The combining class, 0 where the package does not know the character yet."""
+    found = unicodedata.combining(chr(c))
+    if found == 0:
+        return 0
+    moved = "a" + chr(c) + "\u0334" if found > 1 else "a\u0301" + chr(c)
+    return found if nfd.normalize_str(moved) != moved else 0
+
+
 def main():
     nfd, nfc = normalizers.NFD(), normalizers.NFC()
     flags = dict.fromkeys(POINTS, 0)
@@ -66,7 +75,7 @@ def main():
         parts = unicodedata.decomposition(chr(c)).split()
         if len(parts) == 2 and "<" not in parts[0]:
             flags[int(parts[1], 16)] |= MOVES
-        if unicodedata.combining(chr(c)) or nfc.normalize_str(chr(c)) != chr(c):
+        if combining(nfd, c) or nfc.normalize_str(chr(c)) != chr(c):
             flags[c] |= MOVES
     for c in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)):
         flags[c] |= MOVES
@@ -91,7 +100,7 @@ def main():
             pairs.append("0x%016x" % (composes << 63 | c << 42 | parts[0] << 21 | parts[1]))
     last = 0
     for c in range(0x110000):
-        now = unicodedata.combining(chr(c))
+        now = combining(nfd, c)
         if now != last:
             classes.append("0x%08x" % (c << 8 | now))
             last = now

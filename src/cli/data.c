@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 // Set by the handler of Ctrl-C and SIGTERM; handlers can reach nothing else.
-static volatile sig_atomic_t stop_signal;
+static _Atomic int stop_signal;
 
 static void note_signal(int number)
 {

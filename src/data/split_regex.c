@@ -13,7 +13,12 @@
 #define SPACES                                                                                     \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"                               \
     "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS  "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+// PCRE2 has the property Alphabetic from 10.40 on; letters are all but some enclosed ones of it.
+#if PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#else
+#define WORDS "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+#endif
 #define DIGITS "0-9a-fA-F"
 
 // What an escape means to Oniguruma, as the inside of a class; NULL where both agree.
