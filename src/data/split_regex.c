@@ -13,11 +13,13 @@
 #define SPACES                                                                                     \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"                               \
     "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-// PCRE2 has the property Alphabetic from 10.40 on; letters are all but some enclosed ones of it.
+// Oniguruma's: superscripts and fractions of Latin-1, no other numbers but digits. PCRE2 has the
+// property Alphabetic from 10.40 on; letters are all but some enclosed ones of it.
+#define WORD_NUMBERS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 #if PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40
-#define WORDS "\\p{Alphabetic}\\p{M}\\p{N}\\p{Pc}"
+#define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" WORD_NUMBERS
 #else
-#define WORDS "\\p{L}\\p{M}\\p{N}\\p{Pc}"
+#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}" WORD_NUMBERS
 #endif
 #define DIGITS "0-9a-fA-F"
 
