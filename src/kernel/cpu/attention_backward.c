@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define QUERIES 64 // of a block
-#define KEYS    CY_FLASH_KEYS
+#define KEYS    64
 
 typedef struct backward_call {
     const cy_attention_ops *ops;

@@ -16,6 +16,7 @@ void omp_set_num_threads(int threads);
 // columns of b stream by.
 #define TILE_ROWS 256
 #define TILE_COLS 1024
+#define TILES     16
 
 typedef struct product {
     cy_dnnl_key key;
@@ -198,7 +199,7 @@ void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
     }
     cy_cpu_state *state = queue->kernel_state;
     call self = {.dnnl = state->dnnl, .c = c, .a = a, .b = b, .spec = spec};
-    self.tiles = cy_tiles_cut(c.rows, c.cols, TILE_ROWS, TILE_COLS);
+    self.tiles = cy_tiles_cut(c.rows, c.cols, TILE_ROWS, TILE_COLS, TILES);
     const int64_t last_rows = c.rows - (self.tiles.row_count - 1) * self.tiles.rows;
     const int64_t last_cols = c.cols - (self.tiles.col_count - 1) * self.tiles.cols;
     for (int i = 0; i < 2; i++) {

@@ -5,6 +5,13 @@
 // Rows of left between two passes over the packed columns: left and sums stay in L2.
 #define ROW_BLOCK 128
 
+// Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
+// its rows of a and its columns of b once.
+#define DEEP 8192
+
+// What packed columns may take of the second-level cache, where it is a common one of 1 to 2 MiB.
+#define PACKED_BYTES ((int64_t)768 << 10)
+
 typedef struct call {
     const cy_block_ops *ops;
     cy_view c, a, b;
@@ -23,18 +30,27 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// The tile that costs least packing. Turning a transposed left round costs about as much as four
-// column panels of products, so its tile is wide; otherwise packing right is what costs, so the
-// tile is high.
+// The tile that costs least packing. Turning a transposed left round costs most, so its tile is as
+// wide as c and its depth is cut short; otherwise packing right is what costs, so the tile is high,
+// and as wide as half of L2 holds columns.
 static void cut(call *self)
 {
     const int64_t depth = self->depth;
     if (self->spec.transpose_a) {
         self->depth_block = least(depth, 512);
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1024);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 768, 16);
+    } else if (depth > DEEP) {
+        self->depth_block = 1024;
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 320, 4);
     } else {
         self->depth_block = least(depth, 4096);
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 1024, 128);
+        const int64_t element = (int64_t)cy_dtype_size(self->ops->dtype);
+        const int64_t fits = PACKED_BYTES / (self->depth_block * element) / 64 * 64;
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512,
+            fits < 128       ? 128
+                : fits > 512 ? 512
+                             : fits,
+            16);
     }
     self->pack_left = self->spec.transpose_a || self->a.dtype != self->ops->dtype ||
         depth % self->ops->depth_step != 0;

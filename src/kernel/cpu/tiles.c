@@ -1,8 +1,7 @@
 #include "kernel/cpu/tiles.h"
 
-#define TILES_WANTED 16
-#define ROWS_MIN     64
-#define COLS_MIN     128
+#define ROWS_MIN 64
+#define COLS_MIN 128
 
 static int64_t divide_up(int64_t a, int64_t b)
 {
@@ -17,7 +16,8 @@ static int64_t split(int64_t count, int64_t limit, int64_t step)
     return divide_up(even, step) * step;
 }
 
-cy_tiles cy_tiles_cut(int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max)
+cy_tiles cy_tiles_cut(
+    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted)
 {
     cy_tiles tiles;
     for (;;) {
@@ -25,7 +25,7 @@ cy_tiles cy_tiles_cut(int64_t rows, int64_t cols, int64_t rows_max, int64_t cols
         tiles.cols = split(cols, cols_max, 64);
         tiles.row_count = divide_up(rows, tiles.rows);
         tiles.col_count = divide_up(cols, tiles.cols);
-        if (tiles.row_count * tiles.col_count >= TILES_WANTED) return tiles;
+        if (tiles.row_count * tiles.col_count >= wanted) return tiles;
         if (tiles.cols >= 2 * tiles.rows && tiles.cols >= 2 * COLS_MIN) {
             cols_max = tiles.cols / 2;
         } else if (tiles.rows >= 2 * ROWS_MIN) {

@@ -19,10 +19,11 @@ typedef struct cy_tile {
     int64_t col, cols;
 } cy_tile;
 
-// Tiles of at most rows_max x cols_max, multiples of row_step and col_step where there is more than
-// one. Halves them until there are at least 16, so that the last ones to finish leave little idle
-// time, but not below 64 x 128: below that the product's own overhead weighs more.
-cy_tiles cy_tiles_cut(int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max);
+// Tiles of at most rows_max x cols_max, multiples of 32 x 64 where there is more than one. Halves
+// them until there are at least `wanted`, so that the last ones to finish leave little idle time,
+// but not below 64 x 128: below that the product's own overhead weighs more.
+cy_tiles cy_tiles_cut(
+    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted);
 
 int64_t cy_tiles_count(const cy_tiles *tiles);
 

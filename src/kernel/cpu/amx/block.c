@@ -11,8 +11,9 @@
 #define TILE_ROWS 16
 #define DEPTH     32
 
-// Depth that keeps one panel of right (32 KiB) in the first-level cache while left streams by.
-#define MICRO_DEPTH 512
+// Depth of one pass: up to 40 KiB of right in the first-level cache while left streams by. Deeper
+// ones are cut evenly, because sums go out to memory and back between two passes.
+#define MICRO_DEPTH 640
 
 // The compilers' tile intrinsics do not say that they read memory: what was written for them must
 // be there first.
@@ -135,6 +136,8 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
 {
     CY_DEBUG_ASSERT(depth % DEPTH == 0);
     const int64_t full = rows / 32 * 32;
+    const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
+    const int64_t depth_step = cy_round_up((depth + passes - 1) / passes, DEPTH);
     for (int pass = 0; pass < 2; pass++) {
         // The last rows have tiles of their own shape: all of them at once, after the full ones.
         const int64_t first = pass == 0 ? 0 : full, last = pass == 0 ? full : rows;
@@ -143,8 +146,8 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
             const int64_t tail = rows - full;
             configure(tail < TILE_ROWS ? tail : TILE_ROWS, tail > TILE_ROWS ? tail - TILE_ROWS : 1);
         }
-        for (int64_t k = 0; k < depth; k += MICRO_DEPTH) {
-            const int64_t steps = depth - k < MICRO_DEPTH ? depth - k : MICRO_DEPTH;
+        for (int64_t k = 0; k < depth; k += depth_step) {
+            const int64_t steps = depth - k < depth_step ? depth - k : depth_step;
             for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
                 const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
                 const char *panel = (const char *)right + (col * depth + k * CY_BLOCK_COLS) * 2;
@@ -180,7 +183,7 @@ const cy_block_ops *cy_block_amx(void)
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,
-        .convert = cy_convert_avx512,
+        .convert = cy_convert_avx512_bf16,
         .transpose = cy_transpose_avx512,
         .dot = cy_dot_avx512,
     };

@@ -174,7 +174,7 @@ const cy_block_ops *cy_block_avx512_bf16(void)
         .pack_left = pack_left_bf16,
         .pack_right = pack_right_bf16,
         .multiply = multiply_bf16,
-        .convert = cy_convert_avx512,
+        .convert = cy_convert_avx512_bf16,
         .transpose = cy_transpose_avx512,
         .dot = cy_dot_avx512,
     };

@@ -52,6 +52,29 @@ void cy_convert_avx512(cy_view to, cy_view from)
     }
 }
 
+void cy_convert_avx512_bf16(cy_view to, cy_view from)
+{
+    if (to.dtype != CY_BF16 || from.dtype != CY_F32) {
+        cy_convert_avx512(to, from);
+        return;
+    }
+    for (int64_t i = 0; i < to.rows; i++) {
+        const float *x = cy_view_at(from, i, 0);
+        uint16_t *y = cy_view_at(to, i, 0);
+        int64_t j = 0;
+        for (; j + 32 <= to.cols; j += 32) {
+            const __m512bh half =
+                _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + j + 16), _mm512_loadu_ps(x + j));
+            _mm512_storeu_si512(y + j, (__m512i)half);
+        }
+        for (; j < to.cols; j += 16) {
+            const __mmask16 lanes = cy_lanes16(to.cols - j);
+            const __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + j));
+            _mm256_mask_storeu_epi16(y + j, lanes, (__m256i)half);
+        }
+    }
+}
+
 // to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to.
 void cy_transpose_avx512(float *to, int64_t stride, cy_view from)
 {
@@ -109,12 +132,13 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
 }
 
 // left [source.cols, depth] from source [source.rows, source.cols], 32 x 32 at a time: pairs of
-// rows side by side, then a transposition of pairs.
+// rows side by side, then a transposition of pairs. Along the source's rows first, as they lie.
 static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
 {
-    for (int64_t col = 0; col < source.cols; col += 32) {
-        const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
-        for (int64_t k = 0; k < depth; k += 32) {
+    for (int64_t k = 0; k < depth; k += 32) {
+        const __mmask32 lanes = cy_lanes32(depth - k);
+        for (int64_t col = 0; col < source.cols; col += 32) {
+            const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
             __m512i low[16], high[16];
             for (int i = 0; i < 16; i++) {
                 interleave(&low[i], &high[i], load_row_bf16(source, k + 2 * i, col),
@@ -122,7 +146,6 @@ static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
             }
             cy_transpose16(low);
             cy_transpose16(high);
-            const __mmask32 lanes = cy_lanes32(depth - k);
             for (int64_t i = 0; i < rows; i++) {
                 _mm512_mask_storeu_epi16(
                     left + (col + i) * depth + k, lanes, i < 16 ? low[i] : high[i - 16]);
@@ -168,17 +191,24 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
     const int64_t cols = transposed ? source.rows : source.cols;
     const int64_t depth = cy_round_up(transposed ? source.cols : source.rows, step);
     uint16_t *to = right;
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
-        if (transposed) {
-            pack_panel_transposed(to, source, col, depth);
-            continue;
+    if (transposed) {
+        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+            pack_panel_transposed(to + col * depth, source, col, depth);
         }
-        for (int64_t k = 0; k < depth; k += 2) {
-            __m512i low, high;
-            interleave(
-                &low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
-            _mm512_storeu_si512(to + k * 32, low);
-            _mm512_storeu_si512(to + k * 32 + 32, high);
+        return;
+    }
+    // Sixteen rows at a time: along the source as it lies, and yet whole runs of each panel, which
+    // are a power of two apart and would otherwise chase each other out of the cache.
+    for (int64_t group = 0; group < depth; group += 16) {
+        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+            for (int64_t k = group; k < group + 16 && k < depth; k += 2) {
+                __m512i low, high;
+                interleave(
+                    &low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
+                uint16_t *pair = to + col * depth + k * CY_BLOCK_COLS;
+                _mm512_storeu_si512(pair, low);
+                _mm512_storeu_si512(pair + 32, high);
+            }
         }
     }
 }

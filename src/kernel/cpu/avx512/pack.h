@@ -11,6 +11,8 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
 void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);
 void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step);
 void cy_convert_avx512(cy_view to, cy_view from);
+// The same with the processor's own narrowing to bf16, which makes subnormal numbers zero.
+void cy_convert_avx512_bf16(cy_view to, cy_view from);
 void cy_transpose_avx512(float *to, int64_t stride, cy_view from);
 void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b);
 
