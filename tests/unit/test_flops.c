@@ -1,6 +1,7 @@
 // Parameters and floating-point operations of published shapes.
 
 #define _GNU_SOURCE
+#include "model/manifest.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
 #include "support/support.h"
@@ -69,6 +70,25 @@ static void biases_count(void **state)
         cy_params_all(&shape) - cy_params_all(&smollm_135m), 30 * ((9 + 6) * 64 + 576));
 }
 
+static void parameters_are_those_of_the_manifest(void **state)
+{
+    (void)state;
+    cy_model_shape shapes[4] = {smollm_135m, llama2_7b, qwen3_06b, smollm_135m};
+    shapes[3].qkv_bias = true;
+    shapes[3].out_bias = true;
+    for (int i = 0; i < 4; i++) {
+        cy_manifest manifest;
+        shapes[i].norm_eps = 1e-5;
+        shapes[i].rope.theta = 10000;
+        shapes[i].max_positions = 2048;
+        shapes[i].init_std = 0.02;
+        shapes[i].bos = shapes[i].eos = -1;
+        CY_CHECK_OK(cy_manifest_open(&manifest, &shapes[i]));
+        assert_int_equal(cy_manifest_elements(&manifest), cy_params_all(&shapes[i]));
+        cy_manifest_close(&manifest);
+    }
+}
+
 static void both_conventions(void **state)
 {
     (void)state;
@@ -114,6 +134,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_the_published_ones),
         cmocka_unit_test(biases_count),
+        cmocka_unit_test(parameters_are_those_of_the_manifest),
         cmocka_unit_test(both_conventions),
         cmocka_unit_test(share_of_an_unknown_peak_is_no_number),
         cmocka_unit_test(resident_memory_follows_what_is_touched),

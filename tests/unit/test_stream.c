@@ -59,6 +59,7 @@ static void each_cut_off_beginning_becomes_one_mark(void **state)
         {"\xed\xa0\x80", BAD BAD BAD},         // a surrogate
         {"\xf4\x90\x80\x80", BAD BAD BAD BAD}, // beyond U+10FFFF
         {"\xf5\xff", BAD BAD},
+        {"\xf5\x80\x80\x80", BAD BAD BAD BAD},
         {"\xe2\x82z", BAD "z"},
         {"\xe2\xc3\xa9", BAD "\xc3\xa9"},
         {"\xf0\x9f\x98\xf0\x9f\x98\x80", BAD "\xf0\x9f\x98\x80"},
