@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # cyclotron config: create, check, show; picotron's files; every error of a bad file; the page of
 # all keys is the one in docs/.
 

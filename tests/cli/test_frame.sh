@@ -1,3 +1,4 @@
+#!/usr/bin/env bash
 # The frame of the program: how it is called, what it says when it is called wrongly, its status.
 
 . "$(dirname "$0")/lib.sh"
@@ -26,6 +27,32 @@ says err '  hint: did you mean --help?'
 
 expect 2 version one
 says err "'one' is one argument too many"
+
+# Every fault of a command line at once: kinds, ranges, what is missing, what is given twice.
+expect 2 schedule --engine=1f1 --stages=0 --microbatches=x --stages=2 --forward=1e9
+is out ""
+is err "cyclotron: error: --engine=1f1: one of afab|1f1b|interleaved|zero_bubble|csv is wanted
+cyclotron: error: --stages=0: a whole number from 1 to 1024 is wanted
+cyclotron: error: --microbatches=x: a whole number from 1 to 65536 is wanted
+cyclotron: error: --stages is given twice
+cyclotron: error: --forward=1e9: a number from 0.001 to 1e+06 is wanted
+  hint: 'cyclotron schedule --help' shows how it is called"
+expect 2 schedule --engine afab --stages
+is err "cyclotron: error: --stages needs a value
+cyclotron: error: cyclotron schedule needs --stages
+cyclotron: error: cyclotron schedule needs --microbatches
+  hint: 'cyclotron schedule --help' shows how it is called"
+expect 2 schedule --engine=afab --stages=2 --microbatches=2 --json=perhaps
+says err '--json=perhaps: true or false is wanted'
+expect 2 config check -- --strange
+says err 'configuration: open --strange: No such file'
+
+# Both forms of a value, - and _ alike, a flag switched off, thousands.
+expect 0 schedule --engine afab --stages 2 --microbatches 1k --backward_input=1 --json=false
+expect 0 schedule --engine=afab --stages=2 --microbatches=1000 --backward-input 1
+cp "$folder/out" "$folder/first"
+expect 0 schedule --engine=afab --stages=2 --microbatches=1e3
+is out "$(cat "$folder/first")"
 
 # What could not be printed is a failure, not a success.
 "$cyclotron" --version >/dev/full 2>"$folder/err"
