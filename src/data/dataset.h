@@ -44,7 +44,8 @@ int64_t cy_dataset_samples(const cy_dataset *dataset, cy_dataset_split split);
 int64_t cy_dataset_tokens(const cy_dataset *dataset, cy_dataset_split split);
 int64_t cy_dataset_seq_length(const cy_dataset *dataset);
 
-// The highest id that may occur plus one: the tokenizer's, or the largest of the sources'.
+// The highest id that may occur plus one: the tokenizer's, or the largest of the sources',
+// which is 0 where they do not say.
 int32_t cy_dataset_vocab_size(const cy_dataset *dataset);
 
 typedef struct cy_sample {

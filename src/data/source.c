@@ -7,6 +7,7 @@
 #include "data/shard.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 void cy_source_close(cy_token_source *source)
@@ -20,18 +21,19 @@ cy_status cy_source_read(const cy_token_source *source, int32_t *out, int64_t fi
 {
     CY_ASSERT(first >= 0 && count >= 0 && count <= source->token_count - first);
     source->ops->read(source, out, first, count);
-    if (source->vocab_size == 0) return CY_OK;
+    // -1 stands for what is no id; it is above every vocabulary as an unsigned number.
+    const uint32_t limit = source->vocab_size > 0 ? (uint32_t)source->vocab_size : INT32_MAX;
     uint32_t highest = 0;
     for (int64_t i = 0; i < count; i++) {
         if ((uint32_t)out[i] > highest) highest = (uint32_t)out[i];
     }
-    if (highest < (uint32_t)source->vocab_size) return CY_OK;
+    if (highest < limit) return CY_OK;
     int64_t bad = 0;
-    while ((uint32_t)out[bad] < (uint32_t)source->vocab_size)
+    while ((uint32_t)out[bad] < limit)
         bad++;
     return CY_FAIL(CY_ERR_CORRUPT,
-        "%s: token %" PRId64 " is %" PRIu32 ", the vocabulary has %" PRId32, source->path,
-        first + bad, (uint32_t)out[bad], source->vocab_size);
+        "%s: token %" PRId64 " is %" PRIu32 ", the vocabulary has %" PRIu32, source->path,
+        first + bad, (uint32_t)out[bad], limit);
 }
 
 // ---- text, tokenized when it is opened
@@ -119,13 +121,29 @@ static cy_status check_tokenizer(const cy_token_source *source, const cy_tokeniz
     return status;
 }
 
+static bool is_token_file(const char *path)
+{
+    const size_t length = strlen(path);
+    return length > 4 &&
+        (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0);
+}
+
 cy_status cy_source_open(
     cy_token_source **source, const char *path, const cy_source_options *options)
 {
     cy_token_source *made = NULL;
     if (!cy_path_exists(path)) return CY_FAIL(CY_ERR_REQUEST, "dataset %s: no such file", path);
-    CY_TRY(cy_path_is_folder(path) ? cy_source_open_shards(&made, path)
-                                   : cy_source_open_text(&made, path, options));
+    if (cy_path_is_folder(path)) {
+        CY_TRY(cy_source_open_shards(&made, path));
+    } else if (is_token_file(path)) {
+        CY_TRY(cy_source_open_file(&made, path));
+    } else {
+        CY_TRY(cy_source_open_text(&made, path, options));
+    }
+    // Files of other programs do not say how large their vocabulary is.
+    if (made->vocab_size == 0 && options->tokenizer != NULL) {
+        made->vocab_size = cy_tokenizer_vocab_size(options->tokenizer);
+    }
     cy_status status = cy_memory_copy_text(&made->path, path);
     if (status == CY_OK) status = check_tokenizer(made, options->tokenizer);
     if (status != CY_OK) {

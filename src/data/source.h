@@ -36,7 +36,8 @@ typedef struct cy_source_options {
     int threads;                   // for text; 0 is 1
 } cy_source_options;
 
-// Opens what stands at a path: a folder of shards, or a text file (.txt, .jsonl, also .gz, .zst).
+// Opens what stands at a path: a folder of shards, a token file of llm.c or nanoGPT (.bin) or of
+// Megatron (.bin with .idx), or a text file (.txt, .jsonl, also .gz, .zst).
 // *source is owned by the caller.
 CY_MUST_CHECK cy_status cy_source_open(
     cy_token_source **source, const char *path, const cy_source_options *options);
@@ -50,6 +51,7 @@ CY_MUST_CHECK cy_status cy_source_read(
 // ---- the kinds, for source.c
 
 CY_MUST_CHECK cy_status cy_source_open_shards(cy_token_source **source, const char *path);
+CY_MUST_CHECK cy_status cy_source_open_file(cy_token_source **source, const char *path);
 CY_MUST_CHECK cy_status cy_source_open_text(
     cy_token_source **source, const char *path, const cy_source_options *options);
 
