@@ -17,6 +17,9 @@ typedef struct cy_text {
 CY_MUST_CHECK cy_status cy_text_add(cy_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 CY_MUST_CHECK cy_status cy_text_add_bytes(cy_text *text, const void *bytes, size_t count);
+
+// Adds bytes [count] as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD.
+CY_MUST_CHECK cy_status cy_text_add_json_string(cy_text *text, const char *bytes, size_t count);
 void cy_text_free(cy_text *text);
 
 #endif

@@ -25,6 +25,8 @@ int cy_command_checkpoint(int argc, char **argv);
 int cy_command_completion(int argc, char **argv);
 int cy_command_config(int argc, char **argv);
 int cy_command_doctor(int argc, char **argv);
+int cy_command_eval(int argc, char **argv);
+int cy_command_generate(int argc, char **argv);
 int cy_command_man(int argc, char **argv);
 int cy_command_metrics(int argc, char **argv);
 int cy_command_data(int argc, char **argv);

@@ -9,6 +9,8 @@
 // In the order of a user's work. One line a command; its function stands in commands.h.
 static const cy_command commands[] = {
     {"train", cy_command_train, "train as a configuration says"},
+    {"generate", cy_command_generate, "continue a text with a trained model"},
+    {"eval", cy_command_eval, "loss and perplexity of a model on a text"},
     {"bench", cy_command_bench, "the machine's and the program's figures"},
     {"tokenizer", cy_command_tokenizer, "train a tokenizer; text to token ids and back"},
     {"data", cy_command_data, "make token shards of text; look into them"},

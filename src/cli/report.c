@@ -45,8 +45,7 @@ static void say_lines(const char *colour, const char *label, const char *text)
     }
 }
 
-__attribute__((format(printf, 3, 0)))
-static void say_formatted(
+__attribute__((format(printf, 3, 0))) static void say_formatted(
     const char *colour, const char *label, const char *format, va_list arguments)
 {
     char *text = NULL;

@@ -173,12 +173,12 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
         .loss = metrics->loss,
         .val_loss = before->val_loss,
     };
+    if (trainer->metrics.path != NULL) {
+        CY_TRY(cy_metrics_file_step(&trainer->metrics, metrics));
+    }
     const int64_t every = trainer->run->config->logging.log_frequency;
     if (every > 0 && metrics->step % every != 0 && metrics->step != trainer->last_step) {
         return CY_OK;
-    }
-    if (trainer->metrics.path != NULL) {
-        CY_TRY(cy_metrics_file_step(&trainer->metrics, metrics));
     }
     trainer->run->events->step(trainer->run->events->context, metrics);
     return CY_OK;

@@ -1,0 +1,215 @@
+// The public face of generation.
+
+#include <cyclotron/generate.h>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/memory.h"
+#include "infer/model.h"
+#include "infer/sample.h"
+#include "infer/stream.h"
+
+#define MOST_DEFAULT_CONTEXT 4096
+
+struct cy_generator {
+    cy_tokenizer *tokenizer; // owned
+    cy_decoder decoder;
+    bool decoding; // the decoder is open
+    cy_sampler sampler;
+    float *logits;     // owned, [vocab]
+    int32_t end_token; // -1: none
+    int32_t model_end; // of config.json; -1: none
+};
+
+static cy_status open_parts(
+    cy_generator *generator, const cy_generator_options *options, cy_checkpoint *checkpoint)
+{
+    void *block = NULL;
+    cy_dtype dtype;
+    CY_TRY(cy_model_find(checkpoint, &dtype, options->path));
+    if (options->dtype != NULL && cy_dtype_from_name(&dtype, options->dtype) == 0) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", options->dtype);
+    }
+    CY_TRY(cy_model_tokenizer(&generator->tokenizer, checkpoint));
+    const cy_model_shape *shape = &checkpoint->model;
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    const int64_t most =
+        shape->max_positions < MOST_DEFAULT_CONTEXT ? shape->max_positions : MOST_DEFAULT_CONTEXT;
+    const cy_decoder_options decoding = {
+        .shape = *shape,
+        .dtype = dtype,
+        .capacity = options->context > 0 ? options->context : most,
+        .threads = options->threads > 0 ? options->threads : cpu.cores,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_TRY(cy_decoder_open(&generator->decoder, &decoding));
+    generator->decoding = true;
+    CY_TRY(cy_model_load(&generator->decoder, checkpoint));
+    CY_TRY(cy_sampler_open(&generator->sampler, shape->vocab));
+    CY_TRY(cy_memory_take(&block, (size_t)shape->vocab, sizeof(float)));
+    generator->logits = block;
+    generator->end_token = cy_tokenizer_end_token(generator->tokenizer);
+    generator->model_end = (int32_t)shape->eos;
+    return CY_OK;
+}
+
+cy_status cy_generator_open(cy_generator **generator, const cy_generator_options *options)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_generator)));
+    cy_generator *made = block;
+    cy_checkpoint checkpoint = {0};
+    const cy_status status = open_parts(made, options, &checkpoint);
+    if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
+    if (status != CY_OK) {
+        cy_generator_close(made);
+        return status;
+    }
+    *generator = made;
+    return CY_OK;
+}
+
+void cy_generator_close(cy_generator *generator)
+{
+    if (generator == NULL) return;
+    cy_memory_free(generator->logits);
+    cy_sampler_close(&generator->sampler);
+    if (generator->decoding) cy_decoder_close(&generator->decoder);
+    cy_tokenizer_close(generator->tokenizer);
+    cy_memory_free(generator);
+}
+
+cy_generate_request cy_generate_defaults(void)
+{
+    return (cy_generate_request){.max_tokens = 128, .top_p = 1.0, .repetition_penalty = 1.0};
+}
+
+// One call of cy_generate.
+typedef struct generation {
+    cy_generator *generator;
+    const cy_generate_request *request;
+    cy_sample_spec spec;
+    cy_tokens tokens; // prompt, then what was generated
+    size_t prompt_tokens;
+    cy_stream stream;
+    cy_text text;
+    size_t told; // bytes of text that the callback has seen
+    bool ended;
+} generation;
+
+static void tell(generation *run)
+{
+    const cy_generate_request *request = run->request;
+    if (request->on_text == NULL || run->told == run->text.length) return;
+    request->on_text(request->context, run->text.bytes + run->told, run->text.length - run->told);
+    run->told = run->text.length;
+}
+
+// Chooses the next token from the logits and appends it, unless it is the end.
+static cy_status choose(generation *run)
+{
+    cy_generator *generator = run->generator;
+    int32_t token;
+    CY_TRY(cy_sample_token(&token, &generator->sampler, generator->logits, &run->spec,
+        (int64_t)run->tokens.count, run->tokens.ids, (int64_t)run->tokens.count));
+    if (token == generator->end_token || token == generator->model_end) {
+        run->ended = true;
+        return CY_OK;
+    }
+    void *block = run->tokens.ids;
+    CY_TRY(cy_memory_grow(&block, &run->tokens.capacity, run->tokens.count + 1, sizeof(int32_t)));
+    run->tokens.ids = block;
+    run->tokens.ids[run->tokens.count++] = token;
+    size_t bytes = 0;
+    const char *text = cy_tokenizer_token(generator->tokenizer, token, &bytes);
+    CY_TRY(cy_stream_add(&run->stream, &run->text, text, bytes));
+    tell(run);
+    return CY_OK;
+}
+
+static cy_status prefill(generation *run)
+{
+    cy_generator *generator = run->generator;
+    CY_TRY(cy_tokenizer_encode(generator->tokenizer, &run->tokens, run->request->prompt,
+        run->request->prompt_bytes, CY_ENCODE_DEFAULT));
+    run->prompt_tokens = run->tokens.count;
+    const int64_t capacity = generator->decoder.options.capacity;
+    if (run->tokens.count == 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "the prompt is empty: at least one token is needed");
+    }
+    if ((int64_t)run->tokens.count > capacity) {
+        return CY_FAIL(CY_ERR_REQUEST, "the prompt has %zu tokens, the context has room for %lld",
+            run->tokens.count, (long long)capacity);
+    }
+    cy_decoder_rewind(&generator->decoder, 0);
+    return cy_decoder_read(
+        &generator->decoder, generator->logits, run->tokens.ids, (int64_t)run->tokens.count);
+}
+
+static cy_status generate(generation *run, cy_generated *generated)
+{
+    cy_generator *generator = run->generator;
+    const double start = cy_clock_s();
+    CY_TRY(cy_sample_check(&run->spec));
+    CY_TRY(prefill(run));
+    if (run->request->max_tokens > 0) CY_TRY(choose(run));
+    const double first = cy_clock_s();
+
+    const int64_t capacity = generator->decoder.options.capacity;
+    int64_t made = (int64_t)(run->tokens.count - run->prompt_tokens);
+    while (!run->ended && made < run->request->max_tokens && generator->decoder.length < capacity) {
+        CY_TRY(cy_decoder_read(
+            &generator->decoder, generator->logits, &run->tokens.ids[run->tokens.count - 1], 1));
+        CY_TRY(choose(run));
+        made = (int64_t)(run->tokens.count - run->prompt_tokens);
+    }
+    CY_TRY(cy_stream_finish(&run->stream, &run->text));
+    CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // no text is "", not NULL
+    tell(run);
+    const double seconds = cy_clock_s() - first;
+    generated->prefill_s = first - start;
+    generated->decode_tok_s = made > 1 ? (double)(made - 1) / seconds : 0.0;
+    return CY_OK;
+}
+
+cy_status cy_generate(
+    cy_generator *generator, const cy_generate_request *request, cy_generated *generated)
+{
+    generation run = {
+        .generator = generator,
+        .request = request,
+        .spec = {.temperature = request->temperature,
+            .top_k = request->top_k,
+            .top_p = request->top_p,
+            .repetition_penalty = request->repetition_penalty,
+            .seed = request->seed},
+    };
+    *generated = (cy_generated){0};
+    const cy_status status = generate(&run, generated);
+    if (status != CY_OK) {
+        cy_tokens_free(&run.tokens);
+        cy_text_free(&run.text);
+        return status;
+    }
+    // The list keeps its memory; what came before the new tokens is moved away.
+    generated->count = (int64_t)(run.tokens.count - run.prompt_tokens);
+    for (int64_t i = 0; i < generated->count; i++) {
+        run.tokens.ids[i] = run.tokens.ids[(size_t)i + run.prompt_tokens];
+    }
+    generated->tokens = run.tokens.ids;
+    generated->prompt_tokens = (int64_t)run.prompt_tokens;
+    generated->text = run.text.bytes;
+    generated->text_bytes = run.text.length;
+    generated->ended = run.ended;
+    return CY_OK;
+}
+
+void cy_generated_free(cy_generated *generated)
+{
+    cy_memory_free(generated->tokens);
+    cy_memory_free(generated->text);
+    *generated = (cy_generated){0};
+}

@@ -1,0 +1,57 @@
+#include "infer/model.h"
+
+#include "base/memory.h"
+#include "checkpoint/parameters.h"
+
+#include <jansson.h>
+#include <string.h>
+
+// The dtype that the run computed in, from the configuration that was saved with it.
+static bool dtype_of_run(cy_dtype *dtype, const char *config_json)
+{
+    json_error_t error;
+    json_t *root = json_loads(config_json, 0, &error);
+    const json_t *name = json_object_get(json_object_get(root, "model"), "dtype");
+    const bool known =
+        json_is_string(name) && cy_dtype_from_name(dtype, json_string_value(name)) != 0;
+    json_decref(root);
+    return known;
+}
+
+cy_status cy_model_find(cy_checkpoint *checkpoint, cy_dtype *dtype, const char *given)
+{
+    char *path = NULL;
+    CY_TRY(cy_checkpoint_locate(&path, given));
+    cy_status status = cy_checkpoint_open(checkpoint, path);
+    cy_memory_free(path);
+    if (status != CY_OK) return status;
+    if (!checkpoint->has_model || checkpoint->tensor_count == 0) {
+        status = CY_FAIL(CY_ERR_CORRUPT, "%s: does not say which model it holds", checkpoint->path);
+        cy_checkpoint_close(checkpoint);
+        return status;
+    }
+    *dtype = checkpoint->tensors[0].tensor.dtype;
+    if (checkpoint->config_json != NULL) dtype_of_run(dtype, checkpoint->config_json);
+    return CY_OK;
+}
+
+cy_status cy_model_tokenizer(cy_tokenizer **tokenizer, const cy_checkpoint *checkpoint)
+{
+    return cy_tokenizer_open(tokenizer, checkpoint->path);
+}
+
+cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
+{
+    cy_parameters parameters = {0};
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_checkpoint_verify(checkpoint, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic));
+    CY_TRY(cy_parameters_of_weights(&parameters, &decoder->storage));
+    cy_status status =
+        cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
+    if (status == CY_OK) {
+        status = cy_checkpoint_load(checkpoint, parameters.tensors, parameters.pieces,
+            (int64_t)parameters.piece_count, &traffic);
+    }
+    cy_parameters_close(&parameters);
+    return status;
+}

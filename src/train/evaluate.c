@@ -1,0 +1,154 @@
+#include "train/evaluate.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "train/feed.h"
+#include "train/state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_DEFAULT_LENGTH 2048
+
+typedef struct evaluate_run {
+    const cy_evaluate_options *options;
+    cy_config config;
+    cy_checkpoint checkpoint;
+    cy_run_data data;
+    cy_evaluation *evaluation;
+} evaluate_run;
+
+// The configuration that the model was trained with, cut down to one rank and the data that was
+// given; for a Hugging Face folder the defaults.
+static cy_status make_config(evaluate_run *run)
+{
+    const cy_evaluate_options *options = run->options;
+    cy_config *config = &run->config;
+    const char *json = run->checkpoint.config_json;
+    cy_config_errors errors = {0};
+    const cy_status status = cy_config_read(
+        config, &errors, json, json != NULL ? strlen(json) : 0, run->checkpoint.path, NULL, 0);
+    cy_config_errors_free(&errors);
+    CY_TRY(status);
+
+    const cy_dtype dtype =
+        run->checkpoint.foreign ? run->checkpoint.tensors[0].tensor.dtype : config->model.dtype;
+    const cy_config_training trained = config->training;
+    const double held_out = config->dataset.validation_fraction;
+    cy_config_defaults(config);
+    config->shape = run->checkpoint.model;
+    config->model.dtype = dtype;
+    const int64_t most = config->shape.max_positions < MOST_DEFAULT_LENGTH
+        ? config->shape.max_positions
+        : MOST_DEFAULT_LENGTH;
+    config->training.seq_length = options->seq_length > 0 ? options->seq_length
+        : trained.seq_length > 0                          ? trained.seq_length
+                                                          : most;
+    config->training.micro_batch_size = trained.micro_batch_size > 0 ? trained.micro_batch_size : 1;
+    config->training.gradient_accumulation_steps = 1;
+    config->training.seed = trained.seed;
+    config->dataset.validation_fraction =
+        options->validation_fraction < 0 ? held_out : options->validation_fraction;
+    snprintf(config->dataset.tokenizer, sizeof(config->dataset.tokenizer), "%s/tokenizer.json",
+        run->checkpoint.path);
+    if (!cy_path_exists(config->dataset.tokenizer)) config->dataset.tokenizer[0] = '\0';
+    for (int i = 0; i < options->data_count; i++) {
+        snprintf(config->dataset.sources[i].path, sizeof(config->dataset.sources[i].path), "%s",
+            options->data[i]);
+    }
+    config->dataset.source_count = options->data_count;
+    return CY_OK;
+}
+
+// Bytes of text behind the targets of the first `tokens` tokens of a split. The end token stands
+// for no text.
+static cy_status count_bytes(
+    const evaluate_run *run, cy_dataset_split split, int64_t tokens, int64_t *bytes)
+{
+    const int64_t length = run->config.training.seq_length;
+    const int32_t end = cy_tokenizer_end_token(run->data.tokenizer);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)length, sizeof(int32_t)));
+    int32_t *ids = block;
+    cy_status status = CY_OK;
+    *bytes = 0;
+    for (int64_t sample = 0; sample * length < tokens && status == CY_OK; sample++) {
+        status = cy_dataset_read(run->data.dataset, ids, split, sample, 1, length);
+        for (int64_t i = 0; i < length && status == CY_OK; i++) {
+            size_t count = 0;
+            cy_tokenizer_token(run->data.tokenizer, ids[i], &count);
+            if (ids[i] != end) *bytes += (int64_t)count;
+        }
+    }
+    cy_memory_free(ids);
+    return status;
+}
+
+static cy_status evaluate_rank(const cy_rank *rank, void *context)
+{
+    evaluate_run *run = context;
+    const cy_evaluate_options *options = run->options;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_engine *engine = block;
+    cy_engine_options opening = cy_rank_engine_options(rank, &run->config);
+    opening.train = false;
+    cy_status status = cy_engine_open(engine, &opening);
+    if (status == CY_OK) {
+        cy_run_position position;
+        // Where nothing was held out, all of the data is evaluated.
+        cy_evaluation *result = run->evaluation;
+        result->held_out = run->config.dataset.validation_fraction > 0;
+        const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
+        status = cy_state_load(engine, rank, run->checkpoint.path, true, &position);
+        if (status == CY_OK) {
+            status = cy_feed_evaluate(engine, &run->data, &rank->at, split, options->max_tokens,
+                &result->loss, &result->tokens);
+        }
+        int64_t bytes = 0;
+        if (status == CY_OK && run->data.tokenizer != NULL) {
+            status = count_bytes(run, split, result->tokens, &bytes);
+        }
+        const double bits = result->loss * (double)result->tokens / log(2.0);
+        result->perplexity = exp(result->loss);
+        result->bits_per_byte = bytes > 0 ? bits / (double)bytes : (double)NAN;
+        cy_engine_close(engine);
+    }
+    cy_memory_free(engine);
+    return status;
+}
+
+static cy_status evaluate(evaluate_run *run)
+{
+    char *path = NULL;
+    if (run->options->data_count > CY_CONFIG_MOST_SOURCES) {
+        return CY_FAIL(CY_ERR_REQUEST, "%d sources of data, at most %d", run->options->data_count,
+            CY_CONFIG_MOST_SOURCES);
+    }
+    CY_TRY(cy_checkpoint_locate(&path, run->options->checkpoint));
+    cy_status status = cy_checkpoint_open(&run->checkpoint, path);
+    cy_memory_free(path);
+    CY_TRY(status);
+    status = make_config(run);
+    if (status == CY_OK) status = cy_run_data_open(&run->data, &run->config, run->options->cores);
+    if (status == CY_OK) {
+        status = cy_ranks_run(&run->config, run->options->cores, evaluate_rank, run);
+        cy_run_data_close(&run->data);
+    }
+    cy_checkpoint_close(&run->checkpoint);
+    return status;
+}
+
+cy_status cy_evaluate(const cy_evaluate_options *options, cy_evaluation *evaluation)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(evaluate_run)));
+    evaluate_run *run = block;
+    run->options = options;
+    run->evaluation = evaluation;
+    *evaluation = (cy_evaluation){0};
+    const cy_status status = evaluate(run);
+    cy_memory_free(run);
+    return status;
+}
