@@ -199,7 +199,7 @@ void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
     }
     cy_cpu_state *state = queue->kernel_state;
     call self = {.dnnl = state->dnnl, .c = c, .a = a, .b = b, .spec = spec};
-    self.tiles = cy_tiles_cut(c.rows, c.cols, TILE_ROWS, TILE_COLS, TILES);
+    self.tiles = cy_tiles_cut(c.rows, c.cols, TILE_ROWS, TILE_COLS, TILES, false);
     const int64_t last_rows = c.rows - (self.tiles.row_count - 1) * self.tiles.rows;
     const int64_t last_cols = c.cols - (self.tiles.col_count - 1) * self.tiles.cols;
     for (int i = 0; i < 2; i++) {

@@ -33,24 +33,24 @@ static int64_t least(int64_t a, int64_t b)
 // The tile that costs least packing. Turning a transposed left round costs most, so its tile is as
 // wide as c and its depth is cut short; otherwise packing right is what costs, so the tile is high,
 // and as wide as half of L2 holds columns.
-static void cut(call *self)
+static void cut(call *self, int workers)
 {
-    const int64_t depth = self->depth;
+    const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
         self->depth_block = least(depth, 512);
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 768, 16);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 768, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 320, 4);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 320, 2 * workers, true);
     } else {
         self->depth_block = least(depth, 4096);
         const int64_t element = (int64_t)cy_dtype_size(self->ops->dtype);
         const int64_t fits = PACKED_BYTES / (self->depth_block * element) / 64 * 64;
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512,
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 1024,
             fits < 128       ? 128
                 : fits > 512 ? 512
                              : fits,
-            16);
+            wanted, true);
     }
     self->pack_left = self->spec.transpose_a || self->a.dtype != self->ops->dtype ||
         depth % self->ops->depth_step != 0;
@@ -167,7 +167,7 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
         .depth = depth,
         .wide_c = c.dtype == CY_F32,
     };
-    cut(&self);
+    cut(&self, cy_queue_workers(queue));
     const size_t mark = cy_arena_mark(queue->scratch);
     take_scratch(&self, queue);
     cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));

@@ -17,7 +17,7 @@ static int64_t split(int64_t count, int64_t limit, int64_t step)
 }
 
 cy_tiles cy_tiles_cut(
-    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted)
+    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted, bool keep_rows)
 {
     cy_tiles tiles;
     for (;;) {
@@ -26,7 +26,7 @@ cy_tiles cy_tiles_cut(
         tiles.row_count = divide_up(rows, tiles.rows);
         tiles.col_count = divide_up(cols, tiles.cols);
         if (tiles.row_count * tiles.col_count >= wanted) return tiles;
-        if (tiles.cols >= 2 * tiles.rows && tiles.cols >= 2 * COLS_MIN) {
+        if ((keep_rows || tiles.cols >= 2 * tiles.rows) && tiles.cols >= 2 * COLS_MIN) {
             cols_max = tiles.cols / 2;
         } else if (tiles.rows >= 2 * ROWS_MIN) {
             rows_max = tiles.rows / 2;

@@ -7,6 +7,7 @@
 #ifndef CY_KERNEL_CPU_TILES_H
 #define CY_KERNEL_CPU_TILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct cy_tiles {
@@ -21,9 +22,10 @@ typedef struct cy_tile {
 
 // Tiles of at most rows_max x cols_max, multiples of 32 x 64 where there is more than one. Halves
 // them until there are at least `wanted`, so that the last ones to finish leave little idle time,
-// but not below 64 x 128: below that the product's own overhead weighs more.
+// but not below 64 x 128: below that the product's own overhead weighs more. `keep_rows` halves
+// columns as long as it can: for who packs b anew in every row of tiles.
 cy_tiles cy_tiles_cut(
-    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted);
+    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted, bool keep_rows);
 
 int64_t cy_tiles_count(const cy_tiles *tiles);
 
