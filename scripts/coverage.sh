@@ -38,5 +38,5 @@ find "$build/CMakeFiles/cyclotron_lib.dir" "$build/CMakeFiles/cyclotron.dir" -na
             close("sort")
             if (all == 0) exit 1
             printf "coverage: %.2f %% of %d lines, %.2f %% of %d branches\n", 100 * reached / all,
-                all, ways > 0 ? 100 * went / ways : 0, ways
+                all, (ways > 0 ? 100 * went / ways : 0), ways
         }'
