@@ -4,6 +4,7 @@
 #include "cli/options.h"
 
 static const cy_command benchmarks[] = {
+    {"comm", cy_command_bench_comm, "moving data between ranks"},
     {"kernel", cy_command_bench_kernel, "each operator against this machine's peaks"},
     {"step", cy_command_bench_step, "optimizer steps on random tokens"},
 };
