@@ -3,8 +3,10 @@
 //
 // cy_algorithm_open wraps a group: the result has the same ranks and does every collective by a
 // plan (algorithms/plan.h) over the sends and receives of the group inside, which it owns. It makes
-// progress in the calls of its rank and, when asked, in a thread of its own that sleeps while
-// nothing is in flight. Sums of 16-bit floats travel as fp32 and are rounded once.
+// progress in the calls that its rank makes on it and, when asked, in a thread of its own that
+// sleeps while nothing is in flight. Ranks that wait on several such groups in different orders
+// need the thread, or they may wait for each other for ever; cy_world_open_group asks for it. Sums
+// of 16-bit floats travel as fp32 and are rounded once.
 //
 // cy_delay_open wraps a group whose messages then take latency + bytes / bandwidth, per pair of
 // ranks, one message at a time per direction. Waiting for that takes no core, so overlap,

@@ -131,9 +131,8 @@ static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 }
 
 cy_status mpi_collective_start(
-    mpi_group *group, cy_queue *queue, mpi_transfer *record, const cy_operation *operation)
+    mpi_group *group, mpi_transfer *record, const cy_operation *operation)
 {
-    (void)queue;
     const int64_t largest = cy_view_count(operation->in) > cy_view_count(operation->out)
         ? cy_view_count(operation->in)
         : cy_view_count(operation->out);
@@ -158,7 +157,7 @@ cy_status mpi_collective_start(
 
 // ---- what happens when the first phase is over
 
-static cy_status reduce_whole(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+static cy_status reduce_whole(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
     const size_t bytes = cy_view_bytes(o->in);
@@ -169,11 +168,11 @@ static cy_status reduce_whole(mpi_group *group, cy_queue *queue, mpi_transfer *r
     void *out = o->out.data;
     const bool overflow = cy_reduce_many(
         &out, 1, ins, group->base.size, cy_view_count(o->in), o->in.dtype, o->reduce);
-    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    record->overflow = record->overflow || overflow;
     return CY_OK;
 }
 
-static cy_status reduce_part(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+static cy_status reduce_part(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
     const int size = group->base.size;
@@ -189,7 +188,7 @@ static cy_status reduce_part(mpi_group *group, cy_queue *queue, mpi_transfer *re
     ins[rank] = mine;
     void *out = o->kind == CY_OP_ALL_REDUCE ? mine : o->out.data;
     const bool overflow = cy_reduce_many(&out, 1, ins, size, own, o->in.dtype, o->reduce);
-    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    record->overflow = record->overflow || overflow;
     return CY_OK;
 }
 
@@ -212,14 +211,14 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
     return CY_OK;
 }
 
-static cy_status end_first(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+static cy_status end_first(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
     record->phase = MPI_PHASE_DONE;
-    if (o->kind == CY_OP_REDUCE_SCATTER) return reduce_part(group, queue, record);
+    if (o->kind == CY_OP_REDUCE_SCATTER) return reduce_part(group, record);
     if (o->kind != CY_OP_ALL_REDUCE) return CY_OK;
-    if (gathers_all(group, o)) return reduce_whole(group, queue, record);
-    CY_TRY(reduce_part(group, queue, record));
+    if (gathers_all(group, o)) return reduce_whole(group, record);
+    CY_TRY(reduce_part(group, record));
     return begin_second(group, record);
 }
 
@@ -232,26 +231,32 @@ static cy_status test(mpi_transfer *record, bool *done)
     return CY_OK;
 }
 
-cy_status mpi_advance(mpi_group *group, cy_queue *queue, mpi_transfer *record)
+// First phases end in the order in which they began, because second phases are collectives too,
+// which all members must begin in one order.
+static cy_status advance_group(mpi_group *group)
 {
-    bool done = false;
-    if (record->base.kind == CY_OP_SEND || record->base.kind == CY_OP_RECV) {
-        CY_TRY(test(record, &done));
-        if (done) record->phase = MPI_PHASE_DONE;
-        return CY_OK;
-    }
-    // First phases end in the order in which they began, because second phases are collectives
-    // too, which all members must begin in one order.
     while (group->head != NULL) {
         mpi_transfer *head = group->head;
+        bool done = false;
         CY_TRY(test(head, &done));
         if (!done) break;
         group->head = head->next;
         if (group->head == NULL) group->tail = NULL;
         head->next = NULL;
-        CY_TRY(end_first(group, queue, head));
+        CY_TRY(end_first(group, head));
     }
-    if (record->phase != MPI_PHASE_SECOND) return CY_OK;
+    return CY_OK;
+}
+
+cy_status mpi_advance(mpi_group *group, mpi_transfer *record)
+{
+    // Whoever this rank waits for may itself wait for a second phase that this rank has to begin.
+    for (mpi_group *each = group->world->groups; each != NULL; each = each->next) {
+        CY_TRY(advance_group(each));
+    }
+    bool done = false;
+    const bool message = record->base.kind == CY_OP_SEND || record->base.kind == CY_OP_RECV;
+    if (!message && record->phase != MPI_PHASE_SECOND) return CY_OK;
     CY_TRY(test(record, &done));
     if (done) record->phase = MPI_PHASE_DONE;
     return CY_OK;

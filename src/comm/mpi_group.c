@@ -174,9 +174,9 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
     cy_watch eye = {.rank = -1};
-    cy_status status = mpi_advance(group, queue, record);
+    cy_status status = mpi_advance(group, record);
     for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
-        status = mpi_advance(group, queue, record);
+        status = mpi_advance(group, record);
         if (record->phase == MPI_PHASE_DONE || (group->world->spin && turn % 64 != 63)) continue;
         const int64_t now = cy_clock_ns();
         if (now - start > YIELD_NS) {
@@ -191,6 +191,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
         }
     }
     atomic_store(&page->waiting_for, -1);
+    if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) record_give(group, record);
     return status;
@@ -206,7 +207,7 @@ static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
     mpi_group *group = (mpi_group *)base;
     mpi_transfer *record = (mpi_transfer *)transfer;
     CY_TRY(failure(group));
-    CY_TRY(mpi_advance(group, NULL, record));
+    CY_TRY(mpi_advance(group, record));
     *done = record->phase == MPI_PHASE_DONE;
     return CY_OK;
 }
@@ -253,6 +254,7 @@ static cy_status message_start(mpi_group *group, mpi_transfer *record, const cy_
 static cy_status mpi_start(
     cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
 {
+    (void)queue;
     mpi_group *group = (mpi_group *)base;
     CY_TRY(failure(group));
     mpi_transfer *record = NULL;
@@ -261,6 +263,7 @@ static cy_status mpi_start(
     record->operation = *operation;
     record->phase = MPI_PHASE_FIRST;
     record->request = MPI_REQUEST_NULL;
+    record->overflow = false;
     cy_status status = CY_OK;
     if (is_message(operation->kind)) {
         mpi_says(group->world, base->dimension, operation->kind, group->messages);
@@ -269,7 +272,7 @@ static cy_status mpi_start(
         record->sequence = group->sequence++;
         mpi_says(group->world, base->dimension, operation->kind, record->sequence);
         status = say_call(group, operation, record->sequence);
-        if (status == CY_OK) status = mpi_collective_start(group, queue, record, operation);
+        if (status == CY_OK) status = mpi_collective_start(group, record, operation);
     }
     if (status != CY_OK) {
         record_give(group, record);
@@ -293,6 +296,10 @@ static void mpi_abort_group(cy_group *base, const char *text)
 static void mpi_close(cy_group *base)
 {
     mpi_group *group = (mpi_group *)base;
+    mpi_group **link = &group->world->groups;
+    while (*link != group)
+        link = &(*link)->next;
+    *link = group->next;
     // Freeing a communicator is collective: after a failure nobody would come.
     const bool alive = !group->broken && atomic_load(&group->world->common->aborted) == 0;
     if (alive && group->entries != NULL) MPI_Win_free(&group->window);
@@ -379,6 +386,8 @@ cy_status mpi_open_group(
     status = open_communicators(made, count);
     if (status == CY_OK) status = open_entries(made);
     if (status != CY_OK) goto free_ranks;
+    made->next = made->world->groups;
+    made->world->groups = made;
     *group = &made->base;
     return CY_OK;
 

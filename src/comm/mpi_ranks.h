@@ -43,6 +43,7 @@ typedef struct mpi_world {
     mpi_page *common;  // of this machine
     char (*hosts)[64]; // owned, [size]
     bool spin;
+    struct mpi_group *groups; // borrowed: the open ones, all of which go on while one waits
 } mpi_world;
 
 typedef enum mpi_phase {
@@ -60,11 +61,13 @@ typedef struct mpi_transfer {
     uint64_t sequence;
     char *staging; // owned: what the others sent, before it is reduced
     size_t staging_bytes;
+    bool overflow;
     int *numbers; // owned, [4 size]: counts and places that MPI reads until the transfer is done
 } mpi_transfer;
 
 typedef struct mpi_group {
     cy_group base;
+    struct mpi_group *next; // of the world's open groups
     mpi_world *world;    // borrowed
     MPI_Comm first;      // owned: messages and first phases
     MPI_Comm second;     // owned: second phases, whose order is that of the first ones
@@ -98,9 +101,9 @@ cy_status mpi_open_group(
 
 // Posts the first phase of an operation.
 cy_status mpi_collective_start(
-    mpi_group *group, cy_queue *queue, mpi_transfer *record, const cy_operation *operation);
+    mpi_group *group, mpi_transfer *record, const cy_operation *operation);
 
-// Advances a transfer as far as it goes without waiting.
-cy_status mpi_advance(mpi_group *group, cy_queue *queue, mpi_transfer *record);
+// Advances a transfer, and the first phases of all open groups, as far as they go without waiting.
+cy_status mpi_advance(mpi_group *group, mpi_transfer *record);
 
 #endif

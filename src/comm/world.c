@@ -130,7 +130,8 @@ static cy_status add_algorithm(cy_world *world, cy_group **group, const int *ran
     const cy_algorithm_options options = {
         .table = automatic ? cy_algorithm_default() : cy_algorithm_always(algorithm),
         .node_ranks = ranks_of_node(delay, ranks, count),
-        .progress_thread = delay != NULL,
+        // A rank that waits in one group must go on in all others: its peers may wait there.
+        .progress_thread = true,
     };
     return cy_algorithm_open(group, *group, &options);
 }

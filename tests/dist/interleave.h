@@ -61,7 +61,7 @@ static inline cy_status interleave(cy_world *world, int operations)
         const uint64_t dice = cy_random_bits(7, (uint64_t)i);
         interleave_flight *flight = &flights[dice % INTERLEAVE_FLIGHT];
         CY_TRY(interleave_finish(groups, flight));
-        const int k = (int)(dice >> 8) % INTERLEAVE_KINDS;
+        const int k = (int)((dice >> 8) % INTERLEAVE_KINDS);
         const int size = cy_group_size(groups[k]);
         const cy_reduce op = (dice >> 16) % 2 == 0 ? CY_SUM : CY_MAX;
         int64_t sum = 0;
@@ -73,7 +73,8 @@ static inline cy_status interleave(cy_world *world, int operations)
             flight->data[j] = (int64_t)me * 1000003 + i;
         CY_TRY(cy_group_start_all_reduce(
             groups[k], NULL, &flight->request, cy_view_of(flight->data, CY_I64, 1, 4), op));
-        if ((dice >> 24) % 4 == 0) CY_TRY(interleave_finish(groups, flight));
+        if (cy_random_bits(8 + (uint64_t)me, (uint64_t)i) % 4 == 0)
+            CY_TRY(interleave_finish(groups, flight));
     }
     for (int f = 0; f < INTERLEAVE_FLIGHT; f++)
         CY_TRY(interleave_finish(groups, &flights[f]));
