@@ -357,8 +357,9 @@ static cy_status shared_join(threads_shared **shared, threads_run *run, const in
     cy_status status = CY_OK;
     pthread_mutex_lock(&run->lock);
     threads_shared **link = &run->groups;
+    // `place` is one of this list: look at it only in a group that is for the same list.
     while (
-        *link != NULL && ((*link)->has_joined[place] || !is_for(*link, ranks, count, dimension))) {
+        *link != NULL && !(is_for(*link, ranks, count, dimension) && !(*link)->has_joined[place])) {
         link = &(*link)->next;
     }
     if (*link == NULL) status = shared_make(link, run, ranks, count, dimension);
