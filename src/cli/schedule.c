@@ -90,7 +90,7 @@ static cy_status add_json(cy_text *text, const result *r)
         ",\"peak_stash\":%d,\"peak_kept\":%d,"
         "\"simulated\":{\"end\":%.17g,\"span\":%.17g,\"bubble\":%.17g,\"bubble_alone\":%.17g},"
         "\"ranks\":[",
-        cy_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
+        cy_pipeline_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
         s->placement == CY_PLACEMENT_V ? "v" : "loop", cost->ticks, cost->span, cost->bubble,
         cost->bubble_alone, cost->messages, cost->peak_stash, cost->peak_kept, r->timeline.end,
         r->timeline.span, r->timeline.bubble, r->timeline.bubble_alone));
@@ -141,7 +141,7 @@ static cy_status write_svg(const char *path, const result *r)
     const cy_schedule *s = &r->schedule;
     cy_text title = {0}, picture = {0};
     cy_status status = cy_text_add(&title, "%s: %d stages, %d microbatches, %d chunk%s a stage",
-        cy_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
+        cy_pipeline_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
         s->chunks == 1 ? "" : "s");
     if (status == CY_OK) {
         status = cy_text_add(&title, "; bubble %.1f %%", 100.0 * r->timeline.bubble);
@@ -165,7 +165,7 @@ static cy_status make(result *r, const values *v)
         .csv = v->csv,
     };
     cy_schedule_options made = wanted;
-    const bool known = cy_engine_from_name(&made.engine, v->engine);
+    const bool known = cy_pipeline_engine_from_name(&made.engine, v->engine);
     CY_ASSERT(known);
     CY_TRY(cy_schedule_open(&r->schedule, &made));
     CY_TRY(cy_schedule_check(&r->cost, &r->schedule, NULL));

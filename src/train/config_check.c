@@ -221,12 +221,12 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
         return;
     }
     // What an engine takes, and whether the file's schedule can run, the engine knows best.
-    static const cy_engine engines[] = {
-        [CY_CONFIG_ENGINE_AFAB] = CY_ENGINE_AFAB,
-        [CY_CONFIG_ENGINE_1F1B] = CY_ENGINE_1F1B,
-        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_ENGINE_INTERLEAVED,
-        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_ENGINE_ZERO_BUBBLE,
-        [CY_CONFIG_ENGINE_CSV] = CY_ENGINE_CSV,
+    static const cy_pipeline_engine engines[] = {
+        [CY_CONFIG_ENGINE_AFAB] = CY_PIPELINE_AFAB,
+        [CY_CONFIG_ENGINE_1F1B] = CY_PIPELINE_1F1B,
+        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_PIPELINE_INTERLEAVED,
+        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_PIPELINE_ZERO_BUBBLE,
+        [CY_CONFIG_ENGINE_CSV] = CY_PIPELINE_CSV,
     };
     const cy_schedule_options options = {
         .engine = engines[d->pp_engine],

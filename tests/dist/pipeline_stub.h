@@ -71,23 +71,23 @@ static inline void stub_work(const stub *s, int parts)
     nanosleep(&nap, NULL);
 }
 
-static inline int stub_mark(const stub *s, const cy_stage_call *call)
+static inline int stub_mark(const stub *s, const cy_pipeline_call *call)
 {
     return 1 + call->microbatch + call->chunk * s->schedule->microbatches;
 }
 
-static inline double stub_activation(const cy_stage_call *call, int segment)
+static inline double stub_activation(const cy_pipeline_call *call, int segment)
 {
     return 4.0 * call->microbatch + segment;
 }
 
-static inline double stub_gradient(const stub *s, const cy_stage_call *call, int segment)
+static inline double stub_gradient(const stub *s, const cy_pipeline_call *call, int segment)
 {
     return 4.0 * call->microbatch + cy_schedule_segments(s->schedule) - segment;
 }
 
 static inline cy_status stub_forward(
-    void *context, cy_queue *queue, const cy_stage_call *call, cy_view output, cy_view input)
+    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
     stub *s = context;
     s->calls[0]++;
@@ -104,7 +104,7 @@ static inline cy_status stub_forward(
     return CY_OK;
 }
 
-static inline cy_status stub_input(stub *s, const cy_stage_call *call, cy_view input_gradient,
+static inline cy_status stub_input(stub *s, const cy_pipeline_call *call, cy_view input_gradient,
     cy_view output_gradient, cy_view input, int parts)
 {
     const int last = cy_schedule_segments(s->schedule) - 1;
@@ -120,7 +120,7 @@ static inline cy_status stub_input(stub *s, const cy_stage_call *call, cy_view i
     return CY_OK;
 }
 
-static inline cy_status stub_weight(stub *s, const cy_stage_call *call)
+static inline cy_status stub_weight(stub *s, const cy_pipeline_call *call)
 {
     STUB_EXPECT(s->kept[call->kept] == stub_mark(s, call), "place %d is another's", call->kept);
     s->kept[call->kept] = 0;
@@ -133,7 +133,7 @@ static inline cy_status stub_weight(stub *s, const cy_stage_call *call)
     return CY_OK;
 }
 
-static inline cy_status stub_backward(void *context, cy_queue *queue, const cy_stage_call *call,
+static inline cy_status stub_backward(void *context, cy_queue *queue, const cy_pipeline_call *call,
     cy_view input_gradient, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
@@ -144,7 +144,7 @@ static inline cy_status stub_backward(void *context, cy_queue *queue, const cy_s
 }
 
 static inline cy_status stub_backward_input(void *context, cy_queue *queue,
-    const cy_stage_call *call, cy_view input_gradient, cy_view output_gradient, cy_view input)
+    const cy_pipeline_call *call, cy_view input_gradient, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
     s->calls[2]++;
@@ -153,7 +153,7 @@ static inline cy_status stub_backward_input(void *context, cy_queue *queue,
 }
 
 static inline cy_status stub_backward_weight(void *context, cy_queue *queue,
-    const cy_stage_call *call, cy_view output_gradient, cy_view input)
+    const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
     s->calls[3]++;
@@ -165,12 +165,12 @@ static inline cy_status stub_backward_weight(void *context, cy_queue *queue,
     return stub_weight(s, call);
 }
 
-static inline cy_stage stub_stage(stub *s, const cy_schedule *schedule, int rank)
+static inline cy_pipeline_stage stub_stage(stub *s, const cy_schedule *schedule, int rank)
 {
     *s = (stub){.schedule = schedule, .rank = rank};
     for (int c = 0; c < schedule->chunks; c++)
         s->open[c] = schedule->microbatches;
-    return (cy_stage){
+    return (cy_pipeline_stage){
         .context = s,
         .forward = stub_forward,
         .backward = stub_backward,
@@ -227,7 +227,7 @@ static inline cy_status stub_run_steps(
 {
     stub s;
     const int rank = cy_group_rank(group);
-    cy_stage stage = stub_stage(&s, &j->schedule, rank);
+    cy_pipeline_stage stage = stub_stage(&s, &j->schedule, rank);
     cy_queue queue = {.dry = true, .beat = beat};
     cy_arena arena;
     cy_arena_measure(&arena, "step");

@@ -45,7 +45,7 @@ static cy_status run_rank(cy_world *world, void *context)
     cy_executor_place(&executor, &arena);
     stub *s = malloc(sizeof(*s));
     STUB_EXPECT(s != NULL, "no memory");
-    const cy_stage stage = stub_stage(s, &j->schedule, rank);
+    const cy_pipeline_stage stage = stub_stage(s, &j->schedule, rank);
     // Segments are 1 / chunks of a stage: the work is the same for every engine.
     s->seconds = PART_S / j->schedule.chunks;
     cy_queue queue = {.beat = cy_world_beat(world)};
@@ -104,19 +104,19 @@ static double measure(cy_schedule_options options, double *simulated)
 }
 
 // Within 10 % of the wanted bubble. A bubble near nothing is held to what sleeping late costs.
-static void check(cy_engine engine, int p, int m, int v, double formula)
+static void check(cy_pipeline_engine engine, int p, int m, int v, double formula)
 {
     double bubble = 0.0, simulated = 0.0;
     for (int attempt = 0; attempt < 5; attempt++) {
         bubble = measure((cy_schedule_options){engine, p, m, v, NULL}, &simulated);
         const double room = fmax(0.1 * simulated, 0.02);
         printf("%s P=%d M=%d V=%d: measured %.4f, simulated %.4f, formula %.4f\n",
-            cy_engine_name(engine), p, m, v, bubble, simulated, formula);
+            cy_pipeline_engine_name(engine), p, m, v, bubble, simulated, formula);
         if (fabs(simulated - formula) > 1e-9) break;
         if (fabs(bubble - simulated) <= room) return;
     }
-    fail_msg("%s P=%d M=%d V=%d: bubble %.4f, simulated %.4f, formula %.4f", cy_engine_name(engine),
-        p, m, v, bubble, simulated, formula);
+    fail_msg("%s P=%d M=%d V=%d: bubble %.4f, simulated %.4f, formula %.4f",
+        cy_pipeline_engine_name(engine), p, m, v, bubble, simulated, formula);
 }
 
 static void measured_bubbles(void **context)
@@ -127,12 +127,12 @@ static void measured_bubbles(void **context)
         const int p = stages[i];
         const int m = 8;
         const double waits = p - 1;
-        check(CY_ENGINE_AFAB, p, m, 1, waits / (m + waits));
-        check(CY_ENGINE_1F1B, p, m, 1, waits / (m + waits));
-        check(CY_ENGINE_INTERLEAVED, p, m, 2, waits / (2 * m + waits));
-        check(CY_ENGINE_INTERLEAVED, p, m, 4, waits / (4 * m + waits));
-        check(CY_ENGINE_ZERO_BUBBLE, p, m, 1, waits / (3 * m + waits));
-        check(CY_ENGINE_ZERO_BUBBLE, p, m, 2, 0.0);
+        check(CY_PIPELINE_AFAB, p, m, 1, waits / (m + waits));
+        check(CY_PIPELINE_1F1B, p, m, 1, waits / (m + waits));
+        check(CY_PIPELINE_INTERLEAVED, p, m, 2, waits / (2 * m + waits));
+        check(CY_PIPELINE_INTERLEAVED, p, m, 4, waits / (4 * m + waits));
+        check(CY_PIPELINE_ZERO_BUBBLE, p, m, 1, waits / (3 * m + waits));
+        check(CY_PIPELINE_ZERO_BUBBLE, p, m, 2, 0.0);
     }
 }
 
@@ -141,7 +141,7 @@ static void measured_bubbles(void **context)
 static void transfers_overlap(void **context)
 {
     (void)context;
-    const cy_schedule_options options = {CY_ENGINE_AFAB, 3, 8, 1, NULL};
+    const cy_schedule_options options = {CY_PIPELINE_AFAB, 3, 8, 1, NULL};
     const double message_s = 0.5 * PART_S, latency_s = 0.2 * PART_S;
     const cy_link link = {
         .latency_s = latency_s, .bytes_per_s = ROWS * COLS * sizeof(float) / message_s};

@@ -33,13 +33,15 @@ static void every_engine(void **context)
     (void)context;
     static const int stages[] = {1, 2, 3, 4};
     static const int microbatches[] = {1, 2, 3, 4, 7, 8};
-    for (int e = 0; e < CY_ENGINE_CSV; e++) {
+    for (int e = 0; e < CY_PIPELINE_CSV; e++) {
         for (int v = 1; v <= 3; v++) {
-            const int most = e == CY_ENGINE_INTERLEAVED ? 3 : e == CY_ENGINE_ZERO_BUBBLE ? 2 : 1;
+            const int most = e == CY_PIPELINE_INTERLEAVED ? 3
+                : e == CY_PIPELINE_ZERO_BUBBLE            ? 2
+                                                          : 1;
             if (v > most) continue;
             for (int p = 0; p < 4; p++) {
                 for (int m = 0; m < 6; m++) {
-                    run_job((cy_schedule_options){.engine = (cy_engine)e,
+                    run_job((cy_schedule_options){.engine = (cy_pipeline_engine)e,
                                 .stages = stages[p],
                                 .microbatches = microbatches[m],
                                 .chunks = v},
@@ -53,9 +55,9 @@ static void every_engine(void **context)
 static void eight_ranks(void **context)
 {
     (void)context;
-    run_job((cy_schedule_options){CY_ENGINE_1F1B, 8, 16, 1, NULL}, CY_F64);
-    run_job((cy_schedule_options){CY_ENGINE_INTERLEAVED, 8, 11, 2, NULL}, CY_F32);
-    run_job((cy_schedule_options){CY_ENGINE_ZERO_BUBBLE, 8, 16, 2, NULL}, CY_BF16);
+    run_job((cy_schedule_options){CY_PIPELINE_1F1B, 8, 16, 1, NULL}, CY_F64);
+    run_job((cy_schedule_options){CY_PIPELINE_INTERLEAVED, 8, 11, 2, NULL}, CY_F32);
+    run_job((cy_schedule_options){CY_PIPELINE_ZERO_BUBBLE, 8, 16, 2, NULL}, CY_BF16);
 }
 
 // The actions of other dimensions reach the stage, in their place of the list.
@@ -81,7 +83,8 @@ static void other_actions(void **context)
     snprintf(path, sizeof(path), "%s/s.csv", folder);
     CY_CHECK_OK(cy_file_write(path, "F0,F1,B0,B1,OP", 14));
     cy_schedule schedule;
-    CY_CHECK_OK(cy_schedule_open(&schedule, &(cy_schedule_options){CY_ENGINE_CSV, 1, 2, 1, path}));
+    CY_CHECK_OK(
+        cy_schedule_open(&schedule, &(cy_schedule_options){CY_PIPELINE_CSV, 1, 2, 1, path}));
     cy_executor executor;
     CY_CHECK_OK(cy_executor_open(
         &executor, &(cy_executor_options){&schedule, cy_group_self(), CY_F32, 1, 1}));
@@ -90,7 +93,7 @@ static void other_actions(void **context)
     cy_executor_place(&executor, &arena);
     assert_int_equal(arena.peak, 0); // one segment: nothing goes anywhere
     seen what;
-    cy_stage stage = stub_stage(&what.s, &schedule, 0);
+    cy_pipeline_stage stage = stub_stage(&what.s, &schedule, 0);
     cy_queue queue = {0};
     CY_CHECK_FAILS(cy_executor_run(&executor, &queue, &stage, NULL), CY_ERR_UNSUPPORTED, "OP");
     stage = stub_stage(&what.s, &schedule, 0);
@@ -106,7 +109,7 @@ static void other_actions(void **context)
 
 // A stage that fails is an error of the run that names the rank, not a hang.
 static cy_status fail_forward(
-    void *context, cy_queue *queue, const cy_stage_call *call, cy_view output, cy_view input)
+    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
     const stub *s = context;
     if (s->rank == 1 && call->microbatch == 2) {
@@ -130,7 +133,7 @@ static cy_status run_failing(cy_world *world, void *context)
     cy_arena arena;
     cy_arena_place(&arena, "step", memory[rank], sizeof(memory[rank]));
     cy_executor_place(&executor, &arena);
-    cy_stage stage = stub_stage(&stubs[rank], &j->schedule, rank);
+    cy_pipeline_stage stage = stub_stage(&stubs[rank], &j->schedule, rank);
     stage.forward = fail_forward;
     cy_queue queue = {.beat = cy_world_beat(world)};
     const cy_status status = cy_executor_run(&executor, &queue, &stage, NULL);
@@ -143,7 +146,7 @@ static void failing_stage(void **context)
     (void)context;
     stub_job j = {0};
     CY_CHECK_OK(
-        cy_schedule_open(&j.schedule, &(cy_schedule_options){CY_ENGINE_1F1B, 3, 4, 1, NULL}));
+        cy_schedule_open(&j.schedule, &(cy_schedule_options){CY_PIPELINE_1F1B, 3, 4, 1, NULL}));
     cy_world_options world = cy_world_defaults();
     world.ranks = 3;
     world.timeout_s = 20;

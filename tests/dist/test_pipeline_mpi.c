@@ -42,7 +42,8 @@ static void every_engine(void **context)
 
 // ---- under mpirun
 
-static cy_status run_engine(cy_world *world, cy_engine engine, int chunks, int microbatches)
+static cy_status run_engine(
+    cy_world *world, cy_pipeline_engine engine, int chunks, int microbatches)
 {
     const cy_schedule_options options = {.engine = engine,
         .stages = cy_world_size(world),
@@ -62,11 +63,11 @@ static cy_status run_all(cy_world *world, void *context)
 {
     (void)context;
     for (int m = 1; m <= 8; m += m < 3 ? 1 : 5) {
-        CY_TRY(run_engine(world, CY_ENGINE_AFAB, 1, m));
-        CY_TRY(run_engine(world, CY_ENGINE_1F1B, 1, m));
-        CY_TRY(run_engine(world, CY_ENGINE_INTERLEAVED, 2, m));
-        CY_TRY(run_engine(world, CY_ENGINE_ZERO_BUBBLE, 1, m));
-        CY_TRY(run_engine(world, CY_ENGINE_ZERO_BUBBLE, 2, m));
+        CY_TRY(run_engine(world, CY_PIPELINE_AFAB, 1, m));
+        CY_TRY(run_engine(world, CY_PIPELINE_1F1B, 1, m));
+        CY_TRY(run_engine(world, CY_PIPELINE_INTERLEAVED, 2, m));
+        CY_TRY(run_engine(world, CY_PIPELINE_ZERO_BUBBLE, 1, m));
+        CY_TRY(run_engine(world, CY_PIPELINE_ZERO_BUBBLE, 2, m));
     }
     if (cy_world_rank(world) == 0) printf("engines done\n");
     return CY_OK;

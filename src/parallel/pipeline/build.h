@@ -11,7 +11,7 @@
 
 // An empty schedule with `stages` lists. Everything in *schedule is overwritten.
 CY_MUST_CHECK cy_status cy_schedule_init(
-    cy_schedule *schedule, cy_engine engine, int stages, int microbatches, int chunks);
+    cy_schedule *schedule, cy_pipeline_engine engine, int stages, int microbatches, int chunks);
 
 CY_MUST_CHECK cy_status cy_schedule_add(cy_schedule *schedule, int rank, cy_action action);
 

@@ -6,9 +6,9 @@
 
 // One run.
 typedef struct state {
-    cy_executor *executor; // borrowed
-    cy_queue *queue;       // borrowed
-    const cy_stage *stage; // borrowed
+    cy_executor *executor;          // borrowed
+    cy_queue *queue;                // borrowed
+    const cy_pipeline_stage *stage; // borrowed
 } state;
 
 static const cy_action_list *list_of(const cy_executor *executor)
@@ -43,7 +43,7 @@ static cy_status wait_for(state *s, cy_view *view, cy_slot_kind kind, int chunk,
 
 // Where a compute action writes: into the neighbour segment's place on the same rank, else into a
 // buffer from which the last message has left.
-static cy_status room_for(state *s, cy_view *view, const cy_stage_call *call, bool forward)
+static cy_status room_for(state *s, cy_view *view, const cy_pipeline_call *call, bool forward)
 {
     cy_executor *e = s->executor;
     const cy_schedule *schedule = e->options.schedule;
@@ -88,11 +88,11 @@ static cy_status start_send(state *s, cy_action action)
         view_at(e, kind, place), action.peer, cy_action_tag(e->options.schedule, e->rank, action));
 }
 
-static cy_stage_call call_of(const cy_executor *executor, size_t index)
+static cy_pipeline_call call_of(const cy_executor *executor, size_t index)
 {
     const cy_action action = list_of(executor)->actions[index];
     const int c = action.chunk, m = action.microbatch;
-    return (cy_stage_call){
+    return (cy_pipeline_call){
         .microbatch = m,
         .chunk = c,
         .segment = cy_schedule_segment(executor->options.schedule, executor->rank, c),
@@ -106,8 +106,8 @@ static cy_stage_call call_of(const cy_executor *executor, size_t index)
 static cy_status run_compute(state *s, size_t index, double *start)
 {
     const cy_action action = list_of(s->executor)->actions[index];
-    const cy_stage_call call = call_of(s->executor, index);
-    const cy_stage *stage = s->stage;
+    const cy_pipeline_call call = call_of(s->executor, index);
+    const cy_pipeline_stage *stage = s->stage;
     cy_view input, output_gradient = cy_view_none(), made = cy_view_none();
     CY_TRY(post_receives(s, index + 1));
     CY_TRY(wait_for(s, &input, CY_SLOT_INPUT, call.chunk, call.microbatch));
@@ -172,7 +172,7 @@ static cy_status wait_for_sends(state *s)
 }
 
 cy_status cy_executor_run(
-    cy_executor *executor, cy_queue *queue, const cy_stage *stage, cy_timed_action *times)
+    cy_executor *executor, cy_queue *queue, const cy_pipeline_stage *stage, cy_timed_action *times)
 {
     state s = {.executor = executor, .queue = queue, .stage = stage};
     const cy_action_list *list = list_of(executor);

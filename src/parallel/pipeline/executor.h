@@ -23,7 +23,7 @@
 
 // Which microbatch and chunk a callback is for, and where its stash lies: places count from 0 and
 // are fewer than cy_executor_places() of their kind.
-typedef struct cy_stage_call {
+typedef struct cy_pipeline_call {
     int microbatch;
     int chunk;
     int segment; // of the model, in order
@@ -31,25 +31,25 @@ typedef struct cy_stage_call {
     int kept;    // place of what lives from forward to weight gradient
     bool first;  // this is the first action of the step that adds to the chunk's weight gradients
     bool last;   // and this the last: they are final when it returns
-} cy_stage_call;
+} cy_pipeline_call;
 
 // What a stage does. Views are [rows, cols] in the activation dtype. The first segment has no
 // input and no input gradient, the last no output and no output gradient: those views are none.
-typedef struct cy_stage {
+typedef struct cy_pipeline_stage {
     void *context; // borrowed, handed to each
-    cy_status (*forward)(
-        void *context, cy_queue *queue, const cy_stage_call *call, cy_view output, cy_view input);
+    cy_status (*forward)(void *context, cy_queue *queue, const cy_pipeline_call *call,
+        cy_view output, cy_view input);
     // Both parts at once. Adds to the weight gradients.
-    cy_status (*backward)(void *context, cy_queue *queue, const cy_stage_call *call,
+    cy_status (*backward)(void *context, cy_queue *queue, const cy_pipeline_call *call,
         cy_view input_gradient, cy_view output_gradient, cy_view input);
-    cy_status (*backward_input)(void *context, cy_queue *queue, const cy_stage_call *call,
+    cy_status (*backward_input)(void *context, cy_queue *queue, const cy_pipeline_call *call,
         cy_view input_gradient, cy_view output_gradient, cy_view input);
     // input and output_gradient are still those of the call before.
-    cy_status (*backward_weight)(void *context, cy_queue *queue, const cy_stage_call *call,
+    cy_status (*backward_weight)(void *context, cy_queue *queue, const cy_pipeline_call *call,
         cy_view output_gradient, cy_view input);
     // The actions of the other dimensions. May be NULL where the schedule has none.
     cy_status (*other)(void *context, cy_queue *queue, const cy_action *action);
-} cy_stage;
+} cy_pipeline_stage;
 
 typedef struct cy_executor_options {
     const cy_schedule *schedule; // borrowed: has passed the checker
@@ -84,6 +84,6 @@ int cy_executor_places(const cy_executor *executor, cy_slot_kind kind);
 // it is not NULL, gets what each action of the list took, in seconds of cy_clock_s(): [count of the
 // rank's list]. Each action also goes to the queue's trace.
 CY_MUST_CHECK cy_status cy_executor_run(
-    cy_executor *executor, cy_queue *queue, const cy_stage *stage, cy_timed_action *times);
+    cy_executor *executor, cy_queue *queue, const cy_pipeline_stage *stage, cy_timed_action *times);
 
 #endif

@@ -15,12 +15,12 @@
 #define CHUNKS_MAX       64
 #define FORWARDS_MAX     (1 << 24)
 
-static const char *const engine_names[CY_ENGINES] = {
-    [CY_ENGINE_AFAB] = "afab",
-    [CY_ENGINE_1F1B] = "1f1b",
-    [CY_ENGINE_INTERLEAVED] = "interleaved",
-    [CY_ENGINE_ZERO_BUBBLE] = "zero_bubble",
-    [CY_ENGINE_CSV] = "csv",
+static const char *const engine_names[CY_PIPELINE_ENGINES] = {
+    [CY_PIPELINE_AFAB] = "afab",
+    [CY_PIPELINE_1F1B] = "1f1b",
+    [CY_PIPELINE_INTERLEAVED] = "interleaved",
+    [CY_PIPELINE_ZERO_BUBBLE] = "zero_bubble",
+    [CY_PIPELINE_CSV] = "csv",
 };
 
 static const char *const action_codes[CY_ACTION_KINDS] = {
@@ -40,17 +40,17 @@ static const char *const action_codes[CY_ACTION_KINDS] = {
     [CY_ACTION_OPTIMIZER] = "OP",
 };
 
-const char *cy_engine_name(cy_engine engine)
+const char *cy_pipeline_engine_name(cy_pipeline_engine engine)
 {
-    CY_ASSERT(0 <= (int)engine && engine < CY_ENGINES);
+    CY_ASSERT(0 <= (int)engine && engine < CY_PIPELINE_ENGINES);
     return engine_names[engine];
 }
 
-bool cy_engine_from_name(cy_engine *engine, const char *name)
+bool cy_pipeline_engine_from_name(cy_pipeline_engine *engine, const char *name)
 {
-    for (int i = 0; i < CY_ENGINES; i++) {
+    for (int i = 0; i < CY_PIPELINE_ENGINES; i++) {
         if (strcmp(engine_names[i], name) == 0) {
-            *engine = (cy_engine)i;
+            *engine = (cy_pipeline_engine)i;
             return true;
         }
     }
@@ -123,14 +123,14 @@ int cy_action_tag(const cy_schedule *schedule, int rank, cy_action action)
 }
 
 cy_status cy_schedule_init(
-    cy_schedule *schedule, cy_engine engine, int stages, int microbatches, int chunks)
+    cy_schedule *schedule, cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
     void *ranks = NULL;
     CY_TRY(cy_memory_take(&ranks, (size_t)stages, sizeof(cy_action_list)));
     *schedule = (cy_schedule){
         .engine = engine,
         .placement =
-            engine == CY_ENGINE_ZERO_BUBBLE && chunks == 2 ? CY_PLACEMENT_V : CY_PLACEMENT_LOOP,
+            engine == CY_PIPELINE_ZERO_BUBBLE && chunks == 2 ? CY_PLACEMENT_V : CY_PLACEMENT_LOOP,
         .stages = stages,
         .microbatches = microbatches,
         .chunks = chunks,
@@ -168,7 +168,7 @@ void cy_schedule_close(cy_schedule *schedule)
 
 static cy_status check_sizes(const cy_schedule_options *options)
 {
-    const char *name = cy_engine_name(options->engine);
+    const char *name = cy_pipeline_engine_name(options->engine);
     if (options->stages < 1 || options->stages > STAGES_MAX) {
         return CY_FAIL(CY_ERR_REQUEST, "%s: %d stages, there must be 1 to %d", name,
             options->stages, STAGES_MAX);
@@ -193,23 +193,23 @@ static cy_status check_engine(const cy_schedule_options *options)
 {
     const int chunks = options->chunks;
     switch (options->engine) {
-    case CY_ENGINE_AFAB:
-    case CY_ENGINE_1F1B:
+    case CY_PIPELINE_AFAB:
+    case CY_PIPELINE_1F1B:
         if (chunks == 1) return CY_OK;
-        CY_FAIL(CY_ERR_REQUEST, "%s takes 1 chunk a stage, not %d", cy_engine_name(options->engine),
-            chunks);
+        CY_FAIL(CY_ERR_REQUEST, "%s takes 1 chunk a stage, not %d",
+            cy_pipeline_engine_name(options->engine), chunks);
         cy_error_set_hint("the engines with chunks are interleaved, and zero_bubble with 2");
         return CY_ERR_REQUEST;
-    case CY_ENGINE_ZERO_BUBBLE:
+    case CY_PIPELINE_ZERO_BUBBLE:
         if (chunks <= 2) return CY_OK;
         return CY_FAIL(CY_ERR_REQUEST,
             "zero_bubble takes 1 chunk a stage (ZB-H1) or 2 (ZB-V), not %d", chunks);
-    case CY_ENGINE_INTERLEAVED:
+    case CY_PIPELINE_INTERLEAVED:
         return CY_OK;
-    case CY_ENGINE_CSV:
+    case CY_PIPELINE_CSV:
         if (options->csv != NULL && options->csv[0] != '\0') return CY_OK;
         return CY_FAIL(CY_ERR_REQUEST, "the csv engine needs the path of its schedule");
-    case CY_ENGINES:
+    case CY_PIPELINE_ENGINES:
         break;
     }
     return CY_FAIL(CY_ERR_REQUEST, "there is no pipeline engine %d", (int)options->engine);
@@ -219,23 +219,23 @@ static cy_status build(cy_schedule *schedule, const cy_schedule_options *options
 {
     bool transfers = false;
     switch (options->engine) {
-    case CY_ENGINE_AFAB:
+    case CY_PIPELINE_AFAB:
         CY_TRY(cy_schedule_build_afab(schedule));
         break;
-    case CY_ENGINE_1F1B:
+    case CY_PIPELINE_1F1B:
         CY_TRY(cy_schedule_build_1f1b(schedule));
         break;
-    case CY_ENGINE_INTERLEAVED:
+    case CY_PIPELINE_INTERLEAVED:
         CY_TRY(cy_schedule_build_interleaved(schedule));
         break;
-    case CY_ENGINE_ZERO_BUBBLE:
+    case CY_PIPELINE_ZERO_BUBBLE:
         CY_TRY(cy_schedule_build_zero_bubble(schedule));
         break;
-    case CY_ENGINE_CSV:
+    case CY_PIPELINE_CSV:
         CY_TRY(cy_schedule_read_csv(schedule, &transfers, options->csv));
         if (!transfers) CY_TRY(cy_schedule_check_compute(schedule));
         break;
-    case CY_ENGINES:
+    case CY_PIPELINE_ENGINES:
         break;
     }
     if (!transfers) CY_TRY(cy_schedule_add_transfers(schedule));
@@ -244,7 +244,7 @@ static cy_status build(cy_schedule *schedule, const cy_schedule_options *options
 
 cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *options)
 {
-    CY_ASSERT(0 <= (int)options->engine && options->engine < CY_ENGINES);
+    CY_ASSERT(0 <= (int)options->engine && options->engine < CY_PIPELINE_ENGINES);
     CY_TRY(check_sizes(options));
     CY_TRY(check_engine(options));
     cy_schedule made;
@@ -252,7 +252,7 @@ cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *opt
         &made, options->engine, options->stages, options->microbatches, options->chunks));
     const cy_status status = build(&made, options);
     if (status != CY_OK) {
-        const char *path = options->engine == CY_ENGINE_CSV ? options->csv : NULL;
+        const char *path = options->engine == CY_PIPELINE_CSV ? options->csv : NULL;
         if (path != NULL && strstr(cy_error_text(), path) == NULL) cy_error_prefix("%s: ", path);
         cy_schedule_close(&made);
         return status;

@@ -48,14 +48,14 @@ typedef struct cy_action_list {
     size_t capacity;
 } cy_action_list;
 
-typedef enum cy_engine {
-    CY_ENGINE_AFAB,        // all forwards, then all backwards: GPipe, arXiv:1811.06965
-    CY_ENGINE_1F1B,        // PipeDream-Flush, arXiv:2006.09503, arXiv:2104.04473
-    CY_ENGINE_INTERLEAVED, // several chunks a rank, in a loop: arXiv:2104.04473
-    CY_ENGINE_ZERO_BUBBLE, // chunks 1: ZB-H1, arXiv:2401.10241; chunks 2: ZB-V, arXiv:2405.15362
-    CY_ENGINE_CSV,         // read from a file: docs/formats/schedule-csv.md
-    CY_ENGINES,
-} cy_engine;
+typedef enum cy_pipeline_engine {
+    CY_PIPELINE_AFAB,        // all forwards, then all backwards: GPipe, arXiv:1811.06965
+    CY_PIPELINE_1F1B,        // PipeDream-Flush, arXiv:2006.09503, arXiv:2104.04473
+    CY_PIPELINE_INTERLEAVED, // several chunks a rank, in a loop: arXiv:2104.04473
+    CY_PIPELINE_ZERO_BUBBLE, // chunks 1: ZB-H1, arXiv:2401.10241; chunks 2: ZB-V, arXiv:2405.15362
+    CY_PIPELINE_CSV,         // read from a file: docs/formats/schedule-csv.md
+    CY_PIPELINE_ENGINES,
+} cy_pipeline_engine;
 
 // Where segment s lies.
 typedef enum cy_placement {
@@ -64,7 +64,7 @@ typedef enum cy_placement {
 } cy_placement;
 
 typedef struct cy_schedule {
-    cy_engine engine;
+    cy_pipeline_engine engine;
     cy_placement placement;
     int stages; // ranks
     int microbatches;
@@ -73,11 +73,11 @@ typedef struct cy_schedule {
 } cy_schedule;
 
 typedef struct cy_schedule_options {
-    cy_engine engine;
+    cy_pipeline_engine engine;
     int stages;
     int microbatches;
     int chunks;
-    const char *csv; // borrowed: the path of the file, for CY_ENGINE_CSV only
+    const char *csv; // borrowed: the path of the file, for CY_PIPELINE_CSV only
 } cy_schedule_options;
 
 // Makes the schedule with its transfers and checks it. What an engine cannot take, and what a file
@@ -86,10 +86,10 @@ CY_MUST_CHECK cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedul
 void cy_schedule_close(cy_schedule *schedule);
 
 // "afab", "1f1b", "interleaved", "zero_bubble", "csv".
-const char *cy_engine_name(cy_engine engine);
+const char *cy_pipeline_engine_name(cy_pipeline_engine engine);
 
 // The engine of that name; false when there is none.
-bool cy_engine_from_name(cy_engine *engine, const char *name);
+bool cy_pipeline_engine_from_name(cy_pipeline_engine *engine, const char *name);
 
 // The segments, in the order of the model: segment(rank, chunk) and back. Of a segment, the chunk
 // is segment / stages.

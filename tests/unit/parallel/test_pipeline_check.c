@@ -10,7 +10,7 @@
 #include <string.h>
 
 // A pipeline of 3 ranks and 4 microbatches: long enough for every fault.
-static cy_schedule open(cy_engine engine, int chunks)
+static cy_schedule open(cy_pipeline_engine engine, int chunks)
 {
     const cy_schedule_options options = {
         .engine = engine, .stages = 3, .microbatches = 4, .chunks = chunks};
@@ -70,47 +70,47 @@ static void refused(cy_schedule *s, const char *words)
 static void compute_faults(void **context)
 {
     (void)context;
-    cy_schedule s = open(CY_ENGINE_1F1B, 1);
+    cy_schedule s = open(CY_PIPELINE_1F1B, 1);
     take_out(&s, 1, find(&s, 1, CY_ACTION_FORWARD, 2, 0));
     refused(&s, "rank 1: F2 is missing");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     take_out(&s, 2, find(&s, 2, CY_ACTION_BACKWARD, 3, 0));
     refused(&s, "rank 2: B3 is missing");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, 0, (cy_action){.kind = CY_ACTION_FORWARD, .microbatch = 1, .peer = -1});
     refused(&s, "rank 0: F1 comes twice");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     move(&s, 2, find(&s, 2, CY_ACTION_BACKWARD, 1, 0), 0);
     refused(&s, "rank 2: F1 comes after B1");
 
-    s = open(CY_ENGINE_ZERO_BUBBLE, 1);
+    s = open(CY_PIPELINE_ZERO_BUBBLE, 1);
     move(&s, 1, find(&s, 1, CY_ACTION_BACKWARD_WEIGHT, 0, 0), 0);
     refused(&s, "rank 1: I0 comes after W0");
 
-    s = open(CY_ENGINE_ZERO_BUBBLE, 1);
+    s = open(CY_PIPELINE_ZERO_BUBBLE, 1);
     take_out(&s, 1, find(&s, 1, CY_ACTION_BACKWARD_WEIGHT, 3, 0));
     refused(&s, "rank 1: W3 is missing");
 
-    s = open(CY_ENGINE_ZERO_BUBBLE, 1);
+    s = open(CY_PIPELINE_ZERO_BUBBLE, 1);
     s.ranks[0].actions[find(&s, 0, CY_ACTION_BACKWARD_INPUT, 2, 0)].kind = CY_ACTION_BACKWARD;
     refused(&s, "rank 0: B2 is whole, yet there is also W2");
 
-    s = open(CY_ENGINE_INTERLEAVED, 2);
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
     s.ranks[1].actions[find(&s, 1, CY_ACTION_FORWARD, 3, 1)].chunk = 2;
     refused(&s, "rank 1: F3 of chunk 2, there are 2");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[1].actions[find(&s, 1, CY_ACTION_FORWARD, 3, 0)].microbatch = 4;
     refused(&s, "rank 1: F of microbatch 4, there are 4");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[1].actions[0].kind = CY_ACTION_KINDS;
     refused(&s, "rank 1: there is no action 14");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[2].count = 0;
     refused(&s, "rank 2: F0 is missing");
 }
@@ -118,36 +118,36 @@ static void compute_faults(void **context)
 static void transfer_faults(void **context)
 {
     (void)context;
-    cy_schedule s = open(CY_ENGINE_1F1B, 1);
+    cy_schedule s = open(CY_PIPELINE_1F1B, 1);
     take_out(&s, 0, find(&s, 0, CY_ACTION_SEND_ACTIVATION, 1, 0));
     refused(&s, "rank 0: SF1 is missing");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     take_out(&s, 0, find(&s, 0, CY_ACTION_RECV_GRADIENT, 1, 0));
     refused(&s, "rank 0: RB1 is missing");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[1].actions[find(&s, 1, CY_ACTION_SEND_ACTIVATION, 0, 0)].peer = 0;
     refused(&s, "rank 1: SF0 has rank 0 as its peer, it must be 2");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[2].actions[find(&s, 2, CY_ACTION_RECV_ACTIVATION, 0, 0)].peer = 99;
     refused(&s, "rank 99");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     move(&s, 0, find(&s, 0, CY_ACTION_SEND_ACTIVATION, 2, 0), 0);
     refused(&s, "rank 0: F2 comes after SF2");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     move(&s, 2, find(&s, 2, CY_ACTION_RECV_ACTIVATION, 0, 0), s.ranks[2].count - 1);
     refused(&s, "rank 2: RF0 comes after F0");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 2, s.ranks[2].count,
         (cy_action){.kind = CY_ACTION_SEND_ACTIVATION, .microbatch = 0, .peer = 0});
     refused(&s, "rank 2: SF0 has no other rank to go to or come from");
 
-    s = open(CY_ENGINE_AFAB, 1);
+    s = open(CY_PIPELINE_AFAB, 1);
     exchange(&s, 2, find(&s, 2, CY_ACTION_RECV_ACTIVATION, 0, 0),
         find(&s, 2, CY_ACTION_RECV_ACTIVATION, 1, 0));
     exchange(&s, 2, find(&s, 2, CY_ACTION_FORWARD, 0, 0), find(&s, 2, CY_ACTION_FORWARD, 1, 0));
@@ -156,7 +156,7 @@ static void transfer_faults(void **context)
         "received as 1");
 
     // All in order, but each side sends first.
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     move(&s, 1, find(&s, 1, CY_ACTION_RECV_GRADIENT, 0, 0),
         find(&s, 1, CY_ACTION_SEND_ACTIVATION, 1, 0) - 1);
     refused(&s, "deadlock where a send waits for its receive: rank");
@@ -167,7 +167,7 @@ static void order_faults(void **context)
     (void)context;
     // The last rank takes microbatches in another order than the others, gradients between.
     cy_schedule s;
-    CY_CHECK_OK(cy_schedule_init(&s, CY_ENGINE_CSV, 2, 2, 1));
+    CY_CHECK_OK(cy_schedule_init(&s, CY_PIPELINE_CSV, 2, 2, 1));
     for (int i = 0; i < 2; i++) {
         CY_CHECK_OK(cy_schedule_add_compute(&s, 0, CY_ACTION_FORWARD, i, 0));
         CY_CHECK_OK(cy_schedule_add_compute(&s, 0, CY_ACTION_BACKWARD, i, 0));
@@ -179,26 +179,26 @@ static void order_faults(void **context)
 
     const cy_action optimizer = {
         .kind = CY_ACTION_OPTIMIZER, .microbatch = -1, .chunk = -1, .peer = -1};
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, find(&s, 0, CY_ACTION_BACKWARD, 3, 0), optimizer);
     refused(&s, "rank 0: OP comes before B3");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, s.ranks[0].count, optimizer);
     put_in(&s, 0, s.ranks[0].count, optimizer);
     refused(&s, "rank 0: OP comes twice");
 
-    s = open(CY_ENGINE_ZERO_BUBBLE, 1);
+    s = open(CY_PIPELINE_ZERO_BUBBLE, 1);
     put_in(&s, 1, find(&s, 1, CY_ACTION_BACKWARD_WEIGHT, 1, 0),
         (cy_action){.kind = CY_ACTION_REDUCE, .microbatch = 1, .peer = -1});
     refused(&s, "rank 1: RE1 comes before W1");
 
-    s = open(CY_ENGINE_1F1B, 1);
+    s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, s.ranks[0].count,
         (cy_action){.kind = CY_ACTION_RECOMPUTE, .microbatch = 0, .peer = -1});
     refused(&s, "rank 0: RC0 comes after B0");
 
-    s = open(CY_ENGINE_AFAB, 1);
+    s = open(CY_PIPELINE_AFAB, 1);
     put_in(&s, 0, find(&s, 0, CY_ACTION_FORWARD, 0, 0) + 1,
         (cy_action){.kind = CY_ACTION_OFFLOAD, .microbatch = 0, .peer = -1});
     refused(&s, "rank 0: FE0 is missing");
@@ -207,7 +207,7 @@ static void order_faults(void **context)
 static void other_dimensions_pass(void **context)
 {
     (void)context;
-    cy_schedule s = open(CY_ENGINE_AFAB, 1);
+    cy_schedule s = open(CY_PIPELINE_AFAB, 1);
     const size_t forward = find(&s, 1, CY_ACTION_FORWARD, 0, 0);
     put_in(&s, 1, forward + 1, (cy_action){.kind = CY_ACTION_OFFLOAD, .peer = -1});
     const size_t backward = find(&s, 1, CY_ACTION_BACKWARD, 0, 0);
@@ -222,7 +222,7 @@ static void other_dimensions_pass(void **context)
 static void memory_limit(void **context)
 {
     (void)context;
-    cy_schedule s = open(CY_ENGINE_AFAB, 1);
+    cy_schedule s = open(CY_PIPELINE_AFAB, 1);
     CY_CHECK_OK(cy_schedule_check(NULL, &s, &(cy_schedule_limits){.peak_stash = 4}));
     CY_CHECK_FAILS(cy_schedule_check(NULL, &s, &(cy_schedule_limits){.peak_stash = 3}),
         CY_ERR_REQUEST, "holds 4 stashes at once, the limit is 3");
@@ -239,7 +239,8 @@ static void random_damage(void **context)
     int passed = 0, stopped = 0;
     for (uint64_t round = 0; round < 4000; round++) {
         const uint64_t bits = cy_random_bits(key, round);
-        cy_schedule s = bits % 2 == 0 ? open(CY_ENGINE_ZERO_BUBBLE, 2) : open(CY_ENGINE_1F1B, 1);
+        cy_schedule s =
+            bits % 2 == 0 ? open(CY_PIPELINE_ZERO_BUBBLE, 2) : open(CY_PIPELINE_1F1B, 1);
         const int rank = (int)(bits / 2 % 3);
         const size_t count = s.ranks[rank].count;
         const size_t a = bits / 16 % count, b = (bits / 4096 % 4 + a) % count;

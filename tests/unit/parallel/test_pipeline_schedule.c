@@ -20,13 +20,13 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-static bool takes(cy_engine engine, int chunks)
+static bool takes(cy_pipeline_engine engine, int chunks)
 {
-    if (engine == CY_ENGINE_INTERLEAVED) return true;
-    return chunks <= (engine == CY_ENGINE_ZERO_BUBBLE ? 2 : 1);
+    if (engine == CY_PIPELINE_INTERLEAVED) return true;
+    return chunks <= (engine == CY_PIPELINE_ZERO_BUBBLE ? 2 : 1);
 }
 
-static cy_schedule open(cy_engine engine, int stages, int microbatches, int chunks)
+static cy_schedule open(cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
     const cy_schedule_options options = {
         .engine = engine, .stages = stages, .microbatches = microbatches, .chunks = chunks};
@@ -36,7 +36,7 @@ static cy_schedule open(cy_engine engine, int stages, int microbatches, int chun
 }
 
 // Idle ticks of the span, and the numbers that every schedule of a kind must have.
-static void check_one(cy_engine engine, int p, int m, int v)
+static void check_one(cy_pipeline_engine engine, int p, int m, int v)
 {
     cy_schedule schedule = open(engine, p, m, v);
     cy_schedule_cost cost;
@@ -46,22 +46,22 @@ static void check_one(cy_engine engine, int p, int m, int v)
     assert_true(fabs(cost.bubble - (double)idle / (double)cost.span) < 1e-12);
     for (int r = 0; r < p; r++)
         assert_int_equal(cost.ranks[r].busy_ticks, work);
-    const bool v_shape = engine == CY_ENGINE_ZERO_BUBBLE && v == 2;
+    const bool v_shape = engine == CY_PIPELINE_ZERO_BUBBLE && v == 2;
     const int boundaries = v_shape ? 2 * (p - 1) : p == 1 ? 0 : p * v - 1;
     assert_int_equal(cost.messages, (int64_t)2 * m * boundaries);
 
     switch (engine) {
-    case CY_ENGINE_AFAB:
+    case CY_PIPELINE_AFAB:
         assert_int_equal(idle, 3 * (p - 1));
         for (int r = 0; r < p; r++)
             assert_int_equal(cost.ranks[r].peak_stash, m);
         break;
-    case CY_ENGINE_1F1B:
+    case CY_PIPELINE_1F1B:
         assert_int_equal(idle, 3 * (p - 1));
         for (int r = 0; r < p; r++)
             assert_int_equal(cost.ranks[r].peak_stash, smaller(p - r, m));
         break;
-    case CY_ENGINE_INTERLEAVED:
+    case CY_PIPELINE_INTERLEAVED:
         // Fewer microbatches than stages cannot fill the chunks of all ranks.
         if (m >= p) assert_int_equal(idle, 3 * (p - 1));
         assert_true(idle <= 3 * (p - 1) * v);
@@ -69,15 +69,15 @@ static void check_one(cy_engine engine, int p, int m, int v)
             assert_int_equal(cost.peak_stash, smaller(m * v, p * v + p - 1));
         }
         break;
-    case CY_ENGINE_ZERO_BUBBLE:
+    case CY_PIPELINE_ZERO_BUBBLE:
         assert_true(cost.peak_kept <= smaller(p, m) * v);
         assert_true(cost.peak_stash <= smaller(p, m) * v);
         if (v == 1 && m >= p) assert_int_equal(idle, p - 1);
         if (v == 2 && m >= 2 * p - 1) assert_int_equal(idle, 0);
         if (v == 2 && m >= p) assert_true(10 * (cost.ticks - work) <= 2 * 6 * (p - 1));
         break;
-    case CY_ENGINE_CSV:
-    case CY_ENGINES:
+    case CY_PIPELINE_CSV:
+    case CY_PIPELINE_ENGINES:
         fail();
     }
     cy_schedule_cost_close(&cost);
@@ -87,18 +87,18 @@ static void check_one(cy_engine engine, int p, int m, int v)
 static void all_are_proved(void **context)
 {
     (void)context;
-    for (int engine = 0; engine < CY_ENGINE_CSV; engine++) {
+    for (int engine = 0; engine < CY_PIPELINE_CSV; engine++) {
         for (int v = 1; v <= CHUNKS; v++) {
-            if (!takes((cy_engine)engine, v)) continue;
+            if (!takes((cy_pipeline_engine)engine, v)) continue;
             for (int p = 1; p <= STAGES; p++) {
                 for (int m = 1; m <= MICROBATCHES; m++)
-                    check_one((cy_engine)engine, p, m, v);
+                    check_one((cy_pipeline_engine)engine, p, m, v);
             }
         }
     }
 }
 
-static double idle_of(cy_engine engine, int p, int m, int v, int *peak_kept)
+static double idle_of(cy_pipeline_engine engine, int p, int m, int v, int *peak_kept)
 {
     cy_schedule schedule = open(engine, p, m, v);
     cy_schedule_cost cost;
@@ -117,13 +117,13 @@ static void bubbles_against_1f1b(void **context)
     for (int p = 2; p <= STAGES; p++) {
         const int m = 2 * p;
         int peak, first_stage;
-        const double base = idle_of(CY_ENGINE_1F1B, p, m, 1, &first_stage);
-        assert_true(idle_of(CY_ENGINE_ZERO_BUBBLE, p, m, 1, &peak) <= 0.4 * base);
+        const double base = idle_of(CY_PIPELINE_1F1B, p, m, 1, &first_stage);
+        assert_true(idle_of(CY_PIPELINE_ZERO_BUBBLE, p, m, 1, &peak) <= 0.4 * base);
         assert_true(peak <= first_stage);
-        assert_true(idle_of(CY_ENGINE_ZERO_BUBBLE, p, m, 2, &peak) <= 0.1 * base);
+        assert_true(idle_of(CY_PIPELINE_ZERO_BUBBLE, p, m, 2, &peak) <= 0.1 * base);
         assert_true(peak <= 2 * first_stage); // of chunks half as large
         for (int v = 2; v <= CHUNKS; v++) {
-            const double idle = idle_of(CY_ENGINE_INTERLEAVED, p, m, v, &peak);
+            const double idle = idle_of(CY_PIPELINE_INTERLEAVED, p, m, v, &peak);
             assert_true(fabs(idle - base / v) < 1e-9);
         }
     }
@@ -132,7 +132,8 @@ static void bubbles_against_1f1b(void **context)
 static void is_a_pure_function(void **context)
 {
     (void)context;
-    cy_schedule a = open(CY_ENGINE_ZERO_BUBBLE, 4, 9, 2), b = open(CY_ENGINE_ZERO_BUBBLE, 4, 9, 2);
+    cy_schedule a = open(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2),
+                b = open(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2);
     for (int r = 0; r < 4; r++) {
         assert_int_equal(a.ranks[r].count, b.ranks[r].count);
         assert_memory_equal(
@@ -145,7 +146,7 @@ static void is_a_pure_function(void **context)
 static void segments_go_there_and_back(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_ENGINE_ZERO_BUBBLE, 3, 2, 2);
+    cy_schedule schedule = open(CY_PIPELINE_ZERO_BUBBLE, 3, 2, 2);
     const int ranks[] = {0, 1, 2, 2, 1, 0};
     for (int s = 0; s < 6; s++) {
         assert_int_equal(cy_schedule_segment_rank(&schedule, s), ranks[s]);
@@ -154,7 +155,7 @@ static void segments_go_there_and_back(void **context)
     cy_schedule_close(&schedule);
 }
 
-static void refuse(cy_engine engine, int p, int m, int v, const char *words)
+static void refuse(cy_pipeline_engine engine, int p, int m, int v, const char *words)
 {
     const cy_schedule_options options = {
         .engine = engine, .stages = p, .microbatches = m, .chunks = v};
@@ -165,18 +166,18 @@ static void refuse(cy_engine engine, int p, int m, int v, const char *words)
 static void bad_options(void **context)
 {
     (void)context;
-    refuse(CY_ENGINE_1F1B, 0, 4, 1, "0 stages");
-    refuse(CY_ENGINE_1F1B, 4, 0, 1, "0 microbatches");
-    refuse(CY_ENGINE_1F1B, 4, 4, 2, "1f1b takes 1 chunk a stage, not 2");
-    refuse(CY_ENGINE_AFAB, 4, 4, 3, "afab takes 1 chunk");
-    refuse(CY_ENGINE_INTERLEAVED, 4, 4, 0, "0 chunks");
-    refuse(CY_ENGINE_ZERO_BUBBLE, 4, 4, 3, "not 3");
-    refuse(CY_ENGINE_INTERLEAVED, 1000, 60000, 60, "more than");
-    refuse(CY_ENGINE_CSV, 2, 2, 1, "path");
-    cy_engine engine;
-    assert_true(cy_engine_from_name(&engine, "zero_bubble"));
-    assert_int_equal(engine, CY_ENGINE_ZERO_BUBBLE);
-    assert_false(cy_engine_from_name(&engine, "zerobubble"));
+    refuse(CY_PIPELINE_1F1B, 0, 4, 1, "0 stages");
+    refuse(CY_PIPELINE_1F1B, 4, 0, 1, "0 microbatches");
+    refuse(CY_PIPELINE_1F1B, 4, 4, 2, "1f1b takes 1 chunk a stage, not 2");
+    refuse(CY_PIPELINE_AFAB, 4, 4, 3, "afab takes 1 chunk");
+    refuse(CY_PIPELINE_INTERLEAVED, 4, 4, 0, "0 chunks");
+    refuse(CY_PIPELINE_ZERO_BUBBLE, 4, 4, 3, "not 3");
+    refuse(CY_PIPELINE_INTERLEAVED, 1000, 60000, 60, "more than");
+    refuse(CY_PIPELINE_CSV, 2, 2, 1, "path");
+    cy_pipeline_engine engine;
+    assert_true(cy_pipeline_engine_from_name(&engine, "zero_bubble"));
+    assert_int_equal(engine, CY_PIPELINE_ZERO_BUBBLE);
+    assert_false(cy_pipeline_engine_from_name(&engine, "zerobubble"));
 }
 
 // Writes a file and opens it as a schedule; returns the status.
@@ -188,14 +189,14 @@ static cy_status read_csv(cy_schedule *schedule, const char *text, int p, int m,
     snprintf(path, sizeof(path), "%s/schedule.csv", folder);
     CY_CHECK_OK(cy_file_write(path, text, strlen(text)));
     const cy_schedule_options options = {
-        .engine = CY_ENGINE_CSV, .stages = p, .microbatches = m, .chunks = v, .csv = path};
+        .engine = CY_PIPELINE_CSV, .stages = p, .microbatches = m, .chunks = v, .csv = path};
     return cy_schedule_open(schedule, &options);
 }
 
 static void csv_is_read(void **context)
 {
     (void)context;
-    cy_schedule schedule, made = open(CY_ENGINE_1F1B, 2, 2, 1);
+    cy_schedule schedule, made = open(CY_PIPELINE_1F1B, 2, 2, 1);
     CY_CHECK_OK(read_csv(&schedule, "# by hand\nF0,F1,,B0,,B1\r\n\n, F0,B0 ,F1,B1\n", 2, 2, 1));
     for (int r = 0; r < 2; r++) {
         assert_int_equal(schedule.ranks[r].count, made.ranks[r].count);
@@ -242,7 +243,7 @@ static void bad_csv(void **context)
         "deadlock where a send waits for its receive: rank 0 stands at SF1 with rank 1, rank 1 "
         "stands at SB0 with rank 0");
     cy_schedule schedule;
-    const cy_schedule_options options = {.engine = CY_ENGINE_CSV,
+    const cy_schedule_options options = {.engine = CY_PIPELINE_CSV,
         .stages = 1,
         .microbatches = 1,
         .chunks = 1,
