@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SPIN_NS  20000
-#define YIELDS   40
+#define SPIN_NS  1500
+#define YIELDS   60
 #define SLEEP_NS 50000000
 #define GRACE_NS 5000000000
 
