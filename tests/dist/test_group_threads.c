@@ -45,9 +45,12 @@ static cy_status misbehave(cy_world *world, void *context)
     float data[12] = {0};
     int64_t rows[3] = {1, 1, 1};
     cy_queue queue = {0};
-    CY_TRY(cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 12), CY_SUM));
-    cy_status status = CY_OK;
     cy_request request = {0};
+    cy_status status = cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 12), CY_SUM);
+    if (status != CY_OK) { // a peer was quick to fail
+        cy_group_close(group);
+        return status;
+    }
     switch (what->kind) {
     case 0: // another operation
         status = rank == 1
@@ -85,14 +88,11 @@ static cy_status misbehave(cy_world *world, void *context)
         if (status == CY_OK) status = cy_group_wait(group, &queue, &request);
         break;
     case 7: // a message of another length
-        if (rank == 0) {
-            CY_TRY(
-                cy_group_start_send(group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), 1, 9));
-        } else {
-            CY_TRY(cy_group_start_recv(
-                group, NULL, &request, cy_view_of(data, CY_F32, 1, 5), (rank + 2) % 3, 9));
-        }
-        status = cy_group_wait(group, NULL, &request);
+        status = rank == 0
+            ? cy_group_start_send(group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), 1, 9)
+            : cy_group_start_recv(
+                  group, NULL, &request, cy_view_of(data, CY_F32, 1, 5), (rank + 2) % 3, 9);
+        if (status == CY_OK) status = cy_group_wait(group, NULL, &request);
         break;
     case 8: // asks for the end
         if (rank == 2) cy_group_abort(group, "enough");
@@ -104,9 +104,9 @@ static cy_status misbehave(cy_world *world, void *context)
             nanosleep(&nap, NULL);
             break;
         }
-        CY_TRY(cy_group_start_recv(
-            group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), rank == 2 ? 0 : 1, 1));
-        status = cy_group_wait(group, NULL, &request);
+        status = cy_group_start_recv(
+            group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), rank == 2 ? 0 : 1, 1);
+        if (status == CY_OK) status = cy_group_wait(group, NULL, &request);
         break;
     default:
         break;
