@@ -340,7 +340,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
 cy_status cy_trainer_run(
     const cy_config *config, int cores, const cy_trainer_events *events, cy_train_summary *summary)
 {
-    *summary = (cy_train_summary){.val_loss = NAN};
+    *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .events = events, .summary = summary};
     CY_TRY(cy_run_data_open(&run.data, config, cores));
     cy_status status = cy_state_locate(&run.start_path, config);
