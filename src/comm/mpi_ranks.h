@@ -68,12 +68,12 @@ typedef struct mpi_transfer {
 typedef struct mpi_group {
     cy_group base;
     struct mpi_group *next; // of the world's open groups
-    mpi_world *world;    // borrowed
-    MPI_Comm first;      // owned: messages and first phases
-    MPI_Comm second;     // owned: second phases, whose order is that of the first ones
-    MPI_Win window;      // of the entries, where all members are on one machine
-    mpi_entry **entries; // owned, [size]; NULL where members are on several machines
-    int *ranks;          // owned, [size]: world ranks
+    mpi_world *world;       // borrowed
+    MPI_Comm first;         // owned: messages and first phases
+    MPI_Comm second;        // owned: second phases, whose order is that of the first ones
+    MPI_Win window;         // of the entries, where all members are on one machine
+    mpi_entry **entries;    // owned, [size]; NULL where members are on several machines
+    int *ranks;             // owned, [size]: world ranks
     uint64_t sequence;
     uint64_t messages;
     mpi_transfer *head; // borrowed: collectives in their first phase, oldest first

@@ -33,7 +33,8 @@ CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
 CY_MUST_CHECK cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
     const cy_micro_batch *batch, double loss_scale);
 
-// logits [t, vocab / tp] in the sum dtype, of x [t_outside, hidden]: what a sampler reads.
+// logits [t, this rank's part of the vocabulary] in the sum dtype, of x [t_outside, hidden]: what a
+// sampler reads.
 CY_MUST_CHECK cy_status cy_head_logits(const cy_head *head, cy_view logits, cy_view x);
 
 #endif

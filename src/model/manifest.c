@@ -46,10 +46,10 @@ static bool describe(cy_param *param, const cy_model_shape *shape)
 #define VECTOR(c, s, i) (made = vector, made.cols = (c), made.split = (s), made.init = (i))
     switch (param->role) {
     case CY_ROLE_EMBED:
-        MATRIX(shape->vocab, hidden, CY_SPLIT_ROWS);
+        MATRIX(shape->vocab, hidden, CY_SPLIT_VOCAB);
         break;
     case CY_ROLE_HEAD:
-        MATRIX(shape->vocab, hidden, CY_SPLIT_ROWS);
+        MATRIX(shape->vocab, hidden, CY_SPLIT_VOCAB);
         there = !shape->tied;
         break;
     case CY_ROLE_NORM1:
@@ -197,6 +197,11 @@ cy_slice cy_param_slice(
     case CY_SPLIT_ROWS:
         slice = split_units(length, 1, tp_rank, tp_size);
         break;
+    case CY_SPLIT_VOCAB:
+        CY_ASSERT(length >= tp_size);
+        slice.row_first = length * tp_rank / tp_size;
+        slice.rows = length * (tp_rank + 1) / tp_size - slice.row_first;
+        break;
     case CY_SPLIT_KV_ROWS:
         slice = split_units(shape->kv_heads, shape->head_dim, tp_rank, tp_size);
         break;
@@ -214,4 +219,14 @@ cy_slice cy_param_slice(
         slice.cols = param->cols;
     }
     return slice;
+}
+
+int64_t cy_param_most_elements(const cy_param *param, const cy_model_shape *shape, int tp_size)
+{
+    int64_t most = 0;
+    for (int rank = 0; rank < tp_size; rank++) {
+        const cy_slice slice = cy_param_slice(param, shape, rank, tp_size);
+        if (slice.rows * slice.cols > most) most = slice.rows * slice.cols;
+    }
+    return most;
 }

@@ -13,7 +13,8 @@
 // How tensor parallelism cuts a parameter. Rows are output features, columns input features.
 typedef enum cy_split {
     CY_SPLIT_NONE,    // every rank holds all of it
-    CY_SPLIT_ROWS,    // equal ranges of rows: column-parallel linear, and the vocabulary
+    CY_SPLIT_ROWS,    // equal ranges of rows: column-parallel linear
+    CY_SPLIT_VOCAB,   // ranges of rows that differ by one row at most: no token is made up
     CY_SPLIT_COLS,    // equal ranges of columns: row-parallel linear
     CY_SPLIT_KV_ROWS, // rows by kv head; with fewer kv heads than ranks, neighbours share a copy
 } cy_split;
@@ -85,5 +86,9 @@ typedef struct cy_slice {
 
 cy_slice cy_param_slice(
     const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size);
+
+// Elements of the largest slice of any rank: what storage sets aside, so that all ranks have the
+// same layout.
+int64_t cy_param_most_elements(const cy_param *param, const cy_model_shape *shape, int tp_size);
 
 #endif

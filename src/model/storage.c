@@ -64,7 +64,7 @@ static void add_unit(cy_storage *storage, int layer)
             cy_param_slice(param, &storage->manifest.shape, part->tp_rank, part->tp_size);
         storage->tensors[storage->tensor_count++] = (cy_tensor){
             .param = param, .slice = slice, .unit = storage->unit_count, .offset = offset};
-        offset += slice.rows * slice.cols;
+        offset += cy_param_most_elements(param, &storage->manifest.shape, part->tp_size);
     }
     unit->count = round_up(offset, part->unit_multiple > 0 ? part->unit_multiple : ALIGN_ELEMENTS);
     unit->tensor_count = storage->tensor_count - unit->tensor_first;

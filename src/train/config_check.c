@@ -41,9 +41,11 @@ static bool kv_heads_split(int kv_heads, int64_t ranks)
     return kv_heads % ranks == 0 || ranks % kv_heads == 0;
 }
 
+// The vocabulary need not divide: its parts may differ by a row.
 static bool tensor_size_works(const cy_model_shape *shape, int64_t tp)
 {
-    return shape->heads % tp == 0 && kv_heads_split(shape->kv_heads, tp) && shape->ffn % tp == 0;
+    return shape->heads % tp == 0 && kv_heads_split(shape->kv_heads, tp) && shape->ffn % tp == 0 &&
+        shape->vocab >= tp;
 }
 
 static void check_tensor(const cy_config *config, cy_config_errors *errors)
@@ -66,6 +68,10 @@ static void check_tensor(const cy_config *config, cy_config_errors *errors)
         cy_config_fault(errors,
             "distributed.tp_size = %d: does not divide model.intermediate_size %lld", tp,
             (long long)shape->ffn);
+    }
+    if (shape->vocab < tp) {
+        cy_config_fault(errors, "distributed.tp_size = %d: more than model.vocab_size %lld", tp,
+            (long long)shape->vocab);
     }
     int below = tp < shape->heads ? tp : shape->heads;
     while (!tensor_size_works(shape, below))

@@ -11,8 +11,13 @@
 cy_engine_groups cy_engine_groups_self(void)
 {
     cy_group *self = cy_group_self();
-    return (cy_engine_groups){
-        .tp = self, .cp = self, .pp = self, .gradient = self, .norm = self, .world = self};
+    return (cy_engine_groups){.tp = self,
+        .kv = self,
+        .cp = self,
+        .pp = self,
+        .gradient = self,
+        .norm = self,
+        .world = self};
 }
 
 // ---- hooks: what the stage tells the reducer

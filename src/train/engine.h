@@ -22,6 +22,7 @@
 // The groups of one rank, and where it stands in them. Borrowed.
 typedef struct cy_engine_groups {
     cy_group *tp;
+    cy_group *kv; // tp ranks that hold copies of the same kv heads; mostly one rank alone
     cy_group *cp;
     cy_group *pp;
     cy_group *gradient; // cp x dp: other tokens, the same parameters

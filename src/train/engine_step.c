@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "optim/owned.h"
 #include "train/engine.h"
+#include "train/engine_sums.h"
 
 #include <math.h>
 
@@ -135,6 +136,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         CY_TRY(run_micro_batch(engine, source, i));
     }
     CY_TRY(cy_reducer_finish(engine->reducer));
+    CY_TRY(cy_engine_sum_parts(engine));
     CY_TRY(settle(engine, adamw, (double)cy_config_batch_tokens(config), result));
     return cy_reducer_share_weights(engine->reducer);
 }

@@ -46,12 +46,29 @@ static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
     return status;
 }
 
+// The tensor-parallel ranks that hold the same kv heads: neighbours, as cy_param_slice deals them.
+static cy_status open_kv_group(cy_rank *rank, const cy_config *config)
+{
+    const int tp = rank->mesh.size[CY_AXIS_TP];
+    const int copies = tp > config->shape.kv_heads ? tp / config->shape.kv_heads : 1;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)tp, sizeof(int)));
+    int *ranks = block;
+    cy_mesh_ranks(&rank->mesh, CY_MESH_TP, rank->rank, ranks);
+    const int first = rank->at.at[CY_AXIS_TP] / copies * copies;
+    const cy_status status =
+        cy_world_open_group(rank->world, &rank->groups.kv, ranks + first, copies, "tp");
+    cy_memory_free(block);
+    return status;
+}
+
 // Which ranks hold different elements of gradients and moments: with ZeRO all of them, without it
 // those of one model.
 static cy_status open_groups(cy_rank *rank, const cy_config *config)
 {
     cy_engine_groups *groups = &rank->groups;
     CY_TRY(open_group(rank, &groups->tp, CY_MESH_TP));
+    CY_TRY(open_kv_group(rank, config));
     CY_TRY(open_group(rank, &groups->cp, CY_MESH_CP));
     CY_TRY(open_group(rank, &groups->pp, CY_MESH_PP));
     CY_TRY(open_group(rank, &groups->gradient, CY_MESH_CP_DP));

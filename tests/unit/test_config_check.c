@@ -70,6 +70,9 @@ static void tensor_parallel(void **state)
         "distributed.tp_size = 3: does not divide model.intermediate_size 160\n"
         "  tp_size 2 or 4 would do\n");
     refuses(TINY("\"distributed\": {\"tp_size\": 8}"), "  tp_size 4 would do\n");
+    refuses(
+        "{\"model\": {\"name\": \"tiny\", \"vocab_size\": 3}, \"distributed\": {\"tp_size\": 4}}",
+        "distributed.tp_size = 4: more than model.vocab_size 3\n  tp_size 2 would do\n");
     // The advice fits all three sizes, not only the one that was complained about.
     refuses("{\"model\": {\"name\": \"tiny\", \"num_attention_heads\": 8, \"intermediate_size\": 6,"
             " \"num_key_value_heads\": 8}, \"distributed\": {\"tp_size\": 4}}",

@@ -1,0 +1,215 @@
+#include "support/meshes.h"
+
+#include "support/support.h"
+
+#include "base/memory.h"
+#include "base/random.h"
+#include "optim/owned.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+{
+    const cy_test_batch *batch = context;
+    const cy_config *config = batch->config;
+    const uint64_t vocab = (uint64_t)config->shape.vocab;
+    const int64_t rows = config->training.micro_batch_size;
+    const int64_t round = micro_batch * config->distributed.dp_size + batch->at.at[CY_AXIS_DP];
+    for (int64_t row = 0; row < rows; row++) {
+        const uint64_t sample = (uint64_t)(round * rows + row);
+        const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), sample);
+        for (int64_t i = 0; i < batch->columns; i++) {
+            const uint64_t position = (uint64_t)batch->positions[i];
+            inputs[row * batch->columns + i] = (int32_t)(cy_random_bits(key, position) % vocab);
+            targets[row * batch->columns + i] =
+                (int32_t)(cy_random_bits(key, position + 1) % vocab);
+        }
+    }
+    return CY_OK;
+}
+
+cy_batch_source cy_test_batch_source(cy_test_batch *batch)
+{
+    return (cy_batch_source){.context = batch, .fill = fill};
+}
+
+typedef struct mesh_run {
+    const cy_config *config;
+    const char *isa;
+    cy_test_training *training;
+    pthread_mutex_t lock; // of the arrays
+} mesh_run;
+
+typedef struct collection {
+    mesh_run *run;
+    const cy_engine *engine;
+} collection;
+
+static double element(cy_view view, int64_t i)
+{
+    const void *at = cy_view_at(view, 0, i);
+    return view.dtype == CY_F64 ? *(const double *)at : (double)*(const float *)at;
+}
+
+static void put(mesh_run *run, double *place, double value)
+{
+    // NaN marks what nobody has written yet.
+    if (!isnan(*place) && memcmp(place, &value, sizeof(value)) != 0) run->training->copies_differ++;
+    *place = value;
+}
+
+static cy_status collect(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const collection *to = context;
+    const cy_manifest *manifest = &to->engine->storage.manifest;
+    const cy_param *param = stretch->tensor->param;
+    int64_t base = 0;
+    for (const cy_param *p = manifest->params; p != param; p++)
+        base += p->rows * p->cols;
+    cy_owned_part part;
+    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+        for (int64_t i = 0; i < part.rows * part.cols; i++) {
+            const int64_t global =
+                base + part.global_first + i / part.cols * param->cols + i % part.cols;
+            const int64_t at = stretch->at + part.at + i;
+            put(to->run, &to->run->training->grads[global], element(range->grad, at));
+            put(to->run, &to->run->training->weights[global], element(range->master, at));
+        }
+    }
+    return CY_OK;
+}
+
+static cy_traffic since(cy_group *group, cy_traffic before)
+{
+    const cy_traffic now = cy_group_counters(group);
+    return (cy_traffic){
+        .bytes = now.bytes - before.bytes,
+        .messages = now.messages - before.messages,
+        .seconds = now.seconds - before.seconds,
+        .exposed_s = now.exposed_s - before.exposed_s,
+    };
+}
+
+static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
+{
+    const cy_config *config = run->config;
+    cy_test_training *training = run->training;
+    CY_TRY(cy_engine_initialize(engine));
+    cy_test_batch batch = {
+        .config = config,
+        .at = rank->at,
+        .positions = engine->positions,
+        .columns = engine->tokens / config->training.micro_batch_size,
+    };
+    const cy_batch_source source = cy_test_batch_source(&batch);
+    cy_traffic tp = {0}, kv = {0}, cp = {0};
+    for (int step = 1; step <= training->steps; step++) {
+        const cy_adamw_spec adamw = {.learning_rate = config->training.learning_rate,
+            .beta1 = 0.9,
+            .beta2 = 0.999,
+            .eps = 1e-8,
+            .weight_decay = 0.01,
+            .step = step};
+        cy_step_result result;
+        tp = cy_group_counters(rank->groups.tp);
+        kv = cy_group_counters(rank->groups.kv);
+        cp = cy_group_counters(rank->groups.cp);
+        CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
+        if (rank->rank != 0) continue;
+        training->loss[step - 1] = result.loss;
+        training->norm[step - 1] = result.grad_norm;
+    }
+    if (rank->rank == 0) {
+        training->tp = since(rank->groups.tp, tp);
+        training->kv = since(rank->groups.kv, kv);
+        training->cp = since(rank->groups.cp, cp);
+        training->scratch_bytes = engine->memory.scratch;
+    }
+    uint64_t hash;
+    CY_TRY(cy_engine_params_hash(engine, &hash));
+    if (rank->rank == 0) training->hash = hash;
+    collection to = {.run = run, .engine = engine};
+    pthread_mutex_lock(&run->lock);
+    const cy_status status = cy_owned_visit(&engine->storage, engine->reducer, collect, &to);
+    pthread_mutex_unlock(&run->lock);
+    return status;
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    mesh_run *run = context;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_engine *engine = block;
+    cy_engine_options options = cy_rank_engine_options(rank, run->config);
+    options.isa = run->isa;
+    options.threads = 1;
+    cy_status status = cy_engine_open(engine, &options);
+    if (status == CY_OK) {
+        status = train(engine, rank, run);
+        cy_engine_close(engine);
+    }
+    cy_memory_free(engine);
+    return status;
+}
+
+void cy_test_train(cy_test_training *training, const cy_config *config, int steps, const char *isa)
+{
+    *training = (cy_test_training){.steps = steps};
+    cy_manifest manifest;
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    training->elements = cy_manifest_elements(&manifest);
+    cy_manifest_close(&manifest);
+    training->grads = malloc((size_t)training->elements * sizeof(double));
+    training->weights = malloc((size_t)training->elements * sizeof(double));
+    if (training->grads == NULL || training->weights == NULL) abort();
+    for (int64_t i = 0; i < training->elements; i++)
+        training->grads[i] = training->weights[i] = NAN;
+
+    mesh_run run = {.config = config, .isa = isa, .training = training};
+    pthread_mutex_init(&run.lock, NULL);
+    CY_CHECK_OK(cy_ranks_run(config, 2, run_rank, &run));
+    pthread_mutex_destroy(&run.lock);
+}
+
+void cy_test_training_close(cy_test_training *training)
+{
+    free(training->grads);
+    free(training->weights);
+    *training = (cy_test_training){0};
+}
+
+double cy_test_loss_difference(const cy_test_training *a, const cy_test_training *b)
+{
+    double most = 0;
+    for (int i = 0; i < a->steps; i++) {
+        const double difference = fabs(a->loss[i] - b->loss[i]);
+        if (!(difference <= most)) most = difference; // a NaN comes through
+    }
+    return most;
+}
+
+double cy_test_gradient_difference(
+    const cy_test_training *a, const cy_test_training *b, const cy_config *config)
+{
+    cy_manifest manifest;
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    double worst = 0;
+    int64_t at = 0;
+    for (int p = 0; p < manifest.count; p++) {
+        const int64_t count = manifest.params[p].rows * manifest.params[p].cols;
+        double largest = 0, most = 0;
+        for (int64_t i = at; i < at + count; i++) {
+            const double difference = fabs(a->grads[i] - b->grads[i]);
+            if (fabs(b->grads[i]) > largest) largest = fabs(b->grads[i]);
+            if (!(difference <= most)) most = difference;
+        }
+        if (!(most / largest <= worst)) worst = most / largest;
+        at += count;
+    }
+    cy_manifest_close(&manifest);
+    return worst;
+}

@@ -1,0 +1,46 @@
+// support/meshes.h: a small model trained on any mesh, with ranks as threads, to compare with the
+// same training on one rank.
+
+#ifndef CY_TESTS_MESHES_H
+#define CY_TESTS_MESHES_H
+
+#include "train/ranks.h"
+
+#define CY_TEST_STEPS_MAX 64
+
+// What a training leaves behind. Arrays hold every parameter in the manifest's order and global
+// layout. `copies_differ` counts elements that ranks hold copies of with other bits.
+typedef struct cy_test_training {
+    int steps;
+    double loss[CY_TEST_STEPS_MAX], norm[CY_TEST_STEPS_MAX];
+    uint64_t hash;
+    int64_t elements;
+    double *grads;   // owned, [elements]: of the last step, sums over tokens
+    double *weights; // owned, [elements]
+    int64_t copies_differ;
+    cy_traffic tp, kv, cp; // of rank zero in the last step
+    size_t scratch_bytes;  // planned, of rank zero
+} cy_test_training;
+
+// Trains `steps` steps of config's mesh. The tokens of the global batch depend on their place in it
+// alone. `isa` names the kernels. Fails the test when a rank fails.
+void cy_test_train(
+    cy_test_training *training, const cy_config *config, int steps, const char *isa);
+void cy_test_training_close(cy_test_training *training);
+
+// The largest difference of any loss, and of gradients relative to the largest gradient of their
+// tensor.
+double cy_test_loss_difference(const cy_test_training *a, const cy_test_training *b);
+double cy_test_gradient_difference(
+    const cy_test_training *a, const cy_test_training *b, const cy_config *config);
+
+// The tokens of the global batch, for engines of any mesh: what a source is filled from.
+typedef struct cy_test_batch {
+    const cy_config *config; // borrowed
+    cy_coordinates at;
+    const int32_t *positions; // borrowed, [columns]: of the first sequence
+    int64_t columns;          // tokens of a sequence on this rank
+} cy_test_batch;
+cy_batch_source cy_test_batch_source(cy_test_batch *batch);
+
+#endif
