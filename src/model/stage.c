@@ -92,6 +92,13 @@ static cy_status after(const cy_stage *stage, int unit)
                                            : stage->hooks.after_unit(stage->hooks.context, unit);
 }
 
+static cy_status before_gradient(const cy_stage *stage, int unit)
+{
+    return stage->hooks.before_gradient == NULL
+        ? CY_OK
+        : stage->hooks.before_gradient(stage->hooks.context, unit);
+}
+
 static cy_status gradient_final(const cy_stage *stage, int unit)
 {
     return stage->hooks.gradient_final == NULL
@@ -148,6 +155,10 @@ static cy_status forward_head(cy_stage *stage, cy_stage_slot *slot, cy_view loss
     const cy_head *head = &stage->head;
     CY_TRY(before(stage, head->norm_unit));
     if (head->matrix_unit != head->norm_unit) CY_TRY(before(stage, head->matrix_unit));
+    if (train) {
+        CY_TRY(before_gradient(stage, head->norm_unit));
+        CY_TRY(before_gradient(stage, head->matrix_unit));
+    }
     CY_TRY(cy_head_forward(
         head, loss, train ? slot->d_out : cy_view_none(), slot->out, batch, loss_scale));
     if (head->matrix_unit != head->norm_unit) CY_TRY(after(stage, head->matrix_unit));
@@ -198,6 +209,7 @@ static cy_status backward_block(cy_stage *stage, cy_stage_slot *slot, int index,
     const cy_block block = block_at(stage, index);
     const size_t mark = cy_arena_mark(scratch);
     CY_TRY(before(stage, block.unit));
+    CY_TRY(before_gradient(stage, block.unit));
 
     cy_block_stash stash = working_stash(stage, &slot->blocks[index]);
     CY_TRY(recompute(stage, &block, &stash, batch));
@@ -220,6 +232,7 @@ static cy_status finish_embedding(cy_stage *stage, cy_view d, const cy_micro_bat
     if (unit < 0) return CY_OK;
     const bool reads_tokens = stage->storage->part.layer_first == 0;
     if (reads_tokens) {
+        CY_TRY(before_gradient(stage, unit));
         CY_TRY(cy_embed_backward(&stage->context, stage->storage, d, batch));
     }
     return gradient_final(stage, unit);
@@ -241,6 +254,7 @@ cy_status cy_stage_backward(
     if (parts == CY_BACKWARD_TOGETHER) return finish_embedding(stage, d, batch);
     // The embedding's gradient needs no product and its input is at hand only now.
     if (part->embedding && part->layer_first == 0) {
+        CY_TRY(before_gradient(stage, cy_storage_unit(stage->storage, -1)));
         return cy_embed_backward(&stage->context, stage->storage, d, batch);
     }
     return CY_OK;
@@ -255,6 +269,7 @@ cy_status cy_stage_backward_weight(cy_stage *stage, int slot_index, const cy_mic
     for (int i = part->layer_count - 1; i >= 0; i--) {
         const cy_block block = block_at(stage, i);
         CY_TRY(before(stage, block.unit));
+        CY_TRY(before_gradient(stage, block.unit));
         CY_TRY(cy_block_backward_weight(&block, &slot->blocks[i], &slot->gradients[i]));
         CY_TRY(after(stage, block.unit));
         CY_TRY(gradient_final(stage, block.unit));

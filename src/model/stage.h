@@ -4,9 +4,9 @@
 // pipeline of one stage. Each micro-batch in flight has a slot: what its layers keep between
 // forward and backward. Slots live in the step arena.
 //
-// The stage calls its hooks downwards-blind: before a unit's weights are needed, after, and when a
-// unit's gradients are final for this micro-batch. That is how parameters are gathered and
-// gradients reduced without the model knowing about either.
+// The stage calls its hooks downwards-blind: before a unit's weights are needed, after, before its
+// gradients are added to, and when they are final for this micro-batch. That is how parameters are
+// gathered and gradients reduced without the model knowing about either.
 
 #ifndef CY_MODEL_STAGE_H
 #define CY_MODEL_STAGE_H
@@ -21,10 +21,11 @@ typedef enum cy_recompute {
 } cy_recompute;
 
 typedef struct cy_stage_hooks {
-    void *context;                                        // borrowed
-    cy_status (*before_unit)(void *context, int unit);    // weights are needed
-    cy_status (*after_unit)(void *context, int unit);     // and no more
-    cy_status (*gradient_final)(void *context, int unit); // of this micro-batch
+    void *context;                                         // borrowed
+    cy_status (*before_unit)(void *context, int unit);     // weights are needed
+    cy_status (*after_unit)(void *context, int unit);      // and no more
+    cy_status (*before_gradient)(void *context, int unit); // its gradients are added to next
+    cy_status (*gradient_final)(void *context, int unit);  // of this micro-batch
 } cy_stage_hooks;
 
 typedef struct cy_stage_slot {

@@ -39,13 +39,25 @@ static cy_status before_unit(void *context, int unit)
 static cy_status after_unit(void *context, int unit)
 {
     cy_engine *engine = context;
-    return cy_reducer_after_unit(engine->reducer, unit);
+    CY_TRY(cy_reducer_after_unit(engine->reducer, unit));
+    point_unit(engine, unit);
+    return CY_OK;
+}
+
+static cy_status before_gradient(void *context, int unit)
+{
+    cy_engine *engine = context;
+    CY_TRY(cy_reducer_before_gradient(engine->reducer, unit));
+    point_unit(engine, unit);
+    return CY_OK;
 }
 
 static cy_status gradient_final(void *context, int unit)
 {
     cy_engine *engine = context;
-    return cy_reducer_gradient_final(engine->reducer, unit, engine->last_micro_batch);
+    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, engine->last_micro_batch));
+    point_unit(engine, unit);
+    return CY_OK;
 }
 
 // ---- opening
@@ -95,22 +107,37 @@ static cy_status open_model(cy_engine *engine)
         .context = engine,
         .before_unit = before_unit,
         .after_unit = after_unit,
+        .before_gradient = before_gradient,
         .gradient_final = gradient_final,
     };
     return CY_OK;
 }
 
+static void fill_ranges(const cy_storage *storage, cy_flat_range *units, cy_flat_range *parameters)
+{
+    for (int i = 0; i < storage->unit_count; i++) {
+        units[i] =
+            (cy_flat_range){.first = storage->units[i].first, .count = storage->units[i].count};
+    }
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[i];
+        parameters[i] = (cy_flat_range){
+            .first = storage->units[tensor->unit].first + tensor->offset,
+            .count = tensor->slice.rows * tensor->slice.cols,
+        };
+    }
+}
+
 static cy_status open_reducer(cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
+    const cy_storage *storage = &engine->storage;
+    const int range_count = storage->unit_count + storage->tensor_count;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)engine->storage.unit_count, sizeof(cy_flat_range)));
-    cy_flat_range *ranges = block;
-    for (int i = 0; i < engine->storage.unit_count; i++) {
-        ranges[i] = (cy_flat_range){
-            .first = engine->storage.units[i].first, .count = engine->storage.units[i].count};
-    }
-    const cy_dtype dtype = engine->storage.weight_dtype;
+    CY_TRY(cy_memory_take(&block, (size_t)range_count, sizeof(cy_flat_range)));
+    cy_flat_range *units = block;
+    fill_ranges(storage, units, units + storage->unit_count);
+    const cy_dtype dtype = storage->weight_dtype;
     const cy_reducer_spec spec = {
         .group = engine->options.groups.gradient,
         .queue = &engine->queue,
@@ -119,12 +146,13 @@ static cy_status open_reducer(cy_engine *engine)
         .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
         .weight_dtype = dtype,
         .master_dtype = wide(dtype),
-        .grad_dtype = engine->storage.grad_dtype,
+        .grad_dtype = storage->grad_dtype,
         .train = engine->options.train,
+        .parameters = units + storage->unit_count,
+        .parameter_count = storage->tensor_count,
     };
-    const cy_status status =
-        cy_reducer_open(&engine->reducer, &spec, ranges, engine->storage.unit_count);
-    cy_memory_free(ranges);
+    const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
+    cy_memory_free(block);
     return status;
 }
 
@@ -200,7 +228,9 @@ static cy_status plan_memory(cy_engine *engine)
     memory->weights = arrays.weights;
     memory->gradients = arrays.gradients;
     memory->optimizer = arrays.optimizer;
-    memory->tables = engine->run.peak - memory->weights - memory->gradients - memory->optimizer;
+    memory->units = arrays.units;
+    memory->tables =
+        engine->run.peak - memory->weights - memory->gradients - memory->optimizer - memory->units;
     memory->activations = engine->step.peak;
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;

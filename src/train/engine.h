@@ -51,6 +51,7 @@ typedef struct cy_engine_memory {
     size_t weights; // for compute
     size_t gradients;
     size_t optimizer;   // master copies and moments
+    size_t units;       // whole units in use, where weights or gradients are kept as shards
     size_t tables;      // positions, cells, micro-batches
     size_t activations; // stashes of the micro-batches in flight
     size_t scratch;     // inside layers and kernels

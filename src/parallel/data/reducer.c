@@ -2,37 +2,64 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "parallel/data/reducer_parts.h"
 
-struct cy_reducer {
-    cy_reducer_spec spec;
-    cy_flat_range *units; // owned, [unit_count]
-    int unit_count;
-    int64_t count;                        // elements of all units
-    cy_view weights, grads, master, m, v; // [1, count]
-};
+#include <string.h>
+
+// ---- opening
+
+static cy_status take_table(void *table, int count, size_t size)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count, size));
+    memcpy(table, &block, sizeof(block));
+    return CY_OK;
+}
+
+static cy_status take_tables(cy_reducer *reducer, const cy_flat_range *units, int unit_count)
+{
+    CY_TRY(take_table(&reducer->units, unit_count, sizeof(cy_flat_range)));
+    CY_TRY(take_table(&reducer->whole_grads, unit_count, sizeof(cy_whole_unit)));
+    CY_TRY(take_table(&reducer->whole_weights, unit_count, sizeof(cy_whole_unit)));
+    CY_TRY(cy_lender_open(&reducer->grad_rooms, reducer->spec.grad_dtype, unit_count));
+    CY_TRY(cy_lender_open(&reducer->weight_rooms, reducer->spec.weight_dtype, unit_count));
+    for (int i = 0; i < unit_count; i++) {
+        CY_ASSERT(units[i].first == reducer->count);
+        CY_ASSERT(units[i].count % ((int64_t)64 * reducer->size) == 0 || reducer->size == 1);
+        reducer->units[i] = units[i];
+        reducer->whole_grads[i].room = reducer->whole_weights[i].room = -1;
+        reducer->count += units[i].count;
+    }
+    reducer->unit_count = unit_count;
+    CY_TRY(cy_pieces_make(&reducer->pieces, &reducer->spec, units, unit_count));
+    const int pieces = reducer->pieces.count;
+    CY_TRY(take_table(&reducer->requests, pieces, sizeof(cy_request)));
+    CY_TRY(take_table(&reducer->waiting, pieces, sizeof(int)));
+    return take_table(&reducer->sent, pieces, sizeof(int));
+}
 
 cy_status cy_reducer_open(
     cy_reducer **reducer, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count)
 {
-    if (spec->zero_stage != 0) {
-        return CY_FAIL(CY_ERR_UNSUPPORTED, "distributed.zero_stage %d: only 0", spec->zero_stage);
-    }
+    CY_ASSERT(0 <= spec->zero_stage && spec->zero_stage <= 3 && unit_count > 0);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_reducer)));
     cy_reducer *made = block;
     made->spec = *spec;
-    const cy_status status = cy_memory_take(&block, (size_t)unit_count, sizeof(cy_flat_range));
+    if (!spec->train) {
+        made->spec.zero_stage = 0;
+        made->spec.naive = false;
+    }
+    made->rank = cy_group_rank(spec->group);
+    made->size = cy_group_size(spec->group);
+    made->reducing = -1;
+    made->other_order.repeats = true;
+    const cy_status status = take_tables(made, units, unit_count);
     if (status != CY_OK) {
-        cy_memory_free(made);
+        cy_reducer_close(made);
         return status;
     }
-    made->units = block;
-    made->unit_count = unit_count;
-    for (int i = 0; i < unit_count; i++) {
-        CY_ASSERT(units[i].first == made->count);
-        made->units[i] = units[i];
-        made->count += units[i].count;
-    }
+    made->spec.parameters = NULL;
     *reducer = made;
     return CY_OK;
 }
@@ -40,101 +67,190 @@ cy_status cy_reducer_open(
 void cy_reducer_close(cy_reducer *reducer)
 {
     if (reducer == NULL) return;
+    cy_lender_close(&reducer->grad_rooms);
+    cy_lender_close(&reducer->weight_rooms);
+    cy_order_free(&reducer->step_order);
+    cy_order_free(&reducer->other_order);
+    cy_order_free(&reducer->step_events);
+    cy_pieces_free(&reducer->pieces);
+    cy_memory_free(reducer->requests);
+    cy_memory_free(reducer->waiting);
+    cy_memory_free(reducer->sent);
+    cy_memory_free(reducer->whole_grads);
+    cy_memory_free(reducer->whole_weights);
     cy_memory_free(reducer->units);
     cy_memory_free(reducer);
+}
+
+// ---- memory
+
+static cy_view take_array(const cy_reducer *reducer, cy_arena *run, cy_dtype dtype, bool sharded)
+{
+    return cy_view_take(run, dtype, 1, sharded ? reducer->count / reducer->size : reducer->count);
+}
+
+static bool separate_master(const cy_reducer *reducer)
+{
+    return reducer->spec.master_dtype != reducer->spec.weight_dtype;
 }
 
 void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    const int64_t count = reducer->count;
-    reducer->weights = cy_view_take(run, spec->weight_dtype, 1, count);
+    const bool sharded = cy_reducer_shards_optimizer(reducer);
+    reducer->weights =
+        take_array(reducer, run, spec->weight_dtype, cy_reducer_shards_weights(reducer));
     if (!spec->train) return;
     reducer->master = reducer->weights;
-    if (spec->master_dtype != spec->weight_dtype) {
-        reducer->master = cy_view_take(run, spec->master_dtype, 1, count);
+    if (separate_master(reducer)) {
+        reducer->master = take_array(reducer, run, spec->master_dtype, sharded);
     }
-    reducer->m = cy_view_take(run, spec->master_dtype, 1, count);
-    reducer->v = cy_view_take(run, spec->master_dtype, 1, count);
-    reducer->grads = cy_view_take(run, spec->grad_dtype, 1, count);
+    reducer->m = take_array(reducer, run, spec->master_dtype, sharded);
+    reducer->v = take_array(reducer, run, spec->master_dtype, sharded);
+    reducer->grads = take_array(reducer, run, spec->grad_dtype, cy_reducer_shards_grads(reducer));
+    cy_lender_take(&reducer->grad_rooms, run);
+    cy_lender_take(&reducer->weight_rooms, run);
 }
 
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
 {
-    const bool separate = reducer->spec.master_dtype != reducer->spec.weight_dtype;
     return (cy_reducer_bytes){
         .weights = cy_view_bytes(reducer->weights),
         .gradients = cy_view_bytes(reducer->grads),
         .optimizer = cy_view_bytes(reducer->m) + cy_view_bytes(reducer->v) +
-            (separate ? cy_view_bytes(reducer->master) : 0),
+            (separate_master(reducer) ? cy_view_bytes(reducer->master) : 0),
+        .units = cy_lender_bytes(&reducer->grad_rooms) + cy_lender_bytes(&reducer->weight_rooms),
     };
 }
 
+const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count)
+{
+    *count = reducer->pieces.count;
+    return reducer->pieces.pieces;
+}
+
+// ---- where things lie
+
 void *cy_reducer_weights(const cy_reducer *reducer, int unit)
 {
-    return cy_view_at(reducer->weights, 0, reducer->units[unit].first);
+    const cy_flat_range range = reducer->units[unit];
+    if (!cy_reducer_shards_weights(reducer)) {
+        return cy_view_at(reducer->weights, 0, range.first);
+    }
+    // A dry run gathers nothing and reads nothing: any address will do.
+    if (reducer->spec.queue->dry) return reducer->weights.data;
+    const cy_whole_unit *whole = &reducer->whole_weights[unit];
+    if (!whole->in_use) return NULL;
+    return cy_lender_room(&reducer->weight_rooms, whole->room, range.count).data;
 }
 
 void *cy_reducer_grads(const cy_reducer *reducer, int unit)
 {
-    if (!reducer->spec.train) return NULL;
-    return cy_view_at(reducer->grads, 0, reducer->units[unit].first);
-}
-
-void cy_reducer_zero(cy_reducer *reducer)
-{
-    cy_fill(reducer->spec.queue, reducer->grads, 0.0);
-}
-
-cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit)
-{
-    CY_ASSERT(unit < reducer->unit_count);
-    return CY_OK;
-}
-
-cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit)
-{
-    CY_ASSERT(unit < reducer->unit_count);
-    return CY_OK;
-}
-
-cy_status cy_reducer_gradient_final(cy_reducer *reducer, int unit, bool last)
-{
-    if (!last) return CY_OK;
     const cy_flat_range range = reducer->units[unit];
-    return cy_group_all_reduce(reducer->spec.group, reducer->spec.queue,
-        cy_view_cols(reducer->grads, range.first, range.count), CY_SUM);
+    if (!reducer->spec.train) return NULL;
+    if (!cy_reducer_shards_grads(reducer)) return cy_view_at(reducer->grads, 0, range.first);
+    const cy_whole_unit *whole = &reducer->whole_grads[unit];
+    if (!whole->in_use) return NULL;
+    return cy_lender_room(&reducer->grad_rooms, whole->room, range.count).data;
 }
 
-cy_status cy_reducer_finish(cy_reducer *reducer)
+cy_view cy_reducer_part(const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece)
 {
-    (void)reducer;
-    return CY_OK;
-}
-
-cy_status cy_reducer_share_weights(cy_reducer *reducer)
-{
-    (void)reducer;
-    return CY_OK;
+    const cy_flat_range part = cy_piece_part(piece, reducer->rank, reducer->size);
+    return cy_view_cols(array, sharded ? piece.first / reducer->size : part.first, part.count);
 }
 
 int cy_reducer_owned_count(const cy_reducer *reducer)
 {
-    return reducer->unit_count;
+    return reducer->spec.zero_stage == 0 ? reducer->unit_count : reducer->pieces.count;
 }
 
-cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index)
+static cy_owned_range owned_whole(const cy_reducer *reducer, cy_flat_range range)
 {
-    const cy_flat_range range = reducer->units[index];
-    const bool separate = reducer->spec.master_dtype != reducer->spec.weight_dtype;
     return (cy_owned_range){
         .first = range.first,
         .count = range.count,
-        .weight =
-            separate ? cy_view_cols(reducer->weights, range.first, range.count) : cy_view_none(),
+        .weight = separate_master(reducer)
+            ? cy_view_cols(reducer->weights, range.first, range.count)
+            : cy_view_none(),
         .master = cy_view_cols(reducer->master, range.first, range.count),
         .m = cy_view_cols(reducer->m, range.first, range.count),
         .v = cy_view_cols(reducer->v, range.first, range.count),
         .grad = cy_view_cols(reducer->grads, range.first, range.count),
     };
+}
+
+cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index)
+{
+    if (reducer->spec.zero_stage == 0) return owned_whole(reducer, reducer->units[index]);
+    const cy_flat_range piece = reducer->pieces.pieces[index];
+    const cy_flat_range part = cy_piece_part(piece, reducer->rank, reducer->size);
+    const bool sharded_weights = cy_reducer_shards_weights(reducer);
+    const cy_view weight = cy_reducer_part(reducer, reducer->weights, sharded_weights, piece);
+    const bool separate = separate_master(reducer);
+    return (cy_owned_range){
+        .first = part.first,
+        .count = part.count,
+        .weight = separate ? weight : cy_view_none(),
+        .master = separate ? cy_reducer_part(reducer, reducer->master, true, piece) : weight,
+        .m = cy_reducer_part(reducer, reducer->m, true, piece),
+        .v = cy_reducer_part(reducer, reducer->v, true, piece),
+        .grad = cy_reducer_part(reducer, reducer->grads, cy_reducer_shards_grads(reducer), piece),
+    };
+}
+
+// ---- a step
+
+void cy_reducer_zero(cy_reducer *reducer)
+{
+    cy_fill(reducer->spec.queue, reducer->grads, 0.0);
+    cy_buckets_reset(reducer);
+    cy_order_rewind(&reducer->step_order);
+    reducer->in_step = true;
+}
+
+cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit)
+{
+    CY_ASSERT(0 <= unit && unit < reducer->unit_count);
+    return cy_reducer_shards_weights(reducer) ? cy_gather_before_unit(reducer, unit) : CY_OK;
+}
+
+cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit)
+{
+    CY_ASSERT(0 <= unit && unit < reducer->unit_count);
+    return cy_reducer_shards_weights(reducer) ? cy_gather_after_unit(reducer, unit) : CY_OK;
+}
+
+cy_status cy_reducer_before_gradient(cy_reducer *reducer, int unit)
+{
+    CY_ASSERT(0 <= unit && unit < reducer->unit_count);
+    return cy_reducer_shards_grads(reducer) ? cy_shards_before_gradient(reducer, unit) : CY_OK;
+}
+
+cy_status cy_reducer_gradient_final(cy_reducer *reducer, int unit, bool last)
+{
+    CY_ASSERT(0 <= unit && unit < reducer->unit_count);
+    if (cy_reducer_shards_grads(reducer)) return cy_shards_gradient_final(reducer, unit);
+    return last ? cy_buckets_gradient_final(reducer, unit) : CY_OK;
+}
+
+cy_status cy_reducer_finish(cy_reducer *reducer)
+{
+    if (cy_reducer_shards_grads(reducer)) {
+        CY_TRY(cy_shards_finish(reducer));
+    } else {
+        CY_TRY(cy_buckets_finish(reducer));
+    }
+    if (cy_reducer_shards_weights(reducer) && reducer->spec.queue->dry) {
+        CY_TRY(cy_gather_play_back(reducer));
+    }
+    reducer->in_step = false;
+    cy_order_rewind(&reducer->other_order);
+    return CY_OK;
+}
+
+cy_status cy_reducer_share_weights(cy_reducer *reducer)
+{
+    if (reducer->spec.zero_stage == 0) return CY_OK;
+    return cy_reducer_shards_weights(reducer) ? cy_gather_drop(reducer) : cy_gather_shares(reducer);
 }

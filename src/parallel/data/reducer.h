@@ -4,7 +4,12 @@
 // become final. The reducer owns the layout of five arrays over it: weights for compute, gradients,
 // master copies and the two moments. ZeRO (Rajbhandari et al., 2020) is which of them are kept as a
 // 1/size shard of each unit: none (0), master and moments (1), gradients too (2), weights too (3).
-// It knows neither layers nor parameters, only units.
+// It knows neither layers nor parameters, only ranges.
+//
+// Stages 0 and 1 keep whole gradients and send them once a step, bucket by bucket, each as soon as
+// its last gradient is final. Stages 2 and 3 have a unit's whole gradients only while a backward
+// pass adds to them, and send them at every micro-batch; stage 3 does the same with weights, and
+// gathers the next unit while the present one computes. docs/data-parallel.md, docs/zero.md.
 //
 // Every rank of the group makes the same calls in the same order.
 
@@ -14,22 +19,24 @@
 #include "comm/group.h"
 #include "kernel/kernel.h"
 
+// A place in the flat range, in elements. A unit's count is a multiple of 64 a rank of the group.
+typedef struct cy_flat_range {
+    int64_t first, count;
+} cy_flat_range;
+
 typedef struct cy_reducer_spec {
     cy_group *group; // borrowed: data x context parallel
     cy_queue *queue; // borrowed
     int zero_stage;  // 0..3
-    bool naive;      // one message a unit after the backward pass, instead of buckets under it
+    bool naive;      // one message a parameter after the backward pass, not buckets under it
     size_t bucket_bytes;
     cy_dtype weight_dtype; // of compute
     cy_dtype master_dtype; // the same dtype: weights are the master copy
     cy_dtype grad_dtype;
-    bool train; // false: weights alone
+    bool train;                      // false: weights alone, whole
+    const cy_flat_range *parameters; // borrowed while opening: [parameter_count], for the naive way
+    int parameter_count;
 } cy_reducer_spec;
-
-// A unit's place in the flat range, in elements. Counts are multiples of the group's size.
-typedef struct cy_flat_range {
-    int64_t first, count;
-} cy_flat_range;
 
 // What this rank updates of one unit: [1, count] each, starting at `first` of the flat range.
 typedef struct cy_owned_range {
@@ -53,8 +60,12 @@ typedef struct cy_reducer_bytes {
     size_t weights; // for compute
     size_t gradients;
     size_t optimizer; // master copies and moments
+    size_t units;     // rooms for whole units in use: known after the dry run
 } cy_reducer_bytes;
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
+
+// What travels in one message each: [*count], ascending.
+const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count);
 
 // Where a unit's whole weights and gradients lie now; NULL while they are not here.
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
@@ -63,16 +74,18 @@ void *cy_reducer_grads(const cy_reducer *reducer, int unit);
 // Start of an optimizer step: gradients are zero.
 void cy_reducer_zero(cy_reducer *reducer);
 
-// A unit's weights are needed, are no more needed, its gradients are final for this micro-batch
-// (`last`: for this step).
+// A unit's weights are needed, are no more needed; its gradients are about to be added to (again),
+// are final for this micro-batch (`last`: for this step). What cy_reducer_weights and
+// cy_reducer_grads say may have changed afterwards.
 CY_MUST_CHECK cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit);
 CY_MUST_CHECK cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit);
+CY_MUST_CHECK cy_status cy_reducer_before_gradient(cy_reducer *reducer, int unit);
 CY_MUST_CHECK cy_status cy_reducer_gradient_final(cy_reducer *reducer, int unit, bool last);
 
 // Returns when the owned gradients are sums over the group.
 CY_MUST_CHECK cy_status cy_reducer_finish(cy_reducer *reducer);
 
-// After the update: every rank's weights are whole again (stages 1 and 2).
+// After the update: every rank's weights are the new ones.
 CY_MUST_CHECK cy_status cy_reducer_share_weights(cy_reducer *reducer);
 
 int cy_reducer_owned_count(const cy_reducer *reducer);

@@ -1,0 +1,133 @@
+// Weights of which a rank updates a part: gathered once a step (stages 1 and 2), or unit by unit
+// around their use (stage 3), the next unit under the computation of the present one.
+//
+// A dry run writes down the uses of a step; when it is over they are played back with the fetches
+// ahead that are then possible, which measures the rooms. What runs between steps (evaluation) is
+// the beginning of a step and needs no other rooms.
+
+#include "base/assert.h"
+#include "parallel/data/reducer_parts.h"
+
+static cy_view by_rank(const cy_reducer *reducer, cy_view all)
+{
+    return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
+}
+
+static cy_order *order_now(cy_reducer *reducer)
+{
+    return reducer->in_step ? &reducer->step_order : &reducer->other_order;
+}
+
+static cy_status fetch(cy_reducer *reducer, int unit)
+{
+    cy_whole_unit *whole = &reducer->whole_weights[unit];
+    if (whole->room >= 0) return CY_OK;
+    const cy_flat_range range = reducer->units[unit];
+    whole->room = cy_lender_lend(&reducer->weight_rooms, range.count);
+    const cy_view all = cy_lender_room(&reducer->weight_rooms, whole->room, range.count);
+    return cy_group_start_all_gather(reducer->spec.group, reducer->spec.queue, &whole->request,
+        by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, true, range));
+}
+
+// Units much smaller than the others travel in no time: the one after them is fetched as well.
+static bool is_small(const cy_reducer *reducer, int unit)
+{
+    return reducer->units[unit].count < reducer->count / reducer->unit_count / 8;
+}
+
+// True when `unit` is what a fetch ahead would bring; with `unit` -1, brings it.
+static cy_status look_ahead(cy_reducer *reducer, int unit, bool *found)
+{
+    const cy_order *order = order_now(reducer);
+    *found = false;
+    for (int ahead = 0; !*found; ahead++) {
+        const int next = cy_order_next(order, ahead);
+        if (next < 0) return CY_OK;
+        *found = next == unit;
+        if (unit < 0) CY_TRY(fetch(reducer, next));
+        if (!is_small(reducer, next)) return CY_OK;
+    }
+    return CY_OK;
+}
+
+static cy_status use(cy_reducer *reducer, int unit)
+{
+    cy_whole_unit *whole = &reducer->whole_weights[unit];
+    cy_order_use(order_now(reducer), unit);
+    CY_TRY(fetch(reducer, unit));
+    CY_TRY(cy_group_wait(reducer->spec.group, reducer->spec.queue, &whole->request));
+    whole->in_use = true;
+    bool found;
+    return look_ahead(reducer, -1, &found);
+}
+
+static void give_back(cy_reducer *reducer, int unit)
+{
+    cy_whole_unit *whole = &reducer->whole_weights[unit];
+    cy_lender_return(&reducer->weight_rooms, whole->room);
+    whole->room = -1;
+}
+
+static cy_status leave(cy_reducer *reducer, int unit)
+{
+    bool needed_next;
+    reducer->whole_weights[unit].in_use = false;
+    CY_TRY(look_ahead(reducer, unit, &needed_next));
+    if (!needed_next) give_back(reducer, unit);
+    return CY_OK;
+}
+
+cy_status cy_gather_before_unit(cy_reducer *reducer, int unit)
+{
+    if (!reducer->spec.queue->dry) return use(reducer, unit);
+    if (reducer->in_step) CY_TRY(cy_order_append(&reducer->step_events, unit));
+    return cy_order_append(order_now(reducer), unit);
+}
+
+cy_status cy_gather_after_unit(cy_reducer *reducer, int unit)
+{
+    if (!reducer->spec.queue->dry) return leave(reducer, unit);
+    return reducer->in_step ? cy_order_append(&reducer->step_events, ~unit) : CY_OK;
+}
+
+cy_status cy_gather_play_back(cy_reducer *reducer)
+{
+    const cy_order *events = &reducer->step_events;
+    cy_order_rewind(&reducer->step_order);
+    for (size_t i = 0; i < events->count; i++) {
+        const int event = events->units[i];
+        CY_TRY(event >= 0 ? use(reducer, event) : leave(reducer, ~event));
+    }
+    return CY_OK;
+}
+
+// Whole units would hold the weights of before the update.
+cy_status cy_gather_drop(cy_reducer *reducer)
+{
+    for (int i = 0; i < reducer->unit_count; i++) {
+        cy_whole_unit *whole = &reducer->whole_weights[i];
+        if (whole->room < 0) continue;
+        CY_ASSERT(!whole->in_use);
+        CY_TRY(cy_group_wait(reducer->spec.group, reducer->spec.queue, &whole->request));
+        give_back(reducer, i);
+    }
+    return CY_OK;
+}
+
+cy_status cy_gather_shares(cy_reducer *reducer)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const int count = reducer->pieces.count;
+    for (int i = 0; i < count + CY_REDUCER_IN_FLIGHT; i++) {
+        const int old = i - CY_REDUCER_IN_FLIGHT;
+        if (old >= 0 && old < count) {
+            CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[old]));
+        }
+        if (i >= count) continue;
+        const cy_flat_range piece = reducer->pieces.pieces[i];
+        const cy_view all = cy_view_cols(reducer->weights, piece.first, piece.count);
+        CY_TRY(cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[i],
+            by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, false, piece)));
+    }
+    return CY_OK;
+}

@@ -1,0 +1,68 @@
+#include "parallel/data/layout.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+int64_t cy_bucket_elements(const cy_reducer_spec *spec)
+{
+    const int64_t multiple = (int64_t)64 * cy_group_size(spec->group);
+    const int64_t wanted = (int64_t)(spec->bucket_bytes / cy_dtype_size(spec->grad_dtype));
+    const int64_t whole = wanted / multiple * multiple;
+    return whole > multiple ? whole : multiple;
+}
+
+static cy_status copy_ranges(cy_piece_list *list, const cy_flat_range *ranges, int count)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
+    memcpy(block, ranges, (size_t)count * sizeof(cy_flat_range));
+    *list = (cy_piece_list){.pieces = block, .count = count};
+    return CY_OK;
+}
+
+static cy_status cut_buckets(cy_piece_list *list, int64_t total, int64_t elements)
+{
+    void *block = NULL;
+    const int count = (int)((total + elements - 1) / elements);
+    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
+    *list = (cy_piece_list){.pieces = block, .count = count};
+    for (int i = 0; i < count; i++) {
+        const int64_t first = i * elements;
+        const int64_t left = total - first;
+        list->pieces[i] =
+            (cy_flat_range){.first = first, .count = left < elements ? left : elements};
+    }
+    return CY_OK;
+}
+
+cy_status cy_pieces_make(
+    cy_piece_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count)
+{
+    if (spec->naive) {
+        CY_ASSERT(spec->zero_stage == 0 && spec->parameter_count > 0);
+        return copy_ranges(list, spec->parameters, spec->parameter_count);
+    }
+    if (spec->zero_stage >= 2) return copy_ranges(list, units, unit_count);
+    const cy_flat_range last = units[unit_count - 1];
+    return cut_buckets(list, last.first + last.count, cy_bucket_elements(spec));
+}
+
+void cy_pieces_free(cy_piece_list *list)
+{
+    cy_memory_free(list->pieces);
+    *list = (cy_piece_list){0};
+}
+
+cy_flat_range cy_piece_part(cy_flat_range piece, int rank, int size)
+{
+    CY_ASSERT(piece.count % size == 0);
+    const int64_t count = piece.count / size;
+    return (cy_flat_range){.first = piece.first + rank * count, .count = count};
+}
+
+bool cy_ranges_meet(cy_flat_range a, cy_flat_range b)
+{
+    return a.first < b.first + b.count && b.first < a.first + a.count;
+}

@@ -1,0 +1,69 @@
+// Gradients that are kept as shards: whole only while a backward pass adds to them.
+//
+// A unit's room is lent and zeroed before its first gradient; when its gradients are final, each
+// rank's part of the sum lands in that part of the room, is added to the shard, and the room is
+// free for another unit. One unit is in flight under the next one's backward pass.
+
+#include "base/assert.h"
+#include "parallel/data/reducer_parts.h"
+
+static cy_view room_of(const cy_reducer *reducer, int unit)
+{
+    return cy_lender_room(
+        &reducer->grad_rooms, reducer->whole_grads[unit].room, reducer->units[unit].count);
+}
+
+// A unit's array with one row a rank.
+static cy_view by_rank(const cy_reducer *reducer, cy_view all)
+{
+    return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
+}
+
+static cy_status settle(cy_reducer *reducer)
+{
+    const int unit = reducer->reducing;
+    if (unit < 0) return CY_OK;
+    const cy_reducer_spec *spec = &reducer->spec;
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    CY_TRY(cy_group_wait(spec->group, spec->queue, &whole->request));
+    const cy_view sum = cy_view_rows(by_rank(reducer, room_of(reducer, unit)), reducer->rank, 1);
+    const cy_view shard = cy_reducer_part(reducer, reducer->grads, true, reducer->units[unit]);
+    cy_add(spec->queue, shard, shard, sum);
+    cy_lender_return(&reducer->grad_rooms, whole->room);
+    whole->room = -1;
+    reducer->reducing = -1;
+    return CY_OK;
+}
+
+cy_status cy_shards_before_gradient(cy_reducer *reducer, int unit)
+{
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    if (whole->in_use) return CY_OK;
+    if (reducer->reducing == unit) CY_TRY(settle(reducer));
+    const int64_t count = reducer->units[unit].count;
+    whole->room = cy_lender_lend(&reducer->grad_rooms, count);
+    whole->in_use = true;
+    cy_fill(reducer->spec.queue, room_of(reducer, unit), 0.0);
+    return CY_OK;
+}
+
+cy_status cy_shards_gradient_final(cy_reducer *reducer, int unit)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    if (!whole->in_use) return CY_OK; // nothing was added
+    CY_TRY(settle(reducer));
+    whole->in_use = false;
+    reducer->reducing = unit;
+    const cy_view all = by_rank(reducer, room_of(reducer, unit));
+    return cy_group_start_reduce_scatter(spec->group, spec->queue, &whole->request,
+        cy_view_rows(all, reducer->rank, 1), all, CY_SUM);
+}
+
+cy_status cy_shards_finish(cy_reducer *reducer)
+{
+    CY_TRY(settle(reducer));
+    for (int i = 0; i < reducer->unit_count; i++)
+        CY_ASSERT(!reducer->whole_grads[i].in_use);
+    return CY_OK;
+}
