@@ -70,6 +70,7 @@ void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context,
         .o = cy_view_take(arena, dtype, tokens, q_cols(context)),
         .lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens),
     };
+    cy_head_norm_stash_take(&stash->head_norm, context, arena, tokens);
     if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
 }
 
@@ -106,6 +107,7 @@ static cy_status attention_forward(
     cy_arena_rewind(queue->scratch, mark);
 
     const qkv_parts qkv = parts_of(context, stash->qkv);
+    cy_head_norm_forward(context, block->storage, block->unit, stash->qkv, &stash->head_norm);
     cy_rope(queue, stash->qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
     CY_TRY(cy_context_attention_forward(
@@ -223,6 +225,7 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
         delta, qkv.q, qkv.k, qkv.v, &spec));
     cy_rope(queue, d_qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, true);
+    cy_head_norm_backward(context, block->storage, block->unit, d_qkv, &stash->head_norm);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }

@@ -2,6 +2,7 @@
 // to the residual), forward and backward written out.
 //
 //   n1 = norm1(x)         qkv = n1 Wqkv^T    q, k turned    o = attention(q, k, v)
+//                         (Qwen3: q and k normed before they are turned, see model/head_norm.h)
 //   mid = x + o Wout^T    n2 = norm2(mid)    gate|up = n2 Wgu^T
 //   y = mid + (silu(gate) * up) Wdown^T
 //
@@ -20,6 +21,7 @@
 #define CY_MODEL_BLOCK_H
 
 #include "model/context.h"
+#include "model/head_norm.h"
 #include "model/storage.h"
 
 typedef struct cy_block {
@@ -38,6 +40,7 @@ typedef struct cy_block_stash {
     cy_view o;        // [t, heads head_dim]
     cy_view lse;      // [heads, t]
     cy_view gate_up;  // [t, 2 ffn]; backward_input leaves its gradient here
+    cy_head_norm_stash head_norm;
 } cy_block_stash;
 
 // What backward_input leaves for backward_weight.

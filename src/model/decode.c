@@ -36,6 +36,17 @@ static cy_attention_spec attention_of(const cy_model_context *context)
     };
 }
 
+// Nothing is kept here: the norm's stash goes back at once.
+static void norm_heads(
+    const cy_model_context *context, const cy_storage *storage, int unit, cy_view qkv)
+{
+    const size_t mark = cy_arena_mark(context->queue->scratch);
+    cy_head_norm_stash stash;
+    cy_head_norm_stash_take(&stash, context, context->queue->scratch, qkv.rows);
+    cy_head_norm_forward(context, storage, unit, qkv, &stash);
+    cy_arena_rewind(context->queue->scratch, mark);
+}
+
 // mid [t, hidden] = the attention branch of x, without the residual.
 static cy_status attention(const cy_model_context *context, const cy_storage *storage, int layer,
     cy_view mid, cy_view x, cy_view inv_rms, const cy_decode_batch *batch)
@@ -54,6 +65,7 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
         cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);
     cy_column_linear_forward(queue, qkv, n, cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
         cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0));
+    norm_heads(context, storage, unit, qkv);
     cy_rope(queue, qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
     write_pages(queue, &batch->pages[layer], cy_view_cols(qkv, q_cols, kv_cols),

@@ -17,8 +17,9 @@ static cy_group *group_of(const cy_engine *engine, const cy_param *param)
     case CY_SPLIT_KV_ROWS:
         return cy_group_size(groups->kv) > 1 ? groups->kv : NULL;
     case CY_SPLIT_NONE:
-        return engine->stage.context.tensor.sequence && cy_group_size(groups->tp) > 1 ? groups->tp
-                                                                                      : NULL;
+        if (cy_group_size(groups->tp) == 1) return NULL;
+        if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
+        return engine->stage.context.tensor.sequence ? groups->tp : NULL;
     case CY_SPLIT_ROWS:
     case CY_SPLIT_VOCAB:
     case CY_SPLIT_COLS:
@@ -41,8 +42,8 @@ static cy_status add_stretch(void *context, const cy_owned_range *range, const c
 {
     sums *run = context;
     cy_group *group = group_of(run->engine, stretch->tensor->param);
-    const bool goes_on = run->group == group && run->range.first == range->first &&
-        run->end == stretch->at;
+    const bool goes_on =
+        run->group == group && run->range.first == range->first && run->end == stretch->at;
     if (!goes_on) {
         CY_TRY(finish_run(run));
         run->group = group;

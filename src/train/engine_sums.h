@@ -1,9 +1,10 @@
 // train/engine_sums.h: gradients that tensor-parallel ranks hold in parts.
 //
 // Most parameters are either cut over the tensor-parallel ranks, and then each rank's gradient is
-// whole, or held by all of them with the same gradient. Two kinds are neither, and their gradients
-// are sums over ranks that nobody has taken yet:
+// whole, or held by all of them with the same gradient. Three kinds are neither, and their
+// gradients are sums over ranks that nobody has taken yet:
 //
+//   the norms of q and k, one weight for all heads: each rank has seen its own heads only;
 //   norms and output biases with sequence parallelism: each rank has seen its own tokens only;
 //   K and V of kv heads that several ranks share: each has seen its own query heads only.
 //

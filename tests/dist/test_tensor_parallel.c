@@ -74,7 +74,7 @@ static void sequence_parallelism_too(void **state)
     }
 }
 
-// Tied embeddings, biases and a window; with kv heads that several ranks share.
+// Tied embeddings, biases, a window and norms of q and k; with kv heads that several ranks share.
 static void shared_kv_heads_biases_and_tied_embeddings(void **state)
 {
     (void)state;
@@ -87,6 +87,7 @@ static void shared_kv_heads_biases_and_tied_embeddings(void **state)
             config.shape.qkv_bias = true;
             config.shape.out_bias = true;
             config.shape.window = 7;
+            config.shape.qk_norm = kv_heads[i] != 4;
             config.distributed.sequence_parallel = sequence == 1;
             expect_parity(config, 20, 1e-12, 1e-10);
         }

@@ -24,8 +24,7 @@ typedef struct cy_test_training {
 
 // Trains `steps` steps of config's mesh. The tokens of the global batch depend on their place in it
 // alone. `isa` names the kernels. Fails the test when a rank fails.
-void cy_test_train(
-    cy_test_training *training, const cy_config *config, int steps, const char *isa);
+void cy_test_train(cy_test_training *training, const cy_config *config, int steps, const char *isa);
 void cy_test_training_close(cy_test_training *training);
 
 // The largest difference of any loss, and of gradients relative to the largest gradient of their

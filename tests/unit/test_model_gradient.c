@@ -87,6 +87,15 @@ static void gradients_with_tied_embeddings_biases_and_window(void **state)
     check_gradients(&config);
 }
 
+static void gradients_with_norms_of_q_and_k(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F64);
+    config.shape.qk_norm = true;
+    check_gradients(&config);
+}
+
 // Runs some steps and returns the hash of the parameters.
 static uint64_t train_and_hash(const cy_config *config, const char *isa)
 {
@@ -118,6 +127,7 @@ static void recomputation_changes_no_bit(void **state)
     for (int i = 0; i < 3; i++) {
         cy_config config;
         cy_test_config(&config, dtypes[i]);
+        config.shape.qk_norm = i == 2;
         const uint64_t kept = train_and_hash(&config, "ref");
         config.training.recompute = CY_CONFIG_RECOMPUTE_SELECTIVE;
         assert_true(train_and_hash(&config, "ref") == kept);
@@ -190,6 +200,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_of_an_untied_model),
         cmocka_unit_test(gradients_with_tied_embeddings_biases_and_window),
+        cmocka_unit_test(gradients_with_norms_of_q_and_k),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(the_plan_is_the_peak),
         cmocka_unit_test(a_model_learns_its_batch),
