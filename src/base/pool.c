@@ -3,24 +3,28 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/memory.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
-#define SPIN_NS 50000
+#define SPIN_NS    50000
+#define MOST_CORES 1024
 
 typedef struct worker {
     cy_pool *pool;
     pthread_t thread;
     int index;
+    int core; // the system's number; -1: not pinned
 } worker;
 
 struct cy_pool {
     int size;
-    int first_core;
     bool spin;
+    pthread_t caller; // whose mask is put back when the pool closes
+    cpu_set_t caller_mask;
     worker *workers; // owned, [size]; workers[0] is the caller and has no thread
 
     // One job at a time. `generation` is bumped when a job is posted; a worker counts itself out
@@ -102,7 +106,7 @@ static void *work(void *argument)
 {
     worker *self = argument;
     cy_pool *pool = self->pool;
-    if (pool->first_core >= 0) pin(pool->first_core + self->index);
+    if (self->core >= 0) pin(self->core);
 
     uint64_t seen = 0;
     for (;;) {
@@ -126,13 +130,23 @@ static void post(cy_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
+// The core of each worker: those from first_core on in the order of cores that lie together.
+static void choose_cores(cy_pool *pool, int workers, int first_core)
+{
+    int cores[MOST_CORES];
+    const int count = first_core >= 0 ? cy_cores_find(cores, MOST_CORES) : 0;
+    for (int i = 0; i < workers; i++) {
+        const bool known = first_core >= 0 && first_core + i < count;
+        pool->workers[i].core = known ? cores[first_core + i] : -1;
+    }
+}
+
 cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
 {
     CY_ASSERT(workers > 0);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_pool)));
     cy_pool *made = block;
-    made->first_core = first_core;
     made->spin = spin;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->posted, NULL);
@@ -141,10 +155,14 @@ cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
     cy_status status = cy_memory_take(&block, (size_t)workers, sizeof(worker));
     if (status != CY_OK) goto close;
     made->workers = block;
-    if (first_core >= 0) pin(first_core);
+    made->caller = pthread_self();
+    choose_cores(made, workers, first_core);
+    (void)pthread_getaffinity_np(made->caller, sizeof(made->caller_mask), &made->caller_mask);
+    if (made->workers[0].core >= 0) pin(made->workers[0].core);
 
     for (int i = 1; i < workers; i++) {
-        made->workers[i] = (worker){.pool = made, .index = i};
+        made->workers[i].pool = made;
+        made->workers[i].index = i;
         const int failed = pthread_create(&made->workers[i].thread, NULL, work, &made->workers[i]);
         if (failed != 0) {
             status = CY_FAIL(CY_ERR_MEMORY, "thread %d of %d could not be started", i, workers);
@@ -167,6 +185,9 @@ void cy_pool_close(cy_pool *pool)
     post(pool);
     for (int i = 1; i < pool->size; i++)
         pthread_join(pool->workers[i].thread, NULL);
+    if (pool->workers != NULL && pool->workers[0].core >= 0) {
+        (void)pthread_setaffinity_np(pool->caller, sizeof(pool->caller_mask), &pool->caller_mask);
+    }
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->posted);
     pthread_mutex_destroy(&pool->lock);

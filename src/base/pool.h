@@ -18,8 +18,9 @@ typedef struct cy_pool cy_pool;
 // different workers.
 typedef void (*cy_pool_task)(void *context, int64_t task, int worker);
 
-// first_core < 0 leaves the threads unpinned; otherwise worker i is pinned to core first_core + i,
-// the caller included. *pool is owned by the caller.
+// first_core < 0 leaves the threads unpinned; otherwise worker i, the caller included, is pinned to
+// number first_core + i of the cores that the process may use (base/cores.h), as far as there are
+// so many; the caller's own mask is put back when the pool closes. *pool is owned by the caller.
 CY_MUST_CHECK cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin);
 void cy_pool_close(cy_pool *pool);
 

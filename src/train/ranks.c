@@ -124,7 +124,7 @@ cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *c
         .groups = rank->groups,
         .beat = rank->world != NULL ? cy_world_beat(rank->world) : NULL,
         .threads = rank->threads,
-        .first_core = -1,
+        .first_core = rank->spin ? rank->rank * rank->threads : -1,
         .spin = rank->spin,
         .isa = "auto",
         .train = true,

@@ -5,6 +5,7 @@
 #include "kernel/peak.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
+#include "observe/tensorboard.h"
 #include "optim/schedule.h"
 #include "train/feed.h"
 #include "train/run_folder.h"
@@ -13,6 +14,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <time.h>
 
 // Dimensions whose traffic is told: tp, cp, pp, dp.
 #define TRAFFIC_GROUPS 4
@@ -34,6 +36,7 @@ typedef struct rank_run {
     cy_feed feed;
     cy_saver *saver;
     cy_metrics_file metrics; // rank zero's
+    cy_events_file events;   // rank zero's, where asked for
     cy_run_position position;
     cy_rate_spec rate;
     int64_t last_step;
@@ -163,6 +166,27 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     return CY_OK;
 }
 
+static cy_status write_events(rank_run *trainer, const cy_step_metrics *metrics)
+{
+    const struct {
+        const char *tag;
+        double value;
+    } scalars[] = {
+        {"train/loss", metrics->loss},
+        {"train/grad_norm", metrics->grad_norm},
+        {"train/learning_rate", metrics->learning_rate},
+        {"speed/tokens_per_second", metrics->tok_s},
+        {"speed/mfu", metrics->mfu},
+        {"memory/gb", metrics->memory_bytes * 0x1p-30},
+    };
+    if (trainer->events.path == NULL) return CY_OK;
+    for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++) {
+        CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), metrics->step, scalars[i].tag,
+            (float)scalars[i].value));
+    }
+    return CY_OK;
+}
+
 static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
 {
     if (!is_zero(trainer)) return CY_OK;
@@ -176,6 +200,7 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
     if (trainer->metrics.path != NULL) {
         CY_TRY(cy_metrics_file_step(&trainer->metrics, metrics));
     }
+    CY_TRY(write_events(trainer, metrics));
     const int64_t every = trainer->run->config->logging.log_frequency;
     if (every > 0 && metrics->step % every != 0 && metrics->step != trainer->last_step) {
         return CY_OK;
@@ -196,6 +221,10 @@ static cy_status evaluate(rank_run *trainer)
     trainer->run->summary->val_loss = loss;
     if (trainer->metrics.path != NULL) {
         CY_TRY(cy_metrics_file_validation(&trainer->metrics, trainer->position.step, loss, tokens));
+    }
+    if (trainer->events.path != NULL) {
+        CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), trainer->position.step,
+            "validation/loss", (float)loss));
     }
     trainer->run->events->validation(
         trainer->run->events->context, trainer->position.step, loss, tokens);
@@ -273,7 +302,9 @@ static cy_status open_outputs(rank_run *trainer)
             NULL));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
-    return cy_run_folder_open(&trainer->metrics, config, trainer->position.step);
+    CY_TRY(cy_run_folder_open(&trainer->metrics, config, trainer->position.step));
+    if (!config->logging.tensorboard) return CY_OK;
+    return cy_events_open(&trainer->events, config->logging.run_dir);
 }
 
 static cy_status start(rank_run *trainer)
@@ -331,6 +362,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     const cy_status status = run_steps(self);
     cy_feed_close(&self->feed);
     cy_metrics_file_close(&self->metrics);
+    if (self->events.path != NULL) cy_events_close(&self->events);
     if (self->saver != NULL) cy_saver_close(self->saver);
     cy_engine_close(&self->engine);
     cy_memory_free(self);

@@ -1,0 +1,185 @@
+#define _GNU_SOURCE
+#include "observe/tensorboard.h"
+
+#include "base/memory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// Field numbers and wire types of the protocol buffers Event, Summary and Summary.Value.
+enum {
+    EVENT_WALL_TIME = 1,
+    EVENT_STEP = 2,
+    EVENT_VERSION = 3,
+    EVENT_SUMMARY = 5,
+    SUMMARY_VALUE = 1,
+    VALUE_TAG = 1,
+    VALUE_SIMPLE = 2,
+    WIRE_VARINT = 0,
+    WIRE_64 = 1,
+    WIRE_BYTES = 2,
+    WIRE_32 = 5,
+};
+
+#define CRC32C_POLYNOMIAL 0x82f63b78u // Castagnoli's, bits reversed
+#define CRC_MASK_DELTA    0xa282ead8u
+#define MOST_TRIES        1000
+
+uint32_t cy_crc32c(const void *bytes, size_t count)
+{
+    // Bit by bit: a record has some fifty bytes.
+    const unsigned char *at = bytes;
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc >> 1) ^ (CRC32C_POLYNOMIAL & (0u - (crc & 1u)));
+    }
+    return ~crc;
+}
+
+static uint32_t masked(const void *bytes, size_t count)
+{
+    const uint32_t crc = cy_crc32c(bytes, count);
+    return ((crc >> 15) | (crc << 17)) + CRC_MASK_DELTA;
+}
+
+static cy_status add_varint(cy_text *text, uint64_t value)
+{
+    unsigned char bytes[10];
+    size_t count = 0;
+    do {
+        bytes[count] = (unsigned char)(value & 0x7fu);
+        value >>= 7;
+        if (value != 0) bytes[count] |= 0x80u;
+        count++;
+    } while (value != 0);
+    return cy_text_add_bytes(text, bytes, count);
+}
+
+static cy_status add_key(cy_text *text, int field, int wire)
+{
+    return add_varint(text, (uint64_t)(field << 3 | wire));
+}
+
+// Little-endian, as every machine that this is built for stores them.
+static cy_status add_double(cy_text *text, int field, double value)
+{
+    CY_TRY(add_key(text, field, WIRE_64));
+    return cy_text_add_bytes(text, &value, sizeof(value));
+}
+
+static cy_status add_field_bytes(cy_text *text, int field, const void *bytes, size_t count)
+{
+    CY_TRY(add_key(text, field, WIRE_BYTES));
+    CY_TRY(add_varint(text, count));
+    return cy_text_add_bytes(text, bytes, count);
+}
+
+static cy_status write_whole(const cy_events_file *file, const char *bytes, size_t count)
+{
+    while (count > 0) {
+        const ssize_t put = write(file->fd, bytes, count);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "write %s", file->path);
+        bytes += put;
+        count -= (size_t)put;
+    }
+    return CY_OK;
+}
+
+// Frames and writes the event that stands in file->record behind room for its length.
+static cy_status write_record(cy_events_file *file)
+{
+    const size_t head = sizeof(uint64_t) + sizeof(uint32_t);
+    const uint64_t length = file->record.length - head;
+    const uint32_t length_crc = masked(&length, sizeof(length));
+    memcpy(file->record.bytes, &length, sizeof(length));
+    memcpy(file->record.bytes + sizeof(length), &length_crc, sizeof(length_crc));
+    const uint32_t crc = masked(file->record.bytes + head, (size_t)length);
+    CY_TRY(cy_text_add_bytes(&file->record, &crc, sizeof(crc)));
+    return write_whole(file, file->record.bytes, file->record.length);
+}
+
+static cy_status start_record(cy_events_file *file, double wall_time_s)
+{
+    static const char room[sizeof(uint64_t) + sizeof(uint32_t)];
+    file->record.length = 0;
+    CY_TRY(cy_text_add_bytes(&file->record, room, sizeof(room)));
+    return add_double(&file->record, EVENT_WALL_TIME, wall_time_s);
+}
+
+static cy_status create(cy_events_file *file, const char *folder)
+{
+    char host[256] = "localhost";
+    (void)gethostname(host, sizeof(host) - 1); // a refusal leaves the plain name
+    const long long now = (long long)time(NULL);
+    for (int i = 0; i < MOST_TRIES; i++) {
+        cy_text path = {0};
+        cy_status status =
+            cy_text_add(&path, "%s/events.out.tfevents.%lld.%s", folder, now, host);
+        if (status == CY_OK && i > 0) status = cy_text_add(&path, ".%d", i);
+        if (status != CY_OK) return status;
+        file->fd = open(path.bytes, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+        const int number = errno;
+        status = cy_memory_copy_text(&file->path, path.bytes);
+        cy_text_free(&path);
+        if (status != CY_OK || file->fd >= 0) return status;
+        errno = number;
+        if (number != EEXIST) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", file->path);
+        cy_memory_free(file->path);
+        file->path = NULL;
+    }
+    return CY_FAIL(CY_ERR_IO, "%s: %d event files of this second", folder, MOST_TRIES);
+}
+
+static cy_status open_parts(cy_events_file *file, const char *folder)
+{
+    static const char version[] = "brain.Event:2";
+    CY_TRY(create(file, folder));
+    CY_TRY(start_record(file, (double)time(NULL)));
+    CY_TRY(add_field_bytes(&file->record, EVENT_VERSION, version, sizeof(version) - 1));
+    return write_record(file);
+}
+
+cy_status cy_events_open(cy_events_file *file, const char *folder)
+{
+    *file = (cy_events_file){.fd = -1};
+    const cy_status status = open_parts(file, folder);
+    if (status != CY_OK) cy_events_close(file);
+    return status;
+}
+
+void cy_events_close(cy_events_file *file)
+{
+    if (file->fd >= 0) close(file->fd);
+    cy_memory_free(file->path);
+    cy_text_free(&file->record);
+    *file = (cy_events_file){.fd = -1};
+}
+
+cy_status cy_events_scalar(
+    cy_events_file *file, double wall_time_s, int64_t step, const char *tag, float value)
+{
+    // The inner messages' lengths stand before them: value = key, tag, key, 4 bytes.
+    const size_t tag_bytes = strlen(tag);
+    const size_t value_bytes = 2 + tag_bytes + 1 + sizeof(value);
+    if (value_bytes >= 120) {
+        return CY_FAIL(CY_ERR_REQUEST, "a tag of %zu bytes is too long", tag_bytes);
+    }
+    CY_TRY(start_record(file, wall_time_s));
+    cy_text *record = &file->record;
+    CY_TRY(add_key(record, EVENT_STEP, WIRE_VARINT));
+    CY_TRY(add_varint(record, (uint64_t)step));
+    CY_TRY(add_key(record, EVENT_SUMMARY, WIRE_BYTES));
+    CY_TRY(add_varint(record, value_bytes + 2));
+    CY_TRY(add_key(record, SUMMARY_VALUE, WIRE_BYTES));
+    CY_TRY(add_varint(record, value_bytes));
+    CY_TRY(add_field_bytes(record, VALUE_TAG, tag, tag_bytes));
+    CY_TRY(add_key(record, VALUE_SIMPLE, WIRE_32));
+    CY_TRY(cy_text_add_bytes(record, &value, sizeof(value)));
+    return write_record(file);
+}
