@@ -74,23 +74,25 @@ static int bench(const values *given, const cy_config *config)
     const cy_bench_step_options wanted = {
         .warmup = (int)given->warmup,
         .steps = (int)given->steps,
-        .cores = cy_machine_found().cores,
+        .machine = cy_machine_found(),
         .process_start_s = cy_process_start_s(),
         .profile = given->profile ? &profile : NULL,
         .timeline = given->timeline != NULL ? &timeline : NULL,
     };
+    const bool tells = wanted.machine.rank == 0;
     cy_bench_step_result result;
     cy_status status = cy_bench_step(config, &wanted, &result);
-    if (status == CY_OK && given->timeline != NULL) {
+    if (status == CY_OK && tells && given->timeline != NULL) {
         status = cy_file_write(given->timeline, timeline.bytes, timeline.length);
     }
-    if (status == CY_OK) {
+    if (status == CY_OK && tells) {
         (given->json ? print_json : print_table)(config, &result);
         if (given->profile) fputs(profile.bytes, given->json ? stderr : stdout);
     }
     cy_text_free(&profile);
     cy_text_free(&timeline);
-    return status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
+    if (status == CY_OK) return cy_report_output(CY_EXIT_DONE);
+    return cy_report_ranks(status);
 }
 
 int cy_command_bench_step(int argc, char **argv)

@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 // A count from the first of these variables that is set; 0 without any.
 static int count_from(const char *const *names, int count)
@@ -22,13 +23,20 @@ cy_config_machine cy_machine_found(void)
     static const char *const sizes[] = {
         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"};
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    static const char *const neighbours[] = {
+        "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
     cy_config_machine machine = {.cores = 1};
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set) == 0) machine.cores = CPU_COUNT(&set);
     for (int i = 0; i < CY_COUNT(ranks); i++) {
         machine.under_mpi = machine.under_mpi || getenv(ranks[i]) != NULL;
     }
-    if (machine.under_mpi) machine.world = count_from(sizes, CY_COUNT(sizes));
+    if (!machine.under_mpi) return machine;
+    machine.world = count_from(sizes, CY_COUNT(sizes));
+    machine.rank = count_from(ranks, CY_COUNT(ranks));
+    // A launcher that binds gives each rank cores of its own.
+    const bool bound = machine.cores < sysconf(_SC_NPROCESSORS_ONLN);
+    machine.sharing = bound ? 1 : count_from(neighbours, CY_COUNT(neighbours));
     return machine;
 }
 
@@ -45,7 +53,12 @@ int cy_load_config(cy_config *config, const cy_arguments *arguments, cy_config_p
     cy_config_errors errors = {0};
     const cy_status status = cy_config_load(config, &errors, arguments->positional[0],
         arguments->overrides, arguments->override_count, purpose, &machine);
-    const int exit_status = status == CY_OK ? CY_GO_ON : cy_report_config(status, &errors);
+    int exit_status = CY_GO_ON;
+    if (status == CY_ERR_REQUEST && machine.rank > 0) {
+        exit_status = CY_EXIT_REQUEST; // rank 0 says why
+    } else if (status != CY_OK) {
+        exit_status = cy_report_config(status, &errors);
+    }
     cy_config_errors_free(&errors);
     return exit_status;
 }

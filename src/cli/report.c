@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "cli/report.h"
 
+#include "comm/world.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -88,6 +90,13 @@ int cy_report_status(cy_status status)
     if (cy_error_hint()[0] != '\0') cy_report_hint("%s", cy_error_hint());
     if (status == CY_ERR_REQUEST) return CY_EXIT_REQUEST;
     return status == CY_ERR_STOPPED ? CY_EXIT_INTERRUPTED : CY_EXIT_FAILED;
+}
+
+int cy_report_ranks(cy_status status)
+{
+    const int exit_status = cy_report_status(status);
+    if (status != CY_OK) cy_world_end_job(exit_status);
+    return exit_status;
 }
 
 static void write_log(void *context, cy_log_level level, const char *line)

@@ -29,6 +29,9 @@ void cy_report_hint(const char *format, ...) __attribute__((format(printf, 1, 2)
 // and returns the exit status that goes with it. Says nothing and returns CY_EXIT_DONE for CY_OK.
 int cy_report_status(cy_status status);
 
+// The same, and then ends the other processes of an MPI job.
+int cy_report_ranks(cy_status status);
+
 // A log that writes warnings and information to stderr.
 cy_log cy_report_log(void);
 

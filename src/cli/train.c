@@ -96,8 +96,8 @@ int cy_command_train(int argc, char **argv)
         };
         cy_train_summary summary;
         cy_stop_on_signals();
-        status =
-            cy_report_status(cy_trainer_run(&config, cy_machine_found().cores, &events, &summary));
+        const cy_config_machine machine = cy_machine_found();
+        status = cy_report_ranks(cy_trainer_run(&config, &machine, &events, &summary));
         if (shown.drawn) cy_progress_clear(&shown.progress);
         if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked();
     }

@@ -152,8 +152,8 @@ cy_status cy_bench_step(
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)options->steps, sizeof(double)));
     bench_run run = {.config = config, .options = options, .result = result, .seconds = block};
-    const cy_status status = cy_ranks_run(config, options->cores, run_rank, &run);
-    if (status == CY_OK) finish(&run);
+    const cy_status status = cy_ranks_run(config, &options->machine, run_rank, &run);
+    if (status == CY_OK && options->machine.rank == 0) finish(&run);
     cy_memory_free(run.seconds);
     return status;
 }

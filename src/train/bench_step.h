@@ -9,7 +9,7 @@
 typedef struct cy_bench_step_options {
     int warmup; // steps that are not counted
     int steps;  // that are, at least 1
-    int cores;
+    cy_config_machine machine;
     double process_start_s; // of cy_clock_s; for first_step_s
     cy_text *profile;       // borrowed; NULL, or gets rank zero's table of operators
     cy_text *timeline;      // borrowed; NULL, or gets rank zero's last step as a Chrome trace

@@ -265,12 +265,13 @@ CY_MUST_CHECK cy_status cy_config_read(cy_config *config, cy_config_errors *erro
 
 CY_MUST_CHECK cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors);
 
-// `cores` and `world` are what was found: cores that the process may use, ranks that were started
-// (0: not known yet).
+// What was found: cores that the process may use, ranks that were started (0: not known yet).
 typedef struct cy_config_machine {
     int cores;
     int world;
     bool under_mpi; // started by mpirun or srun
+    int rank;       // of this process among those started
+    int sharing;    // started processes that have these same cores; 0: not known
 } cy_config_machine;
 
 CY_MUST_CHECK cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,

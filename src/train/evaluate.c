@@ -133,7 +133,8 @@ static cy_status evaluate(evaluate_run *run)
     status = make_config(run);
     if (status == CY_OK) status = cy_run_data_open(&run->data, &run->config, run->options->cores);
     if (status == CY_OK) {
-        status = cy_ranks_run(&run->config, run->options->cores, evaluate_rank, run);
+        const cy_config_machine machine = {.cores = run->options->cores};
+        status = cy_ranks_run(&run->config, &machine, evaluate_rank, run);
         cy_run_data_close(&run->data);
     }
     cy_checkpoint_close(&run->checkpoint);

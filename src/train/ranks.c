@@ -1,10 +1,11 @@
 #include "train/ranks.h"
 
 #include "base/memory.h"
+#include "data/hash.h"
 
 typedef struct ranks_run {
     const cy_config *config;
-    int cores;
+    const cy_config_machine *machine;
     cy_mesh mesh;
     cy_rank_work work;
     void *context;
@@ -25,12 +26,39 @@ static cy_status make_mesh(cy_mesh *mesh, const cy_config *config)
     return cy_mesh_make(mesh, &request);
 }
 
+static bool through_mpi(const ranks_run *run)
+{
+    const cy_config_backend backend = run->config->distributed.backend;
+    return backend == CY_CONFIG_BACKEND_MPI ||
+        (backend == CY_CONFIG_BACKEND_AUTO && run->machine->under_mpi);
+}
+
+// Ranks that have this process's cores.
+static int ranks_here(const ranks_run *run)
+{
+    if (!through_mpi(run)) return run->mesh.world;
+    return run->machine->sharing > 0 ? run->machine->sharing : run->mesh.world;
+}
+
 static int threads_of_rank(const ranks_run *run)
 {
     if (run->config->distributed.threads_per_rank > 0) {
         return run->config->distributed.threads_per_rank;
     }
-    return run->cores / run->mesh.world > 0 ? run->cores / run->mesh.world : 1;
+    const int threads = run->machine->cores / ranks_here(run);
+    return threads > 0 ? threads : 1;
+}
+
+// Ranks that were given different configurations must not train together.
+static cy_status hash_configuration(uint64_t *hash, const cy_config *config)
+{
+    cy_text json = {0};
+    const cy_status status = cy_config_to_json(&json, config);
+    if (status == CY_OK) {
+        *hash = cy_hash_bytes((const unsigned char *)json.bytes, json.length);
+    }
+    cy_text_free(&json);
+    return status;
 }
 
 static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
@@ -90,14 +118,15 @@ static cy_status run_rank(cy_world *world, void *context)
         .threads = threads_of_rank(run),
     };
     rank.at = cy_mesh_coordinates(&rank.mesh, rank.rank);
-    rank.spin = rank.threads * rank.mesh.world <= run->cores;
+    rank.spin = rank.threads * ranks_here(run) <= run->machine->cores;
     CY_TRY(open_groups(&rank, run->config));
     return run->work(&rank, run->context);
 }
 
-cy_status cy_ranks_run(const cy_config *config, int cores, cy_rank_work work, void *context)
+cy_status cy_ranks_run(
+    const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context)
 {
-    ranks_run run = {.config = config, .cores = cores, .work = work, .context = context};
+    ranks_run run = {.config = config, .machine = machine, .work = work, .context = context};
     CY_TRY(make_mesh(&run.mesh, config));
     if (run.mesh.world == 1) {
         const cy_rank rank = {
@@ -105,7 +134,7 @@ cy_status cy_ranks_run(const cy_config *config, int cores, cy_rank_work work, vo
             .at = cy_mesh_coordinates(&run.mesh, 0),
             .groups = cy_engine_groups_self(),
             .threads = threads_of_rank(&run),
-            .spin = threads_of_rank(&run) <= cores,
+            .spin = threads_of_rank(&run) <= machine->cores,
         };
         return work(&rank, context);
     }
@@ -114,7 +143,9 @@ cy_status cy_ranks_run(const cy_config *config, int cores, cy_rank_work work, vo
     options.threads_per_rank = threads_of_rank(&run);
     options.timeout_s = config->distributed.timeout_s;
     options.algorithm = config->distributed.algorithm;
-    return cy_world_run_threads(&options, run_rank, &run);
+    CY_TRY(hash_configuration(&options.configuration, config));
+    return through_mpi(&run) ? cy_world_run_mpi(&options, run_rank, &run)
+                             : cy_world_run_threads(&options, run_rank, &run);
 }
 
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config)

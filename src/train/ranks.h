@@ -1,7 +1,8 @@
 // train/ranks.h: running a function as all ranks of a configuration.
 //
-// One rank alone runs in the caller's thread. Several run as threads of this process. Each gets its
-// place in the mesh and the groups that its layers need.
+// One rank alone runs in the caller's thread. Several are threads of this process, or, where mpirun
+// or srun started it, this process is one of them. Each gets its place in the mesh and the groups
+// that its layers need.
 
 #ifndef CY_TRAIN_RANKS_H
 #define CY_TRAIN_RANKS_H
@@ -17,14 +18,16 @@ typedef struct cy_rank {
     cy_coordinates at;
     cy_engine_groups groups;
     int threads; // of this rank's pool
-    bool spin;   // threads of all ranks together do not outnumber the cores
+    bool spin;   // threads of all ranks together do not outnumber their cores
 } cy_rank;
 
 typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
 
-// Returns when all ranks have ended: CY_OK, or the failure of the first that failed.
+// Returns when all ranks have ended: CY_OK, or the failure of the first that failed. Ranks of MPI
+// whose number, configuration or build do not agree fail with CY_ERR_REQUEST before any has begun;
+// after a failure the caller reports it and calls cy_world_end_job.
 CY_MUST_CHECK cy_status cy_ranks_run(
-    const cy_config *config, int cores, cy_rank_work work, void *context);
+    const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context);
 
 // What an engine of this rank is opened with.
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config);

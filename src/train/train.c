@@ -80,5 +80,5 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
         .note = note,
         .should_stop = should_stop,
     };
-    return cy_trainer_run(&config, cpu.cores, &events, summary);
+    return cy_trainer_run(&config, &machine, &events, summary);
 }

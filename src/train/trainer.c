@@ -369,14 +369,14 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     return status;
 }
 
-cy_status cy_trainer_run(
-    const cy_config *config, int cores, const cy_trainer_events *events, cy_train_summary *summary)
+cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machine,
+    const cy_trainer_events *events, cy_train_summary *summary)
 {
     *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .events = events, .summary = summary};
-    CY_TRY(cy_run_data_open(&run.data, config, cores));
+    CY_TRY(cy_run_data_open(&run.data, config, machine->cores));
     cy_status status = cy_state_locate(&run.start_path, config);
-    if (status == CY_OK) status = cy_ranks_run(config, cores, run_rank, &run);
+    if (status == CY_OK) status = cy_ranks_run(config, machine, run_rank, &run);
     cy_memory_free(run.start_path);
     cy_run_data_close(&run.data);
     return status;

@@ -18,8 +18,9 @@ typedef struct cy_trainer_events {
     int (*should_stop)(void *context);
 } cy_trainer_events;
 
-// Runs a resolved and checked configuration on `cores` cores; returns when it has ended.
-CY_MUST_CHECK cy_status cy_trainer_run(
-    const cy_config *config, int cores, const cy_trainer_events *events, cy_train_summary *summary);
+// Runs a resolved and checked configuration on a machine; returns when it has ended. Of several
+// processes that MPI started, rank zero's fills in the summary and is told of events.
+CY_MUST_CHECK cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machine,
+    const cy_trainer_events *events, cy_train_summary *summary);
 
 #endif

@@ -171,7 +171,8 @@ void cy_test_train(cy_test_training *training, const cy_config *config, int step
 
     mesh_run run = {.config = config, .isa = isa, .training = training};
     pthread_mutex_init(&run.lock, NULL);
-    CY_CHECK_OK(cy_ranks_run(config, 2, run_rank, &run));
+    const cy_config_machine machine = {.cores = 2};
+    CY_CHECK_OK(cy_ranks_run(config, &machine, run_rank, &run));
     pthread_mutex_destroy(&run.lock);
 }
 

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Training with several ranks, as threads and as processes of MPI: one configuration, one result;
+# jobs that do not fit it are refused, once.
+. "$(dirname "$0")/lib.sh"
+
+awk 'BEGIN { for (i = 0; i < 400; i++) printf "%04d And it came to pass in the days of the king.\n", i * 7919 % 1000 }' \
+    >"$folder/text.txt"
+expect 0 tokenizer train --vocab-size=300 --out="$folder/tokenizer.json" "$folder/text.txt"
+cat >"$folder/config.json" <<JSON
+{"model": {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 64,
+  "num_attention_heads": 2, "vocab_size": 300, "dtype": "bf16"},
+ "training": {"seq_length": 32, "micro_batch_size": 2, "global_batch_size": 8, "grad_clip": 1.0,
+  "total_train_steps": 3},
+ "dataset": {"name": "$folder/text.txt", "tokenizer": "$folder/tokenizer.json"},
+ "logging": {"hash_frequency": 1}}
+JSON
+
+# hashes RUN: step, loss to 6 digits, and the hash of all parameters after the last step.
+hashes() {
+    sed -E 's/.*"step":([0-9]+),.*"loss":([0-9.]{7}).*params_hash":"([0-9a-f]+)".*/\1 \2 \3/' \
+        "$folder/$1/metrics.jsonl"
+}
+
+# same RUN RUN: both wrote the same lines.
+same() {
+    if [ -z "$(hashes "$1")" ] || [ "$(hashes "$1")" != "$(hashes "$2")" ]; then
+        echo "FAIL: runs $1 and $2 differ:"
+        diff <(hashes "$1") <(hashes "$2") | sed 's/^/    /'
+        failures=$((failures + 1))
+    fi
+}
+
+train() { # STATUS RUN OPTIONS...
+    local status=$1 run=$2
+    shift 2
+    expect "$status" train "$folder/config.json" --logging.run_dir="$folder/$run" "$@"
+}
+
+train 0 zero0 --distributed.dp_size=2
+for stage in 1 2 3; do
+    train 0 "zero$stage" --distributed.dp_size=2 --distributed.zero_stage=$stage
+done
+# Stages 2 and 3 add over ranks before they add over micro-batches: other bits, the same training.
+same zero0 zero1
+same zero2 zero3
+train 0 naive --distributed.dp_size=2 --distributed.dp_reduce=naive
+same zero0 naive
+
+if ! "$cyclotron" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
+    echo "no MPI: processes are not tested"
+    finish
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+program=$cyclotron
+
+# mpi RANKS: the program of the following runs is so many ranks of MPI.
+mpi() {
+    printf '#!/bin/sh\nexec mpirun --oversubscribe -n %s %s "$@"\n' "$1" "$program" >"$folder/mpi"
+    chmod +x "$folder/mpi"
+    cyclotron=$folder/mpi
+}
+
+mpi 2
+train 0 mpi0 --distributed.dp_size=2
+same zero0 mpi0
+train 0 mpi3 --distributed.dp_size=2 --distributed.zero_stage=3
+same zero3 mpi3
+
+# A world that the configuration is not for: said once, before anything is written.
+train 2 mismatch --distributed.dp_size=4
+says err 'dp_size 4 = 4 ranks, 2 were started'
+if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mismatch" ]; then
+    echo "FAIL: said more than once, or something was written"
+    failures=$((failures + 1))
+fi
+
+# Ranks that were given different configurations.
+printf '#!/bin/sh\nexec mpirun --oversubscribe -n 1 %s "$@" : -n 1 %s "$@" --training.seed=7\n' \
+    "$program" "$program" >"$folder/mpi"
+train 2 different --distributed.dp_size=2
+says err 'rank 1'
+says err 'has another configuration than rank 0'
+if [ -e "$folder/different" ]; then
+    echo "FAIL: something was written"
+    failures=$((failures + 1))
+fi
+finish
