@@ -7,7 +7,7 @@ TYPE   ?= Release
 # Further settings for CMake, such as -DCY_WITH_MPI=OFF; taken when BUILD is made.
 CMAKE_FLAGS ?=
 
-.PHONY: all program setup demo check test test-long bench install debug tidy \
+.PHONY: all program setup demo check test test-long bench equivalence install debug tidy \
 	format coverage dist clean
 
 all: $(BUILD)/CMakeCache.txt
@@ -42,6 +42,10 @@ test-long: setup all
 # Tables and JSON in build/bench.
 bench: program
 	@scripts/bench.sh $(BUILD)
+
+# One training on every mesh of 1, 2, 4 and 8 ranks, with one line a mesh.
+equivalence: program
+	@CYCLOTRON=$(BUILD)/cyclotron scripts/equivalence.sh
 
 # Program, library, headers, cyclotron.pc, CMake package, and what there is of manual and completion.
 install: program
