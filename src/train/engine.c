@@ -92,7 +92,12 @@ static cy_status open_model(cy_engine *engine)
                 .sequence = config->distributed.sequence_parallel,
                 .overlap = config->distributed.tp_overlap,
             },
-        .context = {.group = groups->cp},
+        .context =
+            {
+                .group = groups->cp,
+                .style = (cy_context_style)config->distributed.cp_style,
+                .tables = &engine->tables,
+            },
         .heads_local = shape->heads / part.tp_size,
         .kv_heads_local = shape->kv_heads < part.tp_size ? 1 : shape->kv_heads / part.tp_size,
         .ffn_local = shape->ffn / part.tp_size,
@@ -156,23 +161,17 @@ static cy_status open_reducer(cy_engine *engine)
     return status;
 }
 
-// The micro-batches have one shape: sequences one after another, each a span.
-static cy_status open_batch(cy_engine *engine)
+cy_context_layout cy_engine_layout(const cy_config *config)
 {
-    const cy_config_training *training = &engine->options.config->training;
-    const int64_t length = engine->tokens / training->micro_batch_size;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)training->micro_batch_size, sizeof(cy_attention_span)));
-    engine->spans = block;
-    for (int64_t i = 0; i < training->micro_batch_size; i++) {
-        engine->spans[i] = (cy_attention_span){
-            .q_first = i * length,
-            .q_count = length,
-            .k_first = i * length,
-            .k_count = length,
-        };
-    }
-    return CY_OK;
+    const cy_config_distributed *distributed = &config->distributed;
+    return (cy_context_layout){
+        .ranks = distributed->cp_size,
+        .zigzag = distributed->cp_style != CY_CONFIG_CP_ULYSSES &&
+            distributed->cp_layout == CY_CONFIG_CP_ZIGZAG,
+        .length = config->training.seq_length,
+        .sequences = config->training.micro_batch_size,
+        .window = config->shape.window,
+    };
 }
 
 // ---- memory
@@ -186,7 +185,8 @@ static void take_run(cy_engine *engine, cy_arena *run)
     cy_update_take(&engine->update, run);
     engine->inputs = cy_arena_take(run, row);
     engine->targets = cy_arena_take(run, row);
-    engine->positions = cy_arena_take(run, row);
+    cy_context_tables_take(&engine->tables, run);
+    engine->positions = cy_context_tables_positions(&engine->tables);
     engine->loss = cy_view_take(run, CY_F64, 1, 1);
     engine->stage.context.rope = cy_view_take(run, engine->stage.context.sum_dtype,
         engine->options.config->training.seq_length, shape->head_dim);
@@ -195,8 +195,8 @@ static void take_run(cy_engine *engine, cy_arena *run)
         .inputs = engine->inputs,
         .targets = engine->targets,
         .positions = engine->positions,
-        .spans = engine->spans,
-        .span_count = (int)engine->options.config->training.micro_batch_size,
+        .spans = cy_context_tables_own(&engine->tables)->spans,
+        .span_count = cy_context_tables_own(&engine->tables)->span_count,
     };
 }
 
@@ -256,9 +256,7 @@ static cy_status fill_tables(cy_engine *engine)
 {
     const cy_config *config = engine->options.config;
     const int64_t length = config->training.seq_length;
-    for (int64_t i = 0; i < engine->tokens; i++)
-        engine->positions[i] = (int32_t)(i % length);
-
+    cy_context_tables_fill(&engine->tables);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
     double *inv_freq = block;
@@ -282,7 +280,8 @@ static cy_status open_parts(cy_engine *engine)
     CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, options->isa));
     CY_TRY(open_model(engine));
     CY_TRY(open_reducer(engine));
-    CY_TRY(open_batch(engine));
+    const cy_context_layout layout = cy_engine_layout(options->config);
+    CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
     engine->update = (cy_update){
         .queue = &engine->queue,
         .storage = &engine->storage,
@@ -312,7 +311,7 @@ void cy_engine_close(cy_engine *engine)
     cy_reducer_close(engine->reducer);
     cy_stage_close(&engine->stage);
     cy_storage_close(&engine->storage);
-    cy_memory_free(engine->spans);
+    cy_context_tables_close(&engine->tables);
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
     cy_trace_close(&engine->trace);
     cy_pool_close(engine->pool);

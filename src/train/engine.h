@@ -88,15 +88,18 @@ typedef struct cy_engine {
     void *mapped;      // owned, all arenas lie in it
     cy_arena run, step, scratch;
 
+    cy_context_tables tables; // owned: positions and spans
     int64_t tokens;           // of a micro-batch on this rank
     int32_t *inputs;          // [tokens]
     int32_t *targets;         // [tokens]
-    int32_t *positions;       // [tokens]
-    cy_attention_span *spans; // owned, host, [micro_batch_size]
+    const int32_t *positions; // [tokens], of the tables
     cy_micro_batch batch;
     cy_view loss;          // [1, 1] fp64
     bool last_micro_batch; // of the step that runs: what the hooks tell the reducer
 } cy_engine;
+
+// Which positions of a sequence the context-parallel ranks of a run hold.
+cy_context_layout cy_engine_layout(const cy_config *config);
 
 // Opens in place: the engine must not be moved afterwards. On failure nothing stays open.
 CY_MUST_CHECK cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options);

@@ -74,27 +74,37 @@ void cy_run_data_close(cy_run_data *data)
 
 // ---- training
 
-static cy_batch_shape shape_of(
-    const cy_config *config, const cy_coordinates *at, cy_dataset_split split)
+// ranges [CY_CONTEXT_RANGES] is filled and borrowed: the positions that the rank holds.
+static cy_batch_shape shape_of(const cy_config *config, const cy_coordinates *at,
+    cy_dataset_split split, cy_position_range *ranges)
 {
+    const cy_context_layout layout = cy_engine_layout(config);
+    cy_context_range held[CY_CONTEXT_RANGES];
+    const int count = cy_context_ranges(&layout, at->at[CY_AXIS_CP], held);
+    for (int i = 0; i < count; i++)
+        ranges[i] = (cy_position_range){.first = held[i].first, .count = held[i].count};
     return (cy_batch_shape){
         .split = split,
         .micro_batch_size = config->training.micro_batch_size,
         .accumulation = (int)config->training.gradient_accumulation_steps,
         .dp_rank = at->at[CY_AXIS_DP],
         .dp_size = config->distributed.dp_size,
+        .ranges = ranges,
+        .range_count = count,
     };
 }
 
 cy_status cy_feed_open(cy_feed *feed, const cy_run_data *data, const cy_config *config,
     const cy_coordinates *at, int64_t first_step)
 {
+    cy_position_range ranges[CY_CONTEXT_RANGES];
     const cy_loader_options options = {
         .dataset = data->dataset,
-        .shape = shape_of(config, at, CY_DATASET_TRAIN),
+        .shape = shape_of(config, at, CY_DATASET_TRAIN, ranges),
         .first_step = first_step,
     };
-    *feed = (cy_feed){.tokens = config->training.micro_batch_size * config->training.seq_length};
+    *feed = (cy_feed){.tokens = config->training.micro_batch_size *
+            cy_batch_columns(&options.shape, config->training.seq_length)};
     return cy_loader_open(&feed->loader, &options);
 }
 
@@ -136,22 +146,28 @@ static cy_status fill_evaluation(
     void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
 {
     evaluation *run = context;
-    const int64_t rows = run->shape.micro_batch_size;
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t sample = cy_batch_sample(&run->shape, micro_batch + 1, 0, row);
-        int32_t *in = inputs + row * run->seq_length;
-        int32_t *out = targets + row * run->seq_length;
+    const cy_batch_shape *shape = &run->shape;
+    const int64_t columns = cy_batch_columns(shape, run->seq_length);
+    for (int64_t row = 0; row < shape->micro_batch_size; row++) {
+        const int64_t sample = cy_batch_sample(shape, micro_batch + 1, 0, row);
+        int32_t *in = inputs + row * columns;
+        int32_t *out = targets + row * columns;
         if (sample >= run->samples) {
-            memset(in, 0, (size_t)run->seq_length * sizeof(int32_t));
-            for (int64_t i = 0; i < run->seq_length; i++)
+            memset(in, 0, (size_t)columns * sizeof(int32_t));
+            for (int64_t i = 0; i < columns; i++)
                 out[i] = -1;
             continue;
         }
-        CY_TRY(
-            cy_dataset_read(run->data->dataset, in, run->shape.split, sample, 0, run->seq_length));
-        CY_TRY(
-            cy_dataset_read(run->data->dataset, out, run->shape.split, sample, 1, run->seq_length));
-        run->tokens += run->seq_length;
+        for (int i = 0; i < shape->range_count; i++) {
+            const cy_position_range range = shape->ranges[i];
+            CY_TRY(cy_dataset_read(
+                run->data->dataset, in, shape->split, sample, range.first, range.count));
+            CY_TRY(cy_dataset_read(
+                run->data->dataset, out, shape->split, sample, range.first + 1, range.count));
+            in += range.count;
+            out += range.count;
+        }
+        run->tokens += columns;
     }
     return CY_OK;
 }
@@ -160,9 +176,10 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
     cy_dataset_split split, int64_t max_tokens, double *loss, int64_t *tokens)
 {
     const cy_config *config = engine->options.config;
+    cy_position_range ranges[CY_CONTEXT_RANGES];
     evaluation run = {
         .data = data,
-        .shape = shape_of(config, at, split),
+        .shape = shape_of(config, at, split, ranges),
         .samples = cy_dataset_samples(data->dataset, split),
         .seq_length = config->training.seq_length,
     };

@@ -60,7 +60,7 @@ static void every_size_gives_the_training_of_one_rank(void **state)
 {
     (void)state;
     for (int tp = 2; tp <= 4; tp++)
-        expect_parity(config_of(tp), 50, 1e-12, 1e-10);
+        expect_parity(config_of(tp), 20, 1e-12, 1e-10);
 }
 
 static void sequence_parallelism_too(void **state)
@@ -89,7 +89,7 @@ static void shared_kv_heads_biases_and_tied_embeddings(void **state)
             config.shape.window = 7;
             config.shape.qk_norm = kv_heads[i] != 4;
             config.distributed.sequence_parallel = sequence == 1;
-            expect_parity(config, 20, 1e-12, 1e-10);
+            expect_parity(config, 5, 1e-12, 1e-10);
         }
     }
 }
@@ -104,7 +104,7 @@ static void with_data_parallel_ranks_and_recomputation(void **state)
         config.distributed.dp_size = 2;
         config.distributed.sequence_parallel = true;
         config.training.recompute = (cy_config_recompute)recompute;
-        expect_parity(config, 10, 1e-12, 1e-10);
+        expect_parity(config, 5, 1e-12, 1e-10);
     }
 }
 

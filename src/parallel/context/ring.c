@@ -1,0 +1,190 @@
+// Ring attention. In round i a rank attends to the keys of the rank i places before it, while it
+// passes them on to the next one:
+//
+//   round     0     1     2     3            forward: o and lse of the rounds are merged
+//   rank 0    kv0   kv3   kv2   kv1          backward: the gradients of a block of keys follow it,
+//   rank 1    kv1   kv0   kv3   kv2          one round behind, and every rank adds its share; those
+//   rank 2    kv2   kv1   kv0   kv3          of the own block (round 0) stay at home, so that they
+//   rank 3    kv3   kv2   kv1   kv0          make as many steps as the keys did
+
+#include "parallel/context/styles.h"
+
+enum { TAG_KEYS, TAG_GRADIENTS };
+
+// K and V side by side, [t, 2 kv_cols].
+static cy_view keys_of(cy_view kv)
+{
+    return cy_view_cols(kv, 0, kv.cols / 2);
+}
+
+static cy_view values_of(cy_view kv)
+{
+    return cy_view_cols(kv, kv.cols / 2, kv.cols / 2);
+}
+
+static cy_view pack(cy_queue *queue, cy_view k, cy_view v)
+{
+    const cy_view kv = cy_view_take(queue->scratch, k.dtype, k.rows, 2 * k.cols);
+    cy_copy(queue, keys_of(kv), k);
+    cy_copy(queue, values_of(kv), v);
+    return kv;
+}
+
+// The ring as one rank sees it.
+typedef struct ring {
+    cy_group *group;
+    cy_queue *queue;
+    int rank, size, next, previous;
+    cy_request send_keys, receive_keys;
+    cy_request send_gradients, receive_gradients;
+} ring;
+
+static ring ring_of(const cy_context_parallel *parallel, cy_queue *queue)
+{
+    const int rank = cy_group_rank(parallel->group), size = cy_group_size(parallel->group);
+    return (ring){
+        .group = parallel->group,
+        .queue = queue,
+        .rank = rank,
+        .size = size,
+        .next = (rank + 1) % size,
+        .previous = (rank + size - 1) % size,
+    };
+}
+
+// Whose keys a rank has in a round.
+static int owner(const ring *at, int round)
+{
+    return (at->rank + at->size - round) % at->size;
+}
+
+// Passes `present` on and receives the keys of the next round, unless this is the last one.
+static cy_status start_keys(ring *at, int round, cy_view present, cy_view coming)
+{
+    if (round + 1 == at->size) return CY_OK;
+    CY_TRY(cy_group_start_send(at->group, at->queue, &at->send_keys, present, at->next, TAG_KEYS));
+    return cy_group_start_recv(
+        at->group, at->queue, &at->receive_keys, coming, at->previous, TAG_KEYS);
+}
+
+static cy_status wait_keys(ring *at)
+{
+    CY_TRY(cy_group_wait(at->group, at->queue, &at->receive_keys));
+    return cy_group_wait(at->group, at->queue, &at->send_keys);
+}
+
+cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue *queue, cy_view o,
+    cy_view lse, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
+{
+    ring at = ring_of(parallel, queue);
+    const cy_dtype sum_dtype = cy_context_sum_dtype(q.dtype);
+    cy_view present = pack(queue, k, v);
+    cy_view coming = cy_view_take(queue->scratch, k.dtype, present.rows, present.cols);
+    const cy_view part = cy_view_take(queue->scratch, sum_dtype, o.rows, o.cols);
+    const cy_view part_lse = cy_view_take(queue->scratch, lse.dtype, lse.rows, lse.cols);
+    cy_view sum = o;
+    if (o.dtype != sum_dtype) sum = cy_view_take(queue->scratch, sum_dtype, o.rows, o.cols);
+
+    for (int round = 0; round < at.size; round++) {
+        CY_TRY(start_keys(&at, round, present, coming));
+        const cy_attention_spec meet =
+            cy_context_spec_of(parallel->tables, spec, owner(&at, round));
+        if (round == 0) {
+            cy_attention_forward(queue, sum, lse, q, keys_of(present), values_of(present), &meet);
+        } else if (meet.span_count > 0) {
+            cy_attention_forward(
+                queue, part, part_lse, q, keys_of(present), values_of(present), &meet);
+            cy_attention_merge(queue, sum, lse, part, part_lse, spec->heads);
+        }
+        CY_TRY(wait_keys(&at));
+        const cy_view passed = present;
+        present = coming;
+        coming = passed;
+    }
+    if (o.dtype != sum_dtype) cy_copy(queue, o, sum);
+    return CY_OK;
+}
+
+// ---- backward
+
+// The gradients of keys on their way. Those of a round are in flight while the next one is made.
+typedef struct shares {
+    cy_view own;     // [t, 2 kv_cols], of round 0
+    cy_view made[2]; // of this round and of the one before
+    cy_view arrived; // what the ranks before this one have added up
+} shares;
+
+static shares take_shares(cy_queue *queue, cy_dtype dtype, int64_t rows, int64_t cols)
+{
+    shares taken = {.own = cy_view_take(queue->scratch, dtype, rows, cols)};
+    taken.made[0] = cy_view_take(queue->scratch, dtype, rows, cols);
+    taken.made[1] = cy_view_take(queue->scratch, dtype, rows, cols);
+    taken.arrived = cy_view_take(queue->scratch, dtype, rows, cols);
+    return taken;
+}
+
+// dq adds and `share` [t, 2 kv_cols] is written, for the keys of a round.
+static void differentiate(const ring *at, const cy_context_parallel *parallel,
+    const cy_context_gradients *of, cy_view dq, cy_view share, cy_view kv, int round,
+    const cy_attention_spec *spec)
+{
+    cy_attention_spec meet = cy_context_spec_of(parallel->tables, spec, owner(at, round));
+    if (round > 0) {
+        cy_fill(at->queue, share, 0.0);
+        if (meet.span_count == 0) return;
+        meet.accumulate = true;
+    }
+    cy_attention_backward(at->queue, dq, keys_of(share), values_of(share), of->d_o, of->lse,
+        of->delta, of->q, keys_of(kv), values_of(kv), &meet);
+}
+
+// One round: the share is made while the keys of the next round and the sum of the shares of the
+// ranks before are on their way; then it is added and sent on.
+static cy_status backward_round(ring *at, const cy_context_parallel *parallel,
+    const cy_context_gradients *of, const shares *part, cy_view dq, cy_view present, cy_view coming,
+    int round, const cy_attention_spec *spec)
+{
+    const cy_view share = round == 0 ? part->own : part->made[round % 2];
+    CY_TRY(start_keys(at, round, present, coming));
+    if (round >= 2) {
+        CY_TRY(cy_group_start_recv(at->group, at->queue, &at->receive_gradients, part->arrived,
+            at->previous, TAG_GRADIENTS));
+    }
+    differentiate(at, parallel, of, dq, share, present, round, spec);
+    CY_TRY(wait_keys(at));
+    if (round == 0) return CY_OK;
+    if (round >= 2) {
+        CY_TRY(cy_group_wait(at->group, at->queue, &at->receive_gradients));
+        cy_add(at->queue, share, share, part->arrived);
+        CY_TRY(cy_group_wait(at->group, at->queue, &at->send_gradients));
+    }
+    return cy_group_start_send(
+        at->group, at->queue, &at->send_gradients, share, at->next, TAG_GRADIENTS);
+}
+
+cy_status cy_context_ring_backward(const cy_context_parallel *parallel, cy_queue *queue,
+    const cy_context_gradients *of, const cy_attention_spec *spec)
+{
+    ring at = ring_of(parallel, queue);
+    const cy_dtype sum_dtype = cy_context_sum_dtype(of->q.dtype);
+    cy_view present = pack(queue, of->k, of->v);
+    cy_view coming = cy_view_take(queue->scratch, of->k.dtype, present.rows, present.cols);
+    const shares part = take_shares(queue, sum_dtype, present.rows, present.cols);
+    cy_view dq = of->dq;
+    if (dq.dtype != sum_dtype) dq = cy_view_take(queue->scratch, sum_dtype, dq.rows, dq.cols);
+
+    for (int round = 0; round < at.size; round++) {
+        CY_TRY(backward_round(&at, parallel, of, &part, dq, present, coming, round, spec));
+        const cy_view passed = present;
+        present = coming;
+        coming = passed;
+    }
+    CY_TRY(cy_group_start_recv(
+        at.group, queue, &at.receive_gradients, part.arrived, at.previous, TAG_GRADIENTS));
+    if (of->dq.dtype != sum_dtype) cy_copy(queue, of->dq, dq);
+    CY_TRY(cy_group_wait(at.group, queue, &at.receive_gradients));
+    CY_TRY(cy_group_wait(at.group, queue, &at.send_gradients));
+    cy_add(queue, of->dk, keys_of(part.own), keys_of(part.arrived));
+    cy_add(queue, of->dv, values_of(part.own), values_of(part.arrived));
+    return CY_OK;
+}
