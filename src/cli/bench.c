@@ -5,6 +5,7 @@
 
 static const cy_command benchmarks[] = {
     {"comm", cy_command_bench_comm, "moving data between ranks"},
+    {"decode", cy_command_bench_decode, "a saved model: its first token and those after it"},
     {"kernel", cy_command_bench_kernel, "each operator against this machine's peaks"},
     {"step", cy_command_bench_step, "optimizer steps on random tokens"},
 };

@@ -30,6 +30,7 @@ int cy_command_generate(int argc, char **argv);
 int cy_command_man(int argc, char **argv);
 int cy_command_metrics(int argc, char **argv);
 int cy_command_data(int argc, char **argv);
+int cy_command_plan(int argc, char **argv);
 int cy_command_schedule(int argc, char **argv);
 int cy_command_train(int argc, char **argv);
 int cy_command_tokenizer(int argc, char **argv);

@@ -17,6 +17,7 @@ static const cy_command commands[] = {
     {"config", cy_command_config, "make, check and show configurations"},
     {"checkpoint", cy_command_checkpoint, "look at checkpoints; Hugging Face folders in and out"},
     {"metrics", cy_command_metrics, "compare runs: one CSV row each, or a loss curve"},
+    {"plan", cy_command_plan, "mesh, shards, schedule, memory and traffic of a configuration"},
     {"schedule", cy_command_schedule, "print, check and draw a pipeline schedule"},
     {"doctor", cy_command_doctor, "what this machine offers, what is missing"},
     {"completion", cy_command_completion, "print a shell's completion of this program"},

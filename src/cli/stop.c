@@ -19,6 +19,8 @@ void cy_stop_on_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    // A file that grows beyond its limit is then a write that fails, and the run goes on.
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 int cy_stop_asked(void)

@@ -1,5 +1,6 @@
 #include "train/ranks.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
 #include "data/hash.h"
 
@@ -61,15 +62,23 @@ static cy_status hash_configuration(uint64_t *hash, const cy_config *config)
     return status;
 }
 
+// A rank without a world only plans.
+static cy_status open_listed(
+    cy_rank *rank, cy_group **group, const int *ranks, int place, int size, const char *dimension)
+{
+    if (rank->world == NULL) return cy_group_open_dry(group, place, size, dimension);
+    return cy_world_open_group(rank->world, group, ranks, size, dimension);
+}
+
 static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
 {
     void *block = NULL;
     const int size = cy_mesh_group_size(&rank->mesh, kind);
     CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
     int *ranks = block;
-    cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
+    const int place = cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
     const cy_status status =
-        cy_world_open_group(rank->world, group, ranks, size, cy_mesh_kind_dimension(kind));
+        open_listed(rank, group, ranks, place, size, cy_mesh_kind_dimension(kind));
     cy_memory_free(block);
     return status;
 }
@@ -84,8 +93,8 @@ static cy_status open_kv_group(cy_rank *rank, const cy_config *config)
     int *ranks = block;
     cy_mesh_ranks(&rank->mesh, CY_MESH_TP, rank->rank, ranks);
     const int first = rank->at.at[CY_AXIS_TP] / copies * copies;
-    const cy_status status =
-        cy_world_open_group(rank->world, &rank->groups.kv, ranks + first, copies, "tp");
+    const cy_status status = open_listed(
+        rank, &rank->groups.kv, ranks + first, rank->at.at[CY_AXIS_TP] % copies, copies, "tp");
     cy_memory_free(block);
     return status;
 }
@@ -146,6 +155,36 @@ cy_status cy_ranks_run(
     CY_TRY(hash_configuration(&options.configuration, config));
     return through_mpi(&run) ? cy_world_run_mpi(&options, run_rank, &run)
                              : cy_world_run_threads(&options, run_rank, &run);
+}
+
+cy_status cy_rank_open_dry(
+    cy_rank *rank, const cy_config *config, const cy_config_machine *machine, int number)
+{
+    ranks_run run = {.config = config, .machine = machine};
+    CY_TRY(make_mesh(&run.mesh, config));
+    CY_ASSERT(0 <= number && number < run.mesh.world);
+    *rank = (cy_rank){
+        .rank = number,
+        .mesh = run.mesh,
+        .at = cy_mesh_coordinates(&run.mesh, number),
+        .threads = threads_of_rank(&run),
+    };
+    const cy_status status = open_groups(rank, config);
+    if (status != CY_OK) cy_rank_close_dry(rank);
+    return status;
+}
+
+void cy_rank_close_dry(cy_rank *rank)
+{
+    cy_engine_groups *groups = &rank->groups;
+    if (groups->norm != groups->world) cy_group_close(groups->norm);
+    cy_group_close(groups->tp);
+    cy_group_close(groups->kv);
+    cy_group_close(groups->cp);
+    cy_group_close(groups->pp);
+    cy_group_close(groups->gradient);
+    cy_group_close(groups->world);
+    *groups = (cy_engine_groups){0};
 }
 
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config)

@@ -29,6 +29,12 @@ typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
 CY_MUST_CHECK cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context);
 
+// Rank `number` of the configuration without the others: its groups count and move nothing, so it
+// serves engines that only plan.
+CY_MUST_CHECK cy_status cy_rank_open_dry(
+    cy_rank *rank, const cy_config *config, const cy_config_machine *machine, int number);
+void cy_rank_close_dry(cy_rank *rank);
+
 // What an engine of this rank is opened with.
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config);
 

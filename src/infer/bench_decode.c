@@ -1,0 +1,156 @@
+#include "infer/bench_decode.h"
+
+#include "base/clock.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "infer/model.h"
+#include "infer/sample.h"
+
+#include <stdlib.h>
+
+typedef struct bench {
+    const cy_bench_decode_options *options;
+    cy_decoder decoder;
+    bool decoding; // the decoder is open
+    cy_sampler sampler;
+    float *logits;         // owned, [vocab]
+    int32_t *prompt;       // owned, [options->prompt]
+    double *first, *speed; // owned, [repeats] each
+} bench;
+
+static cy_status take(void **block, int64_t count, size_t size)
+{
+    return cy_memory_take(block, (size_t)count, size);
+}
+
+static cy_status open_decoder(bench *run, cy_checkpoint *checkpoint, cy_bench_decode_result *result)
+{
+    const cy_bench_decode_options *options = run->options;
+    CY_TRY(cy_model_find(checkpoint, &result->dtype, options->path));
+    const cy_model_shape *shape = &checkpoint->model;
+    if (options->dtype != NULL && cy_dtype_from_name(&result->dtype, options->dtype) == 0) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", options->dtype);
+    }
+    if (options->prompt + options->tokens > shape->max_positions) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "a prompt of %lld and %lld tokens do not fit into the model's %lld positions",
+            (long long)options->prompt, (long long)options->tokens,
+            (long long)shape->max_positions);
+    }
+    const cy_decoder_options opening = {
+        .shape = *shape,
+        .dtype = result->dtype,
+        .capacity = options->prompt + options->tokens,
+        .threads = options->threads,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_TRY(cy_decoder_open(&run->decoder, &opening));
+    run->decoding = true;
+    return cy_model_load(&run->decoder, checkpoint);
+}
+
+static cy_status open_tables(bench *run)
+{
+    const int64_t vocab = run->decoder.options.shape.vocab;
+    void *block = NULL;
+    CY_TRY(cy_sampler_open(&run->sampler, vocab));
+    CY_TRY(take(&block, vocab, sizeof(float)));
+    run->logits = block;
+    CY_TRY(take(&block, run->options->repeats, sizeof(double)));
+    run->first = block;
+    CY_TRY(take(&block, run->options->repeats, sizeof(double)));
+    run->speed = block;
+    CY_TRY(take(&block, run->options->prompt, sizeof(int32_t)));
+    run->prompt = block;
+    const uint64_t key = cy_random_key(0, "bench");
+    for (int64_t i = 0; i < run->options->prompt; i++) {
+        run->prompt[i] = (int32_t)(cy_random_bits(key, (uint64_t)i) % (uint64_t)vocab);
+    }
+    return CY_OK;
+}
+
+static cy_status next(bench *run, const int32_t *tokens, int64_t count, int32_t *token)
+{
+    const cy_sample_spec greedy = cy_sample_defaults();
+    CY_TRY(cy_decoder_read(&run->decoder, run->logits, tokens, count));
+    return cy_sample_token(
+        token, &run->sampler, run->logits, &greedy, run->decoder.length, NULL, 0);
+}
+
+static cy_status time_once(bench *run, int64_t repeat)
+{
+    const cy_bench_decode_options *options = run->options;
+    int32_t token;
+    cy_decoder_rewind(&run->decoder, 0);
+    const double start = cy_clock_s();
+    CY_TRY(next(run, run->prompt, options->prompt, &token));
+    const double first = cy_clock_s();
+    for (int64_t i = 1; i < options->tokens; i++)
+        CY_TRY(next(run, &token, 1, &token));
+    const double end = cy_clock_s();
+    if (repeat < 0) return CY_OK;
+    run->first[repeat] = first - start;
+    run->speed[repeat] = (double)(options->tokens - 1) / (end - first);
+    return CY_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *values, int64_t count)
+{
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+// Every parameter but a table that is only looked up: a tied one is the head's matrix as well.
+static double weight_bytes(const cy_decoder *decoder)
+{
+    int64_t elements = cy_manifest_elements(&decoder->storage.manifest);
+    const cy_model_shape *shape = &decoder->options.shape;
+    if (!shape->tied) elements -= shape->vocab * shape->hidden;
+    return (double)elements * (double)cy_dtype_size(decoder->options.dtype);
+}
+
+static cy_status measure(bench *run, cy_bench_decode_result *result)
+{
+    const int64_t repeats = run->options->repeats;
+    for (int64_t i = -1; i < repeats; i++) // the first one warms up
+        CY_TRY(time_once(run, i));
+    result->first_token_s = median(run->first, repeats);
+    result->decode_tok_s = median(run->speed, repeats);
+    result->decode_tok_s_min = run->speed[0];
+    result->decode_tok_s_max = run->speed[repeats - 1];
+    result->weight_bytes = weight_bytes(&run->decoder);
+    result->weight_bytes_s = result->weight_bytes * result->decode_tok_s;
+    result->cache_bytes = (double)cy_decoder_cache_bytes(&run->decoder);
+    return CY_OK;
+}
+
+static void close_all(bench *run)
+{
+    cy_memory_free(run->prompt);
+    cy_memory_free(run->speed);
+    cy_memory_free(run->first);
+    cy_memory_free(run->logits);
+    cy_sampler_close(&run->sampler);
+    if (run->decoding) cy_decoder_close(&run->decoder);
+}
+
+cy_status cy_bench_decode(const cy_bench_decode_options *options, cy_bench_decode_result *result)
+{
+    bench run = {.options = options};
+    cy_checkpoint checkpoint = {0};
+    *result = (cy_bench_decode_result){0};
+    cy_status status = open_decoder(&run, &checkpoint, result);
+    if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
+    if (status == CY_OK) status = open_tables(&run);
+    if (status == CY_OK) status = measure(&run, result);
+    close_all(&run);
+    return status;
+}

@@ -1,0 +1,41 @@
+// infer/bench_decode.h: how fast a saved model reads a prompt and says tokens, timed on random
+// tokens.
+//
+// Time to the first token grows with the prompt, a token's time hardly does: it reads all weights
+// once, and the keys and values of the context. So a whole answer takes
+//
+//     first_token + (tokens - 1) / decode_tok_s.
+
+#ifndef CY_INFER_BENCH_DECODE_H
+#define CY_INFER_BENCH_DECODE_H
+
+#include "base/status.h"
+
+#include <cyclotron/dtype.h>
+
+#include <stdint.h>
+
+typedef struct cy_bench_decode_options {
+    const char *path;  // borrowed: a checkpoint, a folder of them, or a Hugging Face folder
+    const char *dtype; // borrowed; NULL: what the model was trained in
+    int threads;
+    int64_t prompt;  // tokens, at least 1
+    int64_t tokens;  // that follow, at least 2
+    int64_t repeats; // runs; the medians are told
+} cy_bench_decode_options;
+
+typedef struct cy_bench_decode_result {
+    double first_token_s; // from the prompt's ids to the choice of the first token
+    double decode_tok_s;  // of the tokens after the first
+    double decode_tok_s_min, decode_tok_s_max;
+    double weight_bytes_s; // of the weights that each token reads, at that speed
+    double weight_bytes;   // that each token reads
+    double cache_bytes;
+    cy_dtype dtype;
+} cy_bench_decode_result;
+
+// CY_ERR_REQUEST when prompt and tokens do not fit into the model's positions, with the numbers.
+CY_MUST_CHECK cy_status cy_bench_decode(
+    const cy_bench_decode_options *options, cy_bench_decode_result *result);
+
+#endif

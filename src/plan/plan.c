@@ -1,0 +1,218 @@
+#include "plan/plan.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "observe/resident.h"
+#include "train/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_GROUPS 8
+
+// ---- one rank
+
+static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
+{
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_slice *slice = &storage->tensors[i].slice;
+        planned->parameters += slice->rows * slice->cols;
+    }
+    const int layers = storage->manifest.shape.layers;
+    for (int i = 0; i < storage->unit_count; i++) {
+        const int layer = storage->units[i].layer;
+        planned->embedding = planned->embedding || layer < 0;
+        planned->head = planned->head || layer == layers;
+        if (layer < 0 || layer == layers) continue;
+        if (planned->layer_count == 0 || layer < planned->layer_first) planned->layer_first = layer;
+        planned->layer_count++;
+    }
+}
+
+// Counters of the groups that a step sends through.
+static int list_groups(const cy_engine_groups *groups, cy_group *list[MOST_GROUPS])
+{
+    cy_group *const all[] = {groups->tp, groups->kv, groups->cp, groups->pp, groups->gradient,
+        groups->norm, groups->world};
+    int count = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        bool listed = cy_group_size(all[i]) == 1;
+        for (int j = 0; j < count; j++)
+            listed = listed || list[j] == all[i];
+        if (!listed) list[count++] = all[i];
+    }
+    return count;
+}
+
+static void add_traffic(cy_plan_rank *planned, const char *dimension, cy_traffic traffic, int sign)
+{
+    cy_plan_traffic *one = NULL;
+    for (int i = 0; i < planned->traffic_count; i++) {
+        if (strcmp(planned->traffic[i].dimension, dimension) == 0) one = &planned->traffic[i];
+    }
+    if (one == NULL) {
+        CY_ASSERT(planned->traffic_count < CY_PLAN_DIMENSIONS);
+        one = &planned->traffic[planned->traffic_count++];
+        snprintf(one->dimension, sizeof(one->dimension), "%s", dimension);
+    }
+    one->bytes += sign * traffic.bytes;
+    one->messages += sign * traffic.messages;
+}
+
+static void add_counters(cy_plan_rank *planned, const cy_engine_groups *groups, int sign)
+{
+    cy_group *list[MOST_GROUPS];
+    const int count = list_groups(groups, list);
+    for (int i = 0; i < count; i++) {
+        add_traffic(planned, cy_group_dimension(list[i]), cy_group_counters(list[i]), sign);
+    }
+}
+
+// Opening has rehearsed a step and an evaluation; one step more, alone, is what is told.
+static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
+{
+    const cy_adamw_spec adamw = {.step = 1};
+    cy_step_result result;
+    add_counters(planned, &engine->options.groups, -1);
+    const cy_cost before = engine->queue.planned;
+    engine->queue.dry = true;
+    CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
+    add_counters(planned, &engine->options.groups, 1);
+    planned->cost.flops = engine->queue.planned.flops - before.flops;
+    planned->cost.bytes = engine->queue.planned.bytes - before.bytes;
+    return CY_OK;
+}
+
+static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
+{
+    if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
+    int count;
+    const cy_flat_range *pieces = cy_reducer_pieces(engine->reducer, &count);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
+    plan->buckets = block;
+    memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
+    plan->bucket_count = count;
+    plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
+    return CY_OK;
+}
+
+static cy_status plan_engine(cy_plan *plan, const cy_rank *rank, cy_engine *engine)
+{
+    cy_plan_rank *planned = &plan->ranks[rank->rank];
+    cy_engine_options options = cy_rank_engine_options(rank, plan->config);
+    options.plan_only = true;
+    options.spin = false;
+    CY_TRY(cy_engine_open(engine, &options));
+    planned->at = rank->at;
+    planned->memory = engine->memory;
+    count_parameters(planned, &engine->storage);
+    cy_status status = rehearse(planned, engine);
+    if (status == CY_OK && rank->rank == 0) {
+        // Kernels and libraries are loaded now, and no tensor is.
+        cy_resident resident;
+        status = cy_resident_read(&resident);
+        if (status == CY_OK) plan->resident = resident.now_bytes;
+        if (status == CY_OK) status = keep_buckets(plan, engine);
+    }
+    cy_engine_close(engine);
+    return status;
+}
+
+static cy_status plan_rank(cy_plan *plan, const cy_config_machine *machine, int number)
+{
+    void *block = NULL;
+    cy_rank rank;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_status status = cy_rank_open_dry(&rank, plan->config, machine, number);
+    if (status == CY_OK) {
+        plan->threads = rank.threads;
+        status = plan_engine(plan, &rank, block);
+        cy_rank_close_dry(&rank);
+    }
+    cy_memory_free(block);
+    return status;
+}
+
+// ---- all of them
+
+static cy_status plan_schedule(cy_plan *plan)
+{
+    static const cy_pipeline_engine engines[] = {
+        [CY_CONFIG_ENGINE_AFAB] = CY_PIPELINE_AFAB,
+        [CY_CONFIG_ENGINE_1F1B] = CY_PIPELINE_1F1B,
+        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_PIPELINE_INTERLEAVED,
+        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_PIPELINE_ZERO_BUBBLE,
+        [CY_CONFIG_ENGINE_CSV] = CY_PIPELINE_CSV,
+    };
+    const cy_config_distributed *distributed = &plan->config->distributed;
+    if (distributed->pp_size == 1) return CY_OK;
+    const cy_schedule_options options = {
+        .engine = engines[distributed->pp_engine],
+        .stages = distributed->pp_size,
+        .microbatches = (int)plan->config->training.gradient_accumulation_steps,
+        .chunks = distributed->pp_chunks,
+        .csv = distributed->pp_schedule[0] != '\0' ? distributed->pp_schedule : NULL,
+    };
+    CY_TRY(cy_schedule_open(&plan->schedule, &options));
+    plan->has_schedule = true;
+    return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);
+}
+
+static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
+{
+    const cy_config_distributed *distributed = &plan->config->distributed;
+    const cy_mesh_request request = {
+        .tp = distributed->tp_size,
+        .cp = distributed->cp_size,
+        .pp = distributed->pp_size,
+        .dp = distributed->dp_size,
+        .ep = distributed->ep_size,
+        .etp = distributed->etp_size,
+        .rank_order = distributed->rank_order,
+    };
+    void *block = NULL;
+    CY_TRY(cy_mesh_make(&plan->mesh, &request));
+    CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
+    CY_TRY(plan_schedule(plan));
+    CY_TRY(cy_memory_take(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
+    plan->ranks = block;
+    for (int i = 0; i < plan->mesh.world; i++)
+        CY_TRY(plan_rank(plan, machine, i));
+    return CY_OK;
+}
+
+cy_status cy_plan_open(cy_plan *plan, const cy_config *config, const cy_config_machine *machine)
+{
+    *plan = (cy_plan){.config = config};
+    const cy_status status = open_parts(plan, machine);
+    if (status != CY_OK) cy_plan_close(plan);
+    return status;
+}
+
+void cy_plan_close(cy_plan *plan)
+{
+    cy_memory_free(plan->buckets);
+    cy_memory_free(plan->ranks);
+    cy_manifest_close(&plan->manifest);
+    cy_schedule_cost_close(&plan->schedule_cost);
+    cy_schedule_close(&plan->schedule);
+    *plan = (cy_plan){0};
+}
+
+int cy_plan_largest(const cy_plan *plan)
+{
+    int largest = 0;
+    for (int i = 1; i < plan->mesh.world; i++) {
+        if (plan->ranks[i].memory.total > plan->ranks[largest].memory.total) largest = i;
+    }
+    return largest;
+}
+
+size_t cy_plan_bytes(const cy_plan *plan)
+{
+    size_t bytes = plan->resident;
+    for (int i = 0; i < plan->mesh.world; i++)
+        bytes += plan->ranks[i].memory.total;
+    return bytes;
+}

@@ -1,0 +1,64 @@
+// plan/plan.h: what a configuration comes to, before a job starts: mesh, shards, schedule, memory,
+// work and traffic of every rank.
+//
+// A plan is made by the code that trains: each rank's engine is opened to plan only, with groups
+// that count and move nothing, and its step runs once on a dry queue. Nothing is mapped, so a model
+// that no machine here could hold is planned as well. One thread makes a plan and reads it.
+
+#ifndef CY_PLAN_PLAN_H
+#define CY_PLAN_PLAN_H
+
+#include "base/text.h"
+#include "comm/mesh.h"
+#include "parallel/pipeline/check.h"
+#include "train/engine.h"
+
+// Dimensions whose traffic is told: tp, cp, pp, dp, and world for what all ranks agree on.
+#define CY_PLAN_DIMENSIONS 5
+
+typedef struct cy_plan_traffic {
+    char dimension[8];
+    double bytes; // that one rank sends in a step
+    int64_t messages;
+} cy_plan_traffic;
+
+typedef struct cy_plan_rank {
+    cy_coordinates at;
+    int layer_first, layer_count; // the lowest layer here, and how many there are
+    bool embedding, head;
+    int64_t parameters; // elements held, without padding
+    cy_engine_memory memory;
+    cy_cost cost; // of a step
+    cy_plan_traffic traffic[CY_PLAN_DIMENSIONS];
+    int traffic_count; // groups of more than one rank
+} cy_plan_rank;
+
+typedef struct cy_plan {
+    const cy_config *config; // borrowed
+    cy_mesh mesh;
+    int threads;          // of a rank
+    cy_plan_rank *ranks;  // owned, [mesh.world]
+    cy_manifest manifest; // owned
+    cy_schedule schedule; // owned; of pp_size > 1
+    cy_schedule_cost schedule_cost;
+    bool has_schedule;
+    cy_flat_range *buckets; // owned, [bucket_count]: rank 0's, each a message of gradients
+    int bucket_count;
+    size_t bucket_element; // bytes of one of their elements
+    size_t resident; // of this process with its libraries, measured; ranks as threads share it
+} cy_plan;
+
+// Plans a resolved and checked configuration for a machine.
+CY_MUST_CHECK cy_status cy_plan_open(
+    cy_plan *plan, const cy_config *config, const cy_config_machine *machine);
+void cy_plan_close(cy_plan *plan);
+
+// The rank that needs most memory, and what all ranks need together with what is resident already.
+int cy_plan_largest(const cy_plan *plan);
+size_t cy_plan_bytes(const cy_plan *plan);
+
+// For a person, and as one JSON object.
+CY_MUST_CHECK cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan);
+CY_MUST_CHECK cy_status cy_plan_add_json(cy_text *text, const cy_plan *plan);
+
+#endif

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# cyclotron plan: what it shows holds together, whatever the mesh and the size of the model.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+cat >"$folder/plan.json" <<'CONFIG'
+{
+    "model": {"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 128,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "dtype": "bf16",
+        "tie_word_embeddings": true},
+    "training": {"seq_length": 64, "micro_batch_size": 2, "gradient_accumulation_steps": 4},
+    "distributed": {"threads_per_rank": 1}
+}
+CONFIG
+
+# number NAME [N]: the N-th number behind a name in the last output.
+number() {
+    grep -oE "\"$1\":[-0-9.e+]+" "$folder/out" | sed -n "${2:-1}s/.*://p"
+}
+
+equal() {
+    if ! awk "BEGIN { exit !($2) }"; then
+        echo "FAIL: $1: $2"
+        failures=$((failures + 1))
+    fi
+}
+
+expect 0 plan "$folder/plan.json"
+is err ""
+says out 'mesh: 1 rank = tp 1'
+says out 'schedule: one stage, 4 micro-batches'
+says out 'q k v'
+says out 'memory in GB'
+
+# 512 x 64 embedding, 4 layers of (64 + 32 + 32 + 64 + 3 x 128) x 64 + 2 x 64, a last norm of 64.
+expect 0 plan "$folder/plan.json" --json
+is err ""
+parameters=$((512 * 64 + 4 * ((64 + 32 + 32 + 64 + 3 * 128) * 64 + 2 * 64) + 64))
+equal "parameters" "$(number parameters) == $parameters"
+equal "weights in bf16" "$(number weights) >= 2 * $parameters && $(number weights) < 2.02 * $parameters"
+equal "gradients in fp32" "$(number gradients) == 2 * $(number weights)"
+equal "master copies and moments" "$(number optimizer) == 6 * $(number weights)"
+equal "the total" "$(number total) == $(number weights) + $(number gradients) + \
+    $(number optimizer) + $(number units) + $(number tables) + $(number activations) + $(number scratch)"
+equal "all of it" "$(number total_bytes) == $(number total) + $(number libraries_bytes)"
+# 6 N tokens and attention, of 4 micro-batches of 128 tokens; elementwise work is on top.
+equal "FLOPs of the step" "$(number flops) > 6 * $parameters * 512 && \
+    $(number flops) < 8 * $parameters * 512"
+one_total=$(number total)
+one_flops=$(number flops)
+
+# Two replicas: the same memory, and gradients that meet: 2 (P - 1) / P of their bytes.
+expect 0 plan "$folder/plan.json" --distributed.dp_size=2 --json
+equal "ranks" "$(number world) == 2"
+equal "memory of a replica" "$(number total 2) < 1.02 * $one_total"
+equal "bytes of gradients" "$(grep -oE '"dp":\{"bytes":[0-9.e+]+' "$folder/out" | head -n 1 |
+    sed 's/.*://') >= $(number gradients) && $(number gradients) > 0"
+says out '"buckets":{"zero_stage":0,"element_bytes":4,"elements":[[0,'
+expect 0 plan "$folder/plan.json" --distributed.dp_size=2 --distributed.zero_stage=1 --json
+equal "half of the optimizer's memory" "$(number optimizer) <= 3.02 * $(number weights)"
+
+# Two tensor-parallel ranks: halves of the matrices, half of the work.
+expect 0 plan "$folder/plan.json" --distributed.tp_size=2 --json
+says out '"name":"model.layers.0.self_attn.q_proj.weight","shape":[64,64],"tp":[{"rows":[0,32],"cols":[0,64],"copies":1},{"rows":[32,32],'
+says out '"name":"model.layers.0.mlp.down_proj.weight","shape":[64,128],"tp":[{"rows":[0,64],"cols":[0,64],"copies":1},{"rows":[0,64],"cols":[64,64],'
+equal "half of the work" "$(number flops) < 0.6 * $one_flops"
+
+# A model that no machine like this could hold is planned in no time and no memory.
+expect 0 plan "$source_folder/examples/smollm-135m.json" --model.name=llama-3-8b \
+    --distributed.dp_size=2 --distributed.tp_size=4 --distributed.zero_stage=1 --json
+equal "parameters of Llama 3 8B" "$(number parameters) == 8030261248"
+equal "gigabytes" "$(number total_bytes) > 100 * 2^30"
+
+expect 2 plan "$folder/plan.json" --search
+says err '--search: this build does not search for meshes'
+expect 2 plan "$folder/plan.json" --distributed.tp_size=3
+says err 'tp_size = 3'
+is out ""
+
+finish

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# cyclotron train: what a run writes and says, where it stops, how it goes on.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/tiny.sh
+. "$(dirname "$0")/tiny.sh"
+
+# ---- lines and files
+
+train 0 whole --logging.hash_frequency=4 --logging.eval_frequency=4 --logging.eval_tokens=1000 \
+    --checkpoint.save_dir="$folder/saves" --checkpoint.save_frequency=3
+number='[0-9.]+[KMBT]?'
+line="^\\[rank 0\\] Step: [0-9]+ \\| Loss: [0-9]+\\.[0-9]{4} \\| Global batch size: 256 \\| "
+line+="Tokens/s: $number \\| Tokens/s/GPU: $number \\| Tokens: $number \\| "
+line+="MFU: [0-9]+\\.[0-9]{2}% \\| Memory usage: [0-9]+\\.[0-9]{2}GB \\| "
+line+="Grad norm: [0-9.]+ \\| LR: [0-9.]+e[-+][0-9]{2}\$"
+same "step lines and all lines of stdout" "8 8" \
+    "$(grep -cE "$line" "$folder/out") $(wc -l <"$folder/out")"
+same "the steps" "1 2 3 4 5 6 7 8" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+check "no colours without a terminal" \
+    bash -c "! grep -q \$'\\033' '$folder/out' '$folder/err'"
+says err 'mesh: 1 rank'
+says err 'step 4: validation loss'
+says err "saved step 8 in $folder/saves"
+
+fields='step tokens loss grad_norm lr step_s tok_s tok_s_rank mfu mfu_causal mem_gb comm skipped'
+found() {
+    grep -oE '"[a-z_]+":' | tr -d '":' | xargs
+}
+metrics=$folder/whole/metrics.jsonl
+same "fields of a step" "$fields" "$(head -n 1 "$metrics" | found)"
+same "fields of a step with its hash" "$fields params_hash" \
+    "$(grep '"step":4,.*"loss"' "$metrics" | found)"
+same "fields of an evaluation" "step val_loss val_tokens" "$(grep val_loss "$metrics" | head -n 1 | found)"
+same "lines" "8 2 2" "$(grep -c '"loss"' "$metrics") $(grep -c val_loss "$metrics") $(grep -c \
+    '"params_hash":"[0-9a-f]\{16\}"' "$metrics")"
+same "the tokens after eight steps" '"tokens":2048' "$(tail -n 2 "$metrics" | grep -o '"tokens":2048')"
+same "the saved steps" "step-00000003 step-00000006 step-00000008" \
+    "$(cd "$folder/saves" && echo *)"
+
+# ---- the resolved configuration starts the same run again
+
+expect 0 train "$folder/whole/config.json" --logging.run_dir="$folder/again" \
+    --checkpoint.save_dir="$folder/saves_again"
+same "losses of the run that its config.json starts" "$(losses whole)" "$(losses again)"
+
+# ---- stopped and resumed, bit for bit
+
+train 0 first --training.total_train_steps=5 --checkpoint.save_dir="$folder/parts"
+train 0 second --checkpoint.load_path="$folder/parts" --logging.hash_frequency=4
+says err "continuing $folder/parts/step-00000005 from step 5"
+same "steps of the resumed run" "6 7 8" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+same "losses after a resume" "$(losses whole 6)" "$(losses second)"
+
+# The same folder: the lines go on, those of steps that are done again are dropped.
+cp -r "$folder/first" "$folder/joined"
+printf '{"step":6,"tokens":1536,"loss":9}\n{"step":7,"to' >>"$folder/joined/metrics.jsonl"
+train 0 joined --checkpoint.save_dir="$folder/parts" --checkpoint.resume=auto \
+    --logging.hash_frequency=4
+same "losses of the joined run" "$(losses whole | sed 's/"params_hash[^}]*//')" \
+    "$(losses joined | sed 's/"params_hash[^}]*//')"
+train 0 fresh --checkpoint.save_dir="$folder/none_yet" --checkpoint.resume=auto \
+    --training.total_train_steps=2
+same "steps of a fresh start" "1 2" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+
+# Nothing is left to do.
+train 0 done --checkpoint.load_path="$folder/parts"
+is out ""
+
+# ---- max_tokens: the step that reaches it is the last
+
+train 0 tokens --training.max_tokens=1000
+same "the last step of 1000 tokens" "4" "$(tail -n 1 "$folder/out" | sed 's/.*Step: \([0-9]*\).*/\1/')"
+says out '| Tokens: 1.02K/1.00K |'
+train 0 tokens --training.max_tokens=1024
+same "the last step of 1024 tokens" "4" "$(tail -n 1 "$folder/out" | sed 's/.*Step: \([0-9]*\).*/\1/')"
+
+finish

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# cyclotron train: what bad input and bad luck get.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/tiny.sh
+. "$(dirname "$0")/tiny.sh"
+
+# ---- the request: all faults at once, status 2, nothing is written
+
+expect 2 train "$folder/tiny.json" --training.learnig_rate=1 --modle.hidden_size=3 \
+    --training.micro_batch_size=0 --logging.run_dir="$folder/never"
+is out ""
+says err 'training.learnig_rate'
+says err 'did you mean'
+says err 'modle'
+says err 'training.micro_batch_size = 0'
+check "no run folder of a refused run" test ! -e "$folder/never"
+
+expect 2 train "$folder/tiny.json" --model.vocab_size=299 --logging.run_dir="$folder/never"
+says err 'model.vocab_size = 299'
+says err '300 tokens'
+expect 2 train "$folder/tiny.json" --dataset.name="$folder/no_such.txt"
+says err "$folder/no_such.txt"
+check "no run folder of a refused run" test ! -e "$folder/never"
+
+# ---- a loss or gradient that is not finite: step and tensor, status 1, the last save stands
+
+train 0 before --training.total_train_steps=2 --checkpoint.save_dir="$folder/good"
+train 1 after --training.learning_rate=1e30 --training.warmup_steps=0 \
+    --checkpoint.load_path="$folder/good" --checkpoint.save_dir="$folder/good"
+check "step and tensor of what is not finite" \
+    grep -qE 'error: step [0-9]+: .*first tensor.*not finite: (model\.|lm_head)' "$folder/err"
+same "the last good save" "step-00000002" "$(cd "$folder/good" && echo *)"
+
+# ---- damaged files: named, status 1
+
+cp -r "$folder/good/step-00000002" "$folder/cut"
+file=$(find "$folder/cut" -name '*.safetensors' | head -n 1)
+truncate -s -100 "$file"
+train 1 damaged --checkpoint.load_path="$folder/cut"
+says err "$(basename "$file")"
+cp -r "$folder/good/step-00000002" "$folder/flipped"
+file=$(find "$folder/flipped" -name '*.safetensors' | head -n 1)
+printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 20)) conv=notrunc 2>"$folder/log"
+train 1 damaged --checkpoint.load_path="$folder/flipped"
+says err "$(basename "$file")"
+cp -r "$folder/good/step-00000002" "$folder/foreign"
+printf '{"what":1}' >"$folder/foreign/manifest.json"
+train 1 damaged --checkpoint.load_path="$folder/foreign"
+says err 'manifest.json'
+head -c 1000 "$folder/tokenizer.json" >"$folder/cut.json"
+train 1 damaged --dataset.tokenizer="$folder/cut.json"
+says err "$folder/cut.json"
+mkdir "$folder/shards"
+"$cyclotron" data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/shards" \
+    "$folder/text.txt" >"$folder/log" 2>&1 || exit 1
+file=$(find "$folder/shards" -type f ! -name '*.json' -size +0 | sort | head -n 1)
+truncate -s -3 "$file"
+train 1 damaged --dataset.name="$folder/shards"
+says err "$(basename "$file")"
+train 2 damaged --checkpoint.load_path="$folder/good/step-00000002" --model.hidden_size=64
+says err 'hidden_size'
+
+# ---- text that is not UTF-8 trains
+
+head -c 20000 /dev/urandom >"$folder/bytes.txt"
+train 0 bytes --dataset.name="$folder/bytes.txt" --training.total_train_steps=2
+
+# ---- no room for a save: the earlier one stands, the run goes on and says so
+
+# limited BLOCKS ARGUMENTS...: with files of at most BLOCKS KiB.
+limited() {
+    local blocks=$1
+    shift
+    (ulimit -f "$blocks" && exec "$cyclotron" "$@") >"$folder/out" 2>"$folder/err" </dev/null
+}
+limited 100 train "$folder/tiny.json" --logging.run_dir="$folder/full" --checkpoint.save_frequency=2 \
+    --checkpoint.load_path="$folder/good" --checkpoint.save_dir="$folder/good"
+same "status of a run whose saves fail" 0 "$?"
+says err 'step 4 was not saved'
+says err 'step 8 was not saved'
+says out 'Step: 8 |'
+same "the save before the disk was full" "step-00000002" "$(cd "$folder/good" && echo *)"
+expect 0 checkpoint verify "$folder/good/step-00000002"
+
+finish
