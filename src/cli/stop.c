@@ -1,29 +1,48 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/stop.h"
 
-#include <signal.h>
 #include <stddef.h>
 
-// A handler can reach nothing else.
-static volatile sig_atomic_t asked;
-
-static void note_signal(int number)
+static void *watch(void *context)
 {
-    asked = number;
+    cy_stop *stop = context;
+    int number = 0;
+    if (sigwait(&stop->signals, &number) != 0) return NULL;
+    atomic_store(&stop->asked, number);
+    if (sigwait(&stop->signals, &number) != 0) return NULL;
+    // The second one meets the system's own action, and this thread alone can get it.
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
+    raise(number);
+    return NULL;
 }
 
-void cy_stop_on_signals(void)
+void cy_stop_open(cy_stop *stop)
 {
-    // SA_RESETHAND: the second signal meets the system's own action.
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    sigemptyset(&stop->signals);
+    sigaddset(&stop->signals, SIGINT);
+    sigaddset(&stop->signals, SIGTERM);
+    atomic_init(&stop->asked, 0);
+    pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);
+    // A shell lets what it starts in the background ignore SIGINT: sigwait would never see it.
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    stop->watching = pthread_create(&stop->thread, NULL, watch, stop) == 0;
+    if (!stop->watching) pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
     // A file that grows beyond its limit is then a write that fails, and the run goes on.
     signal(SIGXFSZ, SIG_IGN);
 }
 
-int cy_stop_asked(void)
+void cy_stop_close(cy_stop *stop)
 {
-    return asked;
+    if (!stop->watching) return;
+    pthread_cancel(stop->thread); // sigwait is where it waits
+    pthread_join(stop->thread, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
+    stop->watching = false;
+}
+
+int cy_stop_asked(cy_stop *stop)
+{
+    return atomic_load(&stop->asked);
 }

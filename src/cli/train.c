@@ -1,4 +1,5 @@
 // cyclotron train: trains as a configuration says.
+#define _POSIX_C_SOURCE 200809L
 
 #include "base/clock.h"
 #include "cli/commands.h"
@@ -25,6 +26,7 @@ static const cy_usage usage = {
 typedef struct console {
     cy_progress progress;
     int64_t last_step;
+    cy_stop stop;
     bool drawn; // stderr is a terminal: lines on it are drawn over
 } console;
 
@@ -73,8 +75,8 @@ static void validation(void *context, int64_t at_step, double val_loss, int64_t 
 
 static int should_stop(void *context)
 {
-    (void)context;
-    return cy_stop_asked() != 0;
+    console *shown = context;
+    return cy_stop_asked(&shown->stop) != 0;
 }
 
 int cy_command_train(int argc, char **argv)
@@ -95,11 +97,12 @@ int cy_command_train(int argc, char **argv)
             .should_stop = should_stop,
         };
         cy_train_summary summary;
-        cy_stop_on_signals();
+        cy_stop_open(&shown.stop);
         const cy_config_machine machine = cy_machine_found();
         status = cy_report_ranks(cy_trainer_run(&config, &machine, &events, &summary));
         if (shown.drawn) cy_progress_clear(&shown.progress);
-        if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked();
+        if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked(&shown.stop);
+        cy_stop_close(&shown.stop);
     }
     cy_arguments_free(&arguments);
     return status;

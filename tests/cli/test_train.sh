@@ -65,7 +65,7 @@ train 0 fresh --checkpoint.save_dir="$folder/none_yet" --checkpoint.resume=auto 
 same "steps of a fresh start" "1 2" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
 
 # Nothing is left to do.
-train 0 done --checkpoint.load_path="$folder/parts"
+train 0 nothing --checkpoint.load_path="$folder/parts"
 is out ""
 
 # ---- max_tokens: the step that reaches it is the last

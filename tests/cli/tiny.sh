@@ -1,5 +1,6 @@
 # A text made by a script, a tokenizer and a tiny configuration for it, in $folder. Sourced after
 # lib.sh. Steps take milliseconds.
+# shellcheck disable=SC2154 # of lib.sh
 
 # script_text LINES: sentences of a few words, whose order has something to learn.
 script_text() {
