@@ -241,12 +241,13 @@ static void rounding_stays_in_bounds(void **state)
 static void large_products_equal_the_portable_one(void **state)
 {
     (void)state;
-    static const shape sizes[] = {{300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}};
+    static const shape sizes[] = {
+        {300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}, {300, 70, 1100}, {520, 70, 4200}};
     machine self;
     machine_open(&self, "auto", 2);
     product products[8];
     const int count = products_of(&self, products);
-    for (size_t s = 0; s < 3; s++) {
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (int bits = 0; bits < 8; bits++) {
             for (int d = 0; d < 2; d++) {
                 problem p = pose(&self, sizes[s], d != 0 ? CY_BF16 : CY_F32, CY_F32, bits, true);

@@ -12,6 +12,13 @@
 // What packed columns may take of the second-level cache, where it is a common one of 1 to 2 MiB.
 #define PACKED_BYTES ((int64_t)768 << 10)
 
+// What b may take packed whole, so that no row of tiles packs it anew: half of it stays in the
+// caches that the cores share, and a model's widest layers fit. Beyond it, each tile packs its own.
+#define SHARED_BYTES ((int64_t)32 << 20)
+
+// Columns that one task packs for all.
+#define SHARED_COLS 128
+
 typedef struct call {
     const cy_block_ops *ops;
     cy_view c, a, b;
@@ -19,6 +26,8 @@ typedef struct call {
     int64_t depth;
     int64_t depth_block; // depth of one packed slice
     cy_tiles tiles;
+    bool share;   // b is packed whole, before the tiles
+    char *shared; // slice after slice
     bool pack_left;
     bool wide_c; // c is fp32 and holds the sums itself
     char *scratch;
@@ -37,8 +46,8 @@ static void cut(call *self, int workers)
 {
     const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
-        self->depth_block = least(depth, 512);
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 768, wanted, false);
+        self->depth_block = least(depth, 1024);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 320, 2 * workers, true);
@@ -56,13 +65,32 @@ static void cut(call *self, int workers)
         depth % self->ops->depth_step != 0;
 }
 
+// Bytes of all of b, packed.
+static int64_t shared_bytes(const call *self)
+{
+    return (int64_t)cy_block_right_bytes(self->ops, self->c.cols, self->depth);
+}
+
+// Where columns from `col` of the slice at depth k lie in the shared copy. All slices but the last
+// are depth_block deep, which is then a multiple of what depths are rounded up to.
+static char *shared_at(const call *self, int64_t col, int64_t k, int64_t depth)
+{
+    const cy_block_ops *ops = self->ops;
+    const int64_t cols = cy_round_up(self->c.cols, CY_BLOCK_COLS);
+    const int64_t elements = cols * k + col * cy_round_up(depth, ops->depth_step);
+    return self->shared + elements * (int64_t)cy_dtype_size(ops->dtype);
+}
+
 static void take_scratch(call *self, cy_queue *queue)
 {
     const cy_block_ops *ops = self->ops;
+    self->share = self->tiles.row_count > 1 && shared_bytes(self) <= SHARED_BYTES;
+    if (self->share) self->shared = cy_arena_take(queue->scratch, (size_t)shared_bytes(self));
     const int64_t rows = self->wide_c     ? 0
         : self->depth_block < self->depth ? self->tiles.rows
                                           : least(self->tiles.rows, ROW_BLOCK);
-    self->right_bytes = cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
+    self->right_bytes =
+        self->share ? 0 : cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
     self->left_bytes = !self->pack_left
         ? 0
         : cy_block_left_bytes(ops, least(self->tiles.rows, ROW_BLOCK), self->depth_block);
@@ -83,12 +111,26 @@ static cy_view left_of(const call *self, int64_t row, int64_t rows, int64_t k, i
     return cy_view_cols(cy_view_rows(self->a, row, rows), k, depth);
 }
 
-static cy_view right_of(const call *self, const cy_tile *tile, int64_t k, int64_t depth)
+static cy_view right_of(const call *self, int64_t col, int64_t cols, int64_t k, int64_t depth)
 {
     if (self->spec.transpose_b) {
-        return cy_view_cols(cy_view_rows(self->b, tile->col, tile->cols), k, depth);
+        return cy_view_cols(cy_view_rows(self->b, col, cols), k, depth);
     }
-    return cy_view_cols(cy_view_rows(self->b, k, depth), tile->col, tile->cols);
+    return cy_view_cols(cy_view_rows(self->b, k, depth), col, cols);
+}
+
+// Packs a few columns of one slice for all tiles.
+static void run_pack(void *context, int64_t index, int worker)
+{
+    (void)worker;
+    const call *self = context;
+    const int64_t slices = (self->depth + self->depth_block - 1) / self->depth_block;
+    const int64_t k = index % slices * self->depth_block;
+    const int64_t col = index / slices * SHARED_COLS;
+    const int64_t depth = least(self->depth - k, self->depth_block);
+    self->ops->pack_right(shared_at(self, col, k, depth),
+        right_of(self, col, least(self->c.cols - col, SHARED_COLS), k, depth),
+        self->spec.transpose_b);
 }
 
 // One row block of a tile over one slice of depth.
@@ -130,10 +172,16 @@ static void run_tile(void *context, int64_t index, int worker)
     self->ops->enter();
     for (int64_t k = 0; k < self->depth; k += self->depth_block) {
         const int64_t depth = least(self->depth - k, self->depth_block);
-        self->ops->pack_right(right, right_of(self, &tile, k, depth), self->spec.transpose_b);
+        const char *packed = right;
+        if (self->share) {
+            packed = shared_at(self, tile.col, k, depth);
+        } else {
+            self->ops->pack_right(
+                right, right_of(self, tile.col, tile.cols, k, depth), self->spec.transpose_b);
+        }
         for (int64_t row = 0; row < tile.rows; row += ROW_BLOCK) {
             multiply_rows(
-                self, left, right, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k, depth);
+                self, left, packed, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k, depth);
         }
     }
     self->ops->leave();
@@ -170,6 +218,10 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
     cut(&self, cy_queue_workers(queue));
     const size_t mark = cy_arena_mark(queue->scratch);
     take_scratch(&self, queue);
+    if (self.share) {
+        const int64_t slices = (depth + self.depth_block - 1) / self.depth_block;
+        cy_queue_run(queue, run_pack, &self, slices * ((c.cols + SHARED_COLS - 1) / SHARED_COLS));
+    }
     cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));
     cy_arena_rewind(queue->scratch, mark);
 }

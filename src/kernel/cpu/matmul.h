@@ -1,9 +1,11 @@
 // kernel/cpu/matmul.h: matrix products of our own, for every processor with AVX2 at least.
 //
-// A task makes a tile of c: it packs the right operand's columns once for each slice of depth, then
-// lets the rows stream by. Depth is cut by its own length only and every element of c is summed in
-// ascending depth, so results depend neither on the tiles nor on the number of workers.
-// Scratch: a packed slice of both operands and fp32 sums, per worker, at most 4 MiB each.
+// A task makes a tile of c: it lets rows stream by packed columns of the right operand. Where tiles
+// lie below each other all of that operand is packed first, once; otherwise each task packs its own
+// columns, slice by slice of depth. Depth is cut by its own length only and every element of c is
+// summed in ascending depth, so results depend neither on the tiles nor on the number of workers.
+// Scratch: a packed slice of both operands and fp32 sums, per worker, at most 4 MiB each, and the
+// packed right operand, at most 32 MiB.
 
 #ifndef CY_KERNEL_CPU_MATMUL_H
 #define CY_KERNEL_CPU_MATMUL_H
