@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # bench.sh BUILD: the benchmarks, with what they were taken on. Tables here, JSON in BUILD/bench.
 #
-# Steps: each configuration of bench/step. Peers: each bench/peers/*.sh that finds its program
-# prints one JSON object of the same names for the same configuration, so that lines divide.
+# Steps: each configuration of bench/step. Peers: each bench/peers/torch-*.sh that finds its program
+# prints one JSON object of the same names for the same configuration, so that lines divide: behind
+# a peer's line stands our rate over its. bench/peers/run.sh takes turns for a steadier quotient.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
@@ -35,18 +36,26 @@ row() {
         "$(field "$3" tok_s_min)" "$(field "$3" tok_s_max)" \
         "$(awk "BEGIN { print 100 * $(field "$3" mfu) }")"
 }
+# quotient OURS THEIRS
+quotient() {
+    awk "BEGIN { printf \"%41s %12.2f\\n\", \"ours / theirs\",
+        $(field "$1" tok_s) / $(field "$2" tok_s) }"
+}
 for config in bench/step/*.json; do
     [ -e "$config" ] || { echo "bench: error: no configuration in bench/step" >&2; exit 1; }
     name=$(basename "$config" .json)
     "$program" bench step "$config" --json >"$out/step-$name.json"
     row "$name" cyclotron "$out/step-$name.json"
-    for peer in bench/peers/*.sh; do
+    for peer in bench/peers/torch-*.sh; do
         [ -e "$peer" ] || continue
         by=$(basename "$peer" .sh)
         status=0
         bash "$peer" "$config" >"$out/step-$name-$by.json" || status=$?
         case $status in
-        0) row "$name" "$by" "$out/step-$name-$by.json" ;;
+        0)
+            row "$name" "$by" "$out/step-$name-$by.json"
+            quotient "$out/step-$name.json" "$out/step-$name-$by.json"
+            ;;
         77) printf '%-28s %-12s %12s\n' "$name" "$by" "not here" ;; # as tests skip
         *) echo "bench: error: $peer $config ended with status $status" >&2; exit 1 ;;
         esac
