@@ -51,9 +51,16 @@ static const cy_usage usage = {
     .option_count = CY_COUNT(options),
 };
 
+// The prompt is printed with the first piece: not at all when it is refused.
+static void print_prompt(const char **prompt)
+{
+    if (*prompt != NULL) fputs(*prompt, stdout);
+    *prompt = NULL;
+}
+
 static void print_piece(void *context, const char *text, size_t bytes)
 {
-    (void)context;
+    print_prompt(context);
     fwrite(text, 1, bytes, stdout);
     fflush(stdout);
 }
@@ -98,15 +105,19 @@ static cy_status generate(const values *given, const char *path)
     request.top_p = given->top_p;
     request.repetition_penalty = given->repetition_penalty;
     request.seed = (uint64_t)given->seed;
+    const char *prompt = given->prompt;
     if (!given->json) {
-        fputs(given->prompt, stdout);
+        request.context = &prompt;
         request.on_text = print_piece;
     }
     cy_generated made;
     cy_status status = cy_generate(generator, &request, &made);
     if (status == CY_OK) {
         if (given->json) status = print_json(given, &made);
-        if (!given->json) putchar('\n');
+        if (!given->json) {
+            print_prompt(&prompt);
+            putchar('\n');
+        }
         cy_generated_free(&made);
     }
     cy_generator_close(generator);

@@ -79,6 +79,11 @@ LISTS
     try "$folder/cmake_$compiler/build/other" "CMake, $compiler"
 done
 
+# The examples, and what they do, against the installed library.
+cmake -S "$source_folder/examples" -B "$folder/examples" -DCMAKE_PREFIX_PATH="$prefix" >"$folder/log"
+cmake --build "$folder/examples" >"$folder/log" || { cat "$folder/log"; exit 1; }
+EXAMPLES=$folder/examples bash "$source_folder/tests/cli/test_examples.sh"
+
 # A later minor version may break the interface: it must not be taken.
 sed -i "s/find_package(cyclotron $version/find_package(cyclotron 99.0/" \
     "$folder/cmake_gcc/CMakeLists.txt"

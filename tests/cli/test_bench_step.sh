@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# cyclotron bench step: its fields, figures that follow from each other, and the memory that was
+# planned against what the process came to.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+cat >"$folder/step.json" <<'CONFIG'
+{
+    "model": {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1408,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8192, "dtype": "bf16",
+        "tie_word_embeddings": true},
+    "training": {"seq_length": 128, "micro_batch_size": 2, "gradient_accumulation_steps": 1}
+}
+CONFIG
+value() {
+    grep -oE "\"$1\": *[-0-9.e+]+" "$folder/out" | sed 's/.*: *//'
+}
+holds() {
+    if ! awk "BEGIN { exit !($2) }"; then
+        echo "FAIL: $1: $2"
+        failures=$((failures + 1))
+    fi
+}
+
+expect 0 bench step "$folder/step.json" --json
+is err ""
+fields="tok_s tok_s_min tok_s_max mfu mfu_causal flops_per_token peak_gflop_s peak_rss_gb planned_gb "
+fields+="first_step_s ranks threads dtype seq batch params"
+found=$(grep -oE '"[a-z_]+":' "$folder/out" | tr -d '":' | xargs)
+[ "$found" = "$fields" ] || { echo "FAIL: fields $found"; failures=$((failures + 1)); }
+holds "shape" "$(value seq) == 128 && $(value batch) == 2 && $(value ranks) == 1"
+holds "order" "$(value tok_s_min) <= $(value tok_s) && $(value tok_s) <= $(value tok_s_max)"
+holds "share" "$(value mfu) / ($(value tok_s) * $(value flops_per_token) / 1e9 / $(value peak_gflop_s)) \
+    > 0.999 && $(value mfu) < 1.2"
+holds "FLOPs a token" "$(value flops_per_token) == 6 * $(value params) + 12 * 4 * 512 * 128"
+holds "planned memory within 5 %" "$(value peak_rss_gb) / $(value planned_gb) > 0.95 && \
+    $(value peak_rss_gb) / $(value planned_gb) < 1.05"
+
+# The plan alone tells the same.
+planned=$(value planned_gb)
+expect 0 plan "$folder/step.json" --json
+total=$(grep -oE '"total_bytes":[0-9]+' "$folder/out" | sed 's/.*://')
+holds "plan and bench" "$total / 2^30 / $planned > 0.97 && $total / 2^30 / $planned < 1.03"
+
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1
+says out 'tokens/s'
+expect 2 bench step "$folder/step.json" --steps=0
+says err '--steps=0'
+
+finish

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# The programs of examples/: they use the installed headers alone, train, stop, save and speak.
+# EXAMPLES names the folder of the built programs.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/tiny.sh
+. "$(dirname "$0")/tiny.sh"
+examples=${EXAMPLES:-$(dirname "$cyclotron")/examples}
+
+if grep -hE '#include' "$source_folder"/examples/*.c | grep -vE '<(cyclotron/[a-z]+|stdio|stdlib|string)\.h>'; then
+    echo "FAIL: an example includes what is not installed"
+    failures=$((failures + 1))
+fi
+
+"$examples/example_train" "$folder/tiny.json" 5.0 --checkpoint.save_dir="$folder/saves" \
+    >"$folder/out" 2>"$folder/err"
+same "status of example_train" 0 "$?"
+is err ""
+says out 'step 1: loss'
+says out 'good enough after'
+step=$(sed -n 's/^good enough after \([0-9]*\) steps.*/\1/p' "$folder/out")
+check "stopped before its last step" test "${step:-9}" -lt 8
+check "saved where it stopped" test -e "$(printf '%s/step-%08d/manifest.json' "$folder/saves" "${step:-0}")"
+
+"$examples/example_train" "$folder/tiny.json" 0 --training.sed=1 >"$folder/out" 2>"$folder/err"
+same "status with a fault" 1 "$?"
+says err 'training.sed'
+
+echo "the king" | "$examples/example_generate" "$folder/saves" >"$folder/out" 2>"$folder/err"
+same "status of example_generate" 0 "$?"
+says out 'the king'
+says out ', 32 said)'
+"$examples/example_generate" "$folder/nowhere" >"$folder/out" 2>"$folder/err" </dev/null
+same "status without a checkpoint" 1 "$?"
+says err "$folder/nowhere"
+
+finish

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# cyclotron generate, eval and bench decode on a checkpoint of a tiny model.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/tiny.sh
+. "$(dirname "$0")/tiny.sh"
+
+train 0 run --checkpoint.save_dir="$folder/saves" --logging.eval_frequency=8 \
+    --training.total_train_steps=8
+saved=$folder/saves/step-00000008
+
+# ---- generate
+
+expect 0 generate "$saved" --prompt="the king" --max-tokens=12 --temperature=0 --json --threads=1
+is err ""
+same "fields" "prompt text tokens prefill_s decode_tok_s" \
+    "$(grep -oE '"[a-z_]+":' "$folder/out" | tr -d '":' | xargs)"
+says out '"prompt": "the king"'
+tokens=$(grep -oE '\[[0-9, ]*\]' "$folder/out")
+same "how many tokens" 12 "$(tr -cd ',' <<<"$tokens" | wc -c | awk '{ print $1 + 1 }')"
+text=$(sed 's/.*"text": "\(.*\)", "tokens".*/\1/' "$folder/out")
+
+# The same from the folder of checkpoints, in plain words, with the prompt before them.
+expect 0 generate "$folder/saves" --prompt="the king" --max-tokens=12 --temperature=0
+is err ""
+same "plain text" "the king$text" "$(sed ':a; N; $!ba; s/\n/\\n/g' "$folder/out" | sed 's/\\n$//')"
+
+# The draw is a function of the seed.
+generated() {
+    expect 0 generate "$saved" --prompt="said" --max-tokens=20 --seed="$1" --json
+    grep -oE '\[[0-9, ]*\]' "$folder/out"
+}
+first=$(generated 5)
+same "one seed twice" "$first" "$(generated 5)"
+[ "$first" != "$(generated 6)" ] || { echo "FAIL: two seeds, one text"; failures=$((failures + 1)); }
+
+# Nothing is asked for.
+expect 0 generate "$saved" --prompt="a" --max-tokens=0 --json
+says out '"text": "", "tokens": []'
+
+# A full context ends the text; a prompt that is longer is an error with both numbers.
+expect 0 generate "$saved" --prompt="the king" --max-tokens=500 --temperature=0 --json
+long=$(script_text 20 | tr '\n' ' ')
+expect 2 generate "$saved" --prompt="$long"
+is out ""
+check "both numbers" grep -qE 'the prompt has [0-9]+ tokens, the context has room for 64' "$folder/err"
+expect 2 generate "$saved" --prompt=""
+says err 'the prompt is empty'
+expect 2 generate "$saved" --prompt="a" --dtype=fp8
+says err 'dtype fp8'
+expect 2 generate "$folder/nowhere" --prompt="a"
+says err "$folder/nowhere"
+
+# Bytes that are not UTF-8 are read as bytes.
+expect 0 generate "$saved" --prompt="$(printf '\377\200')" --max-tokens=3
+
+# What is damaged is named, status 1.
+cp -r "$saved" "$folder/cut"
+head -c 500 "$saved/tokenizer.json" >"$folder/cut/tokenizer.json"
+expect 1 generate "$folder/cut" --prompt="a"
+says err "$folder/cut"
+says err 'tokenizer.json has 500 bytes'
+cp "$saved/tokenizer.json" "$folder/cut/"
+file=$(find "$folder/cut" -name '*.safetensors' | head -n 1)
+truncate -s 300 "$file"
+expect 1 generate "$folder/cut" --prompt="a"
+says err "$(basename "$file")"
+
+# A Hugging Face folder says the same.
+expect 0 checkpoint export "$saved" --out="$folder/hf"
+expect 0 generate "$folder/hf" --prompt="the king" --max-tokens=12 --temperature=0 --json --dtype=fp32
+same "tokens of the exported model" "$tokens" "$(grep -oE '\[[0-9, ]*\]' "$folder/out")"
+
+# ---- eval
+
+value() {
+    grep -oE "\"$1\": *[-0-9.e+]+" "$folder/out" | sed 's/.*: *//'
+}
+close() {
+    if ! awk -v a="$2" -v b="$3" 'BEGIN { d = a > b ? a - b : b - a; exit !(a != "" && d <= 1e-5 * a) }'; then
+        echo "FAIL: $1: $2 and $3"
+        failures=$((failures + 1))
+    fi
+}
+expect 0 eval "$saved" "$folder/text.txt" --json
+is err ""
+same "fields" "loss perplexity bits_per_byte tokens" \
+    "$(grep -oE '"[a-z_]+":' "$folder/out" | tr -d '":' | xargs)"
+loss=$(value loss)
+close "the loss of the run's own evaluation" "$loss" \
+    "$(grep -oE '"val_loss":[0-9.]+' "$folder/run/metrics.jsonl" | tail -n 1 | sed 's/.*://')"
+close "perplexity" "$(value perplexity)" "$(awk "BEGIN { printf \"%.12g\", exp($loss) }")"
+held_out=$(value tokens)
+expect 0 eval "$saved" "$folder/text.txt" --json --validation-fraction=0
+check "more tokens without a held-out part" test "$(value tokens)" -gt "$((held_out * 5))"
+# All of the text: bits per byte follow from its size, but for the tokens after the last sample.
+bytes=$(wc -c <"$folder/text.txt")
+if ! awk -v b="$(value bits_per_byte)" -v l="$(value loss)" -v t="$(value tokens)" -v n="$bytes" \
+    'BEGIN { r = b / (l / log(2) * t / n); exit !(r > 0.98 && r < 1.05) }'; then
+    echo "FAIL: bits per byte $(value bits_per_byte) of $bytes bytes"
+    failures=$((failures + 1))
+fi
+expect 0 eval "$folder/hf" "$folder/text.txt" --json --seq-length=32 --validation-fraction=0.1
+close "the loss of the exported model" "$loss" "$(value loss)"
+expect 0 eval "$saved" "$folder/text.txt"
+says out 'bits per byte'
+expect 2 eval "$saved" "$folder/nothing.txt"
+says err "$folder/nothing.txt"
+expect 1 eval "$folder/cut" "$folder/text.txt"
+says err "$(basename "$file")"
+
+# ---- bench decode
+
+expect 0 bench decode "$saved" --json --prompt-tokens=16 --tokens=8 --repeats=3
+is err ""
+for name in first_token_ms decode_tok_s weights_gb_s; do
+    check "$name is a number above 0" awk -v x="$(value "$name")" 'BEGIN { exit !(x > 0) }'
+done
+same "the numbers asked for" "16 8" "$(value prompt_tokens) $(value tokens)"
+expect 2 bench decode "$saved" --prompt-tokens=60 --tokens=8
+says err "a prompt of 60 and 8 tokens do not fit into the model's 64 positions"
+
+finish
