@@ -7,8 +7,8 @@ TYPE   ?= Release
 # Further settings for CMake, such as -DCY_WITH_MPI=OFF; taken when BUILD is made.
 CMAKE_FLAGS ?=
 
-.PHONY: all program setup demo check test test-long bench equivalence install debug tidy \
-	format coverage dist clean
+.PHONY: all program setup demo check test test-long bench equivalence parity install debug \
+	tidy format coverage dist clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -38,6 +38,11 @@ test: setup all
 test-long: setup all
 	@cd $(BUILD) && ctest --output-on-failure
 	@scripts/test_long.sh
+
+# Logits, gradients, losses and text against Hugging Face transformers, family by family.
+parity: all
+	@mkdir -p $(BUILD)/parity
+	@scripts/parity.sh $(BUILD)
 
 # Tables and JSON in build/bench.
 bench: program

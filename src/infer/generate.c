@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "infer/model.h"
 #include "infer/sample.h"
+#include "infer/stops.h"
 #include "infer/stream.h"
 
 #define MOST_DEFAULT_CONTEXT 4096
@@ -16,9 +17,8 @@ struct cy_generator {
     cy_decoder decoder;
     bool decoding; // the decoder is open
     cy_sampler sampler;
-    float *logits;     // owned, [vocab]
-    int32_t end_token; // -1: none
-    int32_t model_end; // of config.json; -1: none
+    float *logits; // owned, [vocab]
+    cy_stops stops;
 };
 
 static cy_status open_parts(
@@ -51,9 +51,7 @@ static cy_status open_parts(
     CY_TRY(cy_sampler_open(&generator->sampler, shape->vocab));
     CY_TRY(cy_memory_take(&block, (size_t)shape->vocab, sizeof(float)));
     generator->logits = block;
-    generator->end_token = cy_tokenizer_end_token(generator->tokenizer);
-    generator->model_end = (int32_t)shape->eos;
-    return CY_OK;
+    return cy_stops_find(&generator->stops, checkpoint, generator->tokenizer);
 }
 
 cy_status cy_generator_open(cy_generator **generator, const cy_generator_options *options)
@@ -115,7 +113,7 @@ static cy_status choose(generation *run)
     int32_t token;
     CY_TRY(cy_sample_token(&token, &generator->sampler, generator->logits, &run->spec,
         (int64_t)run->tokens.count, run->tokens.ids, (int64_t)run->tokens.count));
-    if (token == generator->end_token || token == generator->model_end) {
+    if (cy_stops_has(&generator->stops, token)) {
         run->ended = true;
         return CY_OK;
     }

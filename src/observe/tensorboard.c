@@ -119,8 +119,7 @@ static cy_status create(cy_events_file *file, const char *folder)
     const long long now = (long long)time(NULL);
     for (int i = 0; i < MOST_TRIES; i++) {
         cy_text path = {0};
-        cy_status status =
-            cy_text_add(&path, "%s/events.out.tfevents.%lld.%s", folder, now, host);
+        cy_status status = cy_text_add(&path, "%s/events.out.tfevents.%lld.%s", folder, now, host);
         if (status == CY_OK && i > 0) status = cy_text_add(&path, ".%d", i);
         if (status != CY_OK) return status;
         file->fd = open(path.bytes, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);

@@ -51,11 +51,11 @@ static void scalars_are_records(void **state)
     const char *record = bytes.bytes + version;
     assert_int_equal(version + check_frame(record, bytes.length - version), bytes.length);
     static const unsigned char expected[] = {
-        0x09, 0, 0, 0, 0, 0, 0, 0x29, 0x40, // 1: 12.5
-        0x10, 0xac, 0x02,                   // 2: 300
-        0x2a, 19, 0x0a, 17,                 // 5: 1: a value
+        0x09, 0, 0, 0, 0, 0, 0, 0x29, 0x40,                         // 1: 12.5
+        0x10, 0xac, 0x02,                                           // 2: 300
+        0x2a, 19, 0x0a, 17,                                         // 5: 1: a value
         0x0a, 10, 't', 'r', 'a', 'i', 'n', '/', 'l', 'o', 's', 's', // 1: its tag
-        0x15, 0, 0, 0x20, 0x40,             // 2: 2.5
+        0x15, 0, 0, 0x20, 0x40,                                     // 2: 2.5
     };
     assert_memory_equal(record + 12, expected, sizeof(expected));
     cy_text_free(&bytes);

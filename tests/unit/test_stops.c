@@ -1,0 +1,90 @@
+// The tokens that end a text: what the files of a folder say, and in which order they are asked.
+
+#include "support/support.h"
+
+#include "base/file.h"
+#include "infer/stops.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[256];
+static cy_tokenizer *tokenizer; // its end token is <|endoftext|>
+
+static void put(const char *name, const char *text)
+{
+    char path[400];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    unlink(path);
+    if (text != NULL) CY_CHECK_OK(cy_file_write(path, text, strlen(text)));
+}
+
+static cy_status find(cy_stops *stops, bool foreign)
+{
+    const cy_checkpoint checkpoint = {.path = folder, .foreign = foreign, .model = {.eos = 7}};
+    return cy_stops_find(stops, &checkpoint, tokenizer);
+}
+
+static void the_generation_file_is_asked_first(void **state)
+{
+    (void)state;
+    cy_stops stops;
+    put("config.json", "{\"eos_token_id\": [7, 8]}");
+    put("generation_config.json", "{\"eos_token_id\": [11, 12, 11]}");
+    CY_CHECK_OK(find(&stops, true));
+    assert_int_equal(stops.count, 2);
+    assert_true(cy_stops_has(&stops, 11) && cy_stops_has(&stops, 12) && !cy_stops_has(&stops, 7));
+    put("generation_config.json", "{\"eos_token_id\": 13}");
+    CY_CHECK_OK(find(&stops, false));
+    assert_true(stops.count == 1 && stops.tokens[0] == 13);
+}
+
+static void then_the_model_and_the_tokenizer(void **state)
+{
+    (void)state;
+    cy_stops stops;
+    const int32_t end = cy_tokenizer_end_token(tokenizer);
+    assert_true(end >= 0);
+    static const char *const silent[] = {NULL, "{}", "{\"eos_token_id\": null}"};
+    put("config.json", "{\"eos_token_id\": [7, 8]}");
+    for (int i = 0; i < 3; i++) {
+        put("generation_config.json", silent[i]);
+        CY_CHECK_OK(find(&stops, true));
+        assert_int_equal(stops.count, 3);
+        assert_true(cy_stops_has(&stops, 8) && cy_stops_has(&stops, end));
+        CY_CHECK_OK(find(&stops, false)); // a checkpoint of ours has no config.json
+        assert_int_equal(stops.count, 2);
+        assert_true(cy_stops_has(&stops, 7) && !cy_stops_has(&stops, 8));
+    }
+}
+
+static void files_that_make_no_sense_are_named(void **state)
+{
+    (void)state;
+    cy_stops stops;
+    put("generation_config.json", "{\"eos_token_id\": ");
+    CY_CHECK_FAILS(find(&stops, true), CY_ERR_CORRUPT, "generation_config.json: line 1");
+    put("generation_config.json", "{\"eos_token_id\": [1, \"</s>\"]}");
+    CY_CHECK_FAILS(find(&stops, true), CY_ERR_CORRUPT, "neither a token id nor a list");
+}
+
+int main(void)
+{
+    char path[512];
+    const char *source = getenv("SOURCE");
+    snprintf(
+        path, sizeof(path), "%s/tests/golden/tokenizer/gpt2.json", source != NULL ? source : ".");
+    CY_CHECK_OK(cy_tokenizer_open(&tokenizer, path));
+    cy_test_folder(folder, sizeof(folder));
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_generation_file_is_asked_first),
+        cmocka_unit_test(then_the_model_and_the_tokenizer),
+        cmocka_unit_test(files_that_make_no_sense_are_named),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cy_tokenizer_close(tokenizer);
+    return failed;
+}
