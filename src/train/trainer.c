@@ -8,6 +8,7 @@
 #include "observe/tensorboard.h"
 #include "optim/schedule.h"
 #include "train/feed.h"
+#include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/state.h"
 
@@ -324,6 +325,7 @@ static cy_status start(rank_run *trainer)
     } else {
         CY_TRY(cy_engine_initialize(&trainer->engine));
     }
+    CY_TRY(cy_replicas_check(&trainer->engine));
     CY_TRY(open_outputs(trainer));
     return cy_feed_open(
         &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "optim/owned.h"
+#include "train/replicas.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -105,7 +106,8 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
         .columns = engine->tokens / config->training.micro_batch_size,
     };
     const cy_batch_source source = cy_test_batch_source(&batch);
-    cy_traffic tp = {0}, kv = {0}, cp = {0};
+    cy_traffic tp = {0}, kv = {0}, cp = {0}, gradient = {0};
+    CY_TRY(cy_replicas_check(engine));
     for (int step = 1; step <= training->steps; step++) {
         const cy_adamw_spec adamw = {.learning_rate = config->training.learning_rate,
             .beta1 = 0.9,
@@ -117,6 +119,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
         tp = cy_group_counters(rank->groups.tp);
         kv = cy_group_counters(rank->groups.kv);
         cp = cy_group_counters(rank->groups.cp);
+        gradient = cy_group_counters(rank->groups.gradient);
         CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
         if (rank->rank != 0) continue;
         training->loss[step - 1] = result.loss;
@@ -126,8 +129,10 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
         training->tp = since(rank->groups.tp, tp);
         training->kv = since(rank->groups.kv, kv);
         training->cp = since(rank->groups.cp, cp);
+        training->gradient = since(rank->groups.gradient, gradient);
         training->scratch_bytes = engine->memory.scratch;
     }
+    CY_TRY(cy_replicas_check(engine));
     uint64_t hash;
     CY_TRY(cy_engine_params_hash(engine, &hash));
     if (rank->rank == 0) training->hash = hash;

@@ -19,6 +19,7 @@ typedef struct cy_test_training {
     double *weights; // owned, [elements]
     int64_t copies_differ;
     cy_traffic tp, kv, cp; // of rank zero in the last step
+    cy_traffic gradient;   // likewise, the group of data and context
     size_t scratch_bytes;  // planned, of rank zero
 } cy_test_training;
 

@@ -39,7 +39,9 @@ cy_status cy_shards_before_gradient(cy_reducer *reducer, int unit)
 {
     cy_whole_unit *whole = &reducer->whole_grads[unit];
     if (whole->in_use) return CY_OK;
-    if (reducer->reducing == unit) CY_TRY(settle(reducer));
+    // Within a backward pass the unit before this one is still on its way. What the last
+    // micro-batch left has had all of a forward pass, and its room may be the one to lend.
+    if (unit != reducer->reducing + 1) CY_TRY(settle(reducer));
     const int64_t count = reducer->units[unit].count;
     whole->room = cy_lender_lend(&reducer->grad_rooms, count);
     whole->in_use = true;
