@@ -340,6 +340,11 @@ static bool is_statistic(cy_view statistic, int64_t tokens)
     return is_wide(statistic) && has_shape(statistic, 1, tokens);
 }
 
+static bool is_row_sum(cy_view sum, int64_t tokens)
+{
+    return is_accumulator(sum) && has_shape(sum, 1, tokens);
+}
+
 void cy_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range)
 {
     check_logits(logits, range);
@@ -353,7 +358,7 @@ void cy_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits
     const int32_t *targets, cy_vocab_range range)
 {
     check_logits(logits, range);
-    CY_ASSERT(is_statistic(sum, logits.rows) && is_statistic(max, logits.rows));
+    CY_ASSERT(is_row_sum(sum, logits.rows) && is_statistic(max, logits.rows));
     CY_ASSERT(is_statistic(target, logits.rows) && targets != NULL);
     CY_ASSERT(apart(queue, sum, logits) && apart(queue, sum, max) && apart(queue, sum, target));
 
@@ -366,7 +371,7 @@ void cy_softmax_loss(
     cy_queue *queue, cy_view loss, cy_view max, cy_view sum, cy_view target, const int32_t *targets)
 {
     CY_ASSERT((loss.dtype == CY_F64 || loss.dtype == CY_FX64) && has_shape(loss, 1, 1));
-    CY_ASSERT(is_statistic(max, max.cols) && is_statistic(sum, max.cols));
+    CY_ASSERT(is_statistic(max, max.cols) && is_row_sum(sum, max.cols));
     CY_ASSERT(is_statistic(target, max.cols) && targets != NULL);
 
     if (max.cols == 0) return;
@@ -379,7 +384,7 @@ void cy_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view 
 {
     check_logits(logits, range);
     CY_ASSERT(is_float(d_logits) && same_shape(d_logits, logits));
-    CY_ASSERT(is_statistic(max, logits.rows) && is_statistic(sum, logits.rows) && targets != NULL);
+    CY_ASSERT(is_statistic(max, logits.rows) && is_row_sum(sum, logits.rows) && targets != NULL);
     CY_ASSERT(same_view(d_logits, logits) || apart(queue, d_logits, logits));
 
     if (cy_view_count(logits) == 0) return;
@@ -442,9 +447,16 @@ static bool is_scalar(cy_view view)
     return view.dtype == CY_F64 && has_shape(view, 1, 1);
 }
 
+// One fp64 number, or one of fixed point, or strict mode's cells.
+static bool is_square_sum(cy_view sum)
+{
+    if (sum.dtype == CY_F64) return has_shape(sum, 1, 1);
+    return sum.dtype == CY_FX64 && (has_shape(sum, 1, 1) || has_shape(sum, 1, 4));
+}
+
 void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x)
 {
-    CY_ASSERT((out.dtype == CY_F64 || out.dtype == CY_FX64) && has_shape(out, 1, 1));
+    CY_ASSERT(is_square_sum(out));
     CY_ASSERT(is_number(x) && has_shape(x, x.rows, x.cols));
 
     if (cy_view_count(x) == 0) return;
@@ -454,8 +466,7 @@ void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x)
 void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
     double divisor, double max_norm)
 {
-    CY_ASSERT(is_scalar(scale) && is_scalar(norm) && has_shape(sum_squares, 1, 1));
-    CY_ASSERT(sum_squares.dtype == CY_F64 || sum_squares.dtype == CY_FX64);
+    CY_ASSERT(is_scalar(scale) && is_scalar(norm) && is_square_sum(sum_squares));
     CY_ASSERT(divisor > 0.0 && max_norm >= 0.0);
     CALL(queue, clip_scale, cy_cost_clip_scale(), scale, norm, sum_squares, divisor, max_norm);
 }

@@ -22,10 +22,14 @@ typedef struct cy_matmul_spec {
     bool transpose_a; // a is stored [k, m]
     bool transpose_b; // b is stored [n, k]
     bool accumulate;  // c += a b instead of c = a b
+    int64_t block_k;  // into CY_FX64: elements of k in a term; 0 is 32
 } cy_matmul_spec;
 
 // c [m, n] (+)= a [m, k] b [k, n]. a and b have one dtype; c has that dtype, or fp32, or CY_FX64.
-// The three products of a linear layer y = x W^T with W [out, in]:
+// In strict mode an element of c is one chain of fused multiply-adds in ascending k; into CY_FX64,
+// k is cut in blocks of block_k from the start, and each block's chain is rounded into fixed point
+// and added as an integer: a sum over k that is split at multiples of block_k has the same
+// integers. The three products of a linear layer y = x W^T with W [out, in]:
 //   forward y = matmul(x, W, transpose_b), backward dx = matmul(dy, W),
 //   dW += matmul(dy, x, transpose_a, accumulate).
 void cy_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
@@ -140,7 +144,8 @@ void cy_embedding_backward(
 
 // ---- softmax cross-entropy over columns [first, first + logits.cols) of the vocabulary, in the
 // steps between which a split vocabulary talks: maximum; sum; loss and gradient. All statistics are
-// [1, t], fp32 (fp64 for fp64 logits). A target below 0 is no target: no loss, no gradient.
+// [1, t], fp32 (fp64 for fp64 logits); a sum may be CY_FX64. A target below 0 is no target: no
+// loss, no gradient.
 
 // A column of the vocabulary at `valid` or beyond is padding and never gets probability.
 typedef struct cy_vocab_range {
@@ -174,7 +179,8 @@ void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x);     // sum [1, cols] 
 
 // ---- optimizer, over flat ranges [1, n] of whatever parameters lie there
 
-// out [1, 1] fp64 adds the sum of squares of x, in a fixed order.
+// out [1, 1] fp64 adds the sum of squares of x, in a fixed order. In strict mode out may be [1, 4]
+// of CY_FX64, cells that add up without an order: see kernel/strict/strict.h.
 void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x);
 
 // scale [1, 1] fp64 = what to multiply gradients with: 1 / divisor, and less where the norm of the

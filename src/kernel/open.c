@@ -6,6 +6,7 @@
 #include "kernel/cpu/matmul.h"
 #include "kernel/cpu/state.h"
 #include "kernel/cpu/tables.h"
+#include "kernel/strict/strict.h"
 
 #include <string.h>
 
@@ -51,7 +52,7 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
         return CY_OK;
     }
     return CY_FAIL(CY_ERR_UNSUPPORTED,
-        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16 and amx", isa);
+        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx and strict", isa);
 }
 
 #if defined(__x86_64__)
@@ -99,11 +100,59 @@ static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
 }
 #endif
 
+// ---- strict mode: "strict" is the widest of the three tables, all of which compute the same bits
+
+typedef struct strict_table {
+    const char *name;
+    level needs;
+    void (*override)(cy_kernels *table);
+} strict_table;
+
+static const strict_table strict_tables[] = {
+#if defined(__x86_64__)
+    {"strict_avx512", LEVEL_AVX512, cy_strict_avx512_override},
+    {"strict_avx2", LEVEL_AVX2, cy_strict_avx2_override},
+#endif
+    {"strict_portable", LEVEL_REF, cy_strict_portable_override},
+};
+
+static bool is_strict(const char *isa)
+{
+    return strncmp(isa, "strict", strlen("strict")) == 0;
+}
+
+static cy_status open_strict(cy_queue *queue, cy_kernels *table, const cy_cpu *cpu, const char *isa)
+{
+    const level best = best_level(cpu);
+    const size_t count = sizeof(strict_tables) / sizeof(*strict_tables);
+    for (size_t i = 0; i < count; i++) {
+        const strict_table *at = &strict_tables[i];
+        if (strcmp(isa, "strict") != 0 && strcmp(isa, at->name) != 0) continue;
+        if (at->needs > best) continue;
+        void *block = NULL;
+        CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
+        cy_cpu_state *state = block;
+        state->cpu = *cpu;
+        *table = *cy_kernels_ref();
+        table->name = "strict"; // whichever it is: the bits are the same
+        at->override(table);
+        queue->kernels = table;
+        queue->kernel_state = state;
+        return CY_OK;
+    }
+    return CY_FAIL(CY_ERR_UNSUPPORTED,
+        "kernels \"%s\": there are strict, strict_portable, strict_avx2 and strict_avx512, and "
+        "this "
+        "processor offers up to \"%s\"",
+        isa, level_names[best]);
+}
+
 cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
 {
     CY_ASSERT(queue->pool != NULL);
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
+    if (is_strict(isa)) return open_strict(queue, table, &cpu, isa);
     level chosen = LEVEL_REF;
     CY_TRY(choose(&chosen, &cpu, isa));
 

@@ -192,17 +192,13 @@ static bool is_half(cy_dtype dtype)
     return dtype == CY_BF16 || dtype == CY_F16;
 }
 
-void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const int64_t depth = spec.transpose_a ? a.rows : a.cols;
     const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
     if (!floats || (c.dtype != a.dtype && c.dtype != CY_F32) || depth == 0) {
         cy_kernels_ref()->matmul(queue, c, a, b, spec);
-        return;
-    }
-    if (spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
-        cy_matmul_few(queue, wide, c, a, b, spec.accumulate);
         return;
     }
     const bool as_is = narrow != NULL && narrow->dtype == a.dtype;
@@ -224,6 +220,18 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
     }
     cy_queue_run(queue, run_tile, &self, cy_tiles_count(&self.tiles));
     cy_arena_rewind(queue->scratch, mark);
+}
+
+void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+    cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
+    const bool served = floats && (c.dtype == a.dtype || c.dtype == CY_F32) && b.cols > 0;
+    if (served && spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
+        cy_matmul_few(queue, wide, c, a, b, spec.accumulate);
+        return;
+    }
+    cy_matmul_tiled(queue, wide, narrow, c, a, b, spec);
 }
 
 // ---- a few rows

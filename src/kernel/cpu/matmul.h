@@ -19,6 +19,11 @@
 void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
+// The same without the way round for a few rows: an element of c is one chain of fused
+// multiply-adds in ascending k, from zero or from c, however many rows the call has.
+void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+    cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
 // c (+)= a b^T for at most CY_MATMUL_FEW rows of a: memory's bandwidth is the bound, and b is not
 // packed for it. Same dtypes.
 #define CY_MATMUL_FEW 4

@@ -1,9 +1,9 @@
 // kernel/cpu/vector.h: a vector of fp32 numbers, as wide as the file that includes this may use.
 //
-// Only files in avx2/ and avx512/ include this. A load or store takes how many of the lanes exist:
-// the others read as zero and are not written, so a loop needs no second body for its tail. bf16 is
-// widened when it is loaded and rounded to nearest even, as base/half.h does, when it is stored.
-// Multiply-adds are written, never inferred.
+// Only files in avx2/ and avx512/, and those of kernel/strict/, include this. A load or store takes
+// how many of the lanes exist: the others read as zero and are not written, so a loop needs no
+// second body for its tail. bf16 is widened when it is loaded and rounded to nearest even, as
+// base/half.h does, when it is stored. Multiply-adds are written, never inferred.
 
 #ifndef CY_KERNEL_CPU_VECTOR_H
 #define CY_KERNEL_CPU_VECTOR_H
@@ -11,11 +11,18 @@
 #include "base/half.h"
 #include "device/view.h"
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#include <string.h>
 
 #define FORCE_INLINE static inline __attribute__((always_inline))
 
-#ifdef __AVX512F__
+#ifdef CY_SIXTEEN_LANES // of strict mode: the same computation whatever the processor
+
+#include "kernel/strict/lanes.h"
+
+#elif defined(__AVX512F__)
 
 #define LANES 16
 typedef __m512 vec;

@@ -1,0 +1,285 @@
+// kernel/strict/attention.h: attention whose every row depends on that row and its keys alone.
+//
+// Forward and dQ walk a row's keys in ascending order, in blocks of KEYS counted from the first key
+// of its span: with all keys of the span present, the bits are the same whatever rows are in the
+// call. Blocks or keys that a row does not see add exact zeros, so leaving them out changes
+// nothing. dK and dV are sums over queries: QUERY_TERM queries in a row, by position, make one term
+// of fixed point, so queries may be cut at positions that are multiples of it.
+
+#ifndef CY_KERNEL_STRICT_ATTENTION_H
+#define CY_KERNEL_STRICT_ATTENTION_H
+
+#include "kernel/strict/fixed.h"
+#include "kernel/strict/matmul.h"
+#include "kernel/strict/math.h"
+
+#define ROWS       128
+#define KEYS       64
+#define QUERIES    128 // of the pass over keys: a multiple of QUERY_TERM
+#define QUERY_TERM 32
+
+typedef struct attention_call {
+    cy_queue *queue;
+    cy_view o, lse, q, k, v, d_o, delta, dq, dk, dv;
+    const cy_attention_spec *spec;
+    char *scratch;
+    size_t bytes; // of scratch, per worker
+} attention_call;
+
+// Rows of one span, at most ROWS of them.
+typedef struct row_block {
+    cy_attention_span span;
+    int64_t row, rows;
+    int64_t lowest[ROWS], highest[ROWS]; // keys [lowest, highest) of the span that a row sees
+} row_block;
+
+static int64_t row_block_count(const cy_attention_spec *spec)
+{
+    int64_t count = 0;
+    for (int i = 0; i < spec->span_count; i++)
+        count += pieces_of(spec->spans[i].q_count, ROWS);
+    return count;
+}
+
+// How many of `count` ascending positions are below `limit`.
+static int64_t positions_below(const int32_t *positions, int64_t count, int64_t limit)
+{
+    int64_t low = 0, high = count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (positions[middle] < limit) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static void find_rows(row_block *at, const cy_attention_spec *spec, int64_t number)
+{
+    int s = 0;
+    for (; number >= pieces_of(spec->spans[s].q_count, ROWS); s++)
+        number -= pieces_of(spec->spans[s].q_count, ROWS);
+    at->span = spec->spans[s];
+    at->row = at->span.q_first + number * ROWS;
+    const int64_t left = at->span.q_first + at->span.q_count - at->row;
+    at->rows = left < ROWS ? left : ROWS;
+    const int32_t *keys = spec->k_positions + at->span.k_first;
+    for (int64_t i = 0; i < at->rows; i++) {
+        const int64_t position = spec->q_positions[at->row + i];
+        at->highest[i] = positions_below(keys, at->span.k_count, position + 1);
+        at->lowest[i] = spec->window == 0
+            ? 0
+            : positions_below(keys, at->span.k_count, position - spec->window + 1);
+    }
+}
+
+// The keys of a block that a row sees: [first, end) of its KEYS. False where there are none.
+static bool seen(const row_block *at, int64_t i, int64_t key, int64_t *first, int64_t *end)
+{
+    *first = at->lowest[i] > key ? at->lowest[i] - key : 0;
+    *end = at->highest[i] < key + KEYS ? at->highest[i] - key : KEYS;
+    return *first < *end;
+}
+
+// Lanes [first, end) of a, the others from b.
+FORCE_INLINE vec vec_between(vec a, vec b, int64_t first, int64_t end)
+{
+    if (first <= 0 && end >= LANES) return a;
+    const vec below = vec_first(a, b, end < 0 ? 0 : end);
+    return first <= 0 ? below : vec_first(b, below, first < LANES ? first : LANES);
+}
+
+// The part of scratch that one worker's task uses next.
+static float *take_floats(char **scratch, int64_t count)
+{
+    float *taken = (float *)(void *)*scratch;
+    *scratch += cy_round_up(count * (int64_t)sizeof(float), CY_ARENA_ALIGN);
+    return taken;
+}
+
+static int64_t padded_columns(int64_t dim)
+{
+    return cy_round_up(dim, CY_BLOCK_COLS);
+}
+
+static cy_view head_of(cy_view view, int64_t row, int64_t rows, int64_t head, int64_t dim)
+{
+    return cy_view_cols(cy_view_rows(view, row, rows), head * dim, dim);
+}
+
+// ---- forward
+
+typedef struct forward_rows {
+    row_block at;
+    int64_t dim;
+    float scale;
+    float *q, *scores, *o; // [ROWS, dim], [ROWS, KEYS], [ROWS, dim]
+    float *keys, *values;  // packed
+    float *sums;           // [ROWS, LANES]
+    float max[ROWS];
+} forward_rows;
+
+// The scores of one row and block become powers; what the row holds so far is brought to its new
+// maximum.
+FORCE_INLINE void forward_row(forward_rows *self, int64_t i, int64_t key)
+{
+    int64_t first, end;
+    float *scores = self->scores + i * KEYS;
+    if (!seen(&self->at, i, key, &first, &end)) {
+        memset(scores, 0, KEYS * sizeof(*scores));
+        return;
+    }
+    vec x[KEYS / LANES], largest = vec_all(-INFINITY);
+    for (int64_t j = 0; j < KEYS / LANES; j++) {
+        const vec score = vec_mul(load_f32(scores + j * LANES, LANES), vec_all(self->scale));
+        x[j] = vec_between(score, vec_all(-INFINITY), first - j * LANES, end - j * LANES);
+        largest = vec_max(x[j], largest);
+    }
+    const float in_block = vec_largest(largest), old = self->max[i];
+    const float max = in_block > old ? in_block : old;
+    float *sums = self->sums + i * LANES;
+    vec sum = load_f32(sums, LANES);
+    if (max > old) {
+        const vec shrink = vec_exp(vec_all(old - max));
+        float *o = self->o + i * self->dim;
+        sum = vec_mul(sum, shrink);
+        for (int64_t j = 0; j < self->dim; j += LANES) {
+            const int64_t lanes = lanes_left(self->dim, j);
+            store_f32(o + j, vec_mul(load_f32(o + j, lanes), shrink), lanes);
+        }
+        self->max[i] = max;
+    }
+    for (int64_t j = 0; j < KEYS / LANES; j++) {
+        const vec power = vec_exp(vec_sub(x[j], vec_all(max)));
+        sum = vec_add(sum, power);
+        store_f32(scores + j * LANES, power, LANES);
+    }
+    store_f32(sums, sum, LANES);
+}
+
+static void forward_finish(const attention_call *of, const forward_rows *self, int64_t head)
+{
+    for (int64_t i = 0; i < self->at.rows; i++) {
+        const int64_t row = self->at.row + i;
+        float *lse = (float *)cy_view_at(of->lse, head, row);
+        if (self->at.lowest[i] >= self->at.highest[i]) continue; // it has been filled already
+        const float sum = vec_sum(load_f32(self->sums + i * LANES, LANES));
+        *lse = (float)((double)self->max[i] + cy_strict_log((double)sum));
+        const float *from = self->o + i * self->dim;
+        void *o = cy_view_at(of->o, row, head * self->dim);
+        for (int64_t j = 0; j < self->dim; j += LANES) {
+            const int64_t lanes = lanes_left(self->dim, j);
+            // Plus zero: -0 would tell how many blocks were left out.
+            const vec mean = vec_div(load_f32(from + j, lanes), vec_all(sum));
+            store(o, of->o.dtype, j, vec_add(mean, vec_all(0.0f)), lanes);
+        }
+    }
+}
+
+static void forward_task(void *context, int64_t task, int worker)
+{
+    const attention_call *of = context;
+    const cy_attention_spec *spec = of->spec;
+    const cy_block_ops *ops = STRICT_BLOCK();
+    const int64_t dim = spec->head_dim, head = task % spec->heads;
+    const int64_t kv_head = head / (spec->heads / spec->kv_heads);
+    char *scratch = of->scratch + (size_t)worker * of->bytes;
+    forward_rows self = {.dim = dim, .scale = (float)spec->scale};
+    self.q = take_floats(&scratch, ROWS * dim);
+    self.scores = take_floats(&scratch, ROWS * KEYS);
+    self.o = take_floats(&scratch, ROWS * dim);
+    self.keys = take_floats(&scratch, KEYS * dim);
+    self.values = take_floats(&scratch, KEYS * padded_columns(dim));
+    self.sums = take_floats(&scratch, ROWS * LANES);
+    find_rows(&self.at, spec, task / spec->heads);
+    const int64_t rows = self.at.rows, last = self.at.highest[rows - 1];
+    memset(self.o, 0, (size_t)(rows * dim) * sizeof(float));
+    memset(self.sums, 0, (size_t)(rows * LANES) * sizeof(float));
+    for (int64_t i = 0; i < rows; i++)
+        self.max[i] = -INFINITY;
+    ops->pack_left(self.q, head_of(of->q, self.at.row, rows, head, dim), false);
+    for (int64_t key = self.at.lowest[0] / KEYS * KEYS; key < last; key += KEYS) {
+        const int64_t width = self.at.span.k_count - key < KEYS ? self.at.span.k_count - key : KEYS;
+        int64_t first = 0;
+        while (self.at.highest[first] <= key)
+            first++;
+        const int64_t from = self.at.span.k_first + key, count = rows - first;
+        ops->pack_right(self.keys, head_of(of->k, from, width, kv_head, dim), true);
+        ops->pack_right(self.values, head_of(of->v, from, width, kv_head, dim), false);
+        float *scores = self.scores + first * KEYS;
+        ops->multiply(scores, KEYS, self.q + first * dim, dim, self.keys, count, width, dim, false);
+        for (int64_t i = first; i < rows; i++)
+            forward_row(&self, i, key);
+        ops->multiply(
+            self.o + first * dim, dim, scores, KEYS, self.values, count, dim, width, true);
+    }
+    forward_finish(of, &self, head);
+}
+
+static bool attention_served(cy_view q, cy_view lse)
+{
+    return served(q) && lse.dtype == CY_F32;
+}
+
+static void run_attention(attention_call *of, cy_pool_task task, int64_t count, int64_t floats)
+{
+    cy_queue *queue = of->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    of->bytes = (size_t)floats * sizeof(float) + 16 * CY_ARENA_ALIGN; // each piece is rounded up
+    of->scratch = cy_arena_take(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
+    cy_queue_run(queue, task, of, count);
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+static void strict_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k,
+    cy_view v, const cy_attention_spec *spec)
+{
+    if (!attention_served(q, lse) || !served(o)) {
+        cy_ref_attention_forward(queue, o, lse, q, k, v, spec);
+        return;
+    }
+    // Rows of no span, and those that see no key.
+    fill(queue, o, 0.0);
+    fill(queue, lse, -(double)INFINITY);
+    attention_call of = {.queue = queue, .o = o, .lse = lse, .q = q, .k = k, .v = v, .spec = spec};
+    const int64_t dim = spec->head_dim;
+    run_attention(&of, forward_task, row_block_count(spec) * spec->heads,
+        2 * ROWS * dim + ROWS * (KEYS + LANES) + KEYS * (dim + padded_columns(dim)));
+}
+
+typedef struct delta_rows {
+    cy_view delta, d_o, o;
+    int heads;
+} delta_rows;
+
+static void delta_row(void *context, int64_t t, int worker)
+{
+    (void)worker;
+    const delta_rows *of = context;
+    const int64_t dim = of->o.cols / of->heads;
+    for (int64_t head = 0; head < of->heads; head++) {
+        const void *d_o = cy_view_at(of->d_o, t, head * dim);
+        const void *o = cy_view_at(of->o, t, head * dim);
+        vec sum = vec_all(0.0f);
+        for (int64_t i = 0; i < dim; i += LANES) {
+            const int64_t lanes = lanes_left(dim, i);
+            sum = vec_fma(load(d_o, of->d_o.dtype, i, lanes), load(o, of->o.dtype, i, lanes), sum);
+        }
+        *(float *)cy_view_at(of->delta, head, t) = vec_sum(sum);
+    }
+}
+
+static void strict_attention_delta(
+    cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
+{
+    if (!served(d_o) || !served(o) || delta.dtype != CY_F32) {
+        cy_ref_attention_delta(queue, delta, d_o, o, heads);
+        return;
+    }
+    delta_rows of = {.delta = delta, .d_o = d_o, .o = o, .heads = heads};
+    cy_queue_run(queue, delta_row, &of, o.rows);
+}
+
+#endif

@@ -1,0 +1,6 @@
+#include "kernel/strict/table.h"
+
+void cy_strict_avx2_override(cy_kernels *table)
+{
+    override_with_strict(table);
+}

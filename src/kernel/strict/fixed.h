@@ -1,0 +1,215 @@
+// kernel/strict/fixed.h: adding to fixed point and reading it, a row at a time.
+//
+// Included by the tables of this folder only, as are the other headers that hold operators.
+
+#ifndef CY_KERNEL_STRICT_FIXED_H
+#define CY_KERNEL_STRICT_FIXED_H
+
+#include "base/assert.h"
+#include "kernel/cpu/element.h"
+#include "kernel/ref/element.h"
+#include "kernel/strict/strict.h"
+
+static inline bool is_fixed(cy_view view)
+{
+    return view.dtype == CY_FX64;
+}
+
+// Units in 1: what a number is multiplied with to count in units. Exact in fp32.
+static inline float units_in_one(cy_view fixed)
+{
+    CY_ASSERT(fixed.exponent >= -120 && fixed.exponent <= 120);
+    return ldexpf(1.0f, -fixed.exponent);
+}
+
+static inline int64_t *fixed_at(cy_view view, int64_t row, int64_t col)
+{
+    return (int64_t *)cy_view_at(view, row, col);
+}
+
+// Adds elements [first, end) of fp32 or bf16 data to as many sums. False: one left the head room.
+FORCE_INLINE bool fixed_add_row(
+    int64_t *sum, const void *x, cy_dtype dtype, int64_t first, int64_t end, float factor)
+{
+    bool fits = true;
+    for (int64_t i = first; i < end; i += LANES) {
+        const int64_t lanes = lanes_left(end, i);
+        const vec term = vec_mul(load(x, dtype, i, lanes), vec_all(factor));
+        if (!fixed_add(sum + i - first, term, lanes)) fits = false;
+    }
+    return fits;
+}
+
+static inline void flag_unless(cy_queue *queue, bool fits)
+{
+    if (!fits) queue->fixed_overflow = true;
+}
+
+// ---- element by element, where a view is fixed point
+
+typedef struct fixed_pieces {
+    cy_queue *queue;
+    grid cut;
+    cy_view y, a, b;
+} fixed_pieces;
+
+static void run_fixed(cy_queue *queue, cy_pool_task task, cy_view y, cy_view a, cy_view b)
+{
+    fixed_pieces of = {.queue = queue, .cut = grid_of(y.rows, y.cols), .y = y, .a = a, .b = b};
+    cy_queue_run(queue, task, &of, of.cut.count);
+}
+
+static void fill_fixed(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const int64_t units = *(const int64_t *)of->a.data;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        int64_t *y = fixed_at(of->y, t, 0);
+        for (int64_t i = at.col; i < at.col_end; i++)
+            y[i] = units;
+    }
+}
+
+static void strict_fill(cy_queue *queue, cy_view y, double value)
+{
+    if (!is_fixed(y)) {
+        fill(queue, y, value);
+        return;
+    }
+    int64_t units = cy_ref_to_fixed(queue, value, y.exponent);
+    run_fixed(queue, fill_fixed, y, cy_view_of(&units, CY_FX64, 1, 1), cy_view_none());
+}
+
+static void copy_from_fixed(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const double unit = ldexp(1.0, of->a.exponent);
+    bool fits = true;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        void *y = cy_view_at(of->y, t, 0);
+        for (int64_t i = at.col; i < at.col_end; i += LANES) {
+            const int64_t lanes = lanes_left(at.col_end, i);
+            const vec value = fixed_load(fixed_at(of->a, t, i), unit, lanes, &fits);
+            store(y, of->y.dtype, i, value, lanes);
+        }
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void copy_to_fixed(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const float factor = units_in_one(of->y);
+    bool fits = true;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        int64_t *y = fixed_at(of->y, t, at.col);
+        memset(y, 0, (size_t)(at.col_end - at.col) * sizeof(*y));
+        fits &= fixed_add_row(y, cy_view_at(of->a, t, 0), of->a.dtype, at.col, at.col_end, factor);
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void strict_copy(cy_queue *queue, cy_view y, cy_view x)
+{
+    if (is_fixed(x) && served(y)) {
+        run_fixed(queue, copy_from_fixed, y, x, cy_view_none());
+    } else if (is_fixed(y) && served(x)) {
+        run_fixed(queue, copy_to_fixed, y, x, cy_view_none());
+    } else {
+        copy(queue, y, x);
+    }
+}
+
+static bool add_integers(int64_t *y, const int64_t *a, const int64_t *b, int64_t count)
+{
+    int out = 0;
+    for (int64_t i = 0; i < count; i++) {
+        y[i] = (int64_t)((uint64_t)a[i] + (uint64_t)b[i]);
+        out |= y[i] >= CY_FIXED_LIMIT || y[i] <= -CY_FIXED_LIMIT;
+    }
+    return out == 0;
+}
+
+static void add_fixed_pair(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    bool fits = true;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        fits &= add_integers(fixed_at(of->y, t, at.col), fixed_at(of->a, t, at.col),
+            fixed_at(of->b, t, at.col), at.col_end - at.col);
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void add_to_fixed(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const float factor = units_in_one(of->y);
+    bool fits = true;
+    for (int64_t t = at.row; t < at.row_end; t++) {
+        fits &= fixed_add_row(fixed_at(of->y, t, at.col), cy_view_at(of->b, t, 0), of->b.dtype,
+            at.col, at.col_end, factor);
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void strict_add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
+{
+    const bool pair = is_fixed(y) && is_fixed(a) && is_fixed(b);
+    if (pair) {
+        CY_ASSERT(a.exponent == y.exponent && b.exponent == y.exponent);
+        run_fixed(queue, add_fixed_pair, y, a, b);
+    } else if (is_fixed(y) && y.data == a.data && served(b)) {
+        run_fixed(queue, add_to_fixed, y, a, b);
+    } else {
+        add(queue, y, a, b);
+    }
+}
+
+// ---- sums over rows: a task has all rows and a range of columns
+
+#define FIXED_COLUMNS 64
+
+typedef struct fixed_columns {
+    cy_queue *queue;
+    cy_view sum, x, dy, inv_rms;
+    const int32_t *tokens;
+    int64_t first;
+} fixed_columns;
+
+static void sum_rows_columns(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_columns *of = context;
+    const int64_t first = number * FIXED_COLUMNS;
+    const int64_t end = first + FIXED_COLUMNS < of->x.cols ? first + FIXED_COLUMNS : of->x.cols;
+    const float factor = units_in_one(of->sum);
+    bool fits = true;
+    for (int64_t t = 0; t < of->x.rows; t++) {
+        fits &= fixed_add_row(
+            fixed_at(of->sum, 0, first), cy_view_at(of->x, t, 0), of->x.dtype, first, end, factor);
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void strict_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
+{
+    if (!is_fixed(sum) || !served(x)) {
+        sum_rows(queue, sum, x);
+        return;
+    }
+    fixed_columns of = {.queue = queue, .sum = sum, .x = x};
+    cy_queue_run(queue, sum_rows_columns, &of, pieces_of(x.cols, FIXED_COLUMNS));
+}
+
+#endif

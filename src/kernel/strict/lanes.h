@@ -1,0 +1,352 @@
+// kernel/strict/lanes.h: kernel/cpu/vector.h's vector with sixteen lanes on every processor.
+//
+// What the operators do with lanes, such as summing a row in as many partial sums as there are
+// lanes, is then the same computation everywhere, and each operation here is one that IEEE 754
+// defines to the bit. With AVX-512 a vector is a register; otherwise it is sixteen numbers that the
+// compiler spreads over what registers there are. Included by kernel/cpu/vector.h only, where
+// CY_SIXTEEN_LANES is defined.
+
+#ifndef CY_KERNEL_STRICT_LANES_H
+#define CY_KERNEL_STRICT_LANES_H
+
+#include "kernel/strict/strict.h"
+
+#include <math.h>
+
+#define LANES 16
+
+#ifdef __AVX512F__
+
+typedef __m512 vec;
+
+FORCE_INLINE vec vec_all(float x)
+{
+    return _mm512_set1_ps(x);
+}
+FORCE_INLINE vec vec_add(vec a, vec b)
+{
+    return _mm512_add_ps(a, b);
+}
+FORCE_INLINE vec vec_sub(vec a, vec b)
+{
+    return _mm512_sub_ps(a, b);
+}
+FORCE_INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+FORCE_INLINE vec vec_div(vec a, vec b)
+{
+    return _mm512_div_ps(a, b);
+}
+FORCE_INLINE vec vec_sqrt(vec a)
+{
+    return _mm512_sqrt_ps(a);
+}
+FORCE_INLINE vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+FORCE_INLINE vec vec_min(vec a, vec b)
+{
+    return _mm512_min_ps(a, b);
+}
+FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+FORCE_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    return _mm512_fnmadd_ps(a, b, c);
+}
+FORCE_INLINE vec vec_round(vec a)
+{
+    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+FORCE_INLINE vec vec_scale(vec a, vec n)
+{
+    return _mm512_scalef_ps(a, n);
+}
+
+FORCE_INLINE __mmask16 lanes_mask(int64_t lanes)
+{
+    return (__mmask16)(lanes >= LANES ? 0xffffu : (1u << lanes) - 1u);
+}
+FORCE_INLINE vec load_f32(const float *x, int64_t lanes)
+{
+    return _mm512_maskz_loadu_ps(lanes_mask(lanes), x);
+}
+FORCE_INLINE void store_f32(float *y, vec a, int64_t lanes)
+{
+    _mm512_mask_storeu_ps(y, lanes_mask(lanes), a);
+}
+FORCE_INLINE vec load_bf16(const cy_bf16 *x, int64_t lanes)
+{
+    const __m256i bits = _mm256_maskz_loadu_epi16(lanes_mask(lanes), x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+FORCE_INLINE void store_bf16(cy_bf16 *y, vec a, int64_t lanes)
+{
+    const __m512i bits = _mm512_castps_si512(a);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+    __m512i top = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
+    const __mmask16 nan = _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q);
+    const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
+    top = _mm512_mask_mov_epi32(top, nan, quiet);
+    _mm256_mask_storeu_epi16(y, lanes_mask(lanes), _mm512_cvtepi32_epi16(top));
+}
+FORCE_INLINE vec vec_first(vec a, vec b, int64_t lanes)
+{
+    return _mm512_mask_mov_ps(b, lanes_mask(lanes), a);
+}
+FORCE_INLINE void vec_spread(float x[LANES], vec a)
+{
+    _mm512_storeu_ps(x, a);
+}
+
+FORCE_INLINE float vec_sum(vec a)
+{
+    const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
+}
+FORCE_INLINE float vec_largest(vec a)
+{
+    const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
+}
+
+// sum[i] += a[i] to the nearest integer. False where a lane is out of range or no number.
+FORCE_INLINE bool fixed_add(int64_t *sum, vec a, int64_t lanes)
+{
+    const __mmask16 on = lanes_mask(lanes);
+    const __m512 size = _mm512_abs_ps(a), limit = _mm512_set1_ps(CY_STRICT_TERM_LIMIT);
+    const __mmask16 out = _mm512_mask_cmp_ps_mask(on, size, limit, _CMP_NLT_UQ);
+    const __mmask8 low = (__mmask8)on, high = (__mmask8)(on >> 8);
+    const __m512i first = _mm512_cvtps_epi64(_mm512_castps512_ps256(a));
+    const __m512i second = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(a, 1));
+    _mm512_mask_storeu_epi64(sum, low, _mm512_add_epi64(first, _mm512_maskz_loadu_epi64(low, sum)));
+    _mm512_mask_storeu_epi64(
+        sum + 8, high, _mm512_add_epi64(second, _mm512_maskz_loadu_epi64(high, sum + 8)));
+    return out == 0;
+}
+
+// x[i] * unit, rounded to fp32. *fits turns false where an integer has left the head room.
+FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *fits)
+{
+    const __mmask16 on = lanes_mask(lanes);
+    const __m512i first = _mm512_maskz_loadu_epi64((__mmask8)on, x);
+    const __m512i second = _mm512_maskz_loadu_epi64((__mmask8)(on >> 8), x + 8);
+    const __m512i limit = _mm512_set1_epi64((int64_t)1 << 62);
+    const __mmask8 out = _mm512_cmpge_epu64_mask(_mm512_abs_epi64(first), limit) |
+        _mm512_cmpge_epu64_mask(_mm512_abs_epi64(second), limit);
+    if (out != 0) *fits = false;
+    const __m512d by = _mm512_set1_pd(unit);
+    const __m256 low = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_cvtepi64_pd(first), by));
+    const __m256 high = _mm512_cvtpd_ps(_mm512_mul_pd(_mm512_cvtepi64_pd(second), by));
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
+
+#else // sixteen numbers
+
+typedef struct vec {
+    float x[LANES];
+} vec;
+
+#define EACH_LANE for (int i = 0; i < LANES; i++)
+
+FORCE_INLINE vec vec_all(float x)
+{
+    vec r;
+    EACH_LANE r.x[i] = x;
+    return r;
+}
+FORCE_INLINE vec vec_add(vec a, vec b)
+{
+    EACH_LANE a.x[i] += b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_sub(vec a, vec b)
+{
+    EACH_LANE a.x[i] -= b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_mul(vec a, vec b)
+{
+    EACH_LANE a.x[i] *= b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_div(vec a, vec b)
+{
+    EACH_LANE a.x[i] /= b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_sqrt(vec a)
+{
+    EACH_LANE a.x[i] = sqrtf(a.x[i]);
+    return a;
+}
+FORCE_INLINE vec vec_max(vec a, vec b)
+{
+    EACH_LANE a.x[i] = a.x[i] > b.x[i] ? a.x[i] : b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_min(vec a, vec b)
+{
+    EACH_LANE a.x[i] = a.x[i] < b.x[i] ? a.x[i] : b.x[i];
+    return a;
+}
+FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    EACH_LANE c.x[i] = fmaf(a.x[i], b.x[i], c.x[i]);
+    return c;
+}
+FORCE_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    EACH_LANE c.x[i] = fmaf(-a.x[i], b.x[i], c.x[i]);
+    return c;
+}
+FORCE_INLINE vec vec_round(vec a)
+{
+    EACH_LANE a.x[i] = rintf(a.x[i]);
+    return a;
+}
+// In two steps, each of which is a normal number for |n| <= 252.
+FORCE_INLINE vec vec_scale(vec a, vec n)
+{
+    EACH_LANE
+    {
+        const int whole = n.x[i] >= -252.0f && n.x[i] <= 252.0f ? (int)n.x[i] : 0; // not a NaN
+        const int one = whole >> 1, two = whole - one;
+        a.x[i] *= cy_f32_from_bits((uint32_t)(one + 127) << 23);
+        a.x[i] *= cy_f32_from_bits((uint32_t)(two + 127) << 23);
+    }
+    return a;
+}
+FORCE_INLINE vec load_f32(const float *x, int64_t lanes)
+{
+    vec r;
+    if (lanes >= LANES) {
+        EACH_LANE r.x[i] = x[i];
+    } else {
+        EACH_LANE r.x[i] = i < lanes ? x[i] : 0.0f;
+    }
+    return r;
+}
+FORCE_INLINE void store_f32(float *y, vec a, int64_t lanes)
+{
+    if (lanes >= LANES) {
+        EACH_LANE y[i] = a.x[i];
+    } else {
+        for (int64_t i = 0; i < lanes; i++)
+            y[i] = a.x[i];
+    }
+}
+FORCE_INLINE vec load_bf16(const cy_bf16 *x, int64_t lanes)
+{
+    vec r;
+    if (lanes >= LANES) {
+        EACH_LANE r.x[i] = cy_bf16_to_f32(x[i]);
+    } else {
+        EACH_LANE r.x[i] = i < lanes ? cy_bf16_to_f32(x[i]) : 0.0f;
+    }
+    return r;
+}
+FORCE_INLINE void store_bf16(cy_bf16 *y, vec a, int64_t lanes)
+{
+    const int64_t count = lanes < LANES ? lanes : LANES;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = cy_bf16_from_f32(a.x[i]);
+}
+FORCE_INLINE vec vec_first(vec a, vec b, int64_t lanes)
+{
+    EACH_LANE a.x[i] = i < lanes ? a.x[i] : b.x[i];
+    return a;
+}
+FORCE_INLINE void vec_spread(float x[LANES], vec a)
+{
+    EACH_LANE x[i] = a.x[i];
+}
+
+// Halves are added, down to one.
+FORCE_INLINE float vec_sum(vec a)
+{
+    float x[LANES];
+    vec_spread(x, a);
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++)
+            x[i] += x[i + half];
+    }
+    return x[0];
+}
+FORCE_INLINE float vec_largest(vec a)
+{
+    float x[LANES];
+    vec_spread(x, a);
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++)
+            x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+    }
+    return x[0];
+}
+
+// Adding 1.5 * 2^52 leaves the nearest integer, ties to even, in the low bits of the sum.
+FORCE_INLINE bool fixed_add(int64_t *sum, vec a, int64_t lanes)
+{
+    const int64_t count = lanes < LANES ? lanes : LANES;
+    int out = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double shifted = (double)a.x[i] + 0x1.8p52, base = 0x1.8p52;
+        int64_t bits, base_bits;
+        memcpy(&bits, &shifted, sizeof(bits));
+        memcpy(&base_bits, &base, sizeof(base_bits));
+        sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)(bits - base_bits));
+        out |= !(fabsf(a.x[i]) < CY_STRICT_TERM_LIMIT);
+    }
+    return out == 0;
+}
+FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *fits)
+{
+    vec r = vec_all(0.0f);
+    const int64_t count = lanes < LANES ? lanes : LANES;
+    const int64_t limit = (int64_t)1 << 62;
+    int out = 0;
+    for (int64_t i = 0; i < count; i++) {
+        r.x[i] = (float)((double)x[i] * unit);
+        out |= x[i] >= limit || x[i] <= -limit;
+    }
+    if (out != 0) *fits = false;
+    return r;
+}
+
+#endif
+
+// ---- the same for both
+
+// Sums of squares in fp64, a lane each. A square of an fp32 number is exact there.
+typedef struct squares {
+    double low[LANES / 2], high[LANES / 2];
+} squares;
+
+FORCE_INLINE void squares_add(squares *sum, vec a)
+{
+    float x[LANES];
+    vec_spread(x, a);
+    for (int i = 0; i < LANES / 2; i++) {
+        sum->low[i] += (double)x[i] * (double)x[i];
+        sum->high[i] += (double)x[i + LANES / 2] * (double)x[i + LANES / 2];
+    }
+}
+FORCE_INLINE double squares_total(squares sum)
+{
+    double total = 0.0;
+    for (int i = 0; i < LANES / 2; i++)
+        total += sum.low[i] + sum.high[i];
+    return total;
+}
+
+#endif
