@@ -1,0 +1,187 @@
+// After its first step an engine allocates nothing, alone and with other ranks.
+//
+// The program's own malloc and its kin stand before the C library's, for the libraries as well, and
+// count while they are told to. oneDNN takes and frees a workspace within some fp32 products; what
+// is not called from this program's code is counted apart.
+
+#define _GNU_SOURCE
+#include "base/memory.h"
+#include "support/engines.h"
+#include "support/support.h"
+#include "train/ranks.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#define HAVE_COUNTERS 0
+#else
+#define HAVE_COUNTERS 1
+#endif
+
+static atomic_bool counting;
+static atomic_int own, foreign;
+
+#if HAVE_COUNTERS
+extern const char __executable_start[], etext[];
+
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *block, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+static void count(const char *caller)
+{
+    if (!atomic_load(&counting)) return;
+    const bool here = caller >= __executable_start && caller < etext;
+    atomic_fetch_add(here ? &own : &foreign, 1);
+}
+
+#define COUNT() count(__builtin_return_address(0))
+#define PUBLIC  __attribute__((visibility("default"), noinline))
+
+PUBLIC void *malloc(size_t size)
+{
+    COUNT();
+    return __libc_malloc(size);
+}
+
+PUBLIC void *calloc(size_t number, size_t size)
+{
+    COUNT();
+    return __libc_calloc(number, size);
+}
+
+PUBLIC void *realloc(void *block, size_t size)
+{
+    COUNT();
+    return __libc_realloc(block, size);
+}
+
+PUBLIC int posix_memalign(void **block, size_t alignment, size_t size)
+{
+    COUNT();
+    *block = __libc_memalign(alignment, size);
+    return *block != NULL ? 0 : ENOMEM;
+}
+
+PUBLIC void *aligned_alloc(size_t alignment, size_t size)
+{
+    COUNT();
+    return __libc_memalign(alignment, size);
+}
+#endif
+
+static void require_counters(void)
+{
+    if (!HAVE_COUNTERS) skip();
+    atomic_store(&counting, true);
+    const int before = atomic_load(&own);
+    void *volatile block = malloc(10); // volatile: or the compiler takes both calls away
+    free(block);
+    atomic_store(&counting, false);
+    assert_int_equal(atomic_load(&own) - before, 1);
+}
+
+static cy_status run_steps(cy_engine *engine, int first, int last)
+{
+    const cy_batch_source source = cy_test_tokens(engine);
+    cy_step_result result;
+    for (int step = first; step <= last; step++) {
+        const cy_adamw_spec adamw = {
+            .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = step};
+        CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
+    }
+    double loss;
+    return cy_engine_evaluate(engine, &source, 0, &loss);
+}
+
+static void one_rank(cy_dtype dtype, const char *isa)
+{
+    static cy_engine engine;
+    static cy_config config;
+    cy_test_config(&config, dtype);
+    const cy_engine_options options = cy_test_engine_options(&config, isa);
+    CY_CHECK_OK(cy_engine_open(&engine, &options));
+    CY_CHECK_OK(cy_engine_initialize(&engine));
+    CY_CHECK_OK(run_steps(&engine, 1, 1));
+    atomic_store(&own, 0);
+    atomic_store(&foreign, 0);
+    atomic_store(&counting, true);
+    const cy_status status = run_steps(&engine, 2, 5);
+    atomic_store(&counting, false);
+    CY_CHECK_OK(status);
+    print_message("%s %s: %d allocations in four steps, %d inside libraries\n",
+        cy_dtype_name(dtype), isa, atomic_load(&own), atomic_load(&foreign));
+    assert_int_equal(atomic_load(&own), 0);
+    cy_engine_close(&engine);
+}
+
+static void a_step_of_one_rank_allocates_nothing(void **state)
+{
+    (void)state;
+    require_counters();
+    one_rank(CY_F32, "ref");
+    assert_int_equal(atomic_load(&foreign), 0);
+    one_rank(CY_F32, "auto");
+    one_rank(CY_BF16, "auto");
+    one_rank(CY_F64, "auto");
+}
+
+// ---- ranks
+
+static cy_status step_rank(const cy_rank *rank, void *context)
+{
+    const cy_config *config = context;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_engine *engine = block;
+    cy_engine_options options = cy_rank_engine_options(rank, config);
+    options.isa = "ref";
+    cy_group *world = rank->groups.world;
+    CY_TRY(cy_engine_open(engine, &options));
+    CY_TRY(cy_engine_initialize(engine));
+    CY_TRY(run_steps(engine, 1, 2));
+    CY_TRY(cy_group_barrier(world));
+    if (rank->rank == 0) atomic_store(&counting, true);
+    CY_TRY(cy_group_barrier(world));
+    CY_TRY(run_steps(engine, 3, 6));
+    CY_TRY(cy_group_barrier(world));
+    if (rank->rank == 0) atomic_store(&counting, false);
+    CY_TRY(cy_group_barrier(world));
+    cy_engine_close(engine);
+    cy_memory_free(engine);
+    return CY_OK;
+}
+
+static void steps_of_ranks_allocate_nothing(void **state)
+{
+    (void)state;
+    require_counters();
+    static cy_config config;
+    for (int zero_stage = 0; zero_stage <= 3; zero_stage++) {
+        cy_test_config(&config, CY_F32);
+        config.distributed.dp_size = 2;
+        config.distributed.zero_stage = zero_stage;
+        config.distributed.timeout_s = 60;
+        snprintf(config.distributed.algorithm, sizeof(config.distributed.algorithm), "auto");
+        snprintf(
+            config.distributed.rank_order, sizeof(config.distributed.rank_order), "tp,cp,pp,dp");
+        atomic_store(&own, 0);
+        const cy_config_machine machine = {.cores = 2};
+        CY_CHECK_OK(cy_ranks_run(&config, &machine, step_rank, &config));
+        print_message("dp 2, ZeRO %d: %d allocations\n", zero_stage, atomic_load(&own));
+        assert_int_equal(atomic_load(&own), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_one_rank_allocates_nothing),
+        cmocka_unit_test(steps_of_ranks_allocate_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
