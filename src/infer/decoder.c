@@ -116,8 +116,8 @@ static cy_status open_parts(cy_decoder *decoder)
     decoder->queue.pool = decoder->pool;
     decoder->queue.scratch = &decoder->scratch;
     CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
-    const cy_part part = {
-        .layer_count = shape->layers, .embedding = true, .head = true, .tp_size = 1};
+    const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
+    const cy_part part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
     CY_TRY(cy_storage_open(&decoder->storage, shape, &part, options->dtype, wide(options->dtype)));
     CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;

@@ -54,23 +54,24 @@ static cy_attention_spec attention_of(const cy_model_context *context, const cy_
     };
 }
 
-void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context, cy_arena *arena,
-    int64_t tokens, bool keep_gate_up)
+void cy_block_stash_take_brief(
+    cy_block_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
+{
+    stash->qkv =
+        cy_view_take(arena, context->dtype, tokens, q_cols(context) + 2 * kv_cols(context));
+    stash->lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens);
+    cy_head_norm_stash_take(&stash->head_norm, context, arena, tokens);
+}
+
+void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *context,
+    cy_arena *arena, int64_t tokens, bool keep_gate_up)
 {
     const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
-    const int64_t hidden = context->shape.hidden;
     const cy_dtype dtype = context->dtype;
-    const int64_t qkv = q_cols(context) + 2 * kv_cols(context);
-    *stash = (cy_block_stash){
-        .x = cy_view_take(arena, dtype, outside, hidden),
-        .mid = cy_view_take(arena, dtype, outside, hidden),
-        .inv_rms1 = cy_view_take(arena, context->sum_dtype, 1, outside),
-        .inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside),
-        .qkv = cy_view_take(arena, dtype, tokens, qkv),
-        .o = cy_view_take(arena, dtype, tokens, q_cols(context)),
-        .lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens),
-    };
-    cy_head_norm_stash_take(&stash->head_norm, context, arena, tokens);
+    stash->mid = cy_view_take(arena, dtype, outside, context->shape.hidden);
+    stash->inv_rms1 = cy_view_take(arena, context->sum_dtype, 1, outside);
+    stash->inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside);
+    stash->o = cy_view_take(arena, dtype, tokens, q_cols(context));
     if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
 }
 

@@ -56,9 +56,12 @@ typedef enum cy_backward {
     CY_BACKWARD_INPUT_ONLY, // weight gradients follow in cy_block_backward_weight
 } cy_backward;
 
-// Takes the stash of one micro-batch from an arena; gate_up only where it is kept.
-void cy_block_stash_take(cy_block_stash *stash, const cy_model_context *context, cy_arena *arena,
-    int64_t tokens, bool keep_gate_up);
+// Take the stash of one micro-batch from an arena, all but x: what lives until the input gradient
+// (qkv, lse), and what lives until the weight gradients; gate_up only where it is kept.
+void cy_block_stash_take_brief(
+    cy_block_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens);
+void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *context,
+    cy_arena *arena, int64_t tokens, bool keep_gate_up);
 void cy_block_gradients_take(cy_block_gradients *gradients, const cy_model_context *context,
     cy_arena *arena, int64_t tokens);
 

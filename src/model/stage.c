@@ -3,81 +3,99 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-cy_status cy_stage_open(cy_stage *stage, const cy_model_context *context, cy_storage *storage,
-    cy_recompute recompute, int64_t tokens, int slot_count, bool split_backward)
+// ---- places
+
+cy_status cy_stage_slots_open(cy_stage_slots *slots, const cy_stage_spec *spec)
 {
-    CY_ASSERT(!split_backward || recompute == CY_RECOMPUTE_NONE);
-    *stage = (cy_stage){
-        .context = *context,
-        .storage = storage,
-        .recompute = recompute,
-        .tokens = tokens,
-        .split_backward = split_backward,
-    };
-    stage->head = (cy_head){
-        .context = &stage->context,
-        .storage = storage,
-        .norm_unit = cy_storage_unit(storage, context->shape.layers),
-        .matrix_unit = cy_storage_unit(storage, context->shape.tied ? -1 : context->shape.layers),
-    };
-    void *block = NULL;
-    const size_t layers = (size_t)storage->part.layer_count;
-    CY_TRY(cy_memory_take(&block, (size_t)slot_count, sizeof(cy_stage_slot)));
-    stage->slots = block;
-    stage->slot_count = slot_count;
-    for (int i = 0; i < slot_count; i++) {
-        cy_status status = cy_memory_take(&block, layers, sizeof(cy_block_stash));
-        if (status == CY_OK) {
-            stage->slots[i].blocks = block;
-            status = cy_memory_take(&block, layers, sizeof(cy_block_gradients));
-        }
-        if (status != CY_OK) {
-            cy_stage_close(stage);
-            return status;
-        }
-        stage->slots[i].gradients = block;
+    CY_ASSERT(!spec->split_backward || spec->recompute == CY_RECOMPUTE_NONE);
+    CY_ASSERT(spec->layers > 0 && spec->stashes > 0 && spec->kept > 0);
+    cy_stage_slots made = {.spec = *spec};
+    const size_t stashes = (size_t)spec->stashes, kept = (size_t)spec->kept;
+    const size_t layers = (size_t)spec->layers;
+    void *blocks[4] = {NULL};
+    cy_status status = cy_memory_take(&blocks[0], stashes * layers, sizeof(cy_block_stash));
+    if (status == CY_OK) status = cy_memory_take(&blocks[1], stashes, sizeof(cy_view));
+    if (status == CY_OK) status = cy_memory_take(&blocks[2], kept * layers, sizeof(cy_block_stash));
+    if (status == CY_OK) {
+        status = cy_memory_take(&blocks[3], kept * layers, sizeof(cy_block_gradients));
     }
+    made.stashes = blocks[0];
+    made.d_out = blocks[1];
+    made.kept = blocks[2];
+    made.gradients = blocks[3];
+    if (status != CY_OK) {
+        cy_stage_slots_close(&made);
+        return status;
+    }
+    *slots = made;
     return CY_OK;
 }
 
-void cy_stage_close(cy_stage *stage)
+void cy_stage_slots_close(cy_stage_slots *slots)
 {
-    for (int i = 0; i < stage->slot_count; i++) {
-        cy_memory_free(stage->slots[i].blocks);
-        cy_memory_free(stage->slots[i].gradients);
+    cy_memory_free(slots->stashes);
+    cy_memory_free(slots->d_out);
+    cy_memory_free(slots->kept);
+    cy_memory_free(slots->gradients);
+    *slots = (cy_stage_slots){0};
+}
+
+static cy_view take_tokens(const cy_stage_spec *spec, cy_arena *arena)
+{
+    return cy_view_take(arena, spec->context->dtype,
+        cy_tensor_outside(&spec->context->tensor, spec->tokens), spec->context->shape.hidden);
+}
+
+static void take_kept(cy_stage_slots *slots, int place, cy_arena *step)
+{
+    const cy_stage_spec *spec = &slots->spec;
+    for (int i = 0; i < spec->layers; i++) {
+        cy_block_stash *kept = &slots->kept[place * spec->layers + i];
+        *kept = (cy_block_stash){0};
+        // The first layer reads what the pipeline brings, if not the embedding.
+        if (i > 0 || spec->embedding) kept->x = take_tokens(spec, step);
+        if (spec->recompute == CY_RECOMPUTE_FULL) continue;
+        cy_block_stash_take_kept(
+            kept, spec->context, step, spec->tokens, spec->recompute != CY_RECOMPUTE_SELECTIVE);
+        if (!spec->split_backward) continue;
+        cy_block_gradients_take(
+            &slots->gradients[place * spec->layers + i], spec->context, step, spec->tokens);
     }
-    cy_memory_free(stage->slots);
-    *stage = (cy_stage){0};
 }
 
-static cy_view take_tokens(const cy_stage *stage, cy_arena *arena)
+void cy_stage_slots_take(cy_stage_slots *slots, cy_arena *step)
 {
-    return cy_view_take(arena, stage->context.dtype,
-        cy_tensor_outside(&stage->context.tensor, stage->tokens), stage->context.shape.hidden);
-}
-
-static void take_block(const cy_stage *stage, cy_block_stash *stash, cy_arena *step)
-{
-    if (stage->recompute == CY_RECOMPUTE_FULL) {
-        *stash = (cy_block_stash){.x = take_tokens(stage, step)};
-        return;
-    }
-    cy_block_stash_take(
-        stash, &stage->context, step, stage->tokens, stage->recompute != CY_RECOMPUTE_SELECTIVE);
-}
-
-void cy_stage_take_slots(cy_stage *stage, cy_arena *step)
-{
-    for (int i = 0; i < stage->slot_count; i++) {
-        cy_stage_slot *slot = &stage->slots[i];
-        for (int j = 0; j < stage->storage->part.layer_count; j++) {
-            take_block(stage, &slot->blocks[j], step);
-            if (!stage->split_backward) continue;
-            cy_block_gradients_take(&slot->gradients[j], &stage->context, step, stage->tokens);
+    const cy_stage_spec *spec = &slots->spec;
+    for (int place = 0; place < spec->stashes; place++) {
+        slots->d_out[place] = spec->head ? take_tokens(spec, step) : cy_view_none();
+        for (int i = 0; i < spec->layers; i++) {
+            cy_block_stash *stash = &slots->stashes[place * spec->layers + i];
+            *stash = (cy_block_stash){0};
+            if (spec->recompute == CY_RECOMPUTE_FULL) continue;
+            cy_block_stash_take_brief(stash, spec->context, step, spec->tokens);
         }
-        slot->out = take_tokens(stage, step);
-        slot->d_out = stage->storage->part.head ? take_tokens(stage, step) : cy_view_none();
     }
+    for (int place = 0; place < spec->kept; place++)
+        take_kept(slots, place, step);
+}
+
+// ---- the stage
+
+cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_segment *segment)
+{
+    const cy_model_context *context = slots->spec.context;
+    CY_ASSERT(0 < segment->layer_count && segment->layer_count <= slots->spec.layers);
+    cy_stage stage = {.slots = slots, .storage = storage, .segment = *segment};
+    if (segment->head) {
+        const int layers = context->shape.layers;
+        stage.head = (cy_head){
+            .context = context,
+            .storage = storage,
+            .norm_unit = cy_storage_unit(storage, layers),
+            .matrix_unit = cy_storage_unit(storage, context->shape.tied ? -1 : layers),
+        };
+    }
+    return stage;
 }
 
 static cy_status before(const cy_stage *stage, int unit)
@@ -108,172 +126,195 @@ static cy_status gradient_final(const cy_stage *stage, int unit)
 
 static cy_block block_at(const cy_stage *stage, int index)
 {
-    const int layer = stage->storage->part.layer_first + index;
     return (cy_block){
-        .context = &stage->context,
+        .context = stage->slots->spec.context,
         .storage = stage->storage,
-        .unit = cy_storage_unit(stage->storage, layer),
+        .unit = cy_storage_unit(stage->storage, stage->segment.layer_first + index),
     };
 }
 
-// With full recomputation all but x lives in the scratch arena while the layer runs.
-static cy_block_stash working_stash(const cy_stage *stage, const cy_block_stash *kept)
+static cy_block_stash stash_at(const cy_stage *stage, const cy_stage_pass *pass, int index)
 {
-    if (stage->recompute == CY_RECOMPUTE_NONE) return *kept;
-    cy_arena *scratch = stage->context.queue->scratch;
-    cy_block_stash stash = *kept;
-    if (stage->recompute == CY_RECOMPUTE_SELECTIVE) {
-        stash.gate_up = cy_view_take(
-            scratch, stage->context.dtype, stage->tokens, 2 * stage->context.ffn_local);
-        return stash;
-    }
-    cy_block_stash_take(&stash, &stage->context, scratch, stage->tokens, true);
-    stash.x = kept->x;
+    const cy_stage_slots *slots = stage->slots;
+    CY_ASSERT(0 <= pass->stash && pass->stash < slots->spec.stashes);
+    CY_ASSERT(0 <= pass->kept && pass->kept < slots->spec.kept);
+    cy_block_stash stash = slots->kept[pass->kept * slots->spec.layers + index];
+    const cy_block_stash *brief = &slots->stashes[pass->stash * slots->spec.layers + index];
+    stash.qkv = brief->qkv;
+    stash.lse = brief->lse;
+    stash.head_norm = brief->head_norm;
+    if (index == 0 && !cy_view_is_none(pass->input)) stash.x = pass->input;
     return stash;
 }
 
-static cy_status forward_blocks(cy_stage *stage, cy_stage_slot *slot, const cy_micro_batch *batch)
+// With full recomputation all but x lives in the scratch arena while the layer runs.
+static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *pass, int index)
 {
-    cy_arena *scratch = stage->context.queue->scratch;
-    const int layers = stage->storage->part.layer_count;
+    const cy_stage_spec *spec = &stage->slots->spec;
+    cy_block_stash stash = stash_at(stage, pass, index);
+    cy_arena *scratch = spec->context->queue->scratch;
+    switch (spec->recompute) {
+    case CY_RECOMPUTE_NONE:
+        break;
+    case CY_RECOMPUTE_SELECTIVE:
+        stash.gate_up =
+            cy_view_take(scratch, spec->context->dtype, spec->tokens, 2 * spec->context->ffn_local);
+        break;
+    case CY_RECOMPUTE_FULL:
+        cy_block_stash_take_kept(&stash, spec->context, scratch, spec->tokens, true);
+        cy_block_stash_take_brief(&stash, spec->context, scratch, spec->tokens);
+        break;
+    }
+    return stash;
+}
+
+// ---- forward
+
+static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass, cy_view output)
+{
+    cy_arena *scratch = stage->slots->spec.context->queue->scratch;
+    const int layers = stage->segment.layer_count;
     for (int i = 0; i < layers; i++) {
         const cy_block block = block_at(stage, i);
         const size_t mark = cy_arena_mark(scratch);
-        cy_block_stash stash = working_stash(stage, &slot->blocks[i]);
+        cy_block_stash stash = working_stash(stage, pass, i);
+        const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).x : output;
         CY_TRY(before(stage, block.unit));
-        CY_TRY(cy_block_forward(
-            &block, i + 1 < layers ? slot->blocks[i + 1].x : slot->out, &stash, batch));
+        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch));
         CY_TRY(after(stage, block.unit));
         cy_arena_rewind(scratch, mark);
     }
     return CY_OK;
 }
 
-static cy_status forward_head(cy_stage *stage, cy_stage_slot *slot, cy_view loss,
-    const cy_micro_batch *batch, bool train, double loss_scale)
+static cy_status forward_head(
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view x, const cy_stage_loss *loss)
 {
     const cy_head *head = &stage->head;
+    const cy_view d_out = stage->slots->d_out[pass->stash];
     CY_TRY(before(stage, head->norm_unit));
     if (head->matrix_unit != head->norm_unit) CY_TRY(before(stage, head->matrix_unit));
-    if (train) {
+    if (loss->train) {
         CY_TRY(before_gradient(stage, head->norm_unit));
         CY_TRY(before_gradient(stage, head->matrix_unit));
     }
     CY_TRY(cy_head_forward(
-        head, loss, train ? slot->d_out : cy_view_none(), slot->out, batch, loss_scale));
+        head, loss->sum, loss->train ? d_out : cy_view_none(), x, pass->batch, loss->scale));
     if (head->matrix_unit != head->norm_unit) CY_TRY(after(stage, head->matrix_unit));
     return after(stage, head->norm_unit);
 }
 
-cy_status cy_stage_forward(cy_stage *stage, int slot_index, cy_view input, cy_view loss,
-    const cy_micro_batch *batch, bool train, double loss_scale)
+cy_status cy_stage_forward(
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view output, const cy_stage_loss *loss)
 {
-    CY_ASSERT(slot_index < stage->slot_count);
-    CY_ASSERT(batch->tokens == stage->tokens);
-    const cy_part *part = &stage->storage->part;
-    cy_stage_slot *slot = &stage->slots[slot_index];
-    cy_view *first = part->layer_count > 0 ? &slot->blocks[0].x : &slot->out;
-
-    if (cy_view_is_none(input)) {
+    const cy_stage_spec *spec = &stage->slots->spec;
+    cy_arena *scratch = spec->context->queue->scratch;
+    CY_ASSERT(pass->batch->tokens == spec->tokens);
+    CY_ASSERT(cy_view_is_none(pass->input) == stage->segment.embedding);
+    CY_ASSERT(cy_view_is_none(output) == stage->segment.head);
+    if (stage->segment.embedding) {
         const int unit = cy_storage_unit(stage->storage, -1);
         CY_TRY(before(stage, unit));
-        CY_TRY(cy_embed_forward(&stage->context, stage->storage, *first, batch));
+        CY_TRY(cy_embed_forward(
+            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch));
         CY_TRY(after(stage, unit));
-    } else {
-        *first = input;
     }
-    CY_TRY(forward_blocks(stage, slot, batch));
-    return part->head ? forward_head(stage, slot, loss, batch, train, loss_scale) : CY_OK;
+    if (!stage->segment.head) return forward_blocks(stage, pass, output);
+
+    // The head is done with the last layer's output before forward returns.
+    const size_t mark = cy_arena_mark(scratch);
+    const cy_view out = take_tokens(spec, scratch);
+    CY_TRY(forward_blocks(stage, pass, out));
+    CY_TRY(forward_head(stage, pass, out, loss));
+    cy_arena_rewind(scratch, mark);
+    return CY_OK;
 }
 
-// Makes again what the slot does not hold, before the backward pass of a layer.
+// ---- backward
+
+// Makes again what is not kept, before the backward pass of a layer.
 static cy_status recompute(const cy_stage *stage, const cy_block *block, cy_block_stash *stash,
     const cy_micro_batch *batch)
 {
-    if (stage->recompute == CY_RECOMPUTE_NONE) return CY_OK;
-    if (stage->recompute == CY_RECOMPUTE_SELECTIVE) {
+    const cy_stage_spec *spec = &stage->slots->spec;
+    if (spec->recompute == CY_RECOMPUTE_NONE) return CY_OK;
+    if (spec->recompute == CY_RECOMPUTE_SELECTIVE) {
         return cy_block_feed_forward_again(block, stash);
     }
-    cy_arena *scratch = stage->context.queue->scratch;
+    cy_arena *scratch = spec->context->queue->scratch;
     const size_t mark = cy_arena_mark(scratch);
-    const cy_view unused = take_tokens(stage, scratch);
+    const cy_view unused = take_tokens(spec, scratch);
     CY_TRY(cy_block_forward(block, unused, stash, batch));
     cy_arena_rewind(scratch, mark);
     return CY_OK;
 }
 
-static cy_status backward_block(cy_stage *stage, cy_stage_slot *slot, int index, cy_view d,
-    const cy_micro_batch *batch, cy_backward parts)
+static cy_block_gradients *gradients_at(const cy_stage *stage, const cy_stage_pass *pass, int index)
 {
-    cy_arena *scratch = stage->context.queue->scratch;
+    return &stage->slots->gradients[pass->kept * stage->slots->spec.layers + index];
+}
+
+static cy_status backward_block(
+    const cy_stage *stage, const cy_stage_pass *pass, int index, cy_view d, cy_backward parts)
+{
+    const cy_stage_spec *spec = &stage->slots->spec;
+    cy_arena *scratch = spec->context->queue->scratch;
     const cy_block block = block_at(stage, index);
     const size_t mark = cy_arena_mark(scratch);
     CY_TRY(before(stage, block.unit));
     CY_TRY(before_gradient(stage, block.unit));
 
-    cy_block_stash stash = working_stash(stage, &slot->blocks[index]);
-    CY_TRY(recompute(stage, &block, &stash, batch));
+    cy_block_stash stash = working_stash(stage, pass, index);
+    CY_TRY(recompute(stage, &block, &stash, pass->batch));
     cy_block_gradients gradients;
     if (parts == CY_BACKWARD_INPUT_ONLY) {
-        gradients = slot->gradients[index];
+        gradients = *gradients_at(stage, pass, index);
     } else {
-        cy_block_gradients_take(&gradients, &stage->context, scratch, stage->tokens);
+        cy_block_gradients_take(&gradients, spec->context, scratch, spec->tokens);
     }
-    CY_TRY(cy_block_backward(&block, d, &stash, &gradients, batch, parts));
+    CY_TRY(cy_block_backward(&block, d, &stash, &gradients, pass->batch, parts));
     CY_TRY(after(stage, block.unit));
     cy_arena_rewind(scratch, mark);
     return parts == CY_BACKWARD_TOGETHER ? gradient_final(stage, block.unit) : CY_OK;
 }
 
-// The end of a backward pass: what the embedding and the head's own unit were waiting for.
-static cy_status finish_embedding(cy_stage *stage, cy_view d, const cy_micro_batch *batch)
+// The end of a backward pass: the embedding, which the head may share.
+static cy_status embedding_final(const cy_stage *stage)
 {
-    const int unit = cy_storage_unit(stage->storage, -1);
-    if (unit < 0) return CY_OK;
-    const bool reads_tokens = stage->storage->part.layer_first == 0;
-    if (reads_tokens) {
-        CY_TRY(before_gradient(stage, unit));
-        CY_TRY(cy_embed_backward(&stage->context, stage->storage, d, batch));
-    }
-    return gradient_final(stage, unit);
+    const bool shared = stage->segment.head && stage->slots->spec.context->shape.tied;
+    if (!stage->segment.embedding && !shared) return CY_OK;
+    return gradient_final(stage, cy_storage_unit(stage->storage, -1));
 }
 
 cy_status cy_stage_backward(
-    cy_stage *stage, int slot_index, cy_view d, const cy_micro_batch *batch, cy_backward parts)
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view d, cy_backward parts)
 {
-    CY_ASSERT(slot_index < stage->slot_count);
-    CY_ASSERT(parts == CY_BACKWARD_TOGETHER || stage->split_backward);
-    cy_stage_slot *slot = &stage->slots[slot_index];
-    const cy_part *part = &stage->storage->part;
-    if (part->head && parts == CY_BACKWARD_TOGETHER) {
-        CY_TRY(gradient_final(stage, stage->head.norm_unit));
+    const cy_stage_spec *spec = &stage->slots->spec;
+    const bool together = parts == CY_BACKWARD_TOGETHER;
+    CY_ASSERT(together || spec->split_backward);
+    if (stage->segment.head && together) CY_TRY(gradient_final(stage, stage->head.norm_unit));
+    for (int i = stage->segment.layer_count - 1; i >= 0; i--) {
+        CY_TRY(backward_block(stage, pass, i, d, parts));
     }
-    for (int i = part->layer_count - 1; i >= 0; i--) {
-        CY_TRY(backward_block(stage, slot, i, d, batch, parts));
-    }
-    if (parts == CY_BACKWARD_TOGETHER) return finish_embedding(stage, d, batch);
     // The embedding's gradient needs no product and its input is at hand only now.
-    if (part->embedding && part->layer_first == 0) {
+    if (stage->segment.embedding) {
         CY_TRY(before_gradient(stage, cy_storage_unit(stage->storage, -1)));
-        return cy_embed_backward(&stage->context, stage->storage, d, batch);
+        CY_TRY(cy_embed_backward(spec->context, stage->storage, d, pass->batch));
     }
-    return CY_OK;
+    return together ? embedding_final(stage) : CY_OK;
 }
 
-cy_status cy_stage_backward_weight(cy_stage *stage, int slot_index, const cy_micro_batch *batch)
+cy_status cy_stage_backward_weight(const cy_stage *stage, const cy_stage_pass *pass)
 {
-    (void)batch;
-    cy_stage_slot *slot = &stage->slots[slot_index];
-    const cy_part *part = &stage->storage->part;
-    if (part->head) CY_TRY(gradient_final(stage, stage->head.norm_unit));
-    for (int i = part->layer_count - 1; i >= 0; i--) {
+    if (stage->segment.head) CY_TRY(gradient_final(stage, stage->head.norm_unit));
+    for (int i = stage->segment.layer_count - 1; i >= 0; i--) {
         const cy_block block = block_at(stage, i);
+        const cy_block_stash stash = stash_at(stage, pass, i);
         CY_TRY(before(stage, block.unit));
         CY_TRY(before_gradient(stage, block.unit));
-        CY_TRY(cy_block_backward_weight(&block, &slot->blocks[i], &slot->gradients[i]));
+        CY_TRY(cy_block_backward_weight(&block, &stash, gradients_at(stage, pass, i)));
         CY_TRY(after(stage, block.unit));
         CY_TRY(gradient_final(stage, block.unit));
     }
-    const int unit = cy_storage_unit(stage->storage, -1);
-    return unit < 0 ? CY_OK : gradient_final(stage, unit);
+    return embedding_final(stage);
 }

@@ -1,8 +1,9 @@
-// model/stage.h: the layers that one rank holds, run forward and backward for one micro-batch.
+// model/stage.h: a segment of the model, run forward and backward one micro-batch at a time.
 //
-// A pipeline sees a stage as forward and backward of a micro-batch; a whole model on one rank is a
-// pipeline of one stage. Each micro-batch in flight has a slot: what its layers keep between
-// forward and backward. Slots live in the step arena.
+// A whole model on one rank is one segment; a rank of a pipeline holds one or several, each a stage
+// of its own. What a micro-batch leaves behind lies in places that the stages of a rank share: a
+// stash lives from forward to the input gradient, what is kept to the weight gradient. Where both
+// are made at once the two end together. Places live in the step arena.
 //
 // The stage calls its hooks downwards-blind: before a unit's weights are needed, after, before its
 // gradients are added to, and when they are final for this micro-batch. That is how parameters are
@@ -28,48 +29,72 @@ typedef struct cy_stage_hooks {
     cy_status (*gradient_final)(void *context, int unit);  // of this micro-batch
 } cy_stage_hooks;
 
-typedef struct cy_stage_slot {
-    cy_block_stash *blocks;        // [layer_count]; with recompute, some views are none
-    cy_block_gradients *gradients; // [layer_count], for the split backward pass; NULL otherwise
-    cy_view out;                   // [t_outside, hidden] after the last layer
-    cy_view d_out;                 // likewise: its gradient, where the head is here
-} cy_stage_slot;
-
-typedef struct cy_stage {
-    cy_model_context context;
-    cy_storage *storage; // borrowed
-    cy_head head;
+// How large the places are, and how many.
+typedef struct cy_stage_spec {
+    const cy_model_context *context; // borrowed
     cy_recompute recompute;
+    int64_t tokens;      // of a micro-batch on this rank, inside tensor-parallel layers
+    int layers;          // of the longest segment
+    bool embedding;      // one of the segments reads tokens
+    bool head;           // one of them has the head
+    bool split_backward; // input and weight gradients are made apart; without recomputation only
+    int stashes, kept;   // places of each kind
+} cy_stage_spec;
+
+typedef struct cy_stage_slots {
+    cy_stage_spec spec;
+    cy_block_stash *stashes;       // owned, [stashes, layers]: views that end with the input
+                                   // gradient; the others are none
+    cy_view *d_out;                // owned, [stashes], [t_outside, hidden] each: where the head is,
+                                   // the gradient of the last layer's output
+    cy_block_stash *kept;          // owned, [kept, layers]: the other views; with recompute, some
+                                   // are none
+    cy_block_gradients *gradients; // owned, [kept, layers], for the split backward pass
+} cy_stage_slots;
+
+CY_MUST_CHECK cy_status cy_stage_slots_open(cy_stage_slots *slots, const cy_stage_spec *spec);
+void cy_stage_slots_close(cy_stage_slots *slots);
+
+// Takes the data of all places from an arena: once from a measuring one, once for good.
+void cy_stage_slots_take(cy_stage_slots *slots, cy_arena *step);
+
+// Plain data; all pointers are borrowed.
+typedef struct cy_stage {
+    cy_stage_slots *slots;
+    const cy_storage *storage;
+    cy_segment segment;
+    cy_head head;         // where the segment has it
     cy_stage_hooks hooks; // all functions set, or all NULL
-    int64_t tokens;       // of a micro-batch on this rank, inside tensor-parallel layers
-    cy_stage_slot *slots; // owned, [slot_count]
-    int slot_count;
-    bool split_backward; // slots can hold what backward_weight needs
 } cy_stage;
 
-// Builds the stage over an opened storage, with tables for slot_count slots. Must not be moved
-// afterwards: its layers point into it.
-CY_MUST_CHECK cy_status cy_stage_open(cy_stage *stage, const cy_model_context *context,
-    cy_storage *storage, cy_recompute recompute, int64_t tokens, int slot_count,
-    bool split_backward);
-void cy_stage_close(cy_stage *stage);
+cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_segment *segment);
 
-// Takes the data of all slots from an arena: once from a measuring one, once for good.
-void cy_stage_take_slots(cy_stage *stage, cy_arena *step);
+// One micro-batch on its way through a stage.
+typedef struct cy_stage_pass {
+    int stash, kept; // its places
+    cy_view input; // [t_outside, hidden], readable until the weight gradients are done; none where
+                   // the segment reads tokens
+    const cy_micro_batch *batch; // borrowed
+} cy_stage_pass;
 
-// Forward of a micro-batch into a slot. `input` [t_outside, hidden] stays readable until backward
-// is done; none where the embedding is here. With the head here, loss [1, 1] adds the token losses
-// and, when `train`, the gradient of the slot's output is left in it. The output is slot->out.
-CY_MUST_CHECK cy_status cy_stage_forward(cy_stage *stage, int slot, cy_view input, cy_view loss,
-    const cy_micro_batch *batch, bool train, double loss_scale);
+// What the head makes of the last layer's output.
+typedef struct cy_stage_loss {
+    cy_view sum;  // [1, 1]: token losses are added
+    bool train;   // leave the gradient of the last layer's output in the stash's d_out
+    double scale; // of that gradient
+} cy_stage_loss;
 
-// Backward: d [t_outside, hidden] holds the gradient of the slot's output and becomes that of its
-// input; where the head is here, pass slot->d_out.
+// Forward. `output` [t_outside, hidden] of the last layer; none where the head is here, which then
+// adds to `loss` instead; elsewhere that is not read and may be NULL.
+CY_MUST_CHECK cy_status cy_stage_forward(
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view output, const cy_stage_loss *loss);
+
+// Backward: d [t_outside, hidden] holds the gradient of the output and becomes that of the input;
+// where the head is here, that of the stash's d_out.
 CY_MUST_CHECK cy_status cy_stage_backward(
-    cy_stage *stage, int slot, cy_view d, const cy_micro_batch *batch, cy_backward parts);
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view d, cy_backward parts);
 
 // The weight gradients that CY_BACKWARD_INPUT_ONLY left.
-CY_MUST_CHECK cy_status cy_stage_backward_weight(
-    cy_stage *stage, int slot, const cy_micro_batch *batch);
+CY_MUST_CHECK cy_status cy_stage_backward_weight(const cy_stage *stage, const cy_stage_pass *pass);
 
 #endif

@@ -49,7 +49,7 @@ static const cy_param *find(const cy_manifest *manifest, int layer, cy_role role
     return NULL;
 }
 
-static void add_unit(cy_storage *storage, int layer)
+static void add_unit(cy_storage *storage, int layer, bool is_copy)
 {
     const cy_part *part = &storage->part;
     cy_unit *unit = &storage->units[storage->unit_count];
@@ -60,8 +60,9 @@ static void add_unit(cy_storage *storage, int layer)
         const cy_param *param = find(&storage->manifest, layer, order[i]);
         if (param == NULL) continue;
         if (!follows_fused(order[i])) offset = round_up(offset, ALIGN_ELEMENTS);
-        const cy_slice slice =
+        cy_slice slice =
             cy_param_slice(param, &storage->manifest.shape, part->tp_rank, part->tp_size);
+        if (is_copy) slice.copy_index += slice.copies;
         storage->tensors[storage->tensor_count++] = (cy_tensor){
             .param = param, .slice = slice, .unit = storage->unit_count, .offset = offset};
         offset += cy_param_most_elements(param, &storage->manifest.shape, part->tp_size);
@@ -70,6 +71,27 @@ static void add_unit(cy_storage *storage, int layer)
     unit->tensor_count = storage->tensor_count - unit->tensor_first;
     storage->count += unit->count;
     storage->unit_count++;
+}
+
+static bool needs_embedding(const cy_storage *storage, const cy_segment *segment)
+{
+    return segment->embedding || (segment->head && storage->manifest.shape.tied);
+}
+
+// The embedding follows the last of the segments that add to its gradient.
+static void add_segment(cy_storage *storage, const cy_part *part, int index)
+{
+    const cy_segment *segment = &part->segments[index];
+    if (segment->head) add_unit(storage, storage->manifest.shape.layers, false);
+    for (int i = segment->layer_count - 1; i >= 0; i--)
+        add_unit(storage, segment->layer_first + i, false);
+    if (!needs_embedding(storage, segment)) return;
+    bool is_copy = true;
+    for (int i = 0; i < part->segment_count; i++) {
+        if (i > index && needs_embedding(storage, &part->segments[i])) return;
+        if (part->segments[i].embedding) is_copy = false;
+    }
+    add_unit(storage, -1, is_copy);
 }
 
 cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape, const cy_part *part,
@@ -83,14 +105,13 @@ cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape, cons
     status = cy_memory_take(&block, (size_t)made.manifest.count + 1, sizeof(cy_tensor));
     if (status != CY_OK) goto close;
     made.tensors = block;
-    status = cy_memory_take(&block, (size_t)part->layer_count + 2, sizeof(cy_unit));
+    status = cy_memory_take(&block, (size_t)shape->layers + 2, sizeof(cy_unit));
     if (status != CY_OK) goto close;
     made.units = block;
 
-    if (part->head) add_unit(&made, shape->layers);
-    for (int i = part->layer_count - 1; i >= 0; i--)
-        add_unit(&made, part->layer_first + i);
-    if (part->embedding) add_unit(&made, -1);
+    for (int i = 0; i < part->segment_count; i++)
+        add_segment(&made, part, i);
+    made.part.segments = NULL;
     *storage = made;
     return CY_OK;
 

@@ -2,8 +2,10 @@
 //
 // All parameters of a rank lie in one flat range of elements, in the order in which the backward
 // pass makes their gradients final: final norm and head, the layers from last to first, the
-// embedding. Weights, gradients, master copies and moments are flat ranges with these offsets, so
-// the optimizer and the reducer see arrays, not parameters. A unit is what is gathered and freed
+// embedding; segment after segment where a rank has several. A rank with the head of a model with
+// tied embeddings holds the embedding too; where the first segment is elsewhere, as a copy.
+// Weights, gradients, master copies and moments are flat ranges with these offsets, so the
+// optimizer and the reducer see arrays, not parameters. A unit is what is gathered and freed
 // together under ZeRO-3: the head, one layer, the embedding.
 //
 // Fused matrices are entries that lie next to each other: q, k, v; gate, up.
@@ -33,19 +35,26 @@ typedef struct cy_unit {
     void *grads;   // borrowed: [count] in the gradient dtype; NULL where nothing is trained
 } cy_unit;
 
-// The part of the model that a rank holds.
-typedef struct cy_part {
+// A run of layers that follow each other, with the end of the model that it has.
+typedef struct cy_segment {
     int layer_first, layer_count;
-    bool embedding; // the first stage; also a last stage with tied embeddings
-    bool head;      // the last stage: final norm and output projection
+    bool embedding; // it reads tokens: the first of the model
+    bool head;      // the last: final norm and output projection
+} cy_segment;
+
+// The part of the model that a rank holds: one segment, or, as a stage of a pipeline, several.
+typedef struct cy_part {
+    const cy_segment *segments; // borrowed while opening, [segment_count], in the order in which
+                                // their gradients become final
+    int segment_count;
     int tp_rank, tp_size;
     int64_t unit_multiple; // a unit's count is a multiple of this (ranks that share it, times 64)
 } cy_part;
 
 typedef struct cy_storage {
     cy_manifest manifest; // owned
-    cy_part part;
-    cy_tensor *tensors; // owned, [tensor_count], in the order of the flat range
+    cy_part part;         // without segments
+    cy_tensor *tensors;   // owned, [tensor_count], in the order of the flat range
     int tensor_count;
     cy_unit *units; // owned, [unit_count], likewise
     int unit_count;

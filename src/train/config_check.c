@@ -1,7 +1,7 @@
 // What must divide what: every fault with its numbers and the nearest sizes that work.
 
-#include "parallel/pipeline/schedule.h"
 #include "train/config_check.h"
+#include "train/config_pipeline.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -227,22 +227,15 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
         return;
     }
     // What an engine takes, and whether the file's schedule can run, the engine knows best.
-    static const cy_pipeline_engine engines[] = {
-        [CY_CONFIG_ENGINE_AFAB] = CY_PIPELINE_AFAB,
-        [CY_CONFIG_ENGINE_1F1B] = CY_PIPELINE_1F1B,
-        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_PIPELINE_INTERLEAVED,
-        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_PIPELINE_ZERO_BUBBLE,
-        [CY_CONFIG_ENGINE_CSV] = CY_PIPELINE_CSV,
-    };
-    const cy_schedule_options options = {
-        .engine = engines[d->pp_engine],
-        .stages = d->pp_size,
-        .microbatches = (int)config->training.gradient_accumulation_steps,
-        .chunks = d->pp_chunks,
-        .csv = d->pp_schedule,
-    };
+    const cy_schedule_options options = cy_config_schedule(config);
     cy_schedule schedule;
     if (cy_schedule_open(&schedule, &options) == CY_OK) {
+        const char *conflict = cy_config_schedule_conflict(config, &schedule);
+        if (conflict != NULL) {
+            cy_config_fault(errors, "training.recompute with pp_engine %s: %s",
+                cy_pipeline_engine_name(options.engine), conflict);
+            cy_config_advice(errors, "recompute none, or another pp_engine");
+        }
         cy_schedule_close(&schedule);
         return;
     }

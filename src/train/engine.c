@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "model/rope.h"
+#include "train/engine_pipeline.h"
 
 #include <math.h>
 
@@ -11,13 +12,16 @@
 cy_engine_groups cy_engine_groups_self(void)
 {
     cy_group *self = cy_group_self();
-    return (cy_engine_groups){.tp = self,
+    return (cy_engine_groups){
+        .tp = self,
         .kv = self,
         .cp = self,
         .pp = self,
+        .embedding = self,
         .gradient = self,
         .norm = self,
-        .world = self};
+        .world = self,
+    };
 }
 
 // ---- hooks: what the stage tells the reducer
@@ -55,7 +59,13 @@ static cy_status before_gradient(void *context, int unit)
 static cy_status gradient_final(void *context, int unit)
 {
     cy_engine *engine = context;
-    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, engine->last_micro_batch));
+    bool last = engine->call.last;
+    // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
+    if (engine->storage.units[unit].layer < 0) {
+        last = last && engine->call.chunk == engine->embedding_chunk &&
+            !cy_engine_embedding_waits(engine);
+    }
+    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, last));
     point_unit(engine, unit);
     return CY_OK;
 }
@@ -67,23 +77,13 @@ static cy_dtype wide(cy_dtype dtype)
     return dtype == CY_F64 ? CY_F64 : CY_F32;
 }
 
-static cy_status open_model(cy_engine *engine)
+static void describe_model(cy_engine *engine)
 {
     const cy_config *config = engine->options.config;
     const cy_engine_groups *groups = &engine->options.groups;
     const cy_model_shape *shape = &config->shape;
-    const cy_dtype dtype = config->model.dtype;
-    const cy_part part = {
-        .layer_count = shape->layers,
-        .embedding = true,
-        .head = true,
-        .tp_rank = cy_group_rank(groups->tp),
-        .tp_size = cy_group_size(groups->tp),
-        .unit_multiple = 64 * cy_group_size(groups->gradient),
-    };
-    CY_TRY(cy_storage_open(&engine->storage, shape, &part, dtype, wide(dtype)));
-
-    const cy_model_context context = {
+    const int tp = cy_group_size(groups->tp);
+    engine->context = (cy_model_context){
         .queue = &engine->queue,
         .shape = *shape,
         .tensor =
@@ -98,23 +98,30 @@ static cy_status open_model(cy_engine *engine)
                 .style = (cy_context_style)config->distributed.cp_style,
                 .tables = &engine->tables,
             },
-        .heads_local = shape->heads / part.tp_size,
-        .kv_heads_local = shape->kv_heads < part.tp_size ? 1 : shape->kv_heads / part.tp_size,
-        .ffn_local = shape->ffn / part.tp_size,
-        .dtype = dtype,
-        .sum_dtype = wide(dtype),
+        .heads_local = shape->heads / tp,
+        .kv_heads_local = shape->kv_heads < tp ? 1 : shape->kv_heads / tp,
+        .ffn_local = shape->ffn / tp,
+        .dtype = config->model.dtype,
+        .sum_dtype = wide(config->model.dtype),
     };
     engine->tokens =
         config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
-    CY_TRY(cy_stage_open(&engine->stage, &context, &engine->storage,
-        (cy_recompute)config->training.recompute, engine->tokens, 1, false));
-    engine->stage.hooks = (cy_stage_hooks){
-        .context = engine,
-        .before_unit = before_unit,
-        .after_unit = after_unit,
-        .before_gradient = before_gradient,
-        .gradient_final = gradient_final,
-    };
+    engine->micro_batches = config->training.gradient_accumulation_steps;
+}
+
+static cy_status open_model(cy_engine *engine)
+{
+    describe_model(engine);
+    CY_TRY(cy_engine_open_pipeline(engine));
+    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
+        engine->stages[chunk].hooks = (cy_stage_hooks){
+            .context = engine,
+            .before_unit = before_unit,
+            .after_unit = after_unit,
+            .before_gradient = before_gradient,
+            .gradient_final = gradient_final,
+        };
+    }
     return CY_OK;
 }
 
@@ -181,23 +188,25 @@ static void take_run(cy_engine *engine, cy_arena *run)
 {
     const cy_model_shape *shape = &engine->options.config->shape;
     const size_t row = (size_t)engine->tokens * sizeof(int32_t);
+    const size_t rows = (size_t)engine->micro_batches;
     cy_reducer_take(engine->reducer, run);
     cy_update_take(&engine->update, run);
-    engine->inputs = cy_arena_take(run, row);
-    engine->targets = cy_arena_take(run, row);
+    engine->inputs = cy_arena_take(run, rows * row);
+    engine->targets = cy_arena_take(run, rows * row);
     cy_context_tables_take(&engine->tables, run);
     engine->positions = cy_context_tables_positions(&engine->tables);
     engine->loss = cy_view_take(run, CY_F64, 1, 1);
-    engine->stage.context.rope = cy_view_take(run, engine->stage.context.sum_dtype,
+    engine->context.rope = cy_view_take(run, engine->context.sum_dtype,
         engine->options.config->training.seq_length, shape->head_dim);
-    engine->batch = (cy_micro_batch){
-        .tokens = engine->tokens,
-        .inputs = engine->inputs,
-        .targets = engine->targets,
-        .positions = engine->positions,
-        .spans = cy_context_tables_own(&engine->tables)->spans,
-        .span_count = cy_context_tables_own(&engine->tables)->span_count,
-    };
+}
+
+// Takes what lives as long as a step. Returns the bytes of the stashes among it.
+static size_t take_step(cy_engine *engine, cy_arena *step)
+{
+    cy_stage_slots_take(&engine->slots, step);
+    const size_t stashes = step->used;
+    if (engine->options.train) cy_executor_place(&engine->executor, step);
+    return stashes;
 }
 
 // On the dry queue: everything that a run does on the device, once.
@@ -219,7 +228,7 @@ static cy_status plan_memory(cy_engine *engine)
     cy_arena_measure(&engine->scratch, "scratch");
     engine->queue.dry = true;
     take_run(engine, &engine->run);
-    cy_stage_take_slots(&engine->stage, &engine->step);
+    const size_t stashes = take_step(engine, &engine->step);
     CY_TRY(rehearse(engine));
     engine->queue.dry = false;
 
@@ -231,7 +240,8 @@ static cy_status plan_memory(cy_engine *engine)
     memory->units = arrays.units;
     memory->tables =
         engine->run.peak - memory->weights - memory->gradients - memory->optimizer - memory->units;
-    memory->activations = engine->step.peak;
+    memory->activations = stashes;
+    memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
     return CY_OK;
@@ -246,7 +256,7 @@ static cy_status place_memory(cy_engine *engine)
     cy_arena_place(&engine->step, "step", base + run, step);
     cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
     take_run(engine, &engine->run);
-    cy_stage_take_slots(&engine->stage, &engine->step);
+    take_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
         point_unit(engine, i);
     return CY_OK;
@@ -261,7 +271,7 @@ static cy_status fill_tables(cy_engine *engine)
     CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
     double *inv_freq = block;
     const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
-    cy_rope_table(&engine->queue, engine->stage.context.rope, inv_freq, scale);
+    cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
     cy_memory_free(inv_freq);
     return CY_OK;
 }
@@ -309,7 +319,7 @@ cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
 void cy_engine_close(cy_engine *engine)
 {
     cy_reducer_close(engine->reducer);
-    cy_stage_close(&engine->stage);
+    cy_engine_close_pipeline(engine);
     cy_storage_close(&engine->storage);
     cy_context_tables_close(&engine->tables);
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);

@@ -17,6 +17,7 @@
 #include "optim/scaler.h"
 #include "optim/update.h"
 #include "parallel/data/reducer.h"
+#include "parallel/pipeline/executor.h"
 #include "train/config.h"
 
 // The groups of one rank, and where it stands in them. Borrowed.
@@ -25,8 +26,9 @@ typedef struct cy_engine_groups {
     cy_group *kv; // tp ranks that hold copies of the same kv heads; mostly one rank alone
     cy_group *cp;
     cy_group *pp;
-    cy_group *gradient; // cp x dp: other tokens, the same parameters
-    cy_group *norm;     // ranks that hold different elements
+    cy_group *embedding; // first and last stage of a pipeline; elsewhere the rank alone
+    cy_group *gradient;  // cp x dp: other tokens, the same parameters
+    cy_group *norm;      // ranks that hold different elements
     cy_group *world;
 } cy_engine_groups;
 
@@ -43,7 +45,8 @@ typedef struct cy_engine_options {
     const char *isa;        // of the kernels: "auto"
     bool train;             // false: forward only
     bool plan_only;
-    bool trace; // keep a timeline
+    bool trace;   // keep a timeline
+    bool measure; // keep what each action of the last step's schedule took
 } cy_engine_options;
 
 // Bytes by kind, of this rank.
@@ -54,6 +57,7 @@ typedef struct cy_engine_memory {
     size_t units;       // whole units in use, where weights or gradients are kept as shards
     size_t tables;      // positions, cells, micro-batches
     size_t activations; // stashes of the micro-batches in flight
+    size_t boundaries;  // what travels between the stages of a pipeline
     size_t scratch;     // inside layers and kernels
     size_t total;
 } cy_engine_memory;
@@ -78,7 +82,6 @@ typedef struct cy_engine {
     cy_queue queue;
     cy_trace trace;      // owned; without spans unless asked for
     cy_storage storage;  // owned
-    cy_stage stage;      // owned
     cy_reducer *reducer; // owned
     cy_update update;
     cy_scaler scaler; // of fp16; its scale stays 1 otherwise
@@ -88,14 +91,23 @@ typedef struct cy_engine {
     void *mapped;      // owned, all arenas lie in it
     cy_arena run, step, scratch;
 
-    cy_context_tables tables; // owned: positions and spans
+    // The pipeline; a rank alone is one of one stage (engine_pipeline.h).
+    cy_model_context context;
+    cy_schedule schedule;   // owned
+    cy_executor executor;   // owned
+    cy_stage_slots slots;   // owned
+    cy_stage *stages;       // owned, [schedule.chunks]
+    int embedding_chunk;    // the last of this rank's that adds to the embedding's gradient
+    cy_pipeline_call call;  // that runs: what the hooks tell the reducer
+    cy_timed_action *times; // owned, [actions of this rank]; NULL unless asked for
+
     int64_t tokens;           // of a micro-batch on this rank
-    int32_t *inputs;          // [tokens]
-    int32_t *targets;         // [tokens]
+    int64_t micro_batches;    // of a step on this rank
+    int32_t *inputs;          // [micro_batches, tokens]
+    int32_t *targets;         // [micro_batches, tokens]
+    cy_context_tables tables; // owned: positions and spans
     const int32_t *positions; // [tokens], of the tables
-    cy_micro_batch batch;
-    cy_view loss;          // [1, 1] fp64
-    bool last_micro_batch; // of the step that runs: what the hooks tell the reducer
+    cy_view loss;             // [1, 1] fp64
 } cy_engine;
 
 // Which positions of a sequence the context-parallel ranks of a run hold.
@@ -117,7 +129,8 @@ CY_MUST_CHECK cy_status cy_engine_masters_changed(cy_engine *engine);
 CY_MUST_CHECK cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result);
 
-// The sum of token losses of one micro-batch, over the tokens of this rank alone.
+// The sum of token losses of one micro-batch, over the tokens of this rank alone; 0 on ranks of a
+// pipeline that do not have the head. Ranks of a pipeline call it together.
 CY_MUST_CHECK cy_status cy_engine_evaluate(
     cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum);
 

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/random.h"
 #include "optim/owned.h"
-#include "train/engine.h"
+#include "train/engine_pipeline.h"
 #include "train/engine_sums.h"
 
 #include <math.h>
@@ -55,18 +55,6 @@ cy_status cy_engine_initialize(cy_engine *engine)
 
 // ---- a step
 
-static cy_status run_micro_batch(
-    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch)
-{
-    if (!engine->queue.dry) {
-        CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
-    }
-    CY_TRY(cy_stage_forward(&engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true,
-        engine->scaler.scale));
-    return cy_stage_backward(
-        &engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch, CY_BACKWARD_TOGETHER);
-}
-
 static double cell(cy_view view)
 {
     return *(const double *)view.data;
@@ -105,8 +93,10 @@ static cy_status settle(
     cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
 {
     CY_TRY(cy_update_norm(&engine->update, tokens * engine->scaler.scale));
-    CY_TRY(
-        cy_group_all_reduce(engine->options.groups.gradient, &engine->queue, engine->loss, CY_SUM));
+    // The last stage of each pipeline has the losses of its tokens.
+    const cy_engine_groups *groups = &engine->options.groups;
+    CY_TRY(cy_group_all_reduce(groups->gradient, &engine->queue, engine->loss, CY_SUM));
+    CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, engine->loss, CY_SUM));
     if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
 
     // The queue has done all this when the calls return; on a device the host would wait here.
@@ -128,14 +118,14 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result)
 {
     const cy_config *config = engine->options.config;
-    const int64_t micro_batches = config->training.gradient_accumulation_steps;
     cy_reducer_zero(engine->reducer);
     cy_fill(&engine->queue, engine->loss, 0.0);
-    for (int64_t i = 0; i < micro_batches; i++) {
-        engine->last_micro_batch = i + 1 == micro_batches;
-        CY_TRY(run_micro_batch(engine, source, i));
+    for (int64_t i = 0; i < engine->micro_batches && !engine->queue.dry; i++) {
+        CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
+            engine->targets + i * engine->tokens));
     }
-    CY_TRY(cy_reducer_finish(engine->reducer));
+    CY_TRY(cy_engine_run_pipeline(engine));
+    CY_TRY(cy_engine_finish_gradients(engine));
     CY_TRY(cy_engine_sum_parts(engine));
     CY_TRY(settle(engine, adamw, (double)cy_config_batch_tokens(config), result));
     return cy_reducer_share_weights(engine->reducer);
@@ -148,8 +138,7 @@ cy_status cy_engine_evaluate(
     if (!engine->queue.dry) {
         CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
     }
-    CY_TRY(cy_stage_forward(
-        &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, false, 1.0));
+    CY_TRY(cy_engine_pass_forward(engine));
     if (!engine->queue.dry) *loss_sum = cell(engine->loss);
     return CY_OK;
 }

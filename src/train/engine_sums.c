@@ -19,7 +19,7 @@ static cy_group *group_of(const cy_engine *engine, const cy_param *param)
     case CY_SPLIT_NONE:
         if (cy_group_size(groups->tp) == 1) return NULL;
         if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
-        return engine->stage.context.tensor.sequence ? groups->tp : NULL;
+        return engine->context.tensor.sequence ? groups->tp : NULL;
     case CY_SPLIT_ROWS:
     case CY_SPLIT_VOCAB:
     case CY_SPLIT_COLS:

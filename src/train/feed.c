@@ -201,8 +201,11 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
         sums[0] += sum;
     }
     sums[1] = (double)run.tokens;
+    const cy_engine_groups *groups = &engine->options.groups;
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+        groups->gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    // Every stage has counted the tokens, the last one has the losses.
+    CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, cy_view_of(sums, CY_F64, 1, 1), CY_SUM));
     *loss = sums[0] / sums[1];
     *tokens = (int64_t)sums[1];
     return CY_OK;

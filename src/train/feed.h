@@ -34,7 +34,7 @@ void cy_feed_close(cy_feed *feed);
 cy_batch_source cy_feed_source(cy_feed *feed);
 
 // The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
-// share. Collective over the gradient group. *tokens is what was counted, over all ranks.
+// share. Collective over the world. *tokens is what was counted, over all ranks.
 CY_MUST_CHECK cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data,
     const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
     int64_t *tokens);

@@ -77,8 +77,10 @@ static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
     CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
     int *ranks = block;
     const int place = cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
-    const cy_status status =
-        open_listed(rank, group, ranks, place, size, cy_mesh_kind_dimension(kind));
+    *group = cy_group_self(); // where the rank is in no group of this kind
+    const cy_status status = place < 0
+        ? CY_OK
+        : open_listed(rank, group, ranks, place, size, cy_mesh_kind_dimension(kind));
     cy_memory_free(block);
     return status;
 }
@@ -108,6 +110,7 @@ static cy_status open_groups(cy_rank *rank, const cy_config *config)
     CY_TRY(open_kv_group(rank, config));
     CY_TRY(open_group(rank, &groups->cp, CY_MESH_CP));
     CY_TRY(open_group(rank, &groups->pp, CY_MESH_PP));
+    CY_TRY(open_group(rank, &groups->embedding, CY_MESH_EMBEDDING));
     CY_TRY(open_group(rank, &groups->gradient, CY_MESH_CP_DP));
     CY_TRY(open_group(rank, &groups->world, CY_MESH_WORLD));
     if (config->distributed.zero_stage > 0) {

@@ -61,9 +61,9 @@ typedef struct sizes {
 static sizes sizes_of(const cy_config *config)
 {
     cy_storage storage;
-    const cy_part part = {.layer_count = config->shape.layers,
-        .embedding = true,
-        .head = true,
+    const cy_segment whole = {.layer_count = config->shape.layers, .embedding = true, .head = true};
+    const cy_part part = {.segments = &whole,
+        .segment_count = 1,
         .tp_size = 1,
         .unit_multiple = (int64_t)64 * config->distributed.dp_size};
     CY_CHECK_OK(cy_storage_open(&storage, &config->shape, &part, CY_F64, CY_F64));

@@ -1,6 +1,8 @@
 #include "support/engines.h"
 
 #include "base/random.h"
+#include "base/memory.h"
+#include "train/engine_pipeline.h"
 
 void cy_test_config(cy_config *config, cy_dtype dtype)
 {
@@ -72,4 +74,26 @@ static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32
 cy_batch_source cy_test_tokens(const cy_engine *engine)
 {
     return (cy_batch_source){.context = (void *)(uintptr_t)engine, .fill = fill};
+}
+
+cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first)
+{
+    const cy_dtype dtype = engine->context.dtype;
+    const int64_t hidden = engine->context.shape.hidden;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)(engine->tokens * hidden), cy_dtype_size(dtype)));
+    // All of the model but its head makes what the head reads.
+    cy_segment body = engine->stages[0].segment;
+    body.head = false;
+    const cy_stage stage = cy_stage_of(&engine->slots, &engine->storage, &body);
+    const cy_micro_batch batch = cy_engine_batch(engine, 0);
+    const cy_stage_pass pass = {.batch = &batch};
+    const cy_view out = cy_view_of(block, dtype, engine->tokens, hidden);
+    cy_status status = cy_stage_forward(&stage, &pass, out, NULL);
+    if (status == CY_OK) {
+        status =
+            cy_head_logits(&engine->stages[0].head, logits, cy_view_rows(out, first, logits.rows));
+    }
+    cy_memory_free(block);
+    return status;
 }

@@ -15,4 +15,8 @@ cy_engine_options cy_test_engine_options(const cy_config *config, const char *is
 // A source of random tokens below `vocab`, the same at every call. *vocab must outlive it.
 cy_batch_source cy_test_tokens(const cy_engine *engine);
 
+// The training forward's logits [rows, vocab] of rows from `first` on of what lies in the place of
+// the first micro-batch. A rank alone.
+cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first);
+
 #endif

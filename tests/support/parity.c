@@ -9,6 +9,7 @@
 #include "infer/model.h"
 #include "infer/sample.h"
 #include "model/shape_json.h"
+#include "train/engine_pipeline.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -84,8 +85,8 @@ static cy_status compare_logits(parity_run *run, cy_engine *engine)
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(float)));
     float *got = block;
-    const cy_status status = cy_head_logits(&engine->stage.head,
-        cy_view_of(got, CY_F32, engine->tokens, run->shape.vocab), engine->stage.slots[0].out);
+    const cy_status status =
+        cy_test_logits(engine, cy_view_of(got, CY_F32, engine->tokens, run->shape.vocab), 0);
     for (int64_t i = 0; status == CY_OK && i < count; i++)
         worse(&run->out->logits, fabs((double)got[i] - (double)run->logits[i]));
     cy_memory_free(block);
@@ -124,12 +125,14 @@ static cy_status compare_batch(cy_engine *engine, parity_run *run)
     const cy_batch_source source = {.context = run, .fill = fill};
     cy_reducer_zero(engine->reducer);
     CY_TRY(source.fill(source.context, 0, engine->inputs, engine->targets));
-    CY_TRY(cy_stage_forward(
-        &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true, 1.0));
     CY_TRY(compare_logits(run, engine));
     if (!run->gradients) return CY_OK;
-    CY_TRY(cy_stage_backward(
-        &engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch, CY_BACKWARD_TOGETHER));
+    const cy_micro_batch batch = cy_engine_batch(engine, 0);
+    const cy_stage_pass pass = {.batch = &batch};
+    const cy_stage_loss loss = {.sum = engine->loss, .train = true, .scale = 1.0};
+    CY_TRY(cy_stage_forward(&engine->stages[0], &pass, cy_view_none(), &loss));
+    CY_TRY(
+        cy_stage_backward(&engine->stages[0], &pass, engine->slots.d_out[0], CY_BACKWARD_TOGETHER));
     for (int i = 0; i < engine->storage.tensor_count; i++)
         CY_TRY(compare_gradient(run, engine, &engine->storage.tensors[i]));
     return CY_OK;

@@ -47,23 +47,12 @@ static void close_both(void)
     cy_engine_close(&engine);
 }
 
-static cy_status fill_inputs(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
-{
-    (void)micro_batch;
-    memcpy(inputs, context, LENGTH * sizeof(int32_t));
-    memset(targets, 0, LENGTH * sizeof(int32_t));
-    return CY_OK;
-}
-
 // logits [vocab] of the training forward at a position.
 static void logits_without_cache(float *logits, const int32_t *tokens, int64_t position)
 {
-    const cy_batch_source source = {.context = (void *)(uintptr_t)tokens, .fill = fill_inputs};
-    double loss;
-    CY_CHECK_OK(cy_engine_evaluate(&engine, &source, 0, &loss));
     const int64_t vocab = engine.options.config->shape.vocab;
-    CY_CHECK_OK(cy_head_logits(&engine.stage.head, cy_view_of(logits, CY_F32, 1, vocab),
-        cy_view_rows(engine.stage.slots[0].out, position, 1)));
+    memcpy(engine.inputs, tokens, LENGTH * sizeof(int32_t));
+    CY_CHECK_OK(cy_test_logits(&engine, cy_view_of(logits, CY_F32, 1, vocab), position));
 }
 
 static int32_t largest(const float *logits)

@@ -3,6 +3,7 @@
 
 #include "support/engines.h"
 #include "support/support.h"
+#include "train/engine_pipeline.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,21 +23,23 @@ static double loss_of(cy_engine *engine, const cy_batch_source *source)
     return loss;
 }
 
-// Forward and backward of micro-batch 0 with zeroed gradients.
+// Forward and backward of micro-batch 0, alone, with zeroed gradients.
 static void differentiate(cy_engine *engine, const cy_batch_source *source)
 {
     cy_reducer_zero(engine->reducer);
-    CY_CHECK_OK(source->fill(source->context, 0, engine->inputs, engine->targets));
-    CY_CHECK_OK(cy_stage_forward(
-        &engine->stage, 0, cy_view_none(), engine->loss, &engine->batch, true, 1.0));
-    CY_CHECK_OK(cy_stage_backward(
-        &engine->stage, 0, engine->stage.slots[0].d_out, &engine->batch, CY_BACKWARD_TOGETHER));
+    for (int64_t i = 0; i < engine->micro_batches; i++) {
+        CY_CHECK_OK(source->fill(source->context, 0, engine->inputs + i * engine->tokens,
+            engine->targets + i * engine->tokens));
+    }
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    CY_CHECK_OK(cy_engine_run_pipeline(engine));
 }
 
 // Every tensor at several elements, central differences.
 static void check_gradients(cy_config *config)
 {
     static cy_engine engine;
+    config->training.gradient_accumulation_steps = 1;
     open_engine(&engine, config);
     const cy_batch_source source = cy_test_tokens(&engine);
     differentiate(&engine, &source);

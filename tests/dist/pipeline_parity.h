@@ -1,0 +1,135 @@
+// dist/pipeline_parity.h: a pipeline trains what one rank trains.
+//
+// The small model in fp64 on any mesh against one rank with the same global batch: losses,
+// gradients, norms and weights. What comes from the order of sums is all that may differ.
+
+#ifndef CY_TESTS_PIPELINE_PARITY_H
+#define CY_TESTS_PIPELINE_PARITY_H
+
+#include "support/engines.h"
+#include "support/meshes.h"
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PARITY_LAYERS 9
+
+typedef struct parity_case {
+    cy_config_engine engine;
+    int stages, chunks;
+    int micro_batches; // of the global batch, over all replicas
+    bool tied;
+    int dp, tp, cp, zero_stage;
+    const char *csv; // path
+    int steps;
+} parity_case;
+
+static void parity_config(cy_config *config, const parity_case *c)
+{
+    cy_test_config(config, CY_F64);
+    config->shape.layers = PARITY_LAYERS;
+    config->shape.tied = c->tied;
+    config->training.micro_batch_size = 1;
+    cy_config_distributed *d = &config->distributed;
+    d->pp_engine = c->engine;
+    d->pp_size = c->stages;
+    d->pp_chunks = c->chunks;
+    d->dp_size = c->dp > 0 ? c->dp : 1;
+    d->tp_size = c->tp > 0 ? c->tp : 1;
+    d->cp_size = c->cp > 0 ? c->cp : 1;
+    d->sequence_parallel = c->tp > 1;
+    d->zero_stage = c->zero_stage;
+    d->bucket_mb = 0.01;
+    d->timeout_s = 60;
+    snprintf(d->rank_order, sizeof(d->rank_order), "tp,cp,pp,dp");
+    if (c->csv != NULL) snprintf(d->pp_schedule, sizeof(d->pp_schedule), "%s", c->csv);
+    assert_int_equal(c->micro_batches % d->dp_size, 0);
+    config->training.gradient_accumulation_steps = c->micro_batches / d->dp_size;
+}
+
+// The one rank that all are held against; trained again only where the case wants another.
+typedef struct parity_reference {
+    cy_test_training training;
+    int micro_batches, steps;
+    bool tied;
+} parity_reference;
+
+static const cy_test_training *parity_one_rank(parity_reference *reference, const parity_case *c)
+{
+    if (reference->training.steps > 0 && reference->micro_batches == c->micro_batches &&
+        reference->steps == c->steps && reference->tied == c->tied) {
+        return &reference->training;
+    }
+    cy_test_training_close(&reference->training);
+    cy_config config;
+    const parity_case one = {.engine = CY_CONFIG_ENGINE_1F1B,
+        .stages = 1,
+        .chunks = 1,
+        .micro_batches = c->micro_batches,
+        .tied = c->tied};
+    parity_config(&config, &one);
+    cy_test_train(&reference->training, &config, c->steps, "ref");
+    reference->micro_batches = c->micro_batches;
+    reference->steps = c->steps;
+    reference->tied = c->tied;
+    return &reference->training;
+}
+
+// The largest difference of weights, relative to the largest weight.
+static double parity_weight_difference(const cy_test_training *a, const cy_test_training *b)
+{
+    double most = 0, largest = 0;
+    for (int64_t i = 0; i < a->elements; i++) {
+        const double difference = fabs(a->weights[i] - b->weights[i]);
+        if (fabs(b->weights[i]) > largest) largest = fabs(b->weights[i]);
+        if (!(difference <= most)) most = difference; // a NaN comes through
+    }
+    return most / largest;
+}
+
+static void parity_check(parity_reference *reference, const parity_case *c)
+{
+    const cy_test_training *one = parity_one_rank(reference, c);
+    cy_config config;
+    parity_config(&config, c);
+    cy_test_training split;
+    cy_test_train(&split, &config, c->steps, "ref");
+    const double loss = cy_test_loss_difference(&split, one);
+    const double gradient = cy_test_gradient_difference(&split, one, &config);
+    const double weight = parity_weight_difference(&split, one);
+    double norm = 0;
+    for (int i = 0; i < c->steps; i++) {
+        const double difference = fabs(split.norm[i] - one->norm[i]) / one->norm[i];
+        if (!(difference <= norm)) norm = difference;
+    }
+    // Adam divides by the root of tiny second moments: weights may differ more than gradients do.
+    if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-8) ||
+        split.copies_differ != 0) {
+        print_error("engine %d, %d stages, %d chunks, %d micro-batches, %s, dp %d, tp %d, cp %d, "
+                    "zero %d: loss %g, gradients %g, norms %g, weights %g, %lld copies differ\n",
+            (int)c->engine, c->stages, c->chunks, c->micro_batches, c->tied ? "tied" : "untied",
+            config.distributed.dp_size, config.distributed.tp_size, config.distributed.cp_size,
+            c->zero_stage, loss, gradient, norm, weight, (long long)split.copies_differ);
+        fail();
+    }
+    cy_test_training_close(&split);
+}
+
+// Every engine that takes this many stages, as the body of a loop over `e`.
+typedef struct parity_engine {
+    cy_config_engine engine;
+    int chunks;
+} parity_engine;
+
+static const parity_engine parity_engines[] = {
+    {CY_CONFIG_ENGINE_AFAB, 1},
+    {CY_CONFIG_ENGINE_1F1B, 1},
+    {CY_CONFIG_ENGINE_INTERLEAVED, 2},
+    {CY_CONFIG_ENGINE_ZERO_BUBBLE, 1},
+    {CY_CONFIG_ENGINE_ZERO_BUBBLE, 2},
+};
+#define PARITY_ENGINES ((int)(sizeof(parity_engines) / sizeof(parity_engines[0])))
+
+#endif
