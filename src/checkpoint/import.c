@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include <cyclotron/tokenizer.h>
+
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/complete.h"
@@ -8,6 +10,7 @@
 #include "checkpoint/shard.h"
 #include "model/manifest.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,7 +78,8 @@ static const char *const carried[] = {
     "special_tokens_map.json",
     "chat_template.jinja",
 };
-#define CARRIED_COUNT ((int)(sizeof(carried) / sizeof(carried[0])))
+#define CARRIED_COUNT     ((int)(sizeof(carried) / sizeof(carried[0])))
+#define CARRIED_BYTES_MAX ((size_t)1 << 30)
 
 static cy_status find_carried(cy_saved_file *files, int *count, const char *folder)
 {
@@ -86,6 +90,45 @@ static cy_status find_carried(cy_saved_file *files, int *count, const char *fold
             files[(*count)++] = (cy_saved_file){.name = carried[i], .source = path};
         } else {
             cy_memory_free(path);
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status check_json(const char *path)
+{
+    cy_text text = {0};
+    json_error_t error;
+    CY_TRY(cy_file_read(&text, path, CARRIED_BYTES_MAX));
+    json_t *root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);
+    const cy_status status = root != NULL ? CY_OK
+                                          : CY_FAIL(CY_ERR_CORRUPT, "%s: line %d, column %d: %s",
+                                                path, error.line, error.column, error.text);
+    json_decref(root);
+    cy_text_free(&text);
+    return status;
+}
+
+static cy_status check_tokenizer(const char *path)
+{
+    cy_tokenizer *tokenizer = NULL;
+    const cy_status status = cy_tokenizer_open(&tokenizer, path);
+    if (status == CY_OK) {
+        cy_tokenizer_close(tokenizer);
+    } else if (status == CY_ERR_UNSUPPORTED) {
+        cy_error_set_hint("without its tokenizer.json the folder is imported for its weights");
+    }
+    return status;
+}
+
+// A file that is cut short or of no use here is found now, not when a text is asked for.
+static cy_status check_carried(const cy_saved_file *files, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(files[i].name, "tokenizer.json") == 0) {
+            CY_TRY(check_tokenizer(files[i].source));
+        } else if (strstr(files[i].name, ".json") != NULL) {
+            CY_TRY(check_json(files[i].source));
         }
     }
     return CY_OK;
@@ -105,6 +148,7 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     }
     if (status == CY_OK) status = map_pieces(source, memory[0], memory[1], memory[2]);
     if (status == CY_OK) status = find_carried(files, &file_count, source->path);
+    if (status == CY_OK) status = check_carried(files, file_count);
     save->tensors = memory[1];
     save->tensor_count = source->tensor_count;
     save->pieces = memory[2];

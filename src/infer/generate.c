@@ -142,6 +142,13 @@ static cy_status prefill(generation *run)
         return CY_FAIL(CY_ERR_REQUEST, "the prompt has %zu tokens, the context has room for %lld",
             run->tokens.count, (long long)capacity);
     }
+    const int64_t vocab = generator->decoder.options.shape.vocab;
+    for (size_t i = 0; i < run->tokens.count; i++) {
+        if (run->tokens.ids[i] < vocab) continue;
+        return CY_FAIL(CY_ERR_REQUEST,
+            "the prompt's token %d is not among the %lld that the model knows", run->tokens.ids[i],
+            (long long)vocab);
+    }
     cy_decoder_rewind(&generator->decoder, 0);
     return cy_decoder_read(
         &generator->decoder, generator->logits, run->tokens.ids, (int64_t)run->tokens.count);

@@ -82,8 +82,11 @@ void cy_test_huggingface(const char *folder, const cy_model_shape *shape, int fi
     CY_CHECK_OK(cy_folder_make(folder));
     CY_CHECK_OK(cy_model_shape_to_config(&json, shape, dtype));
     put(folder, "config.json", &json);
-    CY_CHECK_OK(
-        cy_text_add(&tokenizer, "{\"added_tokens\": [{\"id\": 1, \"content\": \"<end>\"}]}"));
+    CY_CHECK_OK(cy_text_add(&tokenizer,
+        "{\"added_tokens\": [{\"id\": 1, \"content\": \"<end>\", \"special\": true}],\n"
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+        "\"use_regex\": true},\n\"decoder\": {\"type\": \"ByteLevel\"},\n"
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"<end>\": 1}, \"merges\": []}}"));
     put(folder, "tokenizer.json", &tokenizer);
     CY_CHECK_OK(cy_checkpoint_weights_of(&tensors, &count, shape));
     CY_CHECK_OK(cy_text_add(&index, "{\"metadata\": {}, \"weight_map\": {"));

@@ -123,15 +123,20 @@ static int count_entries(const char *folder)
 static void every_file_cut_at_every_tenth_is_named(void **state)
 {
     (void)state;
-    static const char *const names[] = {
-        "config.json", "model.safetensors.index.json", "model-00002-of-00002.safetensors"};
+    static const char *const names[] = {"config.json", "model.safetensors.index.json",
+        "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "tokenizer.json",
+        "tokenizer_config.json", "generation_config.json"};
     char folder[256], from[300], own[300], file[400];
     const cy_model_shape shape = cy_test_shape();
     cy_test_folder(folder, sizeof(folder));
     snprintf(from, sizeof(from), "%s/from", folder);
     snprintf(own, sizeof(own), "%s/own", folder);
     cy_test_huggingface(from, &shape, 2, CY_BF16);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 5; i < 7; i++) {
+        snprintf(file, sizeof(file), "%s/%s", from, names[i]);
+        CY_CHECK_OK(cy_file_write(file, "{\"eos_token_id\": 1}", 19));
+    }
+    for (int i = 0; i < 7; i++) {
         cy_text text = {0};
         snprintf(file, sizeof(file), "%s/%s", from, names[i]);
         CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
@@ -150,6 +155,32 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
     CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_CORRUPT,
         "names files that are missing: model-00001-of-00002.safetensors");
     assert_int_equal(count_entries(folder), 1);
+}
+
+static void a_tokenizer_of_another_type_is_refused(void **state)
+{
+    (void)state;
+    static const char *const types[] = {
+        "{\"type\": \"Unigram\", \"vocab\": [[\"a\", 0]], \"unk_id\": 0}",
+        "{\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}}",
+    };
+    char folder[256], from[300], own[300], file[400], json[400];
+    const cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(own, sizeof(own), "%s/own", folder);
+    cy_test_huggingface(from, &shape, 1, CY_BF16);
+    snprintf(file, sizeof(file), "%s/tokenizer.json", from);
+    for (int i = 0; i < 2; i++) {
+        snprintf(json, sizeof(json), "{\"added_tokens\": [], \"model\": %s}", types[i]);
+        assert_int_equal(unlink(file), 0);
+        CY_CHECK_OK(cy_file_write(file, json, strlen(json)));
+        CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_UNSUPPORTED, "tokenizer.json");
+        assert_non_null(strstr(cy_error_hint(), "without its tokenizer.json"));
+        assert_int_equal(count_entries(folder), 1);
+    }
+    assert_int_equal(unlink(file), 0);
+    CY_CHECK_OK(cy_checkpoint_import(from, own));
 }
 
 // A folder whose config.json is of another model: all that differs is listed.
@@ -233,6 +264,7 @@ int main(void)
         cmocka_unit_test(the_same_bits_come_back),
         cmocka_unit_test(dtypes_change_on_export),
         cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
+        cmocka_unit_test(a_tokenizer_of_another_type_is_refused),
         cmocka_unit_test(missing_and_unknown_tensors_are_all_listed),
         cmocka_unit_test(long_lists_are_folded_not_cut),
         cmocka_unit_test(pickles_are_refused_with_advice),
