@@ -331,6 +331,17 @@ static cy_status start(rank_run *trainer)
         &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);
 }
 
+// What a person should know of the mesh before it runs.
+static cy_status describe(cy_text *overview, const rank_run *trainer)
+{
+    const cy_config *config = trainer->run->config;
+    CY_TRY(cy_mesh_describe(&trainer->rank->mesh, overview));
+    if (config->distributed.cp_size == 1) return CY_OK;
+    const cy_context_layout layout = cy_engine_layout(config);
+    return cy_text_add(overview, "attention of the busiest rank of cp: %.2f times the mean\n",
+        config->distributed.cp_style == CY_CONFIG_CP_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
+}
+
 static cy_status run_steps(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
@@ -339,7 +350,7 @@ static cy_status run_steps(rank_run *trainer)
     trainer->rate = cy_config_rate(config);
     if (is_zero(trainer)) {
         cy_text overview = {0};
-        cy_status status = cy_mesh_describe(&trainer->rank->mesh, &overview);
+        cy_status status = describe(&overview, trainer);
         if (status == CY_OK) {
             trainer->run->events->begin(trainer->run->events->context, overview.bytes,
                 trainer->position.step + 1, trainer->last_step);
