@@ -156,6 +156,15 @@ static cy_engine_memory plan_of(const cy_config *config)
     options.plan_only = true;
     CY_CHECK_OK(cy_engine_open(&engine, &options));
     const cy_engine_memory memory = engine.memory;
+    const cy_traffic once = cy_group_counters(group);
+    // A step that is rehearsed again counts as much again.
+    const cy_adamw_spec adamw = {.step = 1};
+    cy_step_result result;
+    engine.queue.dry = true;
+    CY_CHECK_OK(cy_engine_train_step(&engine, NULL, &adamw, &result));
+    const cy_traffic twice = cy_group_counters(group);
+    assert_int_equal(twice.messages, 2 * once.messages);
+    assert_true(twice.bytes == 2.0 * once.bytes);
     cy_engine_close(&engine);
     cy_group_close(group);
     return memory;

@@ -23,6 +23,11 @@ void cy_order_rewind(cy_order *order)
     order->at = 0;
 }
 
+void cy_order_forget(cy_order *order)
+{
+    order->count = order->at = 0;
+}
+
 void cy_order_use(cy_order *order, int unit)
 {
     if (order->repeats && order->at == order->count) order->at = 0;

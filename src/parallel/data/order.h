@@ -21,6 +21,7 @@ typedef struct cy_order {
 void cy_order_free(cy_order *order);
 CY_MUST_CHECK cy_status cy_order_append(cy_order *order, int unit);
 void cy_order_rewind(cy_order *order);
+void cy_order_forget(cy_order *order);
 
 // A unit is used now. When that is not what was learned, nothing more is known until the rewind.
 void cy_order_use(cy_order *order, int unit);

@@ -205,6 +205,10 @@ void cy_reducer_zero(cy_reducer *reducer)
 {
     cy_fill(reducer->spec.queue, reducer->grads, 0.0);
     cy_buckets_reset(reducer);
+    if (reducer->spec.queue->dry) {
+        cy_order_forget(&reducer->step_order);
+        cy_order_forget(&reducer->step_events);
+    }
     cy_order_rewind(&reducer->step_order);
     reducer->in_step = true;
 }
