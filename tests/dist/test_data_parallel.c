@@ -27,10 +27,33 @@ static void recomputation_finds_its_weights(void **state)
     cy_test_training_close(&none);
 }
 
+// Shards of tensor-parallel parts: 2 x 2 ranks against one.
+static void every_stage_goes_with_tensor_parallelism(void **state)
+{
+    (void)state;
+    cy_config dense = grid_config(&(grid_case){1, 0, 4, true, 25}, CY_F64);
+    cy_test_training one, four;
+    cy_test_train(&one, &dense, 3, "ref");
+    for (int zero = 0; zero <= 3; zero++) {
+        cy_config config = grid_config(&(grid_case){2, zero, 2, true, 0.01}, CY_F64);
+        config.distributed.tp_size = 2;
+        cy_test_train(&four, &config, 3, "ref");
+        if (!(cy_test_loss_difference(&four, &one) <= 1e-11 &&
+                weights_difference(&four, &one) <= 1e-9 &&
+                fabs(four.norm[0] / one.norm[0] - 1.0) <= 1e-12)) {
+            fail_msg("zero %d: loss %g, weights %g", zero, cy_test_loss_difference(&four, &one),
+                weights_difference(&four, &one));
+        }
+        cy_test_training_close(&four);
+    }
+    cy_test_training_close(&one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_stage_trains_as_one_rank),
+        cmocka_unit_test(every_stage_goes_with_tensor_parallelism),
         cmocka_unit_test(recomputation_finds_its_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
