@@ -13,6 +13,7 @@
 typedef struct values {
     int64_t warmup, steps;
     const char *timeline;
+    const char *schedule_svg;
     bool profile, json;
 } values;
 
@@ -25,6 +26,8 @@ static const cy_option options[] = {
         .doc = "add a table of operators with their share of the machine's peak"},
     {"timeline", CY_OPTION_TEXT, offsetof(values, timeline),
         .doc = "write the last step as a Chrome trace", .word = "FILE"},
+    {"schedule-svg", CY_OPTION_TEXT, offsetof(values, schedule_svg),
+        .doc = "draw what the last step's schedule took, stage by stage", .word = "FILE"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -70,7 +73,7 @@ static void print_table(const cy_config *config, const cy_bench_step_result *r)
 
 static int bench(const values *given, const cy_config *config)
 {
-    cy_text profile = {0}, timeline = {0};
+    cy_text profile = {0}, timeline = {0}, picture = {0};
     const cy_bench_step_options wanted = {
         .warmup = (int)given->warmup,
         .steps = (int)given->steps,
@@ -78,6 +81,7 @@ static int bench(const values *given, const cy_config *config)
         .process_start_s = cy_process_start_s(),
         .profile = given->profile ? &profile : NULL,
         .timeline = given->timeline != NULL ? &timeline : NULL,
+        .schedule_svg = given->schedule_svg != NULL ? &picture : NULL,
     };
     const bool tells = wanted.machine.rank == 0;
     cy_bench_step_result result;
@@ -85,12 +89,16 @@ static int bench(const values *given, const cy_config *config)
     if (status == CY_OK && tells && given->timeline != NULL) {
         status = cy_file_write(given->timeline, timeline.bytes, timeline.length);
     }
+    if (status == CY_OK && given->schedule_svg != NULL) {
+        status = cy_file_write(given->schedule_svg, picture.bytes, picture.length);
+    }
     if (status == CY_OK && tells) {
         (given->json ? print_json : print_table)(config, &result);
         if (given->profile) fputs(profile.bytes, given->json ? stderr : stdout);
     }
     cy_text_free(&profile);
     cy_text_free(&timeline);
+    cy_text_free(&picture);
     if (status == CY_OK) return cy_report_output(CY_EXIT_DONE);
     return cy_report_ranks(status);
 }

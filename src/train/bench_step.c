@@ -7,9 +7,13 @@
 #include "observe/flops.h"
 #include "observe/profile.h"
 #include "observe/resident.h"
+#include "parallel/pipeline/draw.h"
+#include "parallel/pipeline/measured.h"
 #include "train/ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct bench_run {
     const cy_config *config;
@@ -51,6 +55,29 @@ static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce op)
         engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), op);
 }
 
+// What the stages of each pipeline did in the last step; rank zero draws its own.
+static cy_status draw_schedule(cy_engine *engine, const cy_rank *rank, cy_text *picture)
+{
+    if (picture == NULL) return CY_OK;
+    cy_timeline timeline = {0};
+    // Clocks of one machine agree; those of several are set by a barrier.
+    const bool one_clock = strcmp(cy_group_backend(engine->options.groups.pp), "mpi") != 0;
+    if (!one_clock) CY_TRY(cy_group_barrier(engine->options.groups.pp));
+    const double zero_s = one_clock ? 0.0 : cy_clock_s();
+    CY_TRY(cy_timeline_gather(&timeline, &engine->executor, &engine->queue, engine->times, zero_s));
+    cy_status status = CY_OK;
+    if (rank->rank == 0) {
+        char title[128];
+        snprintf(title, sizeof(title), "%s, measured: %d stages, %d microbatches; bubble %.1f %%",
+            cy_pipeline_engine_name(engine->schedule.engine), timeline.stages,
+            timeline.microbatches, 100.0 * timeline.bubble);
+        const cy_drawing drawing = {.title = title, .unit = "ms", .scale = 1e3};
+        status = cy_timeline_draw_svg(picture, &timeline, &drawing);
+    }
+    cy_timeline_close(&timeline);
+    return status;
+}
+
 // Rank zero's last step, as far as it was asked for.
 static cy_status write_profile(
     const cy_bench_step_options *options, const cy_trace *trace, double peak_flop_s)
@@ -82,6 +109,7 @@ static cy_status measure(
         if (i == 0) first_step_s = cy_clock_s() - options->process_start_s;
         if (rank->rank == 0 && i >= options->warmup) bench->seconds[i - options->warmup] = seconds;
     }
+    CY_TRY(draw_schedule(engine, rank, options->schedule_svg));
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
     double peak_flop_s = 0;
@@ -107,6 +135,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     cy_engine *engine = block;
     cy_engine_options options = cy_rank_engine_options(rank, bench->config);
     options.trace = bench->options->profile != NULL || bench->options->timeline != NULL;
+    options.measure = bench->options->schedule_svg != NULL;
     cy_resident before = {0};
     cy_status status = cy_engine_open(engine, &options);
     if (status == CY_OK) {

@@ -13,6 +13,8 @@ typedef struct cy_bench_step_options {
     double process_start_s; // of cy_clock_s; for first_step_s
     cy_text *profile;       // borrowed; NULL, or gets rank zero's table of operators
     cy_text *timeline;      // borrowed; NULL, or gets rank zero's last step as a Chrome trace
+    cy_text *schedule_svg;  // borrowed; NULL, or gets a picture of what the last step's schedule
+                            // took, of rank zero's pipeline
 } cy_bench_step_options;
 
 typedef struct cy_bench_step_result {

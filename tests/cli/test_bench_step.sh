@@ -45,6 +45,11 @@ holds "plan and bench" "$total / 2^30 / $planned > 0.97 && $total / 2^30 / $plan
 
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1
 says out 'tokens/s'
+# What a pipeline's schedule took, drawn.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.pp_size=2 \
+    --distributed.threads_per_rank=1 --schedule-svg="$folder/took.svg"
+grep '<text' "$folder/took.svg" >"$folder/out"
+says out '1f1b, measured: 2 stages'
 expect 2 bench step "$folder/step.json" --steps=0
 says err '--steps=0'
 
