@@ -21,16 +21,16 @@ static double *find(const cy_tensor *tensor, void *base, int64_t global)
 }
 
 // The loss of the whole micro-batch with one weight moved, on every rank that holds it.
-static cy_status loss_at(cy_engine *engine, const cy_batch_source *source, double *weight,
-    double change, double *loss)
+static cy_status loss_at(
+    cy_engine *engine, const cy_batch_source *source, double *weight, double change, double *loss)
 {
     const double kept = weight != NULL ? *weight : 0.0;
     if (weight != NULL) *weight += change;
     const cy_status status = cy_engine_evaluate(engine, source, 0, loss);
     if (weight != NULL) *weight = kept;
     CY_TRY(status);
-    return cy_group_all_reduce(engine->options.groups.gradient, &engine->queue,
-        cy_view_of(loss, CY_F64, 1, 1), CY_SUM);
+    return cy_group_all_reduce(
+        engine->options.groups.gradient, &engine->queue, cy_view_of(loss, CY_F64, 1, 1), CY_SUM);
 }
 
 static cy_status check_element(
