@@ -107,9 +107,12 @@ static overlap_run run_with(bool naive, int zero, double traffic_s, double bytes
     return run;
 }
 
-static void buckets_hide_their_traffic(void **state)
+// Another program on the same cores can hold one of the two ranks up for longer than a transfer
+// takes; a measurement that meets one is taken again.
+#define TRIES 4
+
+static bool buckets_hide(void)
 {
-    (void)state;
     const overlap_run fast = run_with(false, 0, 0, 0);
     const double traffic_s = fast.step_s / 3; // half of the backward pass
     const overlap_run bucketed = run_with(false, 0, traffic_s, fast.bytes);
@@ -118,21 +121,39 @@ static void buckets_hide_their_traffic(void **state)
                   "naive (%.1f exposed)\n",
         traffic_s * 1e3, fast.step_s * 1e3, bucketed.step_s * 1e3, bucketed.exposed_s * 1e3,
         naive.step_s * 1e3, naive.exposed_s * 1e3);
-    assert_true(bucketed.exposed_s <= 0.3 * traffic_s + fast.exposed_s);
-    assert_true(naive.exposed_s >= 0.9 * traffic_s);
-    assert_true(naive.exposed_s > 2.0 * bucketed.exposed_s);
-    assert_true(naive.step_s > bucketed.step_s);
+    return bucketed.exposed_s <= 0.3 * traffic_s + fast.exposed_s &&
+        naive.exposed_s >= 0.9 * traffic_s && naive.exposed_s > 2.0 * bucketed.exposed_s &&
+        naive.step_s > bucketed.step_s;
 }
 
-static void weights_are_gathered_ahead(void **state)
+static bool gathers_hide(void)
 {
-    (void)state;
     const overlap_run fast = run_with(false, 3, 0, 0);
     const double traffic_s = fast.step_s / 3;
     const overlap_run run = run_with(false, 3, traffic_s, fast.bytes);
     print_message("traffic %.1f ms; step %.1f ms without it, %.1f with (%.1f exposed)\n",
         traffic_s * 1e3, fast.step_s * 1e3, run.step_s * 1e3, run.exposed_s * 1e3);
-    assert_true(run.exposed_s <= 0.3 * traffic_s + fast.exposed_s);
+    return run.exposed_s <= 0.3 * traffic_s + fast.exposed_s;
+}
+
+static void expect_within_tries(bool (*hides)(void))
+{
+    for (int i = 0; i < TRIES; i++) {
+        if (hides()) return;
+    }
+    fail_msg("in none of %d measurements", TRIES);
+}
+
+static void buckets_hide_their_traffic(void **state)
+{
+    (void)state;
+    expect_within_tries(buckets_hide);
+}
+
+static void weights_are_gathered_ahead(void **state)
+{
+    (void)state;
+    expect_within_tries(gathers_hide);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
 // kernel/strict/attention_backward.h: dQ by rows, then dK and dV by keys. Scores are made in both:
+// Included by the tables of this folder only, which give it its vectors.
 // a task that made all three would have to share dK and dV with others.
 
 #ifndef CY_KERNEL_STRICT_ATTENTION_BACKWARD_H

@@ -1,4 +1,5 @@
 // kernel/strict/lanes.h: kernel/cpu/vector.h's vector with sixteen lanes on every processor.
+// Included by the tables of this folder only, which give it its vectors.
 //
 // What the operators do with lanes, such as summing a row in as many partial sums as there are
 // lanes, is then the same computation everywhere, and each operation here is one that IEEE 754

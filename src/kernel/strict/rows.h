@@ -1,4 +1,5 @@
 // kernel/strict/rows.h: the gradients of norm weights and embeddings, and the table of positions.
+// Included by the tables of this folder only, which give it its vectors.
 
 #ifndef CY_KERNEL_STRICT_ROWS_H
 #define CY_KERNEL_STRICT_ROWS_H

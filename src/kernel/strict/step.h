@@ -1,4 +1,5 @@
 // kernel/strict/step.h: the optimizer's operators over gradients in fixed point.
+// Included by the tables of this folder only, which give it its vectors.
 
 #ifndef CY_KERNEL_STRICT_STEP_H
 #define CY_KERNEL_STRICT_STEP_H
