@@ -45,7 +45,7 @@ if grep -rnEI --include='*.[ch]' --include='*.md' --include='*.sh' --include='*.
     exit 1
 fi
 if grep -rnEI --exclude-dir='build*' --exclude-dir='.git' --exclude='test_banned.sh' \
-    -e '/work/|/tmp/wt|/root/|/home/[a-z]+/' src include tests docs scripts cmake Makefile \
+    -e '(^|[ "(=])/(root|home/[a-z]+|tmp/[a-z]+/src)/' src include tests docs scripts cmake Makefile \
     CMakeLists.txt; then
     echo "paths of one machine"
     exit 1
