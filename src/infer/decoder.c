@@ -7,11 +7,6 @@
 #define PAGE_SIZE     64
 #define DEFAULT_CHUNK 512
 
-static cy_dtype wide(cy_dtype dtype)
-{
-    return dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 static int64_t page_count(const cy_decoder *decoder)
 {
     return (decoder->options.capacity + PAGE_SIZE - 1) / PAGE_SIZE;
@@ -39,9 +34,9 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     decoder->positions = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
     decoder->sequences = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
     decoder->hidden = cy_view_take(run, dtype, chunk, shape->hidden);
-    decoder->logits = cy_view_take(run, wide(dtype), 1, shape->vocab);
+    decoder->logits = cy_view_take(run, cy_model_sum_dtype(dtype), 1, shape->vocab);
     decoder->context.rope =
-        cy_view_take(run, wide(dtype), decoder->options.capacity, shape->head_dim);
+        cy_view_take(run, cy_model_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
     cy_storage_place(&decoder->storage, decoder->weights.data, NULL);
 }
 
@@ -118,7 +113,8 @@ static cy_status open_parts(cy_decoder *decoder)
     CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
     const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
     const cy_part part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
-    CY_TRY(cy_storage_open(&decoder->storage, shape, &part, options->dtype, wide(options->dtype)));
+    CY_TRY(cy_storage_open(
+        &decoder->storage, shape, &part, options->dtype, cy_model_sum_dtype(options->dtype)));
     CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 
@@ -131,7 +127,7 @@ static cy_status open_parts(cy_decoder *decoder)
         .kv_heads_local = shape->kv_heads,
         .ffn_local = shape->ffn,
         .dtype = options->dtype,
-        .sum_dtype = wide(options->dtype),
+        .sum_dtype = cy_model_sum_dtype(options->dtype),
     };
     decoder->head = (cy_head){
         .context = &decoder->context,

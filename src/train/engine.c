@@ -72,11 +72,6 @@ static cy_status gradient_final(void *context, int unit)
 
 // ---- opening
 
-static cy_dtype wide(cy_dtype dtype)
-{
-    return dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 static void describe_model(cy_engine *engine)
 {
     const cy_config *config = engine->options.config;
@@ -102,7 +97,7 @@ static void describe_model(cy_engine *engine)
         .kv_heads_local = shape->kv_heads < tp ? 1 : shape->kv_heads / tp,
         .ffn_local = shape->ffn / tp,
         .dtype = config->model.dtype,
-        .sum_dtype = wide(config->model.dtype),
+        .sum_dtype = cy_model_sum_dtype(config->model.dtype),
     };
     engine->tokens =
         config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
@@ -157,7 +152,7 @@ static cy_status open_reducer(cy_engine *engine)
         .naive = distributed->dp_reduce == CY_CONFIG_DP_NAIVE,
         .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
         .weight_dtype = dtype,
-        .master_dtype = wide(dtype),
+        .master_dtype = cy_model_sum_dtype(dtype),
         .grad_dtype = storage->grad_dtype,
         .train = engine->options.train,
         .parameters = units + storage->unit_count,
