@@ -5,10 +5,7 @@
 #include "observe/resident.h"
 #include "train/ranks.h"
 
-#include <stdio.h>
 #include <string.h>
-
-#define MOST_GROUPS 8
 
 // ---- one rank
 
@@ -29,55 +26,17 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
     }
 }
 
-// Counters of the groups that a step sends through.
-static int list_groups(const cy_engine_groups *groups, cy_group *list[MOST_GROUPS])
-{
-    cy_group *const all[] = {groups->tp, groups->kv, groups->cp, groups->pp, groups->gradient,
-        groups->norm, groups->world};
-    int count = 0;
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        bool listed = cy_group_size(all[i]) == 1;
-        for (int j = 0; j < count; j++)
-            listed = listed || list[j] == all[i];
-        if (!listed) list[count++] = all[i];
-    }
-    return count;
-}
-
-static void add_traffic(cy_plan_rank *planned, const char *dimension, cy_traffic traffic, int sign)
-{
-    cy_plan_traffic *one = NULL;
-    for (int i = 0; i < planned->traffic_count; i++) {
-        if (strcmp(planned->traffic[i].dimension, dimension) == 0) one = &planned->traffic[i];
-    }
-    if (one == NULL) {
-        CY_ASSERT(planned->traffic_count < CY_PLAN_DIMENSIONS);
-        one = &planned->traffic[planned->traffic_count++];
-        snprintf(one->dimension, sizeof(one->dimension), "%s", dimension);
-    }
-    one->bytes += sign * traffic.bytes;
-    one->messages += sign * traffic.messages;
-}
-
-static void add_counters(cy_plan_rank *planned, const cy_engine_groups *groups, int sign)
-{
-    cy_group *list[MOST_GROUPS];
-    const int count = list_groups(groups, list);
-    for (int i = 0; i < count; i++) {
-        add_traffic(planned, cy_group_dimension(list[i]), cy_group_counters(list[i]), sign);
-    }
-}
-
 // Opening has rehearsed a step and an evaluation; one step more, alone, is what is told.
 static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
 {
     const cy_adamw_spec adamw = {.step = 1};
     cy_step_result result;
-    add_counters(planned, &engine->options.groups, -1);
+    const cy_rank_traffic sent = cy_traffic_now(&engine->options.groups);
     const cy_cost before = engine->queue.planned;
     engine->queue.dry = true;
     CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
-    add_counters(planned, &engine->options.groups, 1);
+    const cy_rank_traffic more = cy_traffic_now(&engine->options.groups);
+    planned->traffic = cy_traffic_between(&sent, &more);
     planned->cost.flops = engine->queue.planned.flops - before.flops;
     planned->cost.bytes = engine->queue.planned.bytes - before.bytes;
     return CY_OK;

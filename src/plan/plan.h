@@ -11,16 +11,7 @@
 #include "base/text.h"
 #include "comm/mesh.h"
 #include "parallel/pipeline/check.h"
-#include "train/engine.h"
-
-// Dimensions whose traffic is told: tp, cp, pp, dp, and world for what all ranks agree on.
-#define CY_PLAN_DIMENSIONS 5
-
-typedef struct cy_plan_traffic {
-    char dimension[8];
-    double bytes; // that one rank sends in a step
-    int64_t messages;
-} cy_plan_traffic;
+#include "train/traffic.h"
 
 typedef struct cy_plan_rank {
     cy_coordinates at;
@@ -28,9 +19,8 @@ typedef struct cy_plan_rank {
     bool embedding, head;
     int64_t parameters; // elements held, without padding
     cy_engine_memory memory;
-    cy_cost cost; // of a step
-    cy_plan_traffic traffic[CY_PLAN_DIMENSIONS];
-    int traffic_count; // groups of more than one rank
+    cy_cost cost;            // of a step
+    cy_rank_traffic traffic; // that it sends in a step
 } cy_plan_rank;
 
 typedef struct cy_plan {

@@ -111,10 +111,14 @@ static cy_status add_rank(cy_text *json, const cy_plan_rank *rank, int number)
     CY_TRY(add_number(json, ",\"flops\":", rank->cost.flops));
     CY_TRY(add_number(json, ",\"operand_bytes\":", rank->cost.bytes));
     CY_TRY(cy_text_add(json, ",\"comm\":{"));
-    for (int i = 0; i < rank->traffic_count; i++) {
-        CY_TRY(cy_text_add(json, "%s\"%s\":{", i > 0 ? "," : "", rank->traffic[i].dimension));
-        CY_TRY(add_number(json, "\"bytes\":", rank->traffic[i].bytes));
-        CY_TRY(cy_text_add(json, ",\"messages\":%lld}", (long long)rank->traffic[i].messages));
+    bool first = true;
+    for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
+        const cy_traffic *sent = &rank->traffic.of[i];
+        if (sent->messages == 0) continue;
+        CY_TRY(cy_text_add(json, "%s\"%s\":{", first ? "" : ",", cy_traffic_dimension(i)));
+        CY_TRY(add_number(json, "\"bytes\":", sent->bytes));
+        CY_TRY(cy_text_add(json, ",\"messages\":%lld}", (long long)sent->messages));
+        first = false;
     }
     return cy_text_add(json, "}}");
 }

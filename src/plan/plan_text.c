@@ -156,11 +156,12 @@ static cy_status add_work(cy_text *text, const cy_plan *plan)
     CY_TRY(cy_text_add(text, " FLOP of all ranks, "));
     CY_TRY(cy_number_short(text, zero->cost.flops));
     CY_TRY(cy_text_add(text, " FLOP and %.3f GB of operands of rank 0\n", zero->cost.bytes * GB));
-    for (int i = 0; i < zero->traffic_count; i++) {
-        if (zero->traffic[i].messages == 0) continue;
+    for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
+        const cy_traffic *sent = &zero->traffic.of[i];
+        if (sent->messages == 0) continue;
         CY_TRY(cy_text_add(text, "  %-5s rank 0 sends %.3f MB in %lld message%s\n",
-            zero->traffic[i].dimension, zero->traffic[i].bytes * MB,
-            (long long)zero->traffic[i].messages, zero->traffic[i].messages == 1 ? "" : "s"));
+            cy_traffic_dimension(i), sent->bytes * MB, (long long)sent->messages,
+            sent->messages == 1 ? "" : "s"));
     }
     return CY_OK;
 }

@@ -59,10 +59,6 @@ static void check_rate(const cy_config *config, cy_config_errors *errors)
         cy_config_fault(errors, "training.min_learning_rate = %g: above learning_rate %g",
             t->min_learning_rate, t->learning_rate);
     }
-    if (last > 0 && t->warmup_steps > last) {
-        cy_config_fault(errors, "training.warmup_steps = %lld: the run ends at step %lld",
-            (long long)t->warmup_steps, (long long)last);
-    }
     if (t->lr_decay_steps == 0) return;
     if (t->lr_schedule == CY_CONFIG_LR_CONSTANT) {
         cy_config_fault(errors, "training.lr_decay_steps = %lld: lr_schedule constant has no decay",

@@ -62,30 +62,36 @@ static double cell(cy_view view)
 
 typedef struct finite_search {
     cy_engine *engine;
-    const cy_param *found; // the first whose gradient is not finite
+    int64_t found; // the first of the manifest whose gradient is not finite
 } finite_search;
 
 static cy_status look_for_not_finite(
     void *context, const cy_owned_range *range, const cy_stretch *stretch)
 {
     finite_search *search = context;
-    if (search->found != NULL) return CY_OK;
+    const int64_t place = stretch->tensor->param - search->engine->storage.manifest.params;
+    if (place >= search->found) return CY_OK;
     const cy_view sum = search->engine->update.cells.sum_squares;
     cy_fill(&search->engine->queue, sum, 0.0);
     cy_sum_squares(
         &search->engine->queue, sum, cy_view_cols(range->grad, stretch->at, stretch->count));
-    if (!isfinite(cell(sum))) search->found = stretch->tensor->param;
+    if (!isfinite(cell(sum))) search->found = place;
     return CY_OK;
 }
 
+// Every rank finds the same, whichever holds the tensor: the first to fail is the one that is
+// heard.
 static cy_status report_not_finite(cy_engine *engine, const cy_step_result *result, int64_t step)
 {
-    finite_search search = {.engine = engine};
+    const cy_manifest *manifest = &engine->storage.manifest;
+    finite_search search = {.engine = engine, .found = manifest->count};
     CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+        cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
     return CY_FAIL(CY_ERR_NOT_FINITE,
         "step %lld: loss %g, gradient norm %g; first tensor whose gradient is not finite: %s",
         (long long)step, result->loss, result->grad_norm,
-        search.found != NULL ? search.found->name : "none on this rank");
+        search.found < manifest->count ? manifest->params[search.found].name : "none");
 }
 
 // What is known of the step once all gradients are sums.

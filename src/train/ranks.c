@@ -185,6 +185,7 @@ void cy_rank_close_dry(cy_rank *rank)
     cy_group_close(groups->kv);
     cy_group_close(groups->cp);
     cy_group_close(groups->pp);
+    cy_group_close(groups->embedding);
     cy_group_close(groups->gradient);
     cy_group_close(groups->world);
     *groups = (cy_engine_groups){0};

@@ -11,14 +11,12 @@
 #include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/state.h"
+#include "train/traffic.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
-
-// Dimensions whose traffic is told: tp, cp, pp, dp.
-#define TRAFFIC_GROUPS 4
 
 // What all ranks of a run share.
 typedef struct trainer_run {
@@ -41,8 +39,8 @@ typedef struct rank_run {
     cy_run_position position;
     cy_rate_spec rate;
     int64_t last_step;
-    cy_traffic traffic[TRAFFIC_GROUPS]; // counters of the groups at the last step
-    double peak_flop_s;                 // of the cores of all ranks together
+    cy_rank_traffic sent; // of this rank in the last step
+    double peak_flop_s;   // of the cores of all ranks together
     bool stopped;
 } rank_run;
 
@@ -88,28 +86,34 @@ static cy_status agree_stop(rank_run *trainer)
 
 // ---- metrics
 
-// The traffic of one dimension since the last step: bytes and messages of all ranks, seconds of
-// the slowest.
-static cy_status add_traffic(
-    rank_run *trainer, cy_step_metrics *metrics, cy_group *group, cy_traffic *before)
+// The traffic of the step: bytes and messages of all ranks, seconds of the slowest. A dimension
+// that nothing was sent in is not told.
+static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
 {
-    if (cy_group_size(group) == 1) return CY_OK;
-    const cy_traffic now = cy_group_counters(group);
-    double sums[] = {now.bytes - before->bytes, (double)(now.messages - before->messages)};
-    double most[] = {now.seconds - before->seconds, now.exposed_s - before->exposed_s};
-    *before = now;
     cy_group *world = trainer->engine.options.groups.world;
-    CY_TRY(
-        cy_group_all_reduce(world, &trainer->engine.queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
-    CY_TRY(
-        cy_group_all_reduce(world, &trainer->engine.queue, cy_view_of(most, CY_F64, 1, 2), CY_MAX));
-    metrics->comm[metrics->comm_count++] = (cy_comm_metrics){
-        .dimension = cy_group_dimension(group),
-        .bytes = (int64_t)sums[0],
-        .messages = (int64_t)sums[1],
-        .seconds = most[0],
-        .exposed_seconds = most[1],
-    };
+    cy_queue *queue = &trainer->engine.queue;
+    double sums[CY_TRAFFIC_DIMENSIONS][2], most[CY_TRAFFIC_DIMENSIONS][2];
+    for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
+        const cy_traffic *sent = &trainer->sent.of[i];
+        sums[i][0] = sent->bytes;
+        sums[i][1] = (double)sent->messages;
+        most[i][0] = sent->seconds;
+        most[i][1] = sent->exposed_s;
+    }
+    CY_TRY(cy_group_all_reduce(
+        world, queue, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        world, queue, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
+    for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
+        if (sums[i][1] == 0) continue;
+        metrics->comm[metrics->comm_count++] = (cy_comm_metrics){
+            .dimension = cy_traffic_dimension(i),
+            .bytes = (int64_t)sums[i][0],
+            .messages = (int64_t)sums[i][1],
+            .seconds = most[i][0],
+            .exposed_seconds = most[i][1],
+        };
+    }
     return CY_OK;
 }
 
@@ -128,7 +132,6 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     double seconds, cy_step_metrics *metrics)
 {
     const cy_config *config = trainer->run->config;
-    const cy_engine_groups *groups = &trainer->engine.options.groups;
     const double batch_tokens = (double)cy_config_batch_tokens(config);
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
@@ -154,11 +157,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
         metrics->tok_s, cy_flops_per_token(&config->shape, length), trainer->peak_flop_s);
     metrics->mfu_causal = cy_flops_share(
         metrics->tok_s, cy_flops_per_token_causal(&config->shape, length), trainer->peak_flop_s);
-    cy_group *const counted[TRAFFIC_GROUPS] = {
-        groups->tp, groups->cp, groups->pp, groups->gradient};
-    for (int i = 0; i < TRAFFIC_GROUPS; i++) {
-        CY_TRY(add_traffic(trainer, metrics, counted[i], &trainer->traffic[i]));
-    }
+    CY_TRY(add_traffic(trainer, metrics));
     const int64_t every = config->logging.hash_frequency;
     if (every > 0 && trainer->position.step % every == 0) {
         metrics->has_params_hash = true;
@@ -283,8 +282,12 @@ static cy_status train_step(rank_run *trainer)
         .step = step,
     };
     const cy_batch_source source = cy_feed_source(&trainer->feed);
+    const cy_engine_groups *groups = &trainer->engine.options.groups;
+    const cy_rank_traffic before = cy_traffic_now(groups);
     cy_step_result result;
     CY_TRY(cy_engine_train_step(&trainer->engine, &source, &adamw, &result));
+    const cy_rank_traffic after = cy_traffic_now(groups);
+    trainer->sent = cy_traffic_between(&before, &after);
     trainer->position.step = step;
     trainer->position.tokens += cy_config_batch_tokens(trainer->run->config);
 

@@ -191,7 +191,6 @@ static void what_a_run_needs(void **state)
         "dataset.num_proc = 32",
         "dataset.num_workers = 9",
         "dataset.tokenizer = \"/no/t.json\": no such file",
-        "training.warmup_steps = 20: the run ends at step 10",
         "training.min_learning_rate = 1: above learning_rate 0.0003",
         "training.lr_decay_steps = 5: lr_schedule constant has no decay",
         "checkpoint.save_frequency = 3: save_dir names no folder",
