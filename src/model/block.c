@@ -73,6 +73,9 @@ void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *con
     stash->inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside);
     stash->o = cy_view_take(arena, dtype, tokens, q_cols(context));
     if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
+    if (!context->tensor.keep_inputs) return;
+    stash->n1 = cy_view_take(arena, dtype, tokens, context->shape.hidden);
+    stash->n2 = cy_view_take(arena, dtype, tokens, context->shape.hidden);
 }
 
 void cy_block_gradients_take(
@@ -89,33 +92,138 @@ void cy_block_gradients_take(
     };
 }
 
+// A column-parallel linear behind a norm: y = n_all W^T + bias of n, the own tokens. `kept` is
+// where all tokens of n stay for the backward pass, or none.
+static cy_status column_forward(
+    const cy_block *block, cy_view y, cy_view kept, cy_view n, cy_view matrix, cy_view bias)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view all = kept;
+    if (cy_view_is_none(kept)) all = cy_tensor_inside(&context->tensor, queue, n);
+    CY_TRY(cy_column_linear_forward_outside(&context->tensor, queue, y, all, n, matrix, bias));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// More spans than this are not attended to in pieces.
+#define PIECE_SPANS 64
+
+// The parts of the micro-batch's spans whose queries are in `rows`, counted from there. Keys after
+// the last of these queries are left out: none of them sees any. Returns how many.
+static int spans_of_rows(cy_attention_span *spans, const cy_micro_batch *batch, cy_tensor_rows rows)
+{
+    int count = 0;
+    for (int i = 0; i < batch->span_count; i++) {
+        const cy_attention_span span = batch->spans[i];
+        const int64_t end = span.q_first + span.q_count, rows_end = rows.first + rows.count;
+        const int64_t first = span.q_first > rows.first ? span.q_first : rows.first;
+        const int64_t last = end < rows_end ? end : rows_end;
+        if (first >= last) continue;
+        spans[count++] = (cy_attention_span){
+            .q_first = first - rows.first,
+            .q_count = last - first,
+            .k_first = span.k_first,
+            .k_count = span.k_count - (end - last),
+        };
+    }
+    return count;
+}
+
+// The attention of the queries in `rows`: all of them, or a piece where one rank has all keys.
+static cy_status attend(const cy_block *block, const cy_block_stash *stash,
+    const cy_micro_batch *batch, cy_tensor_rows rows)
+{
+    const cy_model_context *context = block->context;
+    const qkv_parts qkv = parts_of(context, stash->qkv);
+    cy_attention_spec spec = attention_of(context, batch);
+    if (rows.count == stash->qkv.rows) {
+        return cy_context_attention_forward(
+            &context->context, context->queue, stash->o, stash->lse, qkv.q, qkv.k, qkv.v, &spec);
+    }
+    cy_attention_span spans[PIECE_SPANS];
+    spec.span_count = spans_of_rows(spans, batch, rows);
+    spec.spans = spans;
+    spec.q_positions += rows.first;
+    return cy_context_attention_forward(&context->context, context->queue,
+        cy_view_rows(stash->o, rows.first, rows.count),
+        cy_view_cols(stash->lse, rows.first, rows.count),
+        cy_view_rows(qkv.q, rows.first, rows.count), qkv.k, qkv.v, &spec);
+}
+
+// mid = o Wout^T, summed over ranks. A piece of tokens is attended to just before it is projected,
+// so that the sum of one piece travels under both of the next.
+static cy_status attend_and_project(
+    const cy_block *block, const cy_block_stash *stash, const cy_micro_batch *batch)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const bool in_pieces =
+        cy_group_size(context->context.group) == 1 && batch->span_count <= PIECE_SPANS;
+    if (!in_pieces) {
+        CY_TRY(attend(block, stash, batch, (cy_tensor_rows){.count = stash->qkv.rows}));
+    }
+    cy_tensor_summing sum;
+    cy_tensor_rows rows;
+    cy_tensor_sum_start(&sum, &context->tensor, queue, stash->mid);
+    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    while (rows.count > 0) {
+        if (in_pieces) CY_TRY(attend(block, stash, batch, rows));
+        cy_matmul(queue, cy_view_rows(sum.partial, rows.first, rows.count),
+            cy_view_rows(stash->o, rows.first, rows.count), weight(block, CY_ROLE_OUT, 0),
+            (cy_matmul_spec){.transpose_b = true});
+        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    }
+    CY_TRY(cy_tensor_sum_end(&sum));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+// y = act Wdown^T, summed over ranks, of the SwiGLU product of gate_up; likewise.
+static cy_status activate_and_project(const cy_block *block, cy_view y, cy_view gate_up)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view act =
+        cy_view_take(queue->scratch, context->dtype, gate_up.rows, context->ffn_local);
+    cy_tensor_summing sum;
+    cy_tensor_rows rows;
+    cy_tensor_sum_start(&sum, &context->tensor, queue, y);
+    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    while (rows.count > 0) {
+        const cy_view piece = cy_view_rows(act, rows.first, rows.count);
+        cy_swiglu_forward(queue, piece, cy_view_rows(gate_up, rows.first, rows.count));
+        cy_matmul(queue, cy_view_rows(sum.partial, rows.first, rows.count), piece,
+            weight(block, CY_ROLE_DOWN, 0), (cy_matmul_spec){.transpose_b = true});
+        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    }
+    CY_TRY(cy_tensor_sum_end(&sum));
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
 static cy_status attention_forward(
     const cy_block *block, cy_block_stash *stash, const cy_micro_batch *batch)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
-    const cy_attention_spec spec = attention_of(context, batch);
     const size_t mark = cy_arena_mark(queue->scratch);
 
     const cy_view n1 =
         cy_view_take(queue->scratch, context->dtype, stash->x.rows, context->shape.hidden);
     cy_norm_forward(queue, n1, stash->inv_rms1, stash->x, cy_view_none(),
         weight(block, CY_ROLE_NORM1, 0), context->shape.norm_eps);
-    cy_view n1_all;
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &n1_all, n1));
-    cy_column_linear_forward(queue, stash->qkv, n1_all, weight(block, CY_ROLE_Q, 2),
-        weight(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0));
+    CY_TRY(column_forward(block, stash->qkv, stash->n1, n1, weight(block, CY_ROLE_Q, 2),
+        weight(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0)));
     cy_arena_rewind(queue->scratch, mark);
 
-    const qkv_parts qkv = parts_of(context, stash->qkv);
     cy_head_norm_forward(context, block->storage, block->unit, stash->qkv, &stash->head_norm);
     cy_rope(queue, stash->qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
-    CY_TRY(cy_context_attention_forward(
-        &context->context, queue, stash->o, stash->lse, qkv.q, qkv.k, qkv.v, &spec));
-
-    CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, stash->mid, stash->o, weight(block, CY_ROLE_OUT, 0)));
+    CY_TRY(attend_and_project(block, stash, batch));
     const cy_view bias = weight(block, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(bias)) cy_add_bias(queue, stash->mid, bias);
     return CY_OK;
@@ -134,17 +242,11 @@ cy_status cy_block_forward(
     // mid holds the attention branch; the norm adds the residual to it.
     cy_norm_forward(queue, n2, stash->inv_rms2, stash->mid, stash->x,
         weight(block, CY_ROLE_NORM2, 0), context->shape.norm_eps);
-    cy_view n2_all;
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &n2_all, n2));
-    cy_column_linear_forward(
-        queue, stash->gate_up, n2_all, weight(block, CY_ROLE_GATE, 1), cy_view_none());
+    CY_TRY(column_forward(
+        block, stash->gate_up, stash->n2, n2, weight(block, CY_ROLE_GATE, 1), cy_view_none()));
     cy_arena_rewind(queue->scratch, mark);
 
-    const cy_view act =
-        cy_view_take(queue->scratch, context->dtype, stash->gate_up.rows, context->ffn_local);
-    cy_swiglu_forward(queue, act, stash->gate_up);
-    CY_TRY(cy_row_linear_forward(&context->tensor, queue, y, act, weight(block, CY_ROLE_DOWN, 0)));
-    cy_arena_rewind(queue->scratch, mark);
+    CY_TRY(activate_and_project(block, y, stash->gate_up));
     cy_add(queue, y, y, stash->mid);
     return CY_OK;
 }
@@ -164,47 +266,78 @@ static weight_targets targets(
     };
 }
 
-// The input of a column-parallel linear, made again from what the norm saw.
-static cy_status norm_again(
-    const cy_block *block, cy_view *all, cy_view x, cy_view inv_rms, cy_role norm)
+// The input of a column-parallel linear for its weight gradient: as it was kept, or made again from
+// what the norm saw and on its way from the other ranks.
+static cy_status input_again(const cy_block *block, cy_tensor_gathering *input, cy_view kept,
+    cy_view x, cy_view inv_rms, cy_role norm)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
+    if (!cy_view_is_none(kept)) {
+        *input = cy_tensor_gathered(&context->tensor, kept);
+        return CY_OK;
+    }
     const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
     cy_norm_apply(queue, n, x, inv_rms, weight(block, norm, 0));
-    return cy_tensor_gather(&context->tensor, queue, all, n);
+    return cy_tensor_gather_start(
+        input, &context->tensor, queue, cy_tensor_inside(&context->tensor, queue, n), n);
 }
 
-// dx holds dy; it becomes dy plus the gradient through the feed-forward branch.
+// The weight gradient of gate and up, where it waits until the gradient of the attention branch
+// travels: the sum of its own input gradient has the product of that to travel under.
+typedef struct late_weights {
+    bool waits;
+    weight_targets targets;
+    cy_tensor_gathering n2;
+} late_weights;
+
+static cy_status finish_late_weights(const cy_block *block, late_weights *late, cy_view d_gate_up)
+{
+    if (!late->waits) return CY_OK;
+    CY_TRY(cy_tensor_gather_rest(&late->n2));
+    cy_linear_weight_gradient(
+        block->context->queue, late->targets.dweight, late->targets.dbias, d_gate_up, late->n2.all);
+    return CY_OK;
+}
+
+// dx holds dy; it becomes dy plus the gradient through the feed-forward branch. `late` stays in the
+// scratch arena.
 static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_block_stash *stash,
-    cy_block_gradients *gradients, cy_backward parts)
+    cy_block_gradients *gradients, cy_backward parts, late_weights *late)
 {
     const cy_model_context *context = block->context;
+    const cy_tensor_parallel *tensor = &context->tensor;
     cy_queue *queue = context->queue;
-    const size_t mark = cy_arena_mark(queue->scratch);
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->dy, dx);
 
-    cy_view dy;
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &dy, dx));
+    cy_tensor_gathering dy;
+    CY_TRY(cy_tensor_gather_start(&dy, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
     const size_t inner = cy_arena_mark(queue->scratch);
-    const cy_view d_act = cy_view_take(queue->scratch, context->dtype, dy.rows, context->ffn_local);
-    cy_matmul(queue, d_act, dy, weight(block, CY_ROLE_DOWN, 0), (cy_matmul_spec){0});
+    const cy_view d_act =
+        cy_view_take(queue->scratch, context->dtype, dy.all.rows, context->ffn_local);
+    CY_TRY(cy_row_linear_backward_input(queue, d_act, &dy, weight(block, CY_ROLE_DOWN, 0)));
     cy_swiglu_backward(queue, stash->gate_up, gradients->act, d_act, stash->gate_up);
     cy_arena_rewind(queue->scratch, inner);
-    const weight_targets down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, down.dweight, down.dbias, dy, gradients->act);
 
-    cy_view n2 = cy_view_none();
-    const weight_targets gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    weight_targets gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    *late = (late_weights){0};
     if (!cy_view_is_none(gate_up.dweight)) {
-        CY_TRY(norm_again(block, &n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+        CY_TRY(
+            input_again(block, &late->n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+        late->waits = cy_tensor_in_pieces(tensor);
+        late->targets = gate_up;
     }
+    if (late->waits) gate_up = (weight_targets){0};
+    const weight_targets down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
+    cy_linear_weight_gradient(queue, down.dweight, down.dbias, dy.all, gradients->act);
+
+    const size_t last = cy_arena_mark(queue->scratch);
     const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n2, gate_up.dweight, gate_up.dbias,
-        stash->gate_up, n2, weight(block, CY_ROLE_GATE, 1)));
+    CY_TRY(cy_column_linear_backward(tensor, queue, d_n2, gate_up.dweight, gate_up.dbias,
+        stash->gate_up, &late->n2, weight(block, CY_ROLE_GATE, 1)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
         weight(block, CY_ROLE_NORM2, 0));
-    cy_arena_rewind(queue->scratch, mark);
+    cy_arena_rewind(queue->scratch, last);
     return CY_OK;
 }
 
@@ -233,35 +366,40 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
 
 // dx holds the gradient of mid; it becomes the gradient of x.
 static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts)
+    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts,
+    late_weights *late)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->d_mid, dx);
 
-    cy_view d_mid;
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &d_mid, dx));
+    const cy_tensor_parallel *tensor = &context->tensor;
+    cy_tensor_gathering d_mid;
+    CY_TRY(cy_tensor_gather_start(&d_mid, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
+    CY_TRY(finish_late_weights(block, late, stash->gate_up));
     const size_t inner = cy_arena_mark(queue->scratch);
-    const cy_view d_o = cy_view_take(queue->scratch, context->dtype, d_mid.rows, q_cols(context));
-    cy_matmul(queue, d_o, d_mid, weight(block, CY_ROLE_OUT, 0), (cy_matmul_spec){0});
+    const cy_view d_o =
+        cy_view_take(queue->scratch, context->dtype, d_mid.all.rows, q_cols(context));
+    CY_TRY(cy_row_linear_backward_input(queue, d_o, &d_mid, weight(block, CY_ROLE_OUT, 0)));
     CY_TRY(backward_heads(block, gradients->d_qkv, d_o, stash, batch));
     cy_arena_rewind(queue->scratch, inner);
+
+    cy_tensor_gathering n1 = {0};
+    const weight_targets qkv =
+        targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
+    if (!cy_view_is_none(qkv.dweight)) {
+        CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    }
     const weight_targets out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, out.dweight, out.dbias, d_mid, stash->o);
+    cy_linear_weight_gradient(queue, out.dweight, out.dbias, d_mid.all, stash->o);
     // The output bias is added to this rank's own tokens, outside the split.
     const cy_view d_out_bias = grad(block, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
 
-    cy_view n1 = cy_view_none();
-    const weight_targets qkv =
-        targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
-    if (!cy_view_is_none(qkv.dweight)) {
-        CY_TRY(norm_again(block, &n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
-    }
     const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
     CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, qkv.dweight, qkv.dbias,
-        gradients->d_qkv, n1, weight(block, CY_ROLE_Q, 2)));
+        gradients->d_qkv, &n1, weight(block, CY_ROLE_Q, 2)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
         weight(block, CY_ROLE_NORM1, 0));
     cy_arena_rewind(queue->scratch, mark);
@@ -272,10 +410,15 @@ cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *sta
 {
     cy_queue *queue = block->context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
-    cy_view n2;
-    CY_TRY(norm_again(block, &n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
-    cy_column_linear_forward(
-        queue, stash->gate_up, n2, weight(block, CY_ROLE_GATE, 1), cy_view_none());
+    const cy_view gate_up = weight(block, CY_ROLE_GATE, 1);
+    if (!cy_view_is_none(stash->n2)) {
+        cy_column_linear_forward(queue, stash->gate_up, stash->n2, gate_up, cy_view_none());
+        return CY_OK;
+    }
+    const cy_view n2 =
+        cy_view_take(queue->scratch, block->context->dtype, stash->mid.rows, stash->mid.cols);
+    cy_norm_apply(queue, n2, stash->mid, stash->inv_rms2, weight(block, CY_ROLE_NORM2, 0));
+    CY_TRY(column_forward(block, stash->gate_up, cy_view_none(), n2, gate_up, cy_view_none()));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -284,8 +427,14 @@ cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *s
     cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts)
 {
     CY_ASSERT(dx.rows == stash->x.rows && dx.cols == stash->x.cols);
-    CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts));
-    return backward_attention(block, dx, stash, gradients, batch, parts);
+    cy_arena *scratch = block->context->queue->scratch;
+    const size_t mark = cy_arena_mark(scratch);
+    late_weights late;
+    CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts, &late));
+    if (!late.waits) cy_arena_rewind(scratch, mark);
+    CY_TRY(backward_attention(block, dx, stash, gradients, batch, parts, &late));
+    cy_arena_rewind(scratch, mark);
+    return CY_OK;
 }
 
 cy_status cy_block_backward_weight(
@@ -294,25 +443,24 @@ cy_status cy_block_backward_weight(
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
+    cy_tensor_gathering input;
     cy_view all;
 
+    CY_TRY(input_again(block, &input, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
     CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->dy));
     cy_linear_weight_gradient(
         queue, grad(block, CY_ROLE_DOWN, 0), cy_view_none(), all, gradients->act);
-    cy_arena_rewind(queue->scratch, mark);
-
-    CY_TRY(norm_again(block, &all, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    CY_TRY(cy_tensor_gather_rest(&input));
     cy_linear_weight_gradient(
-        queue, grad(block, CY_ROLE_GATE, 1), cy_view_none(), stash->gate_up, all);
+        queue, grad(block, CY_ROLE_GATE, 1), cy_view_none(), stash->gate_up, input.all);
     cy_arena_rewind(queue->scratch, mark);
 
+    CY_TRY(input_again(block, &input, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
     CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->d_mid));
     cy_linear_weight_gradient(queue, grad(block, CY_ROLE_OUT, 0), cy_view_none(), all, stash->o);
-    cy_arena_rewind(queue->scratch, mark);
-
-    CY_TRY(norm_again(block, &all, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    CY_TRY(cy_tensor_gather_rest(&input));
     cy_linear_weight_gradient(queue, grad(block, CY_ROLE_Q, 2),
-        grad(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0), gradients->d_qkv, all);
+        grad(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0), gradients->d_qkv, input.all);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }

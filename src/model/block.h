@@ -8,7 +8,8 @@
 //
 // Kept from forward to backward: x, mid, qkv (turned), o and the statistics, gate|up. Norm outputs
 // and the SwiGLU product are made again in the backward pass, from what is kept: cheaper than the
-// memory traffic of keeping them.
+// memory traffic of keeping them. (With sequence parallelism the norm outputs would be gathered
+// again: context.tensor.keep_inputs keeps them.)
 //
 // The backward pass comes in two parts that a pipeline may run apart: backward_input turns dy into
 // dx; backward_weight adds the weight gradients. `together` runs both, with each weight product
@@ -40,6 +41,8 @@ typedef struct cy_block_stash {
     cy_view o;        // [t, heads head_dim]
     cy_view lse;      // [heads, t]
     cy_view gate_up;  // [t, 2 ffn]; backward_input leaves its gradient here
+    cy_view n1;       // [t, hidden] norm of x, gathered; none where it is gathered again
+    cy_view n2;       // [t, hidden] norm of mid, likewise
     cy_head_norm_stash head_norm;
 } cy_block_stash;
 

@@ -14,13 +14,18 @@ cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *st
     const int unit = cy_storage_unit(storage, -1);
     const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
     const size_t mark = cy_arena_mark(queue->scratch);
-    cy_request sum = {0};
+    cy_tensor_summing sum;
+    cy_tensor_rows rows;
 
-    const cy_view partial = cy_tensor_partial(&context->tensor, queue, y);
-    cy_embedding_forward(queue, partial, cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0),
-        batch->inputs, table->slice.row_first);
-    CY_TRY(cy_tensor_start_sum(&context->tensor, queue, &sum, y, partial));
-    CY_TRY(cy_group_wait(context->tensor.group, queue, &sum));
+    cy_tensor_sum_start(&sum, &context->tensor, queue, y);
+    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    while (rows.count > 0) {
+        cy_embedding_forward(queue, cy_view_rows(sum.partial, rows.first, rows.count),
+            cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0), batch->inputs + rows.first,
+            table->slice.row_first);
+        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    }
+    CY_TRY(cy_tensor_sum_end(&sum));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -124,10 +129,15 @@ cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view
     cy_view n, inv_rms;
     CY_TRY(final_norm(head, &n, &inv_rms, x));
 
-    cy_view d_outside = cy_view_none(), d_n = cy_view_none();
+    cy_view d_n = cy_view_none();
+    cy_tensor_summing sum;
+    // All ranks work at the same tile, so no rank can begin with the tokens of another.
+    cy_tensor_parallel together = context->tensor;
+    together.overlap = false;
     if (train) {
-        d_outside = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
-        d_n = cy_tensor_partial(&context->tensor, queue, d_outside);
+        cy_tensor_sum_start(
+            &sum, &together, queue, cy_view_take(queue->scratch, context->dtype, x.rows, x.cols));
+        d_n = sum.partial;
     }
     for (int64_t first = 0; first < n.rows; first += CY_HEAD_TILE) {
         const int64_t rows = n.rows - first < CY_HEAD_TILE ? n.rows - first : CY_HEAD_TILE;
@@ -135,12 +145,10 @@ cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view
             cy_view_rows(n, first, rows), batch->targets + first, loss_scale));
     }
     if (train) {
-        cy_request sum = {0};
-        CY_TRY(cy_tensor_start_sum(&context->tensor, queue, &sum, d_outside, d_n));
-        CY_TRY(cy_group_wait(context->tensor.group, queue, &sum));
+        CY_TRY(cy_tensor_sum_whole(&sum));
         cy_fill(queue, dx, 0.0);
         cy_norm_backward(queue, dx,
-            cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), d_outside, x,
+            cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), sum.outside, x,
             inv_rms, cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0));
     }
     cy_arena_rewind(queue->scratch, mark);

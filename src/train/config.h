@@ -115,6 +115,7 @@ typedef struct cy_config_distributed {
     int pp_layer_count;                     // entries of pp_layers; 0: divided by cost
     int zero_stage;
     bool sequence_parallel;
+    bool sequence_keep_inputs;
     bool tp_overlap;
     cy_config_cp_style cp_style;
     cy_config_cp_layout cp_layout;

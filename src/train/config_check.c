@@ -167,6 +167,11 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
             (long long)seq, factors, (long long)split);
         advise_multiples(errors, "seq_length", split, seq);
     }
+    if (d->sequence_keep_inputs && !d->sequence_parallel) {
+        cy_config_fault(errors,
+            "distributed.sequence_keep_inputs = true: inputs are gathered with "
+            "distributed.sequence_parallel only");
+    }
     if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1) return;
     const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
     if (shape->heads % ranks != 0) {

@@ -39,6 +39,8 @@ static const cy_key keys[] = {
         .doc = "what is kept as a 1/dp part: 1 optimizer, 2 also gradients, 3 also parameters"},
     {NAMED(distributed, sequence_parallel), .kind = CY_KEY_BOOL, .initial = "false",
         .doc = "norms and residuals split over tensor-parallel ranks by sequence"},
+    {NAMED(distributed, sequence_keep_inputs), .kind = CY_KEY_BOOL, .initial = "false",
+        .doc = "gathered inputs are kept for the weight gradients, not gathered again"},
     {NAMED(distributed, tp_overlap), .kind = CY_KEY_BOOL, .initial = "true",
         .doc = "tensor-parallel traffic overlaps with products"},
     {NAMED(distributed, cp_style), .kind = CY_KEY_CHOICE, .initial = "ring",

@@ -86,6 +86,7 @@ static void describe_model(cy_engine *engine)
                 .group = groups->tp,
                 .sequence = config->distributed.sequence_parallel,
                 .overlap = config->distributed.tp_overlap,
+                .keep_inputs = config->distributed.sequence_keep_inputs,
             },
         .context =
             {

@@ -31,6 +31,7 @@ static void expect_parity(cy_config split, int steps, double gradient_bound, dou
     dense.distributed.dp_size = 1;
     dense.distributed.zero_stage = 0;
     dense.distributed.sequence_parallel = false;
+    dense.distributed.sequence_keep_inputs = false;
     dense.training.gradient_accumulation_steps *= split.distributed.dp_size;
     cy_test_training a, b;
     cy_test_train(&a, &split, 1, "ref");
@@ -74,6 +75,18 @@ static void sequence_parallelism_too(void **state)
     }
 }
 
+static void gathered_inputs_may_be_kept(void **state)
+{
+    (void)state;
+    for (int recompute = 0; recompute < 3; recompute++) {
+        cy_config config = config_of(2);
+        config.distributed.sequence_parallel = true;
+        config.distributed.sequence_keep_inputs = true;
+        config.training.recompute = (cy_config_recompute)recompute;
+        expect_parity(config, 5, 1e-12, 1e-10);
+    }
+}
+
 // Tied embeddings, biases, a window and norms of q and k; with kv heads that several ranks share.
 static void shared_kv_heads_biases_and_tied_embeddings(void **state)
 {
@@ -113,16 +126,22 @@ static void sums_in_flight_change_no_bit(void **state)
     (void)state;
     cy_config config = config_of(3);
     cy_test_training a, b;
-    cy_test_train(&a, &config, 5, "ref");
-    config.distributed.tp_overlap = false;
-    cy_test_train(&b, &config, 5, "ref");
-    assert_true(a.hash == b.hash);
-    config.training.seed = 43;
-    cy_test_training_close(&b);
-    cy_test_train(&b, &config, 5, "ref");
-    assert_true(a.hash != b.hash);
-    cy_test_training_close(&a);
-    cy_test_training_close(&b);
+    for (int sequence = 0; sequence < 2; sequence++) {
+        config.distributed.sequence_parallel = sequence == 1;
+        config.training.seq_length = 12;
+        config.training.seed = 42;
+        config.distributed.tp_overlap = true;
+        cy_test_train(&a, &config, 5, "ref");
+        config.distributed.tp_overlap = false;
+        cy_test_train(&b, &config, 5, "ref");
+        assert_true(a.hash == b.hash);
+        config.training.seed = 43;
+        cy_test_training_close(&b);
+        cy_test_train(&b, &config, 5, "ref");
+        assert_true(a.hash != b.hash);
+        cy_test_training_close(&a);
+        cy_test_training_close(&b);
+    }
 }
 
 // What one more layer sends in a step of one micro-batch, by difference.
@@ -158,19 +177,28 @@ static void a_layer_sends_four_sums(void **state)
 }
 
 // An all-gather and a reduce-scatter move what an all-reduce moves; two more gathers bring back the
-// inputs of the weight gradients, and the norms' gradients are summed once a step.
+// inputs of the weight gradients, unless they are kept, and the norms' gradients are summed once a
+// step. In pieces there is one message for each other rank in place of a collective.
 static void sequence_parallelism_sends_five_quarters(void **state)
 {
     (void)state;
-    cy_config config = config_of(4);
-    config.distributed.sequence_parallel = true;
-    const cy_traffic layer = traffic_of_a_layer(config);
-    const double hidden = (double)config.shape.hidden;
-    const double tokens = (double)(config.training.micro_batch_size * config.training.seq_length);
-    const double one = tokens * hidden * sizeof(double) * 3 / 4;
-    const double norms = 2 * 2 * hidden * sizeof(double) * 3 / 4;
-    assert_int_equal(layer.messages, 4 + 4 + 2 + 2);
-    assert_true(fabs(layer.bytes - (10 * one + norms)) < 1e-6 * one);
+    for (int kept = 0; kept < 2; kept++) {
+        for (int overlap = 0; overlap < 2; overlap++) {
+            cy_config config = config_of(4);
+            config.distributed.sequence_parallel = true;
+            config.distributed.sequence_keep_inputs = kept == 1;
+            config.distributed.tp_overlap = overlap == 1;
+            const cy_traffic layer = traffic_of_a_layer(config);
+            const double hidden = (double)config.shape.hidden;
+            const double tokens =
+                (double)(config.training.micro_batch_size * config.training.seq_length);
+            const double one = tokens * hidden * sizeof(double) * 3 / 4;
+            const double norms = 2 * 2 * hidden * sizeof(double) * 3 / 4;
+            const int moves = kept == 1 ? 8 : 10;
+            assert_int_equal(layer.messages, moves * (overlap == 1 ? 3 : 1) + 2);
+            assert_true(fabs(layer.bytes - (moves * one + norms)) < 1e-6 * one);
+        }
+    }
 }
 
 // Ranks that share kv heads add one message a step and layer, among themselves.
@@ -195,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_size_gives_the_training_of_one_rank),
         cmocka_unit_test(sequence_parallelism_too),
+        cmocka_unit_test(gathered_inputs_may_be_kept),
         cmocka_unit_test(shared_kv_heads_biases_and_tied_embeddings),
         cmocka_unit_test(with_data_parallel_ranks_and_recomputation),
         cmocka_unit_test(sums_in_flight_change_no_bit),

@@ -8,49 +8,38 @@
 //
 // Without sequence parallelism the activations outside are whole on every rank and the sums are
 // all-reduces. With it each rank holds 1/size of the tokens outside: inputs are gathered, sums are
-// reduce-scattered. A group of one makes all of this disappear: dense is not a special case.
+// reduce-scattered, in pieces that travel under the products (pieces.h). A group of one makes all
+// of this disappear: dense is not a special case.
 //
 // The buffers belong to the caller. Matrices are [tokens, features].
 
 #ifndef CY_PARALLEL_TENSOR_LINEAR_H
 #define CY_PARALLEL_TENSOR_LINEAR_H
 
-#include "comm/group.h"
 #include "kernel/kernel.h"
-
-typedef struct cy_tensor_parallel {
-    cy_group *group; // borrowed
-    bool sequence;   // tokens are split over the group outside the linear layers
-    bool overlap;    // sums run under the weight-gradient product
-} cy_tensor_parallel;
-
-// Tokens that a rank holds outside the linear layers, of `tokens` inside.
-int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens);
-
-// *inside becomes all tokens of `outside`: the view itself where it holds them already, otherwise
-// gathered into a matrix from the scratch arena, which the caller rewinds.
-CY_MUST_CHECK cy_status cy_tensor_gather(
-    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view *inside, cy_view outside);
-
-// A matrix of all tokens whose sum over the group `outside` is to become: `outside` itself where no
-// scattering follows, otherwise from the scratch arena.
-cy_view cy_tensor_partial(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside);
-
-// Starts the sum of `partial` (from cy_tensor_partial) into `outside`; cy_group_wait ends it.
-CY_MUST_CHECK cy_status cy_tensor_start_sum(const cy_tensor_parallel *parallel, cy_queue *queue,
-    cy_request *request, cy_view outside, cy_view partial);
+#include "parallel/tensor/pieces.h"
 
 // y [outside tokens, out] = sum over the group of x [t, in_local] weight [out, in_local]^T.
 CY_MUST_CHECK cy_status cy_row_linear_forward(
     const cy_tensor_parallel *parallel, cy_queue *queue, cy_view y, cy_view x, cy_view weight);
 
+// dx [t, in_local] = dy weight, of dy [t, out] that is being gathered.
+CY_MUST_CHECK cy_status cy_row_linear_backward_input(
+    cy_queue *queue, cy_view dx, cy_tensor_gathering *dy, cy_view weight);
+
 // y [t, out_local] = x [t, in] weight [out_local, in]^T + bias. x holds all tokens.
 void cy_column_linear_forward(cy_queue *queue, cy_view y, cy_view x, cy_view weight, cy_view bias);
 
+// The same of x [outside tokens, in], which is gathered into `x_all` (from cy_tensor_inside, or
+// kept).
+CY_MUST_CHECK cy_status cy_column_linear_forward_outside(const cy_tensor_parallel *parallel,
+    cy_queue *queue, cy_view y, cy_view x_all, cy_view x, cy_view weight, cy_view bias);
+
 // dx [outside tokens, in] = sum over the group of dy [t, out_local] weight. Where `dweight` is
-// given, it adds dy^T x [t, in] while the sum is under way; `dbias` likewise.
+// given, it adds dy^T x [t, in] while the sum is under way, and `x` (all its tokens, which may
+// still be on their way) is waited for before; `dbias` likewise.
 CY_MUST_CHECK cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view dx, cy_view dweight, cy_view dbias, cy_view dy, cy_view x,
+    cy_queue *queue, cy_view dx, cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x,
     cy_view weight);
 
 // weight gradient alone: dweight [out, in] adds dy [t, out]^T x [t, in], dbias the rows of dy.

@@ -1,0 +1,103 @@
+// parallel/tensor/pieces.h: gathers and sums of tokens, cut into pieces that travel under the
+// products beside them (Wang et al., "Overlap communication with dependent computation via
+// decomposition", 2023).
+//
+// A piece is the tokens of one rank. A gather hands out the own piece first, which is here already,
+// while that of the next rank travels; a sum asks for the own piece last, while those of the others
+// travel. Each rank sends to all others what they need and nothing else, so the bytes are those of
+// the collective. Pieces that arrive are added in the order of ranks, once rounded.
+//
+//   gather                                     sum
+//   start              own rows travel         start
+//   next -> own rows   (product)               next -> rows of another rank   (product)
+//   next -> others     (product)               next -> own rows, the others' travel   (product)
+//   next -> none                               next -> none; more work may follow
+//                                              end: `outside` is the sum
+//
+// Where tokens are not split, or the group is one rank, or overlap is off, there is one piece of
+// all rows: the same loop serves dense layers, and the traffic is that of one collective.
+//
+// A gather or sum belongs to the rank that started it. Matrices are the caller's or from the
+// scratch arena, which the caller rewinds after the end; nothing may be rewound before it.
+
+#ifndef CY_PARALLEL_TENSOR_PIECES_H
+#define CY_PARALLEL_TENSOR_PIECES_H
+
+#include "comm/group.h"
+
+typedef struct cy_tensor_parallel {
+    cy_group *group;  // borrowed
+    bool sequence;    // tokens are split over the group outside the linear layers
+    bool overlap;     // traffic runs under products
+    bool keep_inputs; // with sequence: gathered inputs are kept for the weight gradients
+} cy_tensor_parallel;
+
+// Rows [first, first + count) of a matrix of all tokens; count 0: there are no more.
+typedef struct cy_tensor_rows {
+    int64_t first, count;
+} cy_tensor_rows;
+
+// Start from a zeroed struct.
+typedef struct cy_tensor_gathering {
+    const cy_tensor_parallel *parallel; // borrowed
+    cy_queue *queue;                    // borrowed
+    cy_view outside;                    // the own tokens
+    cy_view all;                        // all tokens
+    cy_request send, receive;
+    int handed; // pieces handed out
+} cy_tensor_gathering;
+
+typedef struct cy_tensor_summing {
+    const cy_tensor_parallel *parallel; // borrowed
+    cy_queue *queue;                    // borrowed
+    cy_view outside;                    // becomes the sum
+    cy_view partial;                    // [all tokens, cols]: this rank's part of the sum
+    cy_view arrived;                    // the first piece that comes
+    cy_request send, receive;
+    int handed;
+} cy_tensor_summing;
+
+// Whether traffic is cut into pieces.
+bool cy_tensor_in_pieces(const cy_tensor_parallel *parallel);
+
+// Tokens that a rank holds outside the linear layers, of `tokens` inside.
+int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens);
+
+// A matrix of all tokens for `outside`: `outside` itself where it holds them already, otherwise
+// from the scratch arena.
+cy_view cy_tensor_inside(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside);
+
+// Gathers `outside` into `all` (from cy_tensor_inside, or a place of the same size that is kept).
+// `gathering` is not moved until its last call.
+CY_MUST_CHECK cy_status cy_tensor_gather_start(cy_tensor_gathering *gathering,
+    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view all, cy_view outside);
+
+// The next rows of `all` that have arrived.
+CY_MUST_CHECK cy_status cy_tensor_gather_next(cy_tensor_gathering *gathering, cy_tensor_rows *rows);
+
+// Returns when all rows have arrived.
+CY_MUST_CHECK cy_status cy_tensor_gather_rest(cy_tensor_gathering *gathering);
+
+// A gather that is over: `all` holds all tokens.
+cy_tensor_gathering cy_tensor_gathered(const cy_tensor_parallel *parallel, cy_view all);
+
+// start and rest; *all is a matrix from cy_tensor_inside.
+CY_MUST_CHECK cy_status cy_tensor_gather(
+    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view *all, cy_view outside);
+
+// `outside` is to become the sum over the group of `partial`, which is taken here: `outside` itself
+// where no scattering follows, otherwise from the scratch arena.
+void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *parallel,
+    cy_queue *queue, cy_view outside);
+
+// The rows of `partial` to be written next. Those of the call before have been, and are sent.
+CY_MUST_CHECK cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows);
+
+// Call it once cy_tensor_sum_next has said that there are no more rows.
+CY_MUST_CHECK cy_status cy_tensor_sum_end(cy_tensor_summing *summing);
+
+// Sums all rows of `partial` with one collective, without overlap, instead of next and end: for
+// work whose order is not free.
+CY_MUST_CHECK cy_status cy_tensor_sum_whole(cy_tensor_summing *summing);
+
+#endif
