@@ -12,6 +12,7 @@
 
 typedef struct values {
     int64_t warmup, steps;
+    double link_gb_s, link_us;
     const char *timeline;
     const char *schedule_svg;
     bool profile, json;
@@ -28,6 +29,11 @@ static const cy_option options[] = {
         .doc = "write the last step as a Chrome trace", .word = "FILE"},
     {"schedule-svg", CY_OPTION_TEXT, offsetof(values, schedule_svg),
         .doc = "draw what the last step's schedule took, stage by stage", .word = "FILE"},
+    {"link-gb-s", CY_OPTION_NUMBER, offsetof(values, link_gb_s), .initial = "0", .high = 1e6,
+        .doc = "slow the links between ranks down to G gigabytes a second; 0: as they are",
+        .word = "G"},
+    {"link-us", CY_OPTION_NUMBER, offsetof(values, link_us), .initial = "0", .high = 1e6,
+        .doc = "and each message by US microseconds", .word = "US"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -48,12 +54,23 @@ static void print_json(const cy_config *config, const cy_bench_step_result *r)
            "\"mfu_causal\": %.6g, \"flops_per_token\": %.17g, \"peak_gflop_s\": %.6g, "
            "\"peak_rss_gb\": %.6g, \"planned_gb\": %.6g, \"first_step_s\": %.6g, \"ranks\": %d, "
            "\"threads\": %d, \"dtype\": \"%s\", \"seq\": %lld, \"batch\": %lld, "
-           "\"params\": %lld}\n",
+           "\"params\": %lld, \"traffic\": [",
         r->tok_s, r->tok_s_min, r->tok_s_max, r->mfu, r->mfu_causal, r->flops_per_token,
         r->peak_flop_s * 1e-9, r->peak_rss_bytes * 0x1p-30, r->planned_bytes * 0x1p-30,
         r->first_step_s, r->ranks, r->threads, cy_dtype_name(config->model.dtype),
         (long long)config->training.seq_length, (long long)cy_config_batch_samples(config),
         (long long)r->params);
+    const char *comma = "";
+    for (int i = 0; i < CY_BENCH_AXES; i++) {
+        const cy_traffic *sent = &r->traffic[i].sent;
+        if (sent->messages == 0) continue;
+        printf("%s{\"dimension\": \"%s\", \"bytes\": %.17g, \"messages\": %lld, "
+               "\"exposed_s\": %.6g}",
+            comma, r->traffic[i].dimension, sent->bytes, (long long)sent->messages,
+            sent->exposed_s);
+        comma = ", ";
+    }
+    printf("]}\n");
 }
 
 static void print_table(const cy_config *config, const cy_bench_step_result *r)
@@ -69,15 +86,28 @@ static void print_table(const cy_config *config, const cy_bench_step_result *r)
     printf("first step    done %.2f s after the start\n", r->first_step_s);
     printf("model         %lld parameters, %lld x %lld tokens a step\n", (long long)r->params,
         (long long)cy_config_batch_samples(config), (long long)config->training.seq_length);
+    for (int i = 0; i < CY_BENCH_AXES; i++) {
+        const cy_traffic *sent = &r->traffic[i].sent;
+        if (sent->messages == 0) continue;
+        printf(
+            "traffic %-5s %.1f MB in %lld messages from rank 0 in the last step, %.1f ms exposed\n",
+            r->traffic[i].dimension, sent->bytes * 1e-6, (long long)sent->messages,
+            sent->exposed_s * 1e3);
+    }
 }
 
 static int bench(const values *given, const cy_config *config)
 {
     cy_text profile = {0}, timeline = {0}, picture = {0};
+    const cy_world_delay delay = {
+        .between = {.latency_s = given->link_us * 1e-6, .bytes_per_s = given->link_gb_s * 1e9},
+        .node_ranks = 1, // every rank is a node of its own
+    };
     const cy_bench_step_options wanted = {
         .warmup = (int)given->warmup,
         .steps = (int)given->steps,
         .machine = cy_machine_found(),
+        .delay = given->link_gb_s > 0 || given->link_us > 0 ? &delay : NULL,
         .process_start_s = cy_process_start_s(),
         .profile = given->profile ? &profile : NULL,
         .timeline = given->timeline != NULL ? &timeline : NULL,

@@ -4,18 +4,28 @@
 #define CY_TRAIN_BENCH_STEP_H
 
 #include "base/text.h"
+#include "comm/world.h"
 #include "train/config.h"
 
 typedef struct cy_bench_step_options {
     int warmup; // steps that are not counted
     int steps;  // that are, at least 1
     cy_config_machine machine;
-    double process_start_s; // of cy_clock_s; for first_step_s
-    cy_text *profile;       // borrowed; NULL, or gets rank zero's table of operators
-    cy_text *timeline;      // borrowed; NULL, or gets rank zero's last step as a Chrome trace
-    cy_text *schedule_svg;  // borrowed; NULL, or gets a picture of what the last step's schedule
-                            // took, of rank zero's pipeline
+    const cy_world_delay *delay; // borrowed; NULL: links as they are
+    double process_start_s;      // of cy_clock_s; for first_step_s
+    cy_text *profile;            // borrowed; NULL, or gets rank zero's table of operators
+    cy_text *timeline;           // borrowed; NULL, or gets rank zero's last step as a Chrome trace
+    cy_text *schedule_svg; // borrowed; NULL, or gets a picture of what the last step's schedule
+                           // took, of rank zero's pipeline
 } cy_bench_step_options;
+
+// What rank zero sent along one axis of the mesh in the last step.
+typedef struct cy_bench_traffic {
+    const char *dimension; // static
+    cy_traffic sent;       // messages 0: the axis has one rank
+} cy_bench_traffic;
+
+#define CY_BENCH_AXES 4
 
 typedef struct cy_bench_step_result {
     double tok_s, tok_s_min, tok_s_max; // median, least, most over steps, of all ranks together
@@ -28,6 +38,7 @@ typedef struct cy_bench_step_result {
     int ranks;
     int threads; // of a rank
     int64_t params;
+    cy_bench_traffic traffic[CY_BENCH_AXES]; // tp, cp, pp, dp
 } cy_bench_step_result;
 
 CY_MUST_CHECK cy_status cy_bench_step(

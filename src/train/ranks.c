@@ -138,6 +138,12 @@ static cy_status run_rank(cy_world *world, void *context)
 cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context)
 {
+    return cy_ranks_run_delayed(config, machine, NULL, work, context);
+}
+
+cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine *machine,
+    const cy_world_delay *delay, cy_rank_work work, void *context)
+{
     ranks_run run = {.config = config, .machine = machine, .work = work, .context = context};
     CY_TRY(make_mesh(&run.mesh, config));
     if (run.mesh.world == 1) {
@@ -155,6 +161,7 @@ cy_status cy_ranks_run(
     options.threads_per_rank = threads_of_rank(&run);
     options.timeout_s = config->distributed.timeout_s;
     options.algorithm = config->distributed.algorithm;
+    options.delay = delay;
     CY_TRY(hash_configuration(&options.configuration, config));
     return through_mpi(&run) ? cy_world_run_mpi(&options, run_rank, &run)
                              : cy_world_run_threads(&options, run_rank, &run);

@@ -29,6 +29,12 @@ typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
 CY_MUST_CHECK cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context);
 
+// The same over links that are slower than the machine, so that overlap can be seen and tested;
+// `delay` NULL: links as they are.
+CY_MUST_CHECK cy_status cy_ranks_run_delayed(const cy_config *config,
+    const cy_config_machine *machine, const cy_world_delay *delay, cy_rank_work work,
+    void *context);
+
 // Rank `number` of the configuration without the others: its groups count and move nothing, so it
 // serves engines that only plan.
 CY_MUST_CHECK cy_status cy_rank_open_dry(

@@ -26,7 +26,7 @@ holds() {
 expect 0 bench step "$folder/step.json" --json
 is err ""
 fields="tok_s tok_s_min tok_s_max mfu mfu_causal flops_per_token peak_gflop_s peak_rss_gb planned_gb "
-fields+="first_step_s ranks threads dtype seq batch params"
+fields+="first_step_s ranks threads dtype seq batch params traffic"
 found=$(grep -oE '"[a-z_]+":' "$folder/out" | tr -d '":' | xargs)
 [ "$found" = "$fields" ] || { echo "FAIL: fields $found"; failures=$((failures + 1)); }
 holds "shape" "$(value seq) == 128 && $(value batch) == 2 && $(value ranks) == 1"
@@ -50,6 +50,14 @@ expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.pp_si
     --distributed.threads_per_rank=1 --schedule-svg="$folder/took.svg"
 grep '<text' "$folder/took.svg" >"$folder/out"
 says out '1f1b, measured: 2 stages'
+# What an axis of the mesh sends, over links of 10 ms: 4 sums a layer, at most two of them hidden.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
+    --distributed.threads_per_rank=1 --link-us=10000 --json
+says out '"traffic": [{"dimension": "tp", "bytes": '
+holds "slow links" "$(value exposed_s) >= 2 * 4 * 0.01"
+expect 2 bench step "$folder/step.json" --distributed.pp_size=2 --distributed.pp_engine=zero_bubble \
+    --training.recompute=full
+says err 'a backward pass in two parts keeps what recomputation would make again'
 expect 2 bench step "$folder/step.json" --steps=0
 says err '--steps=0'
 

@@ -6,6 +6,10 @@
 //   rank 1    kv1   kv0   kv3   kv2          one round behind, and every rank adds its share; those
 //   rank 2    kv2   kv1   kv0   kv3          of the own block (round 0) stay at home, so that they
 //   rank 3    kv3   kv2   kv1   kv0          make as many steps as the keys did
+//
+// Backward, the last step of the gradients would have nothing to travel under. So half of the own
+// block's heads are left for it: the first half runs while the first keys are on their way, the
+// second while the last gradients are.
 
 #include "parallel/context/styles.h"
 
@@ -123,19 +127,79 @@ static shares take_shares(cy_queue *queue, cy_dtype dtype, int64_t rows, int64_t
     return taken;
 }
 
-// dq adds and `share` [t, 2 kv_cols] is written, for the keys of a round.
-static void differentiate(const ring *at, const cy_context_parallel *parallel,
+// Some kv heads, and the query heads that read them.
+typedef struct some_heads {
+    int first, count;
+} some_heads;
+
+// The first or the second half of the kv heads; all are first where there is one.
+static some_heads half_of(const cy_attention_spec *spec, bool second)
+{
+    const int first = (spec->kv_heads + 1) / 2;
+    return second ? (some_heads){first, spec->kv_heads - first} : (some_heads){0, first};
+}
+
+// Their columns and rows; `width` is the columns of one kv head.
+static cy_view cols_of(cy_view view, some_heads heads, int64_t width)
+{
+    return cy_view_cols(view, heads.first * width, heads.count * width);
+}
+
+static cy_view statistics_of(cy_view view, some_heads heads, int64_t group)
+{
+    return cy_view_rows(view, heads.first * group, heads.count * group);
+}
+
+// dq and `share` [t, 2 kv_cols] of some heads, for the keys and values that `meet` is about.
+static void differentiate(const ring *at, const cy_context_gradients *of, cy_view dq, cy_view share,
+    cy_view k, cy_view v, const cy_attention_spec *meet, some_heads heads)
+{
+    const int group = meet->heads / meet->kv_heads;
+    const int64_t kv_width = meet->head_dim, q_width = group * meet->head_dim;
+    cy_attention_spec part = *meet;
+    part.heads = heads.count * group;
+    part.kv_heads = heads.count;
+    cy_attention_backward(at->queue, cols_of(dq, heads, q_width),
+        cols_of(keys_of(share), heads, kv_width), cols_of(values_of(share), heads, kv_width),
+        cols_of(of->d_o, heads, q_width), statistics_of(of->lse, heads, group),
+        statistics_of(of->delta, heads, group), cols_of(of->q, heads, q_width),
+        cols_of(k, heads, kv_width), cols_of(v, heads, kv_width), &part);
+}
+
+// Half the heads of the own keys: the first half writes, the second adds to zeros, because dq has
+// come to hold what the other rounds added.
+static void differentiate_own(const ring *at, const cy_context_parallel *parallel,
+    const cy_context_gradients *of, cy_view dq, cy_view share, cy_view k, cy_view v,
+    const cy_attention_spec *spec, bool second)
+{
+    cy_attention_spec meet = cy_context_spec_of(parallel->tables, spec, at->rank);
+    const some_heads rest = half_of(spec, true);
+    meet.accumulate = second;
+    if (second) {
+        if (rest.count > 0) differentiate(at, of, dq, share, k, v, &meet, rest);
+        return;
+    }
+    if (rest.count > 0) {
+        const int64_t kv_width = spec->head_dim;
+        const int64_t q_width = spec->heads / spec->kv_heads * spec->head_dim;
+        cy_fill(at->queue, cols_of(dq, rest, q_width), 0.0);
+        cy_fill(at->queue, cols_of(keys_of(share), rest, kv_width), 0.0);
+        cy_fill(at->queue, cols_of(values_of(share), rest, kv_width), 0.0);
+    }
+    differentiate(at, of, dq, share, k, v, &meet, half_of(spec, false));
+}
+
+// All heads of another rank's keys: dq adds, `share` is written.
+static void differentiate_other(const ring *at, const cy_context_parallel *parallel,
     const cy_context_gradients *of, cy_view dq, cy_view share, cy_view kv, int round,
     const cy_attention_spec *spec)
 {
     cy_attention_spec meet = cy_context_spec_of(parallel->tables, spec, owner(at, round));
-    if (round > 0) {
-        cy_fill(at->queue, share, 0.0);
-        if (meet.span_count == 0) return;
-        meet.accumulate = true;
-    }
-    cy_attention_backward(at->queue, dq, keys_of(share), values_of(share), of->d_o, of->lse,
-        of->delta, of->q, keys_of(kv), values_of(kv), &meet);
+    cy_fill(at->queue, share, 0.0);
+    if (meet.span_count == 0) return;
+    meet.accumulate = true;
+    differentiate(
+        at, of, dq, share, keys_of(kv), values_of(kv), &meet, (some_heads){0, spec->kv_heads});
 }
 
 // One round: the share is made while the keys of the next round and the sum of the shares of the
@@ -150,9 +214,12 @@ static cy_status backward_round(ring *at, const cy_context_parallel *parallel,
         CY_TRY(cy_group_start_recv(at->group, at->queue, &at->receive_gradients, part->arrived,
             at->previous, TAG_GRADIENTS));
     }
-    differentiate(at, parallel, of, dq, share, present, round, spec);
+    if (round == 0) {
+        differentiate_own(at, parallel, of, dq, share, of->k, of->v, spec, false);
+        return wait_keys(at);
+    }
+    differentiate_other(at, parallel, of, dq, share, present, round, spec);
     CY_TRY(wait_keys(at));
-    if (round == 0) return CY_OK;
     if (round >= 2) {
         CY_TRY(cy_group_wait(at->group, at->queue, &at->receive_gradients));
         cy_add(at->queue, share, share, part->arrived);
@@ -181,6 +248,8 @@ cy_status cy_context_ring_backward(const cy_context_parallel *parallel, cy_queue
     }
     CY_TRY(cy_group_start_recv(
         at.group, queue, &at.receive_gradients, part.arrived, at.previous, TAG_GRADIENTS));
+    // The own keys were passed on; what they are is still where they were projected.
+    differentiate_own(&at, parallel, of, dq, part.own, of->k, of->v, spec, true);
     if (of->dq.dtype != sum_dtype) cy_copy(queue, of->dq, dq);
     CY_TRY(cy_group_wait(at.group, queue, &at.receive_gradients));
     CY_TRY(cy_group_wait(at.group, queue, &at.send_gradients));
