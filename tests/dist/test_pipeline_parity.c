@@ -148,6 +148,32 @@ static void stashes_are_as_many_as_the_checker_counts(void **state)
     }
 }
 
+// The formulas of the chapter, in the arena: what a rank set aside, over what one micro-batch
+// takes.
+static void stashes_are_what_the_formulas_say(void **state)
+{
+    (void)state;
+    static const int micro_batches[] = {2, 4, 8};
+    for (int m = 0; m < 3; m++) {
+        for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
+            parity_case c = {
+                .engine = one_by_one == 1 ? CY_CONFIG_ENGINE_1F1B : CY_CONFIG_ENGINE_AFAB,
+                .stages = 4,
+                .chunks = 1,
+                .micro_batches = 1};
+            const memory_run one = memory_of(&c);
+            c.micro_batches = micro_batches[m];
+            const memory_run many = memory_of(&c);
+            for (int rank = 0; rank < 4; rank++) {
+                const int behind = 4 - rank;
+                const int less = behind < c.micro_batches ? behind : c.micro_batches;
+                const int places = one_by_one == 1 ? less : c.micro_batches;
+                assert_int_equal(many.activations[rank], (size_t)places * one.activations[rank]);
+            }
+        }
+    }
+}
+
 // Without a pipeline more micro-batches cost nothing, whatever the configuration calls its engine.
 static void accumulation_takes_no_memory(void **state)
 {
@@ -165,6 +191,7 @@ int main(void)
         cmocka_unit_test(with_replicas_and_zero),
         cmocka_unit_test(a_schedule_that_a_user_wrote),
         cmocka_unit_test(stashes_are_as_many_as_the_checker_counts),
+        cmocka_unit_test(stashes_are_what_the_formulas_say),
         cmocka_unit_test(accumulation_takes_no_memory),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

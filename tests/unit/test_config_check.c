@@ -61,6 +61,11 @@ static void refuses(const char *text, const char *wanted)
 static void tensor_parallel(void **state)
 {
     (void)state;
+    refuses(TINY("\"distributed\": {\"tp_size\": 2, \"sequence_keep_inputs\": true}"),
+        "distributed.sequence_keep_inputs = true: inputs are gathered with "
+        "distributed.sequence_parallel only\n");
+    passes(TINY("\"distributed\": {\"tp_size\": 2, \"sequence_keep_inputs\": true, "
+                "\"sequence_parallel\": true}"));
     passes(TINY("\"distributed\": {\"tp_size\": 2}"));
     passes(TINY("\"distributed\": {\"tp_size\": 4}")); // 2 kv heads, each on two ranks
     refuses(TINY("\"distributed\": {\"tp_size\": 3}"),
@@ -128,6 +133,56 @@ static void pipeline(void **state)
     refuses(TINY("\"distributed\": {\"pp_engine\": \"csv\", \"pp_schedule\": \"/no/such.csv\"}"),
         "/no/such.csv");
     refuses(TINY("\"distributed\": {\"pp_schedule\": \"a.csv\"}"), "only pp_engine csv reads it");
+    refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_chunks\": 2, \"pp_engine\": "
+                 "\"interleaved\"}"),
+        "model.num_hidden_layers = 2: fewer than pp_size 2 x pp_chunks 2 = 4");
+    static const char *const recompute[] = {"selective", "full"};
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        snprintf(text, sizeof(text),
+            TINY("\"distributed\": {\"pp_size\": 2, \"pp_engine\": \"zero_bubble\"}, "
+                 "\"training\": {\"recompute\": \"%s\"}"),
+            recompute[i]);
+        refuses(text,
+            "training.recompute with pp_engine zero_bubble: a backward pass in two parts keeps "
+            "what "
+            "recomputation would make again\n  recompute none, or another pp_engine\n");
+    }
+}
+
+// A schedule file for two stages and two microbatches, refused in the words of the checker.
+static void refuses_schedule(const char *schedule, const char *wanted)
+{
+    char folder[256], path[300], text[600];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/own.csv", folder);
+    CY_CHECK_OK(cy_file_write(path, schedule, strlen(schedule)));
+    snprintf(text, sizeof(text),
+        TINY("\"distributed\": {\"pp_size\": 2, \"pp_engine\": \"csv\", \"pp_schedule\": \"%s\"}, "
+             "\"training\": {\"gradient_accumulation_steps\": 2}"),
+        path);
+    if (wanted == NULL) {
+        passes(text);
+        return;
+    }
+    refuses(text, "distributed: pp_size 2, pp_chunks 1, gradient_accumulation_steps 2: ");
+    refuses(text, wanted);
+}
+
+static void schedules_of_users(void **state)
+{
+    (void)state;
+    refuses_schedule("F0,F1,B0,B1\nF0,B0,F1,B1\n", NULL);
+    refuses_schedule("F0,B0,F1,B1\nF1,B1,F0,B0\n",
+        "the schedule has a cycle: rank 0 waits at B0 for rank 1, rank 1 waits at F1 for rank 0");
+    refuses_schedule("F0,B0\nF0,B0\n", "rank 0: F1 ");
+    refuses_schedule("F0,F1,F2,B0,B1,B2\nF0,F1,F2,B0,B1,B2\n",
+        "own.csv:1: \"F2\" is of a microbatch that there is not");
+    refuses_schedule("F0,F1,B0,B1\n", "1 lines of actions for 2 stages");
+    refuses_schedule("B0,F0,F1,B1\nF0,B0,F1,B1\n", "rank 0: F0 comes after B0");
+    refuses(TINY("\"distributed\": {\"pp_size\": 2}, "
+                 "\"training\": {\"gradient_accumulation_steps\": 1000000}"),
+        "1f1b: 1000000 microbatches, there must be 1 to ");
 }
 
 static void the_rest_of_distributed(void **state)
@@ -231,6 +286,7 @@ int main(void)
         cmocka_unit_test(model),
         cmocka_unit_test(context_parallel),
         cmocka_unit_test(pipeline),
+        cmocka_unit_test(schedules_of_users),
         cmocka_unit_test(the_rest_of_distributed),
         cmocka_unit_test(world),
         cmocka_unit_test(what_a_run_needs),
