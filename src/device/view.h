@@ -5,7 +5,7 @@
 // [out, in] as Hugging Face stores them, a vector is one row. A view never owns its data.
 //
 // Fixed point (CY_FX64): an element is integer * 2^exponent. Sums of it have no order, which is
-// what strict mode rests on.
+// what strict mode rests on. device/fixed.h says where exponents come from.
 
 #ifndef CY_DEVICE_VIEW_H
 #define CY_DEVICE_VIEW_H
@@ -23,7 +23,9 @@ typedef struct cy_view {
     int exponent; // of CY_FX64, otherwise 0
     int64_t rows;
     int64_t cols;
-    int64_t stride; // in elements, at least cols
+    int64_t stride;            // in elements, at least cols
+    _Atomic uint32_t *largest; // borrowed, of CY_FX64: where kernels note the size of the largest
+    struct cy_fixed *sum;      // borrowed, of CY_FX64: what its terms are and came to; may be NULL
 } cy_view;
 
 // No matrix: for optional arguments.

@@ -3,6 +3,9 @@
 
 #include "kernel/strict.h"
 
+#include "base/half.h"
+#include "device/fixed.h"
+
 typedef struct product {
     int64_t m, n, k;
     bool transpose_a, transpose_b, accumulate;
@@ -184,6 +187,41 @@ static void test_overflow_is_flagged(void **state)
         at->queue.fixed_overflow = false;
         cy_copy(&at->queue, y, sum);
         assert_true(at->queue.fixed_overflow);
+    }
+    tables_close(&all);
+}
+
+// The size of the largest term, also where the sum is made in parts, and blocks as the sum has
+// them.
+static void test_the_largest_term_is_noted(void **state)
+{
+    (void)state;
+    static const product p = {40, 70, 96, false, true, true, CY_F32, CY_FX64, 0};
+    strict_tables all;
+    tables_open(&all);
+    for (int t = 0; t < all.count; t++) {
+        bench *at = &all.benches[t];
+        bench_clear(at);
+        const cy_view a = operand(at, &p, true), b = operand(at, &p, false);
+        cy_fixed sum = {.exponent = -20, .block_k = 24};
+        const cy_view c = cy_fixed_view(&sum, make_fixed(at, p.m, p.n, 0, 0));
+        cy_matmul(&at->queue, cy_view_rows(c, 0, 13), cy_view_rows(a, 0, 13), b, spec_of(&p));
+        cy_matmul(&at->queue, cy_view_rows(c, 13, p.m - 13), cy_view_rows(a, 13, p.m - 13), b,
+            spec_of(&p));
+        float largest = 0.0f;
+        for (int64_t i = 0; i < p.m; i++) {
+            for (int64_t j = 0; j < p.n; j++) {
+                for (int64_t k = 0; k < p.k; k += sum.block_k) {
+                    const float term = chain(&p, a, b, i, j, k, k + sum.block_k, 0.0f);
+                    largest = fmaxf(largest, fabsf(term) * 0x1p20f);
+                }
+            }
+        }
+        assert_int_equal(sum.largest, cy_f32_bits(largest));
+        ((float *)a.data)[0] = -3.0f * largest * 0x1p-20f;
+        cy_add(&at->queue, cy_view_rows(c, 0, 1), cy_view_rows(c, 0, 1),
+            cy_view_cols(cy_view_rows(a, 0, 1), 0, p.n));
+        assert_int_equal(sum.largest, cy_f32_bits(3.0f * largest));
     }
     tables_close(&all);
 }
@@ -467,6 +505,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_are_chains),
         cmocka_unit_test(test_products_split_over_k),
+        cmocka_unit_test(test_the_largest_term_is_noted),
         cmocka_unit_test(test_overflow_is_flagged),
         cmocka_unit_test(test_sums_over_tokens),
         cmocka_unit_test(test_split_vocabulary),

@@ -19,14 +19,14 @@ FORCE_INLINE vec score_gradient(vec p, vec dp, vec scale, vec delta)
 }
 
 // Stores fp32 sums as rows of a gradient, or adds them: it has been filled where nothing was there.
-static bool add_gradient(cy_view gradient, const float *sums, int64_t stride)
+static void add_gradient(cy_queue *queue, cy_view gradient, const float *sums, int64_t stride)
 {
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t i = 0; i < gradient.rows; i++) {
         void *to = cy_view_at(gradient, i, 0);
         const float *from = sums + i * stride;
         if (is_fixed(gradient)) {
-            fits &= fixed_add_row(to, from, CY_F32, 0, gradient.cols, units_in_one(gradient));
+            fixed_add_row(to, from, CY_F32, 0, gradient.cols, units_in_one(gradient), &sizes);
             continue;
         }
         for (int64_t j = 0; j < gradient.cols; j += LANES) {
@@ -35,7 +35,7 @@ static bool add_gradient(cy_view gradient, const float *sums, int64_t stride)
             store(to, gradient.dtype, j, vec_add(old, load_f32(from + j, lanes)), lanes);
         }
     }
-    return fits;
+    note_terms(queue, gradient, sizes);
 }
 
 static void query_task(void *context, int64_t task, int worker)
@@ -85,7 +85,7 @@ static void query_task(void *context, int64_t task, int worker)
         }
         ops->multiply(dq + first * dim, dim, here, KEYS, plain, count, dim, width, true);
     }
-    flag_unless(of->queue, add_gradient(head_of(of->dq, at.row, rows, head, dim), dq, dim));
+    add_gradient(of->queue, head_of(of->dq, at.row, rows, head, dim), dq, dim);
 }
 
 // ---- dK and dV
@@ -98,6 +98,7 @@ typedef struct key_block {
     float *q_across, *d_o_across; // packed [dim, QUERIES]
     float *q, *d_o;               // packed [QUERIES, dim]
     float *dk, *dv;               // [ROWS, dim], where the gradient is not fixed point
+    term_sizes dk_terms, dv_terms;
 } key_block;
 
 // Queries of one span and head, next to each other.
@@ -108,14 +109,14 @@ typedef struct query_run {
 } query_run;
 
 // Adds left [keys, queries] right [queries, dim], packed.
-static bool add_product(const attention_call *of, const key_block *block, const query_run *run,
-    cy_view gradient, float *sums, const float *left, const float *right)
+static void add_product(const attention_call *of, const key_block *block, const query_run *run,
+    cy_view gradient, float *sums, const float *left, const float *right, term_sizes *sizes)
 {
     const int64_t dim = of->spec->head_dim;
     if (!is_fixed(gradient)) {
         STRICT_BLOCK()->multiply(
             sums + run->key * dim, dim, left, QUERIES, right, run->keys, dim, run->queries, true);
-        return true;
+        return;
     }
     const fixed_product product = {
         .c = fixed_at(gradient, block->key + run->key, block->kv_head * dim),
@@ -129,7 +130,7 @@ static bool add_product(const attention_call *of, const key_block *block, const 
         .block_k = QUERY_TERM,
         .factor = units_in_one(gradient),
     };
-    return multiply_fixed(&product);
+    multiply_fixed(&product, sizes);
 }
 
 // P and dS, keys by queries: rows are keys here, so a lane is a query.
@@ -158,7 +159,7 @@ static void key_rows(const attention_call *of, const key_block *block, const que
     }
 }
 
-static bool add_run(const attention_call *of, const key_block *block, const query_run *run)
+static void add_run(const attention_call *of, key_block *block, const query_run *run)
 {
     const cy_block_ops *ops = STRICT_BLOCK();
     const int64_t dim = of->spec->head_dim;
@@ -173,22 +174,20 @@ static bool add_run(const attention_call *of, const key_block *block, const quer
     ops->multiply(block->ds, QUERIES, block->v + run->key * dim, dim, block->d_o_across, run->keys,
         run->queries, dim, false);
     key_rows(of, block, run);
-    const bool dv_fits = add_product(of, block, run, of->dv, block->dv, block->p, block->d_o);
-    const bool dk_fits = add_product(of, block, run, of->dk, block->dk, block->ds, block->q);
-    return dv_fits && dk_fits;
+    add_product(of, block, run, of->dv, block->dv, block->p, block->d_o, &block->dv_terms);
+    add_product(of, block, run, of->dk, block->dk, block->ds, block->q, &block->dk_terms);
 }
 
 // All queries of a span that see a key of the block, from a position on that begins a term.
-static bool add_span(const attention_call *of, const key_block *block, cy_attention_span span)
+static void add_span(const attention_call *of, key_block *block, cy_attention_span span)
 {
     const cy_attention_spec *spec = of->spec;
     const int64_t key_end = block->key + block->keys, span_end = span.k_first + span.k_count;
     const int64_t first = span.k_first > block->key ? span.k_first : block->key;
     const int64_t end = span_end < key_end ? span_end : key_end;
-    if (first >= end || span.q_count == 0) return true;
+    if (first >= end || span.q_count == 0) return;
     const int64_t group = spec->heads / spec->kv_heads;
     const int64_t lowest = spec->k_positions[first], highest = spec->k_positions[end - 1];
-    bool fits = true;
     int64_t row = 0;
     while (row < span.q_count) {
         const int32_t *positions = spec->q_positions + span.q_first + row;
@@ -205,11 +204,10 @@ static bool add_span(const attention_call *of, const key_block *block, cy_attent
                 .key = first - block->key,
                 .keys = end - first,
             };
-            fits &= add_run(of, block, &run);
+            add_run(of, block, &run);
         }
         row += count;
     }
-    return fits;
 }
 
 static void key_task(void *context, int64_t task, int worker)
@@ -235,14 +233,15 @@ static void key_task(void *context, int64_t task, int worker)
     memset(block.dv, 0, (size_t)(block.keys * dim) * sizeof(float));
     ops->pack_left(block.k, head_of(of->k, block.key, block.keys, block.kv_head, dim), false);
     ops->pack_left(block.v, head_of(of->v, block.key, block.keys, block.kv_head, dim), false);
-    bool fits = true;
+    block.dk_terms = block.dv_terms = no_terms();
     for (int i = 0; i < spec->span_count; i++)
-        fits &= add_span(of, &block, spec->spans[i]);
-    flag_unless(of->queue, fits);
+        add_span(of, &block, spec->spans[i]);
     const cy_view dk = head_of(of->dk, block.key, block.keys, block.kv_head, dim);
     const cy_view dv = head_of(of->dv, block.key, block.keys, block.kv_head, dim);
-    if (!is_fixed(dk)) (void)add_gradient(dk, block.dk, dim);
-    if (!is_fixed(dv)) (void)add_gradient(dv, block.dv, dim);
+    if (!is_fixed(dk)) add_gradient(of->queue, dk, block.dk, dim);
+    if (!is_fixed(dv)) add_gradient(of->queue, dv, block.dv, dim);
+    note_terms(of->queue, dk, block.dk_terms);
+    note_terms(of->queue, dv, block.dv_terms);
 }
 
 static bool gradient_served(cy_view gradient)

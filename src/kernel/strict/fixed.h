@@ -6,6 +6,7 @@
 #define CY_KERNEL_STRICT_FIXED_H
 
 #include "base/assert.h"
+#include "device/fixed.h"
 #include "kernel/cpu/element.h"
 #include "kernel/ref/element.h"
 #include "kernel/strict/strict.h"
@@ -27,22 +28,33 @@ static inline int64_t *fixed_at(cy_view view, int64_t row, int64_t col)
     return (int64_t *)cy_view_at(view, row, col);
 }
 
-// Adds elements [first, end) of fp32 or bf16 data to as many sums. False: one left the head room.
-FORCE_INLINE bool fixed_add_row(
-    int64_t *sum, const void *x, cy_dtype dtype, int64_t first, int64_t end, float factor)
+// Adds elements [first, end) of fp32 or bf16 data to as many sums.
+FORCE_INLINE void fixed_add_row(int64_t *sum, const void *x, cy_dtype dtype, int64_t first,
+    int64_t end, float factor, term_sizes *sizes)
 {
-    bool fits = true;
     for (int64_t i = first; i < end; i += LANES) {
         const int64_t lanes = lanes_left(end, i);
         const vec term = vec_mul(load(x, dtype, i, lanes), vec_all(factor));
-        if (!fixed_add(sum + i - first, term, lanes)) fits = false;
+        fixed_add(sum + i - first, term, lanes, sizes);
     }
-    return fits;
 }
 
 static inline void flag_unless(cy_queue *queue, bool fits)
 {
     if (!fits) queue->fixed_overflow = true;
+}
+
+// The terms that a task has added to a view: the largest is noted there, and one that has left the
+// head room sets the flag. Both are the same however the terms were spread over tasks.
+static inline void note_terms(cy_queue *queue, cy_view view, term_sizes sizes)
+{
+    const uint32_t largest = largest_term(sizes);
+    flag_unless(queue, largest < cy_f32_bits(CY_STRICT_TERM_LIMIT));
+    if (view.sum == NULL) return;
+    uint32_t noted = atomic_load_explicit(&view.sum->largest, memory_order_relaxed);
+    while (largest > noted) {
+        if (atomic_compare_exchange_weak(&view.sum->largest, &noted, largest)) return;
+    }
 }
 
 // ---- element by element, where a view is fixed point
@@ -106,18 +118,30 @@ static void copy_to_fixed(void *context, int64_t number, int worker)
     const fixed_pieces *of = context;
     const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
     const float factor = units_in_one(of->y);
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = at.row; t < at.row_end; t++) {
         int64_t *y = fixed_at(of->y, t, at.col);
         memset(y, 0, (size_t)(at.col_end - at.col) * sizeof(*y));
-        fits &= fixed_add_row(y, cy_view_at(of->a, t, 0), of->a.dtype, at.col, at.col_end, factor);
+        fixed_add_row(y, cy_view_at(of->a, t, 0), of->a.dtype, at.col, at.col_end, factor, &sizes);
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->y, sizes);
+}
+
+static void copy_units(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_pieces *of = context;
+    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const size_t bytes = (size_t)(at.col_end - at.col) * sizeof(int64_t);
+    for (int64_t t = at.row; t < at.row_end; t++)
+        memmove(fixed_at(of->y, t, at.col), fixed_at(of->a, t, at.col), bytes);
 }
 
 static void strict_copy(cy_queue *queue, cy_view y, cy_view x)
 {
-    if (is_fixed(x) && served(y)) {
+    if (is_fixed(x) && is_fixed(y) && x.exponent == y.exponent) {
+        run_fixed(queue, copy_units, y, x, cy_view_none());
+    } else if (is_fixed(x) && served(y)) {
         run_fixed(queue, copy_from_fixed, y, x, cy_view_none());
     } else if (is_fixed(y) && served(x)) {
         run_fixed(queue, copy_to_fixed, y, x, cy_view_none());
@@ -155,12 +179,12 @@ static void add_to_fixed(void *context, int64_t number, int worker)
     const fixed_pieces *of = context;
     const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
     const float factor = units_in_one(of->y);
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = at.row; t < at.row_end; t++) {
-        fits &= fixed_add_row(fixed_at(of->y, t, at.col), cy_view_at(of->b, t, 0), of->b.dtype,
-            at.col, at.col_end, factor);
+        fixed_add_row(fixed_at(of->y, t, at.col), cy_view_at(of->b, t, 0), of->b.dtype, at.col,
+            at.col_end, factor, &sizes);
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->y, sizes);
 }
 
 static void strict_add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
@@ -194,12 +218,12 @@ static void sum_rows_columns(void *context, int64_t number, int worker)
     const int64_t first = number * FIXED_COLUMNS;
     const int64_t end = first + FIXED_COLUMNS < of->x.cols ? first + FIXED_COLUMNS : of->x.cols;
     const float factor = units_in_one(of->sum);
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = 0; t < of->x.rows; t++) {
-        fits &= fixed_add_row(
-            fixed_at(of->sum, 0, first), cy_view_at(of->x, t, 0), of->x.dtype, first, end, factor);
+        fixed_add_row(fixed_at(of->sum, 0, first), cy_view_at(of->x, t, 0), of->x.dtype, first, end,
+            factor, &sizes);
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->sum, sizes);
 }
 
 static void strict_sum_rows(cy_queue *queue, cy_view sum, cy_view x)

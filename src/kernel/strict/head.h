@@ -72,24 +72,23 @@ static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_
 }
 
 // Units of the sum of a row's exponentials.
-FORCE_INLINE bool exponential_units(
-    int64_t *units, const logit_rows *of, int64_t t, float factor, cy_dtype dtype)
+FORCE_INLINE int64_t exponential_units(
+    term_sizes *sizes, const logit_rows *of, int64_t t, float factor, cy_dtype dtype)
 {
     int64_t sums[2][LANES] = {{0}}; // two, so that one addition need not wait for the last
     const void *logits = cy_view_at(of->logits, t, 0);
     const vec max = vec_all(((const float *)of->max.data)[t]), scale = vec_all(factor);
     const vec zero = vec_all(0.0f);
-    bool fits = true;
     for (int64_t i = 0; i < of->valid; i += LANES) {
         const int64_t lanes = lanes_left(of->valid, i);
         const vec power = vec_exp(vec_sub(load(logits, dtype, i, lanes), max));
         const vec term = vec_first(vec_mul(power, scale), zero, lanes);
-        fits &= fixed_add(sums[i / LANES % 2], term, LANES);
+        fixed_add(sums[i / LANES % 2], term, LANES, sizes);
     }
-    *units = 0;
+    int64_t units = 0;
     for (int i = 0; i < LANES; i++)
-        *units += sums[0][i] + sums[1][i];
-    return fits;
+        units += sums[0][i] + sums[1][i];
+    return units;
 }
 
 static void head_sum_piece(void *context, int64_t number, int worker)
@@ -99,14 +98,11 @@ static void head_sum_piece(void *context, int64_t number, int worker)
     const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
     const int exponent = is_fixed(of->out) ? of->out.exponent : OWN_SUM_EXPONENT;
     const float factor = ldexpf(1.0f, -exponent);
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = at.row; t < at.row_end; t++) {
-        int64_t units = 0;
-        if (of->logits.dtype == CY_BF16) {
-            fits &= exponential_units(&units, of, t, factor, CY_BF16);
-        } else {
-            fits &= exponential_units(&units, of, t, factor, CY_F32);
-        }
+        const int64_t units = of->logits.dtype == CY_BF16
+            ? exponential_units(&sizes, of, t, factor, CY_BF16)
+            : exponential_units(&sizes, of, t, factor, CY_F32);
         if (is_fixed(of->out)) {
             ((int64_t *)of->out.data)[t] = units;
         } else {
@@ -116,7 +112,7 @@ static void head_sum_piece(void *context, int64_t number, int worker)
         const bool here = of->targets[t] >= 0 && column >= 0 && column < of->valid;
         ((float *)of->target.data)[t] = here ? logit_at(of->logits, t, column) : 0.0f;
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->out, sizes);
 }
 
 static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits,

@@ -121,19 +121,45 @@ FORCE_INLINE float vec_largest(vec a)
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
 }
 
-// sum[i] += a[i] to the nearest integer. False where a lane is out of range or no number.
-FORCE_INLINE bool fixed_add(int64_t *sum, vec a, int64_t lanes)
+// The sizes of terms seen so far, a lane each, as the bits of fp32 numbers: these ascend with the
+// numbers, and those of an infinity or a NaN are above all others.
+typedef __m512i term_sizes;
+
+FORCE_INLINE term_sizes no_terms(void)
+{
+    return _mm512_setzero_si512();
+}
+FORCE_INLINE uint32_t largest_term(term_sizes sizes)
+{
+    return _mm512_reduce_max_epu32(sizes);
+}
+FORCE_INLINE void see_terms(term_sizes *sizes, vec a, int64_t lanes)
+{
+    const __m512i size = _mm512_castps_si512(_mm512_abs_ps(a));
+    *sizes = _mm512_mask_max_epu32(*sizes, lanes_mask(lanes), *sizes, size);
+}
+
+// sum[i] += a[i] to the nearest integer, of all lanes.
+FORCE_INLINE void fixed_add_all(int64_t *sum, vec a, term_sizes *sizes)
+{
+    const __m512i first = _mm512_cvtps_epi64(_mm512_castps512_ps256(a));
+    const __m512i second = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(a, 1));
+    *sizes = _mm512_max_epu32(*sizes, _mm512_castps_si512(_mm512_abs_ps(a)));
+    _mm512_storeu_si512(sum, _mm512_add_epi64(first, _mm512_loadu_si512(sum)));
+    _mm512_storeu_si512(sum + 8, _mm512_add_epi64(second, _mm512_loadu_si512(sum + 8)));
+}
+
+// The same of the first lanes.
+FORCE_INLINE void fixed_add(int64_t *sum, vec a, int64_t lanes, term_sizes *sizes)
 {
     const __mmask16 on = lanes_mask(lanes);
-    const __m512 size = _mm512_abs_ps(a), limit = _mm512_set1_ps(CY_STRICT_TERM_LIMIT);
-    const __mmask16 out = _mm512_mask_cmp_ps_mask(on, size, limit, _CMP_NLT_UQ);
     const __mmask8 low = (__mmask8)on, high = (__mmask8)(on >> 8);
     const __m512i first = _mm512_cvtps_epi64(_mm512_castps512_ps256(a));
     const __m512i second = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(a, 1));
+    see_terms(sizes, a, lanes);
     _mm512_mask_storeu_epi64(sum, low, _mm512_add_epi64(first, _mm512_maskz_loadu_epi64(low, sum)));
     _mm512_mask_storeu_epi64(
         sum + 8, high, _mm512_add_epi64(second, _mm512_maskz_loadu_epi64(high, sum + 8)));
-    return out == 0;
 }
 
 // x[i] * unit, rounded to fp32. *fits turns false where an integer has left the head room.
@@ -295,20 +321,41 @@ FORCE_INLINE float vec_largest(vec a)
     return x[0];
 }
 
+typedef struct term_sizes {
+    uint32_t x[LANES];
+} term_sizes;
+
+FORCE_INLINE term_sizes no_terms(void)
+{
+    return (term_sizes){{0}};
+}
+FORCE_INLINE uint32_t largest_term(term_sizes sizes)
+{
+    uint32_t largest = 0;
+    EACH_LANE largest = sizes.x[i] > largest ? sizes.x[i] : largest;
+    return largest;
+}
+FORCE_INLINE void see_terms(term_sizes *sizes, vec a, int64_t lanes)
+{
+    EACH_LANE
+    {
+        const uint32_t size = i < lanes ? cy_f32_bits(a.x[i]) & 0x7fffffffu : 0;
+        sizes->x[i] = size > sizes->x[i] ? size : sizes->x[i];
+    }
+}
+
 // Adding 1.5 * 2^52 leaves the nearest integer, ties to even, in the low bits of the sum.
-FORCE_INLINE bool fixed_add(int64_t *sum, vec a, int64_t lanes)
+FORCE_INLINE void fixed_add(int64_t *sum, vec a, int64_t lanes, term_sizes *sizes)
 {
     const int64_t count = lanes < LANES ? lanes : LANES;
-    int out = 0;
+    see_terms(sizes, a, lanes);
     for (int64_t i = 0; i < count; i++) {
         const double shifted = (double)a.x[i] + 0x1.8p52, base = 0x1.8p52;
         int64_t bits, base_bits;
         memcpy(&bits, &shifted, sizeof(bits));
         memcpy(&base_bits, &base, sizeof(base_bits));
         sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)(bits - base_bits));
-        out |= !(fabsf(a.x[i]) < CY_STRICT_TERM_LIMIT);
     }
-    return out == 0;
 }
 FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *fits)
 {

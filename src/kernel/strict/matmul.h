@@ -13,7 +13,7 @@
 #include "kernel/strict/fixed.h"
 
 #define FIXED_ROWS  128 // of left that are packed at a time
-#define FIXED_DEPTH 256 // of a packed slice at least: what the first caches hold of a panel
+#define FIXED_DEPTH 512 // of a packed slice at least: each slice passes over c once
 #define FIXED_TILE  512 // columns and rows of c that one task makes
 
 #if defined(__AVX512F__)
@@ -42,10 +42,9 @@ typedef struct fixed_product {
 
 // Rows [row, row + rows) of c by one panel. The block's sums never leave the registers before they
 // are terms.
-FORCE_INLINE bool fixed_micro(
-    const fixed_product *of, const float *panel, int64_t row, int64_t col, const int rows)
+FORCE_INLINE void fixed_micro(const fixed_product *of, const float *panel, int64_t row, int64_t col,
+    const int rows, term_sizes *sizes)
 {
-    bool fits = true;
     const int64_t cols = of->cols - col, stride = of->left_stride;
     const vec factor = vec_all(of->factor);
     const float *left = of->left + row * stride;
@@ -65,35 +64,38 @@ FORCE_INLINE bool fixed_micro(
         }
         for (int i = 0; i < rows; i++) {
             int64_t *c = of->c + (row + i) * of->c_stride + col;
-            fits &= fixed_add(c, vec_mul(sum[i][0], factor), cols);
+            if (cols >= CY_BLOCK_COLS) {
+                fixed_add_all(c, vec_mul(sum[i][0], factor), sizes);
+                fixed_add_all(c + LANES, vec_mul(sum[i][1], factor), sizes);
+                continue;
+            }
+            fixed_add(c, vec_mul(sum[i][0], factor), cols, sizes);
             if (cols <= LANES) continue;
-            fits &= fixed_add(c + LANES, vec_mul(sum[i][1], factor), cols - LANES);
+            fixed_add(c + LANES, vec_mul(sum[i][1], factor), cols - LANES, sizes);
         }
     }
-    return fits;
 }
 
-static bool multiply_fixed(const fixed_product *of)
+static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 {
-    bool fits = true;
+    term_sizes seen = *sizes;
     for (int64_t col = 0; col < of->cols; col += CY_BLOCK_COLS) {
         const float *panel = of->right + col * of->depth;
         int64_t row = 0;
         for (; row + FIXED_MICRO <= of->rows; row += FIXED_MICRO)
-            fits &= fixed_micro(of, panel, row, col, FIXED_MICRO);
+            fixed_micro(of, panel, row, col, FIXED_MICRO, &seen);
         for (; row + 4 <= of->rows; row += 4)
-            fits &= fixed_micro(of, panel, row, col, 4);
+            fixed_micro(of, panel, row, col, 4, &seen);
         for (; row < of->rows; row++)
-            fits &= fixed_micro(of, panel, row, col, 1);
+            fixed_micro(of, panel, row, col, 1, &seen);
     }
-    return fits;
+    *sizes = seen;
 }
 
 #else
 
-static bool multiply_fixed(const fixed_product *of)
+static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 {
-    bool fits = true;
     float terms[FIXED_ROWS * CY_BLOCK_COLS];
     CY_DEBUG_ASSERT(of->rows <= FIXED_ROWS);
     for (int64_t col = 0; col < of->cols; col += CY_BLOCK_COLS) {
@@ -103,12 +105,11 @@ static bool multiply_fixed(const fixed_product *of)
             STRICT_BLOCK()->multiply(terms, CY_BLOCK_COLS, of->left + k, of->left_stride,
                 of->right + col * of->depth + k * CY_BLOCK_COLS, of->rows, cols, depth, false);
             for (int64_t i = 0; i < of->rows; i++) {
-                fits &= fixed_add_row(of->c + i * of->c_stride + col, terms + i * CY_BLOCK_COLS,
-                    CY_F32, 0, cols, of->factor);
+                fixed_add_row(of->c + i * of->c_stride + col, terms + i * CY_BLOCK_COLS, CY_F32, 0,
+                    cols, of->factor, sizes);
             }
         }
     }
-    return fits;
 }
 
 #endif
@@ -144,7 +145,7 @@ static void fixed_tile(void *context, int64_t number, int worker)
     const cy_tile tile = cy_tiles_at(&of->tiles, number, of->c.rows, of->c.cols);
     char *right = of->scratch + (size_t)worker * (of->left_bytes + of->right_bytes);
     char *left = right + of->right_bytes;
-    bool fits = true;
+    term_sizes sizes = no_terms();
     if (!of->spec.accumulate) clear_tile(of, &tile);
     for (int64_t k = 0; k < of->depth; k += of->slice) {
         const int64_t depth = of->depth - k < of->slice ? of->depth - k : of->slice;
@@ -168,10 +169,16 @@ static void fixed_tile(void *context, int64_t number, int worker)
                 .block_k = of->block_k,
                 .factor = units_in_one(of->c),
             };
-            fits &= multiply_fixed(&product);
+            multiply_fixed(&product, &sizes);
         }
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->c, sizes);
+}
+
+static int64_t block_of(cy_view c, cy_matmul_spec spec)
+{
+    if (spec.block_k > 0) return spec.block_k;
+    return c.sum != NULL && c.sum->block_k > 0 ? c.sum->block_k : CY_STRICT_BLOCK_K;
 }
 
 static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
@@ -185,7 +192,7 @@ static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
         .b = b,
         .spec = spec,
         .depth = spec.transpose_a ? a.rows : a.cols,
-        .block_k = spec.block_k > 0 ? spec.block_k : CY_STRICT_BLOCK_K,
+        .block_k = block_of(c, spec),
     };
     of.slice = cy_round_up(FIXED_DEPTH, of.block_k);
     of.tiles =

@@ -18,17 +18,17 @@ static void norm_weight_columns(void *context, int64_t number, int worker)
     const int64_t end = first + FIXED_COLUMNS < of->x.cols ? first + FIXED_COLUMNS : of->x.cols;
     const vec factor = vec_all(units_in_one(of->sum));
     const float *inv_rms = of->inv_rms.data;
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = 0; t < of->x.rows; t++) {
         const void *x = cy_view_at(of->x, t, 0), *dy = cy_view_at(of->dy, t, 0);
         for (int64_t i = first; i < end; i += LANES) {
             const int64_t lanes = lanes_left(end, i);
             const vec share = vec_mul(load(x, of->x.dtype, i, lanes), vec_all(inv_rms[t]));
             const vec term = vec_mul(load(dy, of->dy.dtype, i, lanes), share);
-            fits &= fixed_add(fixed_at(of->sum, 0, i), vec_mul(term, factor), lanes);
+            fixed_add(fixed_at(of->sum, 0, i), vec_mul(term, factor), lanes, &sizes);
         }
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->sum, sizes);
 }
 
 static void strict_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy,
@@ -53,14 +53,14 @@ static void embedding_columns(void *context, int64_t number, int worker)
     const int64_t first = number * FIXED_COLUMNS;
     const int64_t end = first + FIXED_COLUMNS < of->dy.cols ? first + FIXED_COLUMNS : of->dy.cols;
     const float factor = units_in_one(of->sum);
-    bool fits = true;
+    term_sizes sizes = no_terms();
     for (int64_t t = 0; t < of->dy.rows; t++) {
         const int64_t row = of->tokens[t] - of->first;
         if (row < 0 || row >= of->sum.rows) continue;
-        fits &= fixed_add_row(fixed_at(of->sum, row, first), cy_view_at(of->dy, t, 0), of->dy.dtype,
-            first, end, factor);
+        fixed_add_row(fixed_at(of->sum, row, first), cy_view_at(of->dy, t, 0), of->dy.dtype, first,
+            end, factor, &sizes);
     }
-    flag_unless(of->queue, fits);
+    note_terms(of->queue, of->sum, sizes);
 }
 
 static void strict_embedding_backward(
