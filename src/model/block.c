@@ -14,6 +14,12 @@ static cy_view grad(const cy_block *block, cy_role role, int more)
     return cy_storage_grad(block->storage, block->unit, role, more);
 }
 
+// Where strict mode makes a sum of this layer; NULL in fast mode.
+static cy_fixed *sum_at(const cy_block *block, cy_sum_place place)
+{
+    return cy_sums_at(block->context->sums, block->storage->units[block->unit].layer, (int)place);
+}
+
 static int64_t q_cols(const cy_model_context *context)
 {
     return context->heads_local * context->shape.head_dim;
@@ -167,7 +173,7 @@ static cy_status attend_and_project(
     }
     cy_tensor_summing sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, &context->tensor, queue, stash->mid);
+    cy_tensor_sum_start(&sum, &context->tensor, queue, stash->mid, sum_at(block, CY_SUM_OUT));
     CY_TRY(cy_tensor_sum_next(&sum, &rows));
     while (rows.count > 0) {
         if (in_pieces) CY_TRY(attend(block, stash, batch, rows));
@@ -191,7 +197,7 @@ static cy_status activate_and_project(const cy_block *block, cy_view y, cy_view 
         cy_view_take(queue->scratch, context->dtype, gate_up.rows, context->ffn_local);
     cy_tensor_summing sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, &context->tensor, queue, y);
+    cy_tensor_sum_start(&sum, &context->tensor, queue, y, sum_at(block, CY_SUM_DOWN));
     CY_TRY(cy_tensor_sum_next(&sum, &rows));
     while (rows.count > 0) {
         const cy_view piece = cy_view_rows(act, rows.first, rows.count);
@@ -334,10 +340,28 @@ static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_blo
     const size_t last = cy_arena_mark(queue->scratch);
     const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
     CY_TRY(cy_column_linear_backward(tensor, queue, d_n2, gate_up.dweight, gate_up.dbias,
-        stash->gate_up, &late->n2, weight(block, CY_ROLE_GATE, 1)));
+        stash->gate_up, &late->n2, weight(block, CY_ROLE_GATE, 1), sum_at(block, CY_SUM_D_NORM2)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
         weight(block, CY_ROLE_NORM2, 0));
     cy_arena_rewind(queue->scratch, last);
+    return CY_OK;
+}
+
+// Rounds the gradients of keys and values, once they are sums over all query heads. Where several
+// ranks hold a kv head, one of them has its gradient from here on and the others have zeros.
+static cy_status finish_keys(
+    const cy_model_context *context, const qkv_parts *d, cy_view dk, cy_view dv)
+{
+    cy_queue *queue = context->queue;
+    CY_TRY(cy_group_all_reduce(context->kv_group, queue, dk, CY_SUM));
+    CY_TRY(cy_group_all_reduce(context->kv_group, queue, dv, CY_SUM));
+    if (context->kv_copy > 0) {
+        cy_fill(queue, d->k, 0.0);
+        cy_fill(queue, d->v, 0.0);
+        return CY_OK;
+    }
+    cy_copy(queue, d->k, dk);
+    cy_copy(queue, d->v, dv);
     return CY_OK;
 }
 
@@ -355,8 +379,15 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
     const cy_view delta =
         cy_view_take(queue->scratch, context->sum_dtype, context->heads_local, d_o.rows);
     cy_attention_delta(queue, delta, d_o, stash->o, context->heads_local);
-    CY_TRY(cy_context_attention_backward(&context->context, queue, d.q, d.k, d.v, d_o, stash->lse,
-        delta, qkv.q, qkv.k, qkv.v, &spec));
+    cy_fixed *keys = sum_at(block, CY_SUM_D_KEYS);
+    cy_view dk = d.k, dv = d.v;
+    if (keys != NULL) {
+        dk = cy_fixed_take(keys, queue->scratch, d.k.rows, d.k.cols);
+        dv = cy_fixed_take(keys, queue->scratch, d.v.rows, d.v.cols);
+    }
+    CY_TRY(cy_context_attention_backward(
+        &context->context, queue, d.q, dk, dv, d_o, stash->lse, delta, qkv.q, qkv.k, qkv.v, &spec));
+    if (keys != NULL) CY_TRY(finish_keys(context, &d, dk, dv));
     cy_rope(queue, d_qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, true);
     cy_head_norm_backward(context, block->storage, block->unit, d_qkv, &stash->head_norm);
@@ -399,7 +430,7 @@ static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_
 
     const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
     CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, qkv.dweight, qkv.dbias,
-        gradients->d_qkv, &n1, weight(block, CY_ROLE_Q, 2)));
+        gradients->d_qkv, &n1, weight(block, CY_ROLE_Q, 2), sum_at(block, CY_SUM_D_NORM1)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
         weight(block, CY_ROLE_NORM1, 0));
     cy_arena_rewind(queue->scratch, mark);

@@ -3,7 +3,7 @@
 #ifndef CY_MODEL_CONTEXT_H
 #define CY_MODEL_CONTEXT_H
 
-#include "model/shape.h"
+#include "model/sums.h"
 #include "parallel/context/attention.h"
 #include "parallel/tensor/linear.h"
 
@@ -25,6 +25,9 @@ typedef struct cy_model_context {
     cy_dtype dtype;     // of activations and weights
     cy_dtype sum_dtype; // of statistics: fp32, or fp64 for fp64
     cy_view rope;       // [positions, head_dim], in sum_dtype
+    cy_sums *sums;      // of strict mode; NULL: everything is floating point
+    cy_group *kv_group; // tensor-parallel ranks that hold the same kv heads; strict mode alone
+    int kv_copy;        // which of them this rank is
 } cy_model_context;
 
 // One micro-batch as a rank sees it: t tokens, the sequences of the micro-batch one after another,

@@ -74,7 +74,7 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
         batch->sequences, batch->positions, &spec);
     CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, mid, o, cy_storage_weight(storage, unit, CY_ROLE_OUT, 0)));
+        &context->tensor, queue, mid, o, cy_storage_weight(storage, unit, CY_ROLE_OUT, 0), NULL));
     const cy_view bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(bias)) cy_add_bias(queue, mid, bias);
     cy_arena_rewind(queue->scratch, mark);
@@ -102,7 +102,7 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
         queue, gate_up, n, cy_storage_weight(storage, unit, CY_ROLE_GATE, 1), cy_view_none());
     cy_swiglu_forward(queue, act, gate_up);
     CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, x, act, cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0)));
+        &context->tensor, queue, x, act, cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0), NULL));
     cy_add(queue, x, x, mid);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;

@@ -17,7 +17,8 @@ cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *st
     cy_tensor_summing sum;
     cy_tensor_rows rows;
 
-    cy_tensor_sum_start(&sum, &context->tensor, queue, y);
+    // One rank has a token's row and the others zeros: this sum is exact as it is.
+    cy_tensor_sum_start(&sum, &context->tensor, queue, y, NULL);
     CY_TRY(cy_tensor_sum_next(&sum, &rows));
     while (rows.count > 0) {
         cy_embedding_forward(queue, cy_view_rows(sum.partial, rows.first, rows.count),
@@ -48,9 +49,26 @@ cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *s
 
 // What the tokens of a tile know about the whole vocabulary after two small reductions.
 typedef struct tile_statistics {
-    cy_view max;  // [1, tile]
-    cy_view sums; // [2, tile]: sum of exponentials, target's logit
+    cy_view max;    // [1, tile]
+    cy_view sum;    // [1, tile] of exponentials
+    cy_view target; // [1, tile]: the target's logit
+    cy_view both;   // [2, tile]: sum and target where they are one message, otherwise target alone
 } tile_statistics;
+
+static tile_statistics take_statistics(const cy_model_context *context, int64_t tokens)
+{
+    cy_arena *scratch = context->queue->scratch;
+    tile_statistics tile = {.max = cy_view_take(scratch, context->sum_dtype, 1, tokens)};
+    if (context->sums != NULL) {
+        tile.sum = cy_fixed_take(&context->sums->exponentials, scratch, 1, tokens);
+        tile.both = tile.target = cy_view_take(scratch, context->sum_dtype, 1, tokens);
+        return tile;
+    }
+    tile.both = cy_view_take(scratch, context->sum_dtype, 2, tokens);
+    tile.sum = cy_view_rows(tile.both, 0, 1);
+    tile.target = cy_view_rows(tile.both, 1, 1);
+    return tile;
+}
 
 static cy_status reduce_statistics(const cy_head *head, const tile_statistics *tile, cy_view logits,
     const int32_t *targets, cy_vocab_range range)
@@ -59,9 +77,11 @@ static cy_status reduce_statistics(const cy_head *head, const tile_statistics *t
     cy_group *group = head->context->tensor.group;
     cy_softmax_max(queue, tile->max, logits, range);
     CY_TRY(cy_group_all_reduce(group, queue, tile->max, CY_MAX));
-    cy_softmax_sum(queue, cy_view_rows(tile->sums, 0, 1), cy_view_rows(tile->sums, 1, 1), logits,
-        tile->max, targets, range);
-    return cy_group_all_reduce(group, queue, tile->sums, CY_SUM);
+    cy_softmax_sum(queue, tile->sum, tile->target, logits, tile->max, targets, range);
+    if (head->context->sums != NULL) {
+        CY_TRY(cy_group_all_reduce(group, queue, tile->sum, CY_SUM));
+    }
+    return cy_group_all_reduce(group, queue, tile->both, CY_SUM);
 }
 
 static cy_vocab_range range_of(const cy_head *head)
@@ -84,21 +104,17 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     const cy_vocab_range range = range_of(head);
 
     const cy_view logits = cy_view_take(queue->scratch, context->sum_dtype, n.rows, matrix.rows);
-    const tile_statistics tile = {
-        .max = cy_view_take(queue->scratch, context->sum_dtype, 1, n.rows),
-        .sums = cy_view_take(queue->scratch, context->sum_dtype, 2, n.rows),
-    };
+    const tile_statistics tile = take_statistics(context, n.rows);
     cy_matmul(queue, logits, n, matrix, (cy_matmul_spec){.transpose_b = true});
     CY_TRY(reduce_statistics(head, &tile, logits, targets, range));
-    const cy_view sum = cy_view_rows(tile.sums, 0, 1);
-    cy_softmax_loss(queue, loss, tile.max, sum, cy_view_rows(tile.sums, 1, 1), targets);
+    cy_softmax_loss(queue, loss, tile.max, tile.sum, tile.target, targets);
 
     if (!cy_view_is_none(d_n)) {
         cy_view d_logits = logits;
         if (context->dtype != context->sum_dtype) {
             d_logits = cy_view_take(queue->scratch, context->dtype, n.rows, matrix.rows);
         }
-        cy_softmax_grad(queue, d_logits, logits, tile.max, sum, targets, range, loss_scale);
+        cy_softmax_grad(queue, d_logits, logits, tile.max, tile.sum, targets, range, loss_scale);
         cy_matmul(queue, d_n, d_logits, matrix, (cy_matmul_spec){0});
         cy_linear_weight_gradient(queue, grad, cy_view_none(), d_logits, n);
     }
@@ -135,8 +151,9 @@ cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view
     cy_tensor_parallel together = context->tensor;
     together.overlap = false;
     if (train) {
-        cy_tensor_sum_start(
-            &sum, &together, queue, cy_view_take(queue->scratch, context->dtype, x.rows, x.cols));
+        cy_tensor_sum_start(&sum, &together, queue,
+            cy_view_take(queue->scratch, context->dtype, x.rows, x.cols),
+            cy_sums_at(context->sums, context->shape.layers, CY_SUM_D_HEAD));
         d_n = sum.partial;
     }
     for (int64_t first = 0; first < n.rows; first += CY_HEAD_TILE) {

@@ -177,7 +177,11 @@ cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int
 cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int more)
 {
     if (unit < 0) return cy_view_none();
-    return view_at(storage, unit, role, more, storage->units[unit].grads, storage->grad_dtype);
+    const cy_view grad =
+        view_at(storage, unit, role, more, storage->units[unit].grads, storage->grad_dtype);
+    const cy_tensor *tensor = cy_storage_tensor(storage, unit, role);
+    if (storage->sums == NULL || tensor == NULL || cy_view_is_none(grad)) return grad;
+    return cy_fixed_view(cy_sums_gradient(storage->sums, tensor->param), grad);
 }
 
 void cy_storage_place(cy_storage *storage, void *weights, void *grads)

@@ -16,7 +16,7 @@
 #define CY_MODEL_STORAGE_H
 
 #include "device/view.h"
-#include "model/manifest.h"
+#include "model/sums.h"
 
 // One manifest entry as this rank holds it.
 typedef struct cy_tensor {
@@ -61,6 +61,7 @@ typedef struct cy_storage {
     int64_t count; // elements of all units
     cy_dtype weight_dtype;
     cy_dtype grad_dtype;
+    const cy_sums *sums; // borrowed: of gradients in fixed point; NULL: floating point
 } cy_storage;
 
 CY_MUST_CHECK cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape,

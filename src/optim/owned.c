@@ -24,6 +24,14 @@ cy_status cy_owned_visit(
     return CY_OK;
 }
 
+cy_view cy_stretch_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const cy_view grad = cy_view_cols(range->grad, stretch->at, stretch->count);
+    if (storage->sums == NULL) return grad;
+    return cy_fixed_view(cy_sums_gradient(storage->sums, stretch->tensor->param), grad);
+}
+
 bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part)
 {
     const int64_t left = stretch->count - *done;

@@ -26,6 +26,10 @@ typedef cy_status (*cy_stretch_visit)(
 CY_MUST_CHECK cy_status cy_owned_visit(
     const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context);
 
+// The stretch's part of the range's gradients, with its exponent where they are in fixed point.
+cy_view cy_stretch_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_stretch *stretch);
+
 // Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
 // global_first + row * param->cols + col of the global tensor.
 typedef struct cy_owned_part {

@@ -13,7 +13,7 @@
 
 // Cells in device memory that a step writes and the host reads when the step is over.
 typedef struct cy_update_cells {
-    cy_view sum_squares; // [1, 1] fp64
+    cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that
     cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping
     cy_view scale;       // [1, 1] fp64, what the gradients are multiplied with
 } cy_update_cells;

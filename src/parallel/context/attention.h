@@ -11,6 +11,10 @@
 //   ulysses     the split moves from tokens to heads and back (Jacobs et al., "DeepSpeed Ulysses",
 //               2023): each rank attends over whole sequences with heads / size heads
 //
+// In strict mode a query meets the keys of its sequence in ascending order, whoever made them: ring
+// and all_gather then hold all keys and values of a layer while they work on it, and differ in how
+// these travel. Ulysses has them in order anyway.
+//
 // A group of one is one kernel call. Buffers come from the queue's scratch arena.
 
 #ifndef CY_PARALLEL_CONTEXT_ATTENTION_H
@@ -28,6 +32,7 @@ typedef enum cy_context_style {
 typedef struct cy_context_parallel {
     cy_group *group; // borrowed
     cy_context_style style;
+    bool in_order;                   // strict mode
     const cy_context_tables *tables; // borrowed; not looked at where the group is one rank
 } cy_context_parallel;
 
@@ -37,7 +42,8 @@ CY_MUST_CHECK cy_status cy_context_attention_forward(const cy_context_parallel *
     cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec);
 
-// dq, dk, dv of this rank's tokens are written. delta [heads, t] comes from cy_attention_delta.
+// dq, dk, dv of this rank's tokens are written, in strict mode dk and dv of one sum in CY_FX64.
+// delta [heads, t] comes from cy_attention_delta.
 CY_MUST_CHECK cy_status cy_context_attention_backward(const cy_context_parallel *parallel,
     cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o, cy_view lse, cy_view delta,
     cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);

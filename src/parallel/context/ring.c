@@ -77,9 +77,25 @@ static cy_status wait_keys(ring *at)
     return cy_group_wait(at->group, at->queue, &at->send_keys);
 }
 
+cy_status cy_context_ring_collect(
+    const cy_context_parallel *parallel, cy_queue *queue, cy_view ranked)
+{
+    ring at = ring_of(parallel, queue);
+    const int64_t rows = ranked.rows / at.size;
+    for (int round = 0; round + 1 < at.size; round++) {
+        CY_TRY(start_keys(&at, round, cy_view_rows(ranked, owner(&at, round) * rows, rows),
+            cy_view_rows(ranked, owner(&at, round + 1) * rows, rows)));
+        CY_TRY(wait_keys(&at));
+    }
+    return CY_OK;
+}
+
 cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue *queue, cy_view o,
     cy_view lse, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
 {
+    if (parallel->in_order) {
+        return cy_context_gather_forward(parallel, queue, o, lse, q, k, v, spec);
+    }
     ring at = ring_of(parallel, queue);
     const cy_dtype sum_dtype = cy_context_sum_dtype(q.dtype);
     cy_view present = pack(queue, k, v);
@@ -232,6 +248,7 @@ static cy_status backward_round(ring *at, const cy_context_parallel *parallel,
 cy_status cy_context_ring_backward(const cy_context_parallel *parallel, cy_queue *queue,
     const cy_context_gradients *of, const cy_attention_spec *spec)
 {
+    if (parallel->in_order) return cy_context_gather_backward(parallel, queue, of, spec);
     ring at = ring_of(parallel, queue);
     const cy_dtype sum_dtype = cy_context_sum_dtype(of->q.dtype);
     cy_view present = pack(queue, of->k, of->v);

@@ -4,6 +4,7 @@
 #ifndef CY_PARALLEL_CONTEXT_STYLES_H
 #define CY_PARALLEL_CONTEXT_STYLES_H
 
+#include "device/fixed.h"
 #include "parallel/context/attention.h"
 
 // The operands of one backward pass.
@@ -19,11 +20,23 @@ static inline cy_dtype cy_context_sum_dtype(cy_dtype dtype)
     return dtype == CY_F64 ? CY_F64 : CY_F32;
 }
 
+// Room for gradients of keys and values that several ranks add to.
+static inline cy_view cy_context_take_shares(
+    cy_queue *queue, const cy_context_gradients *of, int64_t rows, int64_t cols)
+{
+    if (of->dk.sum != NULL) return cy_fixed_take(of->dk.sum, queue->scratch, rows, cols);
+    return cy_view_take(queue->scratch, cy_context_sum_dtype(of->q.dtype), rows, cols);
+}
+
 CY_MUST_CHECK cy_status cy_context_ring_forward(const cy_context_parallel *parallel,
     cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec);
 CY_MUST_CHECK cy_status cy_context_ring_backward(const cy_context_parallel *parallel,
     cy_queue *queue, const cy_context_gradients *of, const cy_attention_spec *spec);
+
+// ranked [ranks t, n], whose part `rank` is written: the others' come round the ring.
+CY_MUST_CHECK cy_status cy_context_ring_collect(
+    const cy_context_parallel *parallel, cy_queue *queue, cy_view ranked);
 
 CY_MUST_CHECK cy_status cy_context_gather_forward(const cy_context_parallel *parallel,
     cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,

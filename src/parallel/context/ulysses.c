@@ -65,6 +65,15 @@ static cy_view take_all(const deal *of, cy_dtype dtype, int64_t cols)
     return cy_view_take(of->queue->scratch, dtype, of->ranks * of->tokens, cols);
 }
 
+// A matrix whose elements are those of `like` in kind.
+static cy_view take_like(const deal *of, cy_view like, int64_t rows, int64_t cols)
+{
+    cy_view taken = cy_view_take(of->queue->scratch, like.dtype, rows, cols);
+    taken.exponent = like.exponent;
+    taken.sum = like.sum;
+    return taken;
+}
+
 // The parts of a row that lies packed for one rank.
 typedef struct packed {
     cy_view q, k, v, d_o;
@@ -114,8 +123,8 @@ static cy_status to_heads(
 // *by_rank: what every rank made of my tokens with its heads, from what I made of all tokens.
 static cy_status to_tokens(const deal *of, cy_view *by_rank, cy_view in_order)
 {
-    const cy_view out = take_all(of, in_order.dtype, in_order.cols);
-    *by_rank = take_all(of, in_order.dtype, in_order.cols);
+    const cy_view out = take_like(of, in_order, in_order.rows, in_order.cols);
+    *by_rank = take_like(of, in_order, in_order.rows, in_order.cols);
     cy_context_to_ranks(of->parallel->tables, of->queue, out, in_order);
     return exchange(of, *by_rank, out);
 }
@@ -173,26 +182,60 @@ static cy_status delta_to_heads(const deal *of, cy_view *by_head, cy_view delta)
     return CY_OK;
 }
 
+// What every rank made of my tokens with its heads: gradients of queries, and of keys and values.
+typedef struct made {
+    cy_view q;  // [ranks t, q_cols]
+    cy_view kv; // [ranks t, 2 kv_cols]
+} made;
+
 // The gradients of all my heads, from what every rank made of its own.
-static void deliver(const deal *of, const cy_context_gradients *to, cy_view by_rank)
+static void deliver(const deal *of, const cy_context_gradients *to, const made *by_rank)
 {
     cy_queue *queue = of->queue;
-    const cy_view dk = cy_view_take(queue->scratch, by_rank.dtype, to->dk.rows, to->dk.cols);
-    const cy_view dv = cy_view_take(queue->scratch, by_rank.dtype, to->dv.rows, to->dv.cols);
+    const cy_view dk = take_like(of, by_rank->kv, to->dk.rows, to->dk.cols);
+    const cy_view dv = take_like(of, by_rank->kv, to->dv.rows, to->dv.cols);
     for (int rank = 0; rank < of->ranks; rank++) {
-        const packed from = parts_of(of, rows_of(of, by_rank, rank));
+        const cy_view from = rows_of(of, by_rank->kv, rank);
+        const cy_view from_k = cy_view_cols(from, 0, of->kv_cols);
+        const cy_view from_v = cy_view_cols(from, of->kv_cols, of->kv_cols);
         const cy_view k = kv_of(of, dk, rank), v = kv_of(of, dv, rank);
-        cy_copy(queue, q_of(of, to->dq, rank), from.q);
+        cy_copy(queue, q_of(of, to->dq, rank), rows_of(of, by_rank->q, rank));
         if (rank % of->sharers == 0) {
-            cy_copy(queue, k, from.k);
-            cy_copy(queue, v, from.v);
+            cy_copy(queue, k, from_k);
+            cy_copy(queue, v, from_v);
         } else {
-            cy_add(queue, k, k, from.k);
-            cy_add(queue, v, v, from.v);
+            cy_add(queue, k, k, from_k);
+            cy_add(queue, v, v, from_v);
         }
     }
     cy_copy(queue, to->dk, dk);
     cy_copy(queue, to->dv, dv);
+}
+
+// Makes the gradients of my heads and brings everybody what is of its tokens: in one message, or,
+// where those of keys and values are in fixed point, in two.
+static cy_status differentiate(const deal *of, made *by_rank, const packed *at,
+    const cy_context_gradients *gradients, cy_view delta, const cy_attention_spec *whole)
+{
+    cy_queue *queue = of->queue;
+    const bool fixed = gradients->dk.dtype == CY_FX64;
+    // Where several ranks add to the gradient of a key head, their shares travel wide.
+    const cy_dtype dtype = gradients->q.dtype;
+    const cy_dtype travel = of->sharers > 1 && !fixed ? cy_context_sum_dtype(dtype) : dtype;
+    const cy_view all = take_all(of, travel, of->q_cols + (fixed ? 0 : 2 * of->kv_cols));
+    const cy_view dq = cy_view_cols(all, 0, of->q_cols);
+    const cy_view kv = fixed
+        ? cy_fixed_take(gradients->dk.sum, queue->scratch, all.rows, 2 * of->kv_cols)
+        : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
+    cy_attention_backward(queue, dq, cy_view_cols(kv, 0, of->kv_cols),
+        cy_view_cols(kv, of->kv_cols, of->kv_cols), at->d_o, by_heads(of, gradients->lse), delta,
+        at->q, at->k, at->v, whole);
+    cy_view arrived;
+    CY_TRY(to_tokens(of, &arrived, all));
+    by_rank->q = cy_view_cols(arrived, 0, of->q_cols);
+    if (fixed) return to_tokens(of, &by_rank->kv, kv);
+    by_rank->kv = cy_view_cols(arrived, of->q_cols, 2 * of->kv_cols);
+    return CY_OK;
 }
 
 cy_status cy_context_ulysses_backward(const cy_context_parallel *parallel, cy_queue *queue,
@@ -200,19 +243,12 @@ cy_status cy_context_ulysses_backward(const cy_context_parallel *parallel, cy_qu
 {
     const deal of = deal_of(parallel, queue, gradients->q.rows, spec);
     const cy_attention_spec whole = spec_of(&of, spec);
-    cy_view all, delta, by_rank;
+    cy_view all, delta;
     CY_TRY(to_heads(&of, &all, gradients->q, gradients->k, gradients->v, gradients->d_o));
     CY_TRY(delta_to_heads(&of, &delta, gradients->delta));
-
-    // Where several ranks add to the gradient of a key head, their shares travel wide.
-    const cy_dtype dtype = gradients->q.dtype;
-    const cy_dtype travel = of.sharers > 1 ? cy_context_sum_dtype(dtype) : dtype;
     const packed at = parts_of(&of, all);
-    const cy_view d_all = take_all(&of, travel, of.q_cols + 2 * of.kv_cols);
-    const packed d = parts_of(&of, d_all);
-    cy_attention_backward(queue, d.q, d.k, d.v, at.d_o, by_heads(&of, gradients->lse), delta, at.q,
-        at.k, at.v, &whole);
-    CY_TRY(to_tokens(&of, &by_rank, d_all));
-    deliver(&of, gradients, by_rank);
+    made by_rank;
+    CY_TRY(differentiate(&of, &by_rank, &at, gradients, delta, &whole));
+    deliver(&of, gradients, &by_rank);
     return CY_OK;
 }

@@ -35,7 +35,7 @@ cy_status cy_column_layer_backward(
     cy_tensor_gathering all;
     CY_TRY(cy_tensor_gather_start(&all, parallel, queue, cy_tensor_inside(parallel, queue, x), x));
     CY_TRY(cy_column_linear_backward(parallel, queue, dx, layer->weight_grad,
-        layer->skip_bias_add ? cy_view_none() : layer->bias_grad, own, &all, layer->weight));
+        layer->skip_bias_add ? cy_view_none() : layer->bias_grad, own, &all, layer->weight, NULL));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -54,7 +54,7 @@ cy_status cy_row_layer_forward(const cy_row_layer *layer, cy_queue *queue, cy_vi
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view own;
     CY_TRY(own_columns(layer, queue, &own, x));
-    CY_TRY(cy_row_linear_forward(layer->parallel, queue, y, own, layer->weight));
+    CY_TRY(cy_row_linear_forward(layer->parallel, queue, y, own, layer->weight, NULL));
     // After the sum, so that it is added once.
     if (!layer->skip_bias_add && !cy_view_is_none(layer->bias)) cy_add_bias(queue, y, layer->bias);
     cy_arena_rewind(queue->scratch, mark);

@@ -7,13 +7,13 @@ static cy_view rows_of(cy_view view, cy_tensor_rows rows)
     return cy_view_rows(view, rows.first, rows.count);
 }
 
-cy_status cy_row_linear_forward(
-    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view y, cy_view x, cy_view weight)
+cy_status cy_row_linear_forward(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view y,
+    cy_view x, cy_view weight, cy_fixed *fixed)
 {
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_tensor_summing sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, parallel, queue, y);
+    cy_tensor_sum_start(&sum, parallel, queue, y, fixed);
     CY_TRY(cy_tensor_sum_next(&sum, &rows));
     while (rows.count > 0) {
         cy_matmul(queue, rows_of(sum.partial, rows), rows_of(x, rows), weight,
@@ -67,13 +67,14 @@ void cy_linear_weight_gradient(
 }
 
 cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view dx,
-    cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x, cy_view weight)
+    cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x, cy_view weight,
+    cy_fixed *fixed)
 {
     CY_ASSERT(dx.data != x->all.data); // x is still read below, while dx is being summed
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_tensor_summing sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, parallel, queue, dx);
+    cy_tensor_sum_start(&sum, parallel, queue, dx, fixed);
     CY_TRY(cy_tensor_sum_next(&sum, &rows));
     while (rows.count > 0) {
         cy_matmul(

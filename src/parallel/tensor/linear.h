@@ -19,9 +19,10 @@
 #include "kernel/kernel.h"
 #include "parallel/tensor/pieces.h"
 
-// y [outside tokens, out] = sum over the group of x [t, in_local] weight [out, in_local]^T.
-CY_MUST_CHECK cy_status cy_row_linear_forward(
-    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view y, cy_view x, cy_view weight);
+// y [outside tokens, out] = sum over the group of x [t, in_local] weight [out, in_local]^T; `fixed`
+// as in cy_tensor_sum_start.
+CY_MUST_CHECK cy_status cy_row_linear_forward(const cy_tensor_parallel *parallel, cy_queue *queue,
+    cy_view y, cy_view x, cy_view weight, cy_fixed *fixed);
 
 // dx [t, in_local] = dy weight, of dy [t, out] that is being gathered.
 CY_MUST_CHECK cy_status cy_row_linear_backward_input(
@@ -37,10 +38,10 @@ CY_MUST_CHECK cy_status cy_column_linear_forward_outside(const cy_tensor_paralle
 
 // dx [outside tokens, in] = sum over the group of dy [t, out_local] weight. Where `dweight` is
 // given, it adds dy^T x [t, in] while the sum is under way, and `x` (all its tokens, which may
-// still be on their way) is waited for before; `dbias` likewise.
+// still be on their way) is waited for before; `dbias` likewise. `fixed` as above, of dx.
 CY_MUST_CHECK cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel,
     cy_queue *queue, cy_view dx, cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x,
-    cy_view weight);
+    cy_view weight, cy_fixed *fixed);
 
 // weight gradient alone: dweight [out, in] adds dy [t, out]^T x [t, in], dbias the rows of dy.
 void cy_linear_weight_gradient(

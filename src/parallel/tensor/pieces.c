@@ -130,17 +130,33 @@ cy_status cy_tensor_gather(
 
 // ---- summing
 
-void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view outside)
+static cy_view of_kind(cy_view view, cy_fixed *fixed)
 {
+    return fixed == NULL ? view : cy_fixed_view(fixed, view);
+}
+
+void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *parallel,
+    cy_queue *queue, cy_view outside, cy_fixed *fixed)
+{
+    cy_view reduced = outside;
+    if (fixed != NULL) reduced = cy_fixed_take(fixed, queue->scratch, outside.rows, outside.cols);
     *summing = (cy_tensor_summing){
         .parallel = parallel,
         .queue = queue,
         .outside = outside,
-        .partial = cy_tensor_inside(parallel, queue, outside),
+        .reduced = reduced,
+        .partial = of_kind(cy_tensor_inside(parallel, queue, reduced), fixed),
     };
     if (!cy_tensor_in_pieces(parallel)) return;
-    summing->arrived = cy_view_take(queue->scratch, outside.dtype, outside.rows, outside.cols);
+    summing->arrived =
+        of_kind(cy_view_take(queue->scratch, reduced.dtype, reduced.rows, reduced.cols), fixed);
+}
+
+// Rounds what was summed in fixed point.
+static void finish_sum(const cy_tensor_summing *summing)
+{
+    if (summing->reduced.dtype == summing->outside.dtype) return;
+    cy_copy(summing->queue, summing->outside, summing->reduced);
 }
 
 // Where what the rank `distance` places before this one sends lies: in the place of the piece that
@@ -177,7 +193,7 @@ static cy_status start_whole(cy_tensor_summing *summing)
     cy_group *group = summing->parallel->group;
     if (splits_tokens(summing->parallel)) {
         return cy_group_start_reduce_scatter(
-            group, summing->queue, &summing->receive, summing->outside, summing->partial, CY_SUM);
+            group, summing->queue, &summing->receive, summing->reduced, summing->partial, CY_SUM);
     }
     return cy_group_start_all_reduce(
         group, summing->queue, &summing->receive, summing->partial, CY_SUM);
@@ -187,7 +203,9 @@ cy_status cy_tensor_sum_whole(cy_tensor_summing *summing)
 {
     CY_ASSERT(summing->handed == 0 && !cy_tensor_in_pieces(summing->parallel));
     CY_TRY(start_whole(summing));
-    return cy_group_wait(summing->parallel->group, summing->queue, &summing->receive);
+    CY_TRY(cy_group_wait(summing->parallel->group, summing->queue, &summing->receive));
+    finish_sum(summing);
+    return CY_OK;
 }
 
 cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows)
@@ -222,11 +240,14 @@ cy_status cy_tensor_sum_end(cy_tensor_summing *summing)
     const cy_tensor_parallel *parallel = summing->parallel;
     cy_queue *queue = summing->queue;
     CY_TRY(sum_wait(summing));
-    if (!cy_tensor_in_pieces(parallel)) return CY_OK;
+    if (!cy_tensor_in_pieces(parallel)) {
+        finish_sum(summing);
+        return CY_OK;
+    }
 
     // In the order of ranks, so that the sum does not depend on who holds it, and rounded once.
     const int size = cy_group_size(parallel->group);
-    const cy_view outside = summing->outside;
+    const cy_view outside = summing->reduced;
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view sum = part_from(summing, 0);
     cy_view wide = outside;
@@ -239,5 +260,6 @@ cy_status cy_tensor_sum_end(cy_tensor_summing *summing)
         sum = to;
     }
     cy_arena_rewind(queue->scratch, mark);
+    finish_sum(summing);
     return CY_OK;
 }

@@ -24,6 +24,7 @@
 #define CY_PARALLEL_TENSOR_PIECES_H
 
 #include "comm/group.h"
+#include "device/fixed.h"
 
 typedef struct cy_tensor_parallel {
     cy_group *group;  // borrowed
@@ -51,6 +52,7 @@ typedef struct cy_tensor_summing {
     const cy_tensor_parallel *parallel; // borrowed
     cy_queue *queue;                    // borrowed
     cy_view outside;                    // becomes the sum
+    cy_view reduced;                    // where it arrives: `outside`, or, in fixed point, its like
     cy_view partial;                    // [all tokens, cols]: this rank's part of the sum
     cy_view arrived;                    // the first piece that comes
     cy_request send, receive;
@@ -86,9 +88,10 @@ CY_MUST_CHECK cy_status cy_tensor_gather(
     const cy_tensor_parallel *parallel, cy_queue *queue, cy_view *all, cy_view outside);
 
 // `outside` is to become the sum over the group of `partial`, which is taken here: `outside` itself
-// where no scattering follows, otherwise from the scratch arena.
+// where no scattering follows, otherwise from the scratch arena. With `fixed` given (strict mode)
+// partial is in fixed point, and the sum is rounded to `outside` once it is whole; or NULL.
 void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view outside);
+    cy_queue *queue, cy_view outside, cy_fixed *fixed);
 
 // The rows of `partial` to be written next. Those of the call before have been, and are sent.
 CY_MUST_CHECK cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows);
