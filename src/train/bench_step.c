@@ -3,12 +3,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernel/peak.h"
 #include "observe/flops.h"
 #include "observe/profile.h"
 #include "observe/resident.h"
 #include "parallel/pipeline/draw.h"
 #include "parallel/pipeline/measured.h"
+#include "train/engine_strict.h"
 #include "train/ranks.h"
 
 #include <stdio.h>
@@ -140,7 +140,7 @@ static cy_status measure(
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
     double peak_flop_s = 0;
-    CY_TRY(cy_peak_measure(&peak_flop_s, &engine->queue, bench->config->model.dtype));
+    CY_TRY(cy_engine_peak(engine, &peak_flop_s));
     CY_TRY(over_ranks(engine, &peak_flop_s, CY_SUM));
     if (rank->rank != 0) return CY_OK;
     *bench->result = (cy_bench_step_result){

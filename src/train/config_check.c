@@ -330,6 +330,7 @@ void cy_config_check_sizes(
     check_experts(config, errors);
     check_context(config, errors);
     check_stages(config, errors);
+    cy_config_check_strict(config, errors);
 }
 
 cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,

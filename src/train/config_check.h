@@ -9,6 +9,9 @@
 void cy_config_check_sizes(
     const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine);
 
+// What strict mode asks of sizes, of a configuration that has them.
+void cy_config_check_strict(const cy_config *config, cy_config_errors *errors);
+
 // Data, folders, learning rate and logging: what a training run needs.
 void cy_config_check_run(const cy_config *config, cy_config_errors *errors);
 

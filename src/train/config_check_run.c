@@ -28,10 +28,6 @@ void cy_config_check_build(
         cy_config_advice(errors, "mpirun -n %lld cyclotron train ..., or backend threads",
             (long long)cy_config_world(config));
     }
-    if (config->training.strict) {
-        cy_config_fault(errors, "training.strict = true: this build has no strict mode yet");
-        cy_config_advice(errors, "leave it out: a run repeats bit for bit on one mesh without it");
-    }
     if (d->compression != CY_CONFIG_COMPRESSION_NONE) {
         cy_config_fault(errors, "distributed.compression: this build sends gradients as they are");
         cy_config_advice(errors, "compression none");

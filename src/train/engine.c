@@ -4,8 +4,10 @@
 #include "base/memory.h"
 #include "model/rope.h"
 #include "train/engine_pipeline.h"
+#include "train/engine_strict.h"
 
 #include <math.h>
+#include <string.h>
 
 #define TRACE_SPANS (1 << 16)
 
@@ -108,6 +110,7 @@ static void describe_model(cy_engine *engine)
 static cy_status open_model(cy_engine *engine)
 {
     describe_model(engine);
+    CY_TRY(cy_engine_open_strict(engine));
     CY_TRY(cy_engine_open_pipeline(engine));
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         engine->stages[chunk].hooks = (cy_stage_hooks){
@@ -191,7 +194,7 @@ static void take_run(cy_engine *engine, cy_arena *run)
     engine->targets = cy_arena_take(run, rows * row);
     cy_context_tables_take(&engine->tables, run);
     engine->positions = cy_context_tables_positions(&engine->tables);
-    engine->loss = cy_view_take(run, CY_F64, 1, 1);
+    cy_engine_take_strict(engine, run);
     engine->context.rope = cy_view_take(run, engine->context.sum_dtype,
         engine->options.config->training.seq_length, shape->head_dim);
 }
@@ -283,7 +286,8 @@ static cy_status open_parts(cy_engine *engine)
         CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
         engine->queue.trace = &engine->trace;
     }
-    CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, options->isa));
+    const bool strict = options->config->training.strict && strcmp(options->isa, "auto") == 0;
+    CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, strict ? "strict" : options->isa));
     CY_TRY(open_model(engine));
     CY_TRY(open_reducer(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
@@ -317,6 +321,7 @@ void cy_engine_close(cy_engine *engine)
     cy_reducer_close(engine->reducer);
     cy_engine_close_pipeline(engine);
     cy_storage_close(&engine->storage);
+    cy_sums_close(&engine->sums);
     cy_context_tables_close(&engine->tables);
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
     cy_trace_close(&engine->trace);

@@ -42,7 +42,7 @@ typedef struct cy_engine_options {
     int threads;            // of this rank
     int first_core;         // -1: not pinned
     bool spin;              // ranks do not outnumber the cores
-    const char *isa;        // of the kernels: "auto"
+    const char *isa;        // of the kernels: "auto"; in strict mode that is "strict"
     bool train;             // false: forward only
     bool plan_only;
     bool trace;   // keep a timeline
@@ -93,6 +93,8 @@ typedef struct cy_engine {
 
     // The pipeline; a rank alone is one of one stage (engine_pipeline.h).
     cy_model_context context;
+    cy_sums sums;           // owned: strict mode's, see engine_strict.h
+    cy_view notes;          // [1, sums.count + 1] int64: what the ranks tell each other of them
     cy_schedule schedule;   // owned
     cy_executor executor;   // owned
     cy_stage_slots slots;   // owned
@@ -107,7 +109,7 @@ typedef struct cy_engine {
     int32_t *targets;         // [micro_batches, tokens]
     cy_context_tables tables; // owned: positions and spans
     const int32_t *positions; // [tokens], of the tables
-    cy_view loss;             // [1, 1] fp64
+    cy_view loss;             // [1, 1] fp64; CY_FX64 in strict mode
 } cy_engine;
 
 // Which positions of a sequence the context-parallel ranks of a run hold.

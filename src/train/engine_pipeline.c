@@ -69,8 +69,11 @@ static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_
         .tp_size = cy_group_size(groups->tp),
         .unit_multiple = 64 * cy_group_size(groups->gradient),
     };
-    return cy_storage_open(
-        &engine->storage, shape, &part, engine->context.dtype, engine->context.sum_dtype);
+    const bool strict = engine->context.sums != NULL;
+    CY_TRY(cy_storage_open(&engine->storage, shape, &part, engine->context.dtype,
+        strict ? CY_FX64 : engine->context.sum_dtype));
+    engine->storage.sums = engine->context.sums;
+    return CY_OK;
 }
 
 static bool has_split_backward(const cy_engine *engine)

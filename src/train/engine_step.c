@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "optim/owned.h"
 #include "train/engine_pipeline.h"
+#include "train/engine_strict.h"
 #include "train/engine_sums.h"
 
 #include <math.h>
@@ -74,7 +75,7 @@ static cy_status look_for_not_finite(
     const cy_view sum = search->engine->update.cells.sum_squares;
     cy_fill(&search->engine->queue, sum, 0.0);
     cy_sum_squares(
-        &search->engine->queue, sum, cy_view_cols(range->grad, stretch->at, stretch->count));
+        &search->engine->queue, sum, cy_stretch_grad(&search->engine->storage, range, stretch));
     if (!isfinite(cell(sum))) search->found = place;
     return CY_OK;
 }
@@ -98,7 +99,6 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
 static cy_status settle(
     cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
 {
-    CY_TRY(cy_update_norm(&engine->update, tokens * engine->scaler.scale));
     // The last stage of each pipeline has the losses of its tokens.
     const cy_engine_groups *groups = &engine->options.groups;
     CY_TRY(cy_group_all_reduce(groups->gradient, &engine->queue, engine->loss, CY_SUM));
@@ -106,7 +106,7 @@ static cy_status settle(
     if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
 
     // The queue has done all this when the calls return; on a device the host would wait here.
-    result->loss = cell(engine->loss) / tokens;
+    result->loss = cy_engine_loss(engine) / tokens;
     result->grad_norm = cell(engine->update.cells.norm);
     result->skipped = false;
     const bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
@@ -120,33 +120,49 @@ static cy_status settle(
     return cy_update_apply(&engine->update, adamw);
 }
 
+// All that comes before the update: losses, gradients and their norm.
+static cy_status try_step(cy_engine *engine, double tokens)
+{
+    cy_reducer_zero(engine->reducer);
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    CY_TRY(cy_engine_run_pipeline(engine));
+    CY_TRY(cy_engine_finish_gradients(engine));
+    CY_TRY(cy_engine_sum_parts(engine));
+    return cy_update_norm(&engine->update, tokens * engine->scaler.scale);
+}
+
 cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result)
 {
-    const cy_config *config = engine->options.config;
-    cy_reducer_zero(engine->reducer);
-    cy_fill(&engine->queue, engine->loss, 0.0);
+    const double tokens = (double)cy_config_batch_tokens(engine->options.config);
     for (int64_t i = 0; i < engine->micro_batches && !engine->queue.dry; i++) {
         CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
             engine->targets + i * engine->tokens));
     }
-    CY_TRY(cy_engine_run_pipeline(engine));
-    CY_TRY(cy_engine_finish_gradients(engine));
-    CY_TRY(cy_engine_sum_parts(engine));
-    CY_TRY(settle(engine, adamw, (double)cy_config_batch_tokens(config), result));
+    int raised = 0;
+    for (bool again = true; again;) {
+        cy_engine_begin_try(engine);
+        CY_TRY(try_step(engine, tokens));
+        CY_TRY(cy_engine_end_try(engine, adamw->step, &raised, &again));
+        // What was gathered ahead belongs to the try that is over.
+        if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
+    }
+    CY_TRY(settle(engine, adamw, tokens, result));
+    cy_engine_end_step(engine, raised);
     return cy_reducer_share_weights(engine->reducer);
 }
 
 cy_status cy_engine_evaluate(
     cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum)
 {
+    cy_engine_begin_evaluation(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     if (!engine->queue.dry) {
         CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
     }
     CY_TRY(cy_engine_pass_forward(engine));
-    if (!engine->queue.dry) *loss_sum = cell(engine->loss);
-    return CY_OK;
+    if (!engine->queue.dry) *loss_sum = cy_engine_loss(engine);
+    return cy_engine_end_evaluation(engine);
 }
 
 // ---- the hash of all parameters

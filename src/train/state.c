@@ -48,14 +48,52 @@ cy_status cy_state_locate(char **path, const cy_config *config)
 
 // ---- the small state beside the tensors
 
+// The exponents of strict mode's sums: what the next step's bits hang on.
+static cy_status write_exponents(cy_text *json, const cy_sums *sums)
+{
+    CY_TRY(cy_text_add(json, ",\"strict\":{\"exponents\":["));
+    for (int64_t i = 0; i < sums->count; i++) {
+        CY_TRY(cy_text_add(json, "%s%d", i > 0 ? "," : "", sums->table[i].exponent));
+    }
+    return cy_text_add(json, "]}");
+}
+
 static cy_status write_state(cy_text *json, const cy_engine *engine)
 {
     const cy_scaler *scaler = &engine->scaler;
-    return cy_text_add(json,
+    CY_TRY(cy_text_add(json,
         "{\"scaler\":{\"scale\":%.17g,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
-        "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}}",
+        "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}",
         scaler->scale, (long long)scaler->clean_steps, (long long)scaler->skipped_steps,
-        (long long)scaler->stuck_steps, (long long)engine->options.config->training.seed);
+        (long long)scaler->stuck_steps, (long long)engine->options.config->training.seed));
+    if (engine->context.sums != NULL) CY_TRY(write_exponents(json, &engine->sums));
+    return cy_text_add(json, "}");
+}
+
+// A checkpoint of a fast run has none: a strict one that goes on from it starts with constants.
+static cy_status read_exponents(cy_engine *engine, const json_t *root, const char *path)
+{
+    const json_t *strict = json_object_get(root, "strict");
+    if (engine->context.sums == NULL || strict == NULL) return CY_OK;
+    const json_t *exponents = json_object_get(strict, "exponents");
+    const cy_sums *sums = &engine->sums;
+    if (!json_is_array(exponents) || (int64_t)json_array_size(exponents) != sums->count) {
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s/manifest.json: %lld exponents of strict sums, this model has %lld", path,
+            (long long)json_array_size(exponents), (long long)sums->count);
+    }
+    for (int64_t i = 0; i < sums->count; i++) {
+        const json_t *exponent = json_array_get(exponents, (size_t)i);
+        const json_int_t value = json_integer_value(exponent);
+        if (!json_is_integer(exponent) || value < -CY_SUM_EXPONENT_MOST ||
+            value > CY_SUM_EXPONENT_MOST) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s/manifest.json: exponent %lld of strict sums is no integer of at most %d", path,
+                (long long)i, CY_SUM_EXPONENT_MOST);
+        }
+        sums->table[i].exponent = (int)value;
+    }
+    return CY_OK;
 }
 
 static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
@@ -68,11 +106,12 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
     const int failed = root == NULL ||
         json_unpack(root, "{s:{s:F, s:I, s:I, s:I}}", "scaler", "scale", &scale, "clean_steps",
             &clean, "skipped_steps", &skipped, "stuck_steps", &stuck) != 0;
+    const cy_status status = failed
+        ? CY_FAIL(
+              CY_ERR_CORRUPT, "%s/manifest.json: no scaler in the saved state", checkpoint->path)
+        : read_exponents(engine, root, checkpoint->path);
     json_decref(root);
-    if (failed) {
-        return CY_FAIL(
-            CY_ERR_CORRUPT, "%s/manifest.json: no scaler in the saved state", checkpoint->path);
-    }
+    CY_TRY(status);
     // A run that goes on in another dtype starts its own scale.
     if (engine->options.config->model.dtype == CY_F16) {
         engine->scaler = (cy_scaler){

@@ -2,11 +2,11 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
-#include "kernel/peak.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
 #include "observe/tensorboard.h"
 #include "optim/schedule.h"
+#include "train/engine_strict.h"
 #include "train/feed.h"
 #include "train/replicas.h"
 #include "train/run_folder.h"
@@ -122,8 +122,7 @@ static cy_status measure_peak(rank_run *trainer)
 {
     if (trainer->peak_flop_s > 0) return CY_OK;
     cy_engine *engine = &trainer->engine;
-    CY_TRY(cy_peak_measure(
-        &trainer->peak_flop_s, &engine->queue, engine->options.config->model.dtype));
+    CY_TRY(cy_engine_peak(engine, &trainer->peak_flop_s));
     return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
         cy_view_of(&trainer->peak_flop_s, CY_F64, 1, 1), CY_SUM);
 }
