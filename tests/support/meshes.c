@@ -52,6 +52,7 @@ typedef struct collection {
 static double element(cy_view view, int64_t i)
 {
     const void *at = cy_view_at(view, 0, i);
+    if (view.dtype == CY_FX64) return (double)*(const int64_t *)at; // its units
     return view.dtype == CY_F64 ? *(const double *)at : (double)*(const float *)at;
 }
 

@@ -206,6 +206,33 @@ static void the_rest_of_distributed(void **state)
     passes(TINY("\"distributed\": {\"backend\": \"gloo\"}"));
 }
 
+#define STRICT(model, training, distributed)                                                       \
+    "{\"model\": {\"name\": \"tiny\", " model "}, \"training\": {\"strict\": true, " training      \
+    "}, \"distributed\": {" distributed "}}"
+
+static void strict_cuts(void **state)
+{
+    (void)state;
+    passes(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024", "\"cp_size\": 8"));
+    passes(STRICT("\"dtype\": \"bf16\"", "\"seq_length\": 96", "\"dp_size\": 3"));
+    passes(STRICT(
+        "\"vocab_size\": 512, \"intermediate_size\": 256", "\"seq_length\": 64", "\"tp_size\": 4"));
+    refuses(STRICT("\"dtype\": \"fp16\"", "\"seq_length\": 64", "\"dp_size\": 1"),
+        "training.strict = true: model.dtype \"fp16\" has no strict mode");
+    refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 80", "\"dp_size\": 1"),
+        "training.seq_length 80 is no multiple of 32");
+    refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 64", "\"cp_size\": 2"),
+        "training.seq_length 64 is no multiple of 128: blocks of 32 tokens, 4 pieces of a "
+        "sequence");
+    refuses(STRICT("\"intermediate_size\": 72", "\"seq_length\": 64", "\"tp_size\": 2"),
+        "model.intermediate_size 72 is cut at 36 by tp_size 2, and its blocks are 8");
+    refuses(STRICT("\"vocab_size\": 515", "\"seq_length\": 64", "\"tp_size\": 2"),
+        "model.vocab_size 515 is cut at 257 by tp_size 2, and its blocks are 32");
+    refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024, \"micro_batch_size\": 4097",
+                "\"dp_size\": 1"),
+        "4195328 tokens in a global batch, at most 4194304");
+}
+
 static void world(void **state)
 {
     (void)state;
@@ -288,6 +315,7 @@ int main(void)
         cmocka_unit_test(pipeline),
         cmocka_unit_test(schedules_of_users),
         cmocka_unit_test(the_rest_of_distributed),
+        cmocka_unit_test(strict_cuts),
         cmocka_unit_test(world),
         cmocka_unit_test(what_a_run_needs),
         cmocka_unit_test(a_run_that_is_right),

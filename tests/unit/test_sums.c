@@ -1,0 +1,116 @@
+// The table of strict mode's sums: blocks that the mesh has no part in, exponents that follow the
+// terms, and a step that is done again.
+
+#include "support/support.h"
+
+#include "base/half.h"
+#include "model/sums.h"
+
+#include <math.h>
+
+static const cy_model_shape shape = {.layers = 3,
+    .hidden = 576,
+    .ffn = 1536,
+    .heads = 9,
+    .kv_heads = 3,
+    .head_dim = 64,
+    .vocab = 49152};
+
+static void blocks(void **state)
+{
+    (void)state;
+    const cy_sum_blocks b = cy_sum_blocks_of(&shape, 1024);
+    assert_int_equal(b.heads, 64);
+    assert_int_equal(b.ffn, 128);
+    assert_int_equal(b.vocab, 128);
+    assert_int_equal(b.tokens, 64);
+    cy_model_shape other = shape;
+    other.ffn = 11008; // 2^8 * 43
+    other.heads = 32;
+    other.head_dim = 80;
+    other.vocab = 50257;
+    const cy_sum_blocks c = cy_sum_blocks_of(&other, 96);
+    assert_int_equal(c.heads, 16);
+    assert_int_equal(c.ffn, 32);
+    assert_int_equal(c.vocab, 32);
+    assert_int_equal(c.tokens, 32);
+}
+
+static cy_fixed *in_layer(const cy_sums *sums, cy_role role)
+{
+    const cy_param param = {.role = role, .layer = 1};
+    return cy_sums_gradient(sums, &param);
+}
+
+static void fused_gradients_share_one(void **state)
+{
+    (void)state;
+    cy_sums sums;
+    CY_CHECK_OK(cy_sums_open(&sums, &shape, 1024));
+    assert_ptr_equal(in_layer(&sums, CY_ROLE_V), in_layer(&sums, CY_ROLE_Q));
+    assert_ptr_equal(in_layer(&sums, CY_ROLE_UP), in_layer(&sums, CY_ROLE_GATE));
+    assert_ptr_equal(in_layer(&sums, CY_ROLE_K_BIAS), in_layer(&sums, CY_ROLE_Q_BIAS));
+    assert_ptr_not_equal(in_layer(&sums, CY_ROLE_OUT), in_layer(&sums, CY_ROLE_DOWN));
+    assert_ptr_equal(
+        cy_sums_at(&sums, shape.layers, CY_SUM_PLACES - 1), sums.table + sums.count - 1);
+    assert_null(cy_sums_at(NULL, 0, CY_SUM_OUT));
+    cy_sums_close(&sums);
+}
+
+// The largest term leaves eight bits below 2^40 units, whatever the exponent was before.
+static void exponents_follow_the_terms(void **state)
+{
+    (void)state;
+    cy_sums sums;
+    CY_CHECK_OK(cy_sums_open(&sums, &shape, 1024));
+    cy_fixed *down = cy_sums_at(&sums, 0, CY_SUM_DOWN), *out = cy_sums_at(&sums, 0, CY_SUM_OUT);
+    const int before = out->exponent;
+    static const float terms[] = {0x1.8p20f, 0x1p31f, 0x1p39f, 0.25f};
+    for (size_t i = 0; i < sizeof(terms) / sizeof(*terms); i++) {
+        down->exponent = -10;
+        cy_sums_forget(&sums);
+        assert_int_equal(down->largest, 0);
+        down->largest = cy_f32_bits(terms[i]);
+        assert_false(cy_fixed_exceeded(down));
+        cy_sums_follow(&sums, 0);
+        const double units = ldexp((double)terms[i], -10 - down->exponent);
+        assert_true(units >= 0x1p31 && units < 0x1p32);
+        assert_int_equal(out->exponent, before); // no terms: as it was
+    }
+    down->largest = cy_f32_bits(0x1p40f);
+    assert_true(cy_fixed_exceeded(down));
+    down->largest = cy_f32_bits(NAN) & 0x7fffffffu;
+    assert_true(cy_fixed_exceeded(down));
+    cy_sums_close(&sums);
+}
+
+static void a_raise_ends_with_its_step(void **state)
+{
+    (void)state;
+    cy_sums sums;
+    CY_CHECK_OK(cy_sums_open(&sums, &shape, 1024));
+    cy_fixed *down = cy_sums_at(&sums, 0, CY_SUM_DOWN), *out = cy_sums_at(&sums, 0, CY_SUM_OUT);
+    const int before = out->exponent, loss = sums.loss.exponent, squares = sums.square_exponent;
+    cy_sums_raise(&sums, 16);
+    assert_int_equal(out->exponent, before + 16);
+    assert_int_equal(squares + 32, sums.square_exponent);
+    down->exponent = 6;
+    down->largest = cy_f32_bits(0x1p35f);
+    cy_sums_follow(&sums, 16);
+    assert_int_equal(down->exponent, 6 + 35 + 1 + 8 - 40);
+    assert_int_equal(out->exponent, before);
+    assert_int_equal(loss, sums.loss.exponent);
+    assert_int_equal(squares, sums.square_exponent);
+    cy_sums_close(&sums);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks),
+        cmocka_unit_test(fused_gradients_share_one),
+        cmocka_unit_test(exponents_follow_the_terms),
+        cmocka_unit_test(a_raise_ends_with_its_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
