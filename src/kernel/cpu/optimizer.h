@@ -16,6 +16,20 @@ typedef struct squares_of {
     double *parts;  // in scratch
 } squares_of;
 
+// Two sums side by side, each in registers: an index into them would put both into memory.
+FORCE_INLINE double squares_of_range(const void *x, cy_dtype dtype, int64_t first, int64_t end)
+{
+    squares even = {{0}, {0}}, odd = {{0}, {0}};
+    int64_t i = first;
+    for (; i + 2 * LANES <= end; i += 2 * LANES) {
+        squares_add(&even, load(x, dtype, i, LANES));
+        squares_add(&odd, load(x, dtype, i + LANES, LANES));
+    }
+    if (i < end) squares_add(&even, load(x, dtype, i, lanes_left(end, i)));
+    if (i + LANES < end) squares_add(&odd, load(x, dtype, i + LANES, end - i - LANES));
+    return squares_total(even) + squares_total(odd);
+}
+
 static void sum_squares_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
@@ -23,11 +37,8 @@ static void sum_squares_piece(void *context, int64_t number, int worker)
     const int64_t first = number % of->across * SQUARES;
     const int64_t end = first + SQUARES < of->x.cols ? first + SQUARES : of->x.cols;
     const void *x = cy_view_at(of->x, number / of->across, 0);
-    squares sums[2] = {{{0}, {0}}, {{0}, {0}}};
-    for (int64_t i = first; i < end; i += LANES) {
-        squares_add(&sums[i / LANES % 2], load(x, of->x.dtype, i, lanes_left(end, i)));
-    }
-    of->parts[number] = squares_total(sums[0]) + squares_total(sums[1]);
+    of->parts[number] = of->x.dtype == CY_BF16 ? squares_of_range(x, CY_BF16, first, end)
+                                               : squares_of_range(x, CY_F32, first, end);
 }
 
 static void sum_squares(cy_queue *queue, cy_view out, cy_view x)

@@ -10,8 +10,10 @@
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.
 #define MICRO_ROWS 6
 
-// Depth that keeps two panels of right in the first-level cache while rows of left stream by.
-#define MICRO_DEPTH 128
+// Words of depth of one pass over c at most. Sums are read and written once a pass, so passes are
+// few: two panels of right come from L2 then, four lines in the twelve cycles of a step, which it
+// gives with ease, while 128 rows of left stay there too.
+#define MICRO_DEPTH 512
 
 static inline __attribute__((always_inline)) __m512 multiply_add(
     __m512 sum, __m512 a, __m512 b, bool pairs)
@@ -88,19 +90,33 @@ static inline __attribute__((always_inline)) void micro_rows(float *c, int64_t c
     }
 }
 
+// The sums that the next rows of the panel start from or go to: they may be in memory, a few lines
+// in each of six distant rows, which no prefetcher of the processor's foresees.
+static inline __attribute__((always_inline)) void prefetch_next(
+    const float *c, int64_t c_stride, int64_t rows)
+{
+    for (int64_t i = MICRO_ROWS; i < 2 * MICRO_ROWS && i < rows; i++) {
+        for (int64_t j = 0; j < 2 * CY_BLOCK_COLS; j += 16)
+            _mm_prefetch((const char *)(c + i * c_stride + j), _MM_HINT_T0);
+    }
+}
+
 static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_stride,
     const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
     int64_t words, bool accumulate, const bool pairs)
 {
     const int64_t panel_bytes = words * 4 * CY_BLOCK_COLS;
-    for (int64_t k = 0; k < words; k += MICRO_DEPTH) {
-        const int64_t steps = words - k < MICRO_DEPTH ? words - k : MICRO_DEPTH;
+    const int64_t passes = (words + MICRO_DEPTH - 1) / MICRO_DEPTH;
+    const int64_t depth = passes > 0 ? (words + passes - 1) / passes : words;
+    for (int64_t k = 0; k < words; k += depth) {
+        const int64_t steps = words - k < depth ? words - k : depth;
         const bool add = accumulate || k > 0;
         for (int64_t col = 0; col < cols; col += 2 * CY_BLOCK_COLS) {
             const char *panel = right + col / CY_BLOCK_COLS * panel_bytes + k * 4 * CY_BLOCK_COLS;
             for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
                 float *to = c + row * c_stride + col;
                 const char *from = left + row * left_bytes + k * 4;
+                prefetch_next(to, c_stride, rows - row);
                 if (cols - col > CY_BLOCK_COLS) {
                     micro_rows(to, c_stride, from, left_bytes, panel, panel_bytes, steps,
                         cols - col, add, rows - row, 4, pairs);

@@ -20,8 +20,11 @@ static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)
 {
     if (row >= source.rows || col >= source.cols) return _mm512_setzero_si512();
     const int64_t left = source.cols - col;
+    if (source.dtype == CY_BF16) {
+        const uint16_t *half = (const uint16_t *)source.data + row * source.stride + col;
+        return _mm512_maskz_loadu_epi16(cy_lanes32(left), half);
+    }
     const void *at = cy_view_at(source, row, col);
-    if (source.dtype == CY_BF16) return _mm512_maskz_loadu_epi16(cy_lanes32(left), at);
     const __m256i low = cy_narrow_bf16(cy_load16(at, source.dtype, cy_lanes16(left)));
     __m256i high = _mm256_setzero_si256();
     if (left > 16) {
@@ -131,24 +134,47 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
     }
 }
 
+// 32 rows of 32 from `row` and `col` on; zero beyond the source.
+static inline void load_square_bf16(__m512i r[32], cy_view source, int64_t row, int64_t col)
+{
+    if (source.dtype == CY_BF16 && row + 32 <= source.rows && col + 32 <= source.cols) {
+        const uint16_t *at = (const uint16_t *)source.data + row * source.stride + col;
+        for (int i = 0; i < 32; i++)
+            r[i] = _mm512_loadu_si512(at + i * source.stride);
+    } else {
+        for (int i = 0; i < 32; i++)
+            r[i] = load_row_bf16(source, row + i, col);
+    }
+}
+
+// Asks for 32 lines of as many rows, for a later call: rows of a source may lie far apart, as those
+// of a gradient of logits do, and no prefetcher of the processor's follows 32 of them.
+static inline void prefetch_square_bf16(cy_view source, int64_t row, int64_t col)
+{
+    const uint16_t *at = (const uint16_t *)source.data + row * source.stride + col;
+    for (int i = 0; i < 32; i++)
+        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T1);
+}
+
 // left [source.cols, depth] from source [source.rows, source.cols], 32 x 32 at a time: pairs of
 // rows side by side, then a transposition of pairs. Along the source's rows first, as they lie.
+// What lies beside the source in its rows is what the next call is for.
 static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
 {
     for (int64_t k = 0; k < depth; k += 32) {
         const __mmask32 lanes = cy_lanes32(depth - k);
         for (int64_t col = 0; col < source.cols; col += 32) {
             const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
-            __m512i low[16], high[16];
-            for (int i = 0; i < 16; i++) {
-                interleave(&low[i], &high[i], load_row_bf16(source, k + 2 * i, col),
-                    load_row_bf16(source, k + 2 * i + 1, col));
-            }
+            __m512i r[32], low[16], high[16];
+            load_square_bf16(r, source, k, col);
+            if (source.dtype == CY_BF16) prefetch_square_bf16(source, k, source.cols + col);
+            for (int i = 0; i < 16; i++)
+                interleave(&low[i], &high[i], r[2 * i], r[2 * i + 1]);
             cy_transpose16(low);
             cy_transpose16(high);
+            uint16_t *to = left + col * depth + k;
             for (int64_t i = 0; i < rows; i++) {
-                _mm512_mask_storeu_epi16(
-                    left + (col + i) * depth + k, lanes, i < 16 ? low[i] : high[i - 16]);
+                _mm512_mask_storeu_epi16(to + i * depth, lanes, i < 16 ? low[i] : high[i - 16]);
             }
         }
     }
@@ -170,18 +196,20 @@ void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64
     }
 }
 
-// One panel of 32 columns from source [cols, depth]: 16 columns x 32 deep at a time.
+// One panel of 32 columns from source [cols, depth]: 32 columns x 32 deep at a time. What the next
+// panel reads is asked for meanwhile.
 static void pack_panel_transposed(uint16_t *to, cy_view source, int64_t col, int64_t depth)
 {
-    for (int64_t half = 0; half < 2; half++) {
-        for (int64_t k = 0; k < depth; k += 32) {
-            __m512i r[16];
-            for (int i = 0; i < 16; i++)
-                r[i] = load_row_bf16(source, col + 16 * half + i, k);
-            cy_transpose16(r);
-            for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
-                _mm512_storeu_si512(to + (k / 2 + i) * 64 + 32 * half, r[i]);
-            }
+    for (int64_t k = 0; k < depth; k += 32) {
+        __m512i r[32];
+        load_square_bf16(r, source, col, k);
+        if (source.dtype == CY_BF16) prefetch_square_bf16(source, col + CY_BLOCK_COLS, k);
+        cy_transpose16(r);
+        cy_transpose16(r + 16);
+        uint16_t *pair = to + k * CY_BLOCK_COLS;
+        for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
+            _mm512_storeu_si512(pair + i * 64, r[i]);
+            _mm512_storeu_si512(pair + i * 64 + 32, r[16 + i]);
         }
     }
 }
