@@ -8,7 +8,7 @@ TYPE   ?= Release
 CMAKE_FLAGS ?=
 
 .PHONY: all program setup demo check test test-long bench equivalence parity install debug \
-	tidy format coverage dist clean
+	tidy format coverage reference dist clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -74,6 +74,10 @@ format:
 
 coverage:
 	@scripts/coverage.sh
+
+# The public headers as HTML, in build/reference.
+reference:
+	@scripts/reference.sh $(BUILD)/reference
 
 # A release archive that builds and passes `make check` by itself.
 dist:

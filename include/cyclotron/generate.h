@@ -15,31 +15,35 @@
 extern "C" {
 #endif
 
+// A model that is open for generation. Used by one thread at a time.
 typedef struct cy_generator cy_generator;
 
+// What is opened, and how.
 typedef struct cy_generator_options {
-    const char
-        *path; // borrowed: a checkpoint, a folder of them (the newest), or a Hugging Face folder
+    // Borrowed: a checkpoint, a folder of them (the newest), or a Hugging Face folder.
+    const char *path;
     const char *dtype; // borrowed: "bf16", "fp32"...; NULL: what the model was trained in
     int threads;       // 0: all cores that the process may use
     int64_t context;   // positions that the cache has room for; 0: the model's, at most 4096
 } cy_generator_options;
 
-// *generator is owned by the caller.
+// *generator is owned by the caller, who frees it with cy_generator_close.
 CY_API CY_MUST_CHECK cy_status cy_generator_open(
     cy_generator **generator, const cy_generator_options *options);
+// NULL is fine.
 CY_API void cy_generator_close(cy_generator *generator);
 
+// A text to continue. Start from cy_generate_defaults.
 typedef struct cy_generate_request {
-    const char *prompt; // borrowed, [prompt_bytes], at least one token
-    size_t prompt_bytes;
-    int64_t max_tokens;
+    const char *prompt;        // borrowed, [prompt_bytes], at least one token
+    size_t prompt_bytes;       // without a zero at the end, which need not be there
+    int64_t max_tokens;        // at most so many new tokens
     double temperature;        // 0: always the likeliest token
     int64_t top_k;             // 0: all
     double top_p;              // 1: all
     double repetition_penalty; // 1: none
-    uint64_t seed;
-    void *context; // borrowed: for the callback
+    uint64_t seed;             // of the draws: the same seed and request, the same text
+    void *context;             // borrowed: for the callback
     // Called with each piece of text as it comes, valid UTF-8, not terminated; may be NULL.
     void (*on_text)(void *context, const char *text, size_t bytes);
 } cy_generate_request;
@@ -47,21 +51,22 @@ typedef struct cy_generate_request {
 // max_tokens 128, greedy, no callback; the prompt is to be set.
 CY_API cy_generate_request cy_generate_defaults(void);
 
-// Without the prompt and without the end token.
+// What was generated, without the prompt and without the end token.
 typedef struct cy_generated {
-    int32_t *tokens; // owned, [count]; freed with cy_generated_free
-    int64_t count;
-    char *text; // owned, terminated by a zero, valid UTF-8
-    size_t text_bytes;
-    int64_t prompt_tokens;
-    double prefill_s;    // until the first new token was chosen
-    double decode_tok_s; // of the tokens after the first; 0 where there is none
-    int ended;           // by the end token, not by max_tokens or a full context
+    int32_t *tokens;       // owned, [count]; freed with cy_generated_free
+    int64_t count;         // of new tokens
+    char *text;            // owned, terminated by a zero, valid UTF-8
+    size_t text_bytes;     // without the zero
+    int64_t prompt_tokens; // of the prompt
+    double prefill_s;      // until the first new token was chosen
+    double decode_tok_s;   // of the tokens after the first; 0 where there is none
+    int ended;             // by the end token, not by max_tokens or a full context
 } cy_generated;
 
 // A prompt longer than the context is CY_ERR_REQUEST with both numbers.
 CY_API CY_MUST_CHECK cy_status cy_generate(
     cy_generator *generator, const cy_generate_request *request, cy_generated *generated);
+// Frees the tokens and the text, and zeroes *generated.
 CY_API void cy_generated_free(cy_generated *generated);
 
 #ifdef __cplusplus

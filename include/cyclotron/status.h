@@ -11,11 +11,12 @@
 extern "C" {
 #endif
 
-#define CY_API        __attribute__((visibility("default")))
-#define CY_MUST_CHECK __attribute__((warn_unused_result))
+#define CY_API        __attribute__((visibility("default"))) // the shared library shows it
+#define CY_MUST_CHECK __attribute__((warn_unused_result))    // a result that must be looked at
 
+// What became of a call; the text of the failure says more.
 typedef enum cy_status {
-    CY_OK = 0,
+    CY_OK = 0,          // it did what it was asked to
     CY_ERR_REQUEST,     // the request itself is wrong: a configuration, an argument
     CY_ERR_IO,          // a file or device refused: the text holds errno's words
     CY_ERR_CORRUPT,     // a file is not what it says it is

@@ -20,15 +20,17 @@
 extern "C" {
 #endif
 
+// A byte-level BPE tokenizer. Once open it does not change: any number of threads may use it.
 typedef struct cy_tokenizer cy_tokenizer;
 
 // A list of ids that grows. Start from a zeroed struct; free with cy_tokens_free.
 typedef struct cy_tokens {
-    int32_t *ids; // owned, [count]
-    size_t count;
-    size_t capacity;
+    int32_t *ids;    // owned, [count]
+    size_t count;    // of ids
+    size_t capacity; // ids that there is room for
 } cy_tokens;
 
+// Frees the ids and zeroes *tokens.
 CY_API void cy_tokens_free(cy_tokens *tokens);
 
 // Reads a tokenizer.json, or the one in a folder. *tokenizer is owned by the caller.
@@ -38,6 +40,7 @@ CY_API CY_MUST_CHECK cy_status cy_tokenizer_open(cy_tokenizer **tokenizer, const
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_open_text(
     cy_tokenizer **tokenizer, const char *json, size_t bytes, const char *name);
 
+// NULL is fine.
 CY_API void cy_tokenizer_close(cy_tokenizer *tokenizer);
 
 // How a trained tokenizer cuts text into words before it merges bytes.
@@ -48,6 +51,7 @@ typedef enum cy_tokenizer_style {
     CY_TOKENIZER_SMOLLM, // GPT-2's, each digit on its own
 } cy_tokenizer_style;
 
+// How a tokenizer is trained.
 typedef struct cy_tokenizer_train_options {
     int32_t vocab_size;       // counts the special tokens and the 256 bytes
     const char *end_token;    // borrowed; NULL is "<|endoftext|>"
@@ -58,7 +62,7 @@ typedef struct cy_tokenizer_train_options {
 // A text to train on.
 typedef struct cy_tokenizer_text {
     const char *text; // borrowed, [bytes]; need not be UTF-8
-    size_t bytes;
+    size_t bytes;     // its length
 } cy_tokenizer_text;
 
 // Trains on texts, line by line as the `tokenizers` package does, with its order among equally
@@ -76,8 +80,9 @@ CY_API CY_MUST_CHECK cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer
 // Writes tokenizer.json, whole or not at all. A tokenizer that was read is written as it was.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path);
 
+// How a text is encoded.
 typedef enum cy_encode_flags {
-    CY_ENCODE_DEFAULT = 0,
+    CY_ENCODE_DEFAULT = 0,     // with all that tokenizer.json says
     CY_ENCODE_NO_TEMPLATE = 1, // leave out what the post_processor adds, such as a begin token
 } cy_encode_flags;
 
@@ -85,8 +90,9 @@ typedef enum cy_encode_flags {
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_encode(const cy_tokenizer *tokenizer, cy_tokens *tokens,
     const char *text, size_t bytes, cy_encode_flags flags);
 
+// How ids become text.
 typedef enum cy_decode_flags {
-    CY_DECODE_DEFAULT = 0,
+    CY_DECODE_DEFAULT = 0,      // every token
     CY_DECODE_SKIP_SPECIAL = 1, // leave special tokens out
 } cy_decode_flags;
 
@@ -95,6 +101,7 @@ typedef enum cy_decode_flags {
 // CY_ERR_REQUEST.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_decode(const cy_tokenizer *tokenizer, char **text,
     size_t *bytes, const int32_t *ids, size_t count, cy_decode_flags flags);
+// NULL is fine.
 CY_API void cy_tokenizer_free_text(char *text);
 
 // The highest id plus one: what the embedding must have rows for.

@@ -17,29 +17,31 @@ extern "C" {
 
 // What one optimizer step was like.
 typedef struct cy_train_step {
-    int64_t step;   // from 1
-    int64_t tokens; // trained on so far, in all runs of this model
-    double loss;    // mean over the tokens of the global batch
-    double grad_norm;
-    double learning_rate;
-    double seconds;
+    int64_t step;             // from 1
+    int64_t tokens;           // trained on so far, in all runs of this model
+    double loss;              // mean over the tokens of the global batch
+    double grad_norm;         // of all parameters together, before clipping
+    double learning_rate;     // that this step used
+    double seconds;           // that it took
     double tokens_per_second; // of all ranks together
 } cy_train_step;
 
+// What to train, and whom to tell.
 typedef struct cy_train_request {
     const char *config;           // borrowed: the path of the configuration
     const char *const *overrides; // borrowed: "section.key=value" each
-    int override_count;
-    void *context; // borrowed: for the callbacks, each of which may be NULL
-    void (*on_step)(void *context, const cy_train_step *step);
-    void (*on_line)(void *context, const char *line); // what the program prints on stdout
-    void (*on_note)(void *context, const char *line); // what it prints on stderr
+    int override_count;           // how many of them
+    void *context;                // borrowed: for the callbacks, each of which may be NULL
+    void (*on_step)(void *context, const cy_train_step *step); // after each optimizer step
+    void (*on_line)(void *context, const char *line);          // what the program prints on stdout
+    void (*on_note)(void *context, const char *line);          // what it prints on stderr
     int (*should_stop)(void *context); // asked once a step; the run saves and ends when not 0
 } cy_train_request;
 
+// How far a run came.
 typedef struct cy_train_summary {
-    int64_t step; // the last one done
-    int64_t tokens;
+    int64_t step;    // the last one done
+    int64_t tokens;  // trained on, in all runs of this model
     double loss;     // of that step
     double val_loss; // of the last evaluation; NaN where there was none
     int stopped;     // should_stop ended it
