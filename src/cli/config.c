@@ -47,7 +47,7 @@ static cy_status errors_to_json(cy_text *json, const cy_config_errors *errors)
         cy_text copy = {0};
         CY_TRY(cy_text_add_bytes(&copy, line + (is_advice ? 2 : 0), length - (is_advice ? 2 : 0)));
         cy_status status = cy_text_add(json, "%s", before);
-        if (status == CY_OK) status = cy_config_json_string(json, copy.bytes);
+        if (status == CY_OK) status = cy_text_add_json_string(json, copy.bytes, strlen(copy.bytes));
         cy_text_free(&copy);
         CY_TRY(status);
         first = false;

@@ -160,7 +160,7 @@ static int print_result(const cy_config *config, const char *path, bool json)
     if (json) {
         cy_text text = {0};
         cy_status status = cy_text_add(&text, "{\"path\": ");
-        if (status == CY_OK) status = cy_config_json_string(&text, path);
+        if (status == CY_OK) status = cy_text_add_json_string(&text, path, strlen(path));
         if (status != CY_OK) return cy_report_status(status);
         printf("%s, \"global_batch_size\": %lld, \"global_batch_tokens\": %lld}\n", text.bytes,
             samples, tokens);

@@ -61,10 +61,10 @@ static cy_status add_json(
 {
     CY_TRY(cy_text_add(text, "%s\n{\"name\": \"%s\", \"state\": \"%s\", \"finding\": ",
         text->length == 0 ? "[" : ",", name, kind));
-    CY_TRY(cy_config_json_string(text, words));
+    CY_TRY(cy_text_add_json_string(text, words, strlen(words)));
     if (advice != NULL) {
         CY_TRY(cy_text_add(text, ", \"hint\": "));
-        CY_TRY(cy_config_json_string(text, advice));
+        CY_TRY(cy_text_add_json_string(text, advice, strlen(advice)));
     }
     return cy_text_add(text, "}");
 }

@@ -197,13 +197,13 @@ cy_status cy_metrics_add_csv(cy_text *table, const cy_metrics_row *row)
 cy_status cy_metrics_add_json(cy_text *table, const cy_metrics_row *row)
 {
     CY_TRY(cy_text_add(table, "{\"run_name\": "));
-    CY_TRY(cy_config_json_string(table, row->run_name));
+    CY_TRY(cy_text_add_json_string(table, row->run_name, strlen(row->run_name)));
     CY_TRY(cy_text_add(table, ", \"status\": \"%s\"", row->status));
     for (int i = 0; i < CY_COUNT(columns); i++) {
         CY_TRY(cy_text_add(table, ", \"%s\": ", columns[i].name));
         CY_TRY(add_number(table, row, i, "null"));
     }
     CY_TRY(cy_text_add(table, ", \"run\": "));
-    CY_TRY(cy_config_json_string(table, row->run));
+    CY_TRY(cy_text_add_json_string(table, row->run, strlen(row->run)));
     return cy_text_add(table, "}");
 }

@@ -287,9 +287,6 @@ CY_MUST_CHECK cy_status cy_config_load(cy_config *config, cy_config_errors *erro
 // The resolved configuration as JSON that starts the same run again. Appended to *json.
 CY_MUST_CHECK cy_status cy_config_to_json(cy_text *json, const cy_config *config);
 
-// Appends a text as a JSON string.
-CY_MUST_CHECK cy_status cy_config_json_string(cy_text *json, const char *text);
-
 // ---- what follows from a configuration
 
 // Ranks: tp x cp x pp x dp.

@@ -8,22 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-cy_status cy_config_json_string(cy_text *json, const char *text)
-{
-    CY_TRY(cy_text_add(json, "\""));
-    for (const char *c = text; *c != '\0'; c++) {
-        const unsigned char byte = (unsigned char)*c;
-        if (byte == '"' || byte == '\\') {
-            CY_TRY(cy_text_add(json, "\\%c", byte));
-        } else if (byte < 0x20) {
-            CY_TRY(cy_text_add(json, "\\u%04x", byte));
-        } else {
-            CY_TRY(cy_text_add_bytes(json, c, 1));
-        }
-    }
-    return cy_text_add(json, "\"");
-}
-
 cy_status cy_config_json_number(cy_text *json, double number)
 {
     // The fewest digits that read back as the same bits: 0.0003, not 0.00029999999999999997.
@@ -42,11 +26,13 @@ static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
 {
     if (dataset->source_count == 0) return cy_text_add(json, "null");
     if (dataset->source_count == 1 && dataset->sources[0].weight == 1) {
-        return cy_config_json_string(json, dataset->sources[0].path);
+        return cy_text_add_json_string(
+            json, dataset->sources[0].path, strlen(dataset->sources[0].path));
     }
     for (int i = 0; i < dataset->source_count; i++) {
         CY_TRY(cy_text_add(json, i == 0 ? "[{\"path\": " : ", {\"path\": "));
-        CY_TRY(cy_config_json_string(json, dataset->sources[i].path));
+        CY_TRY(cy_text_add_json_string(
+            json, dataset->sources[i].path, strlen(dataset->sources[i].path)));
         CY_TRY(cy_text_add(json, ", \"weight\": "));
         CY_TRY(cy_config_json_number(json, dataset->sources[i].weight));
         CY_TRY(cy_text_add(json, "}"));
@@ -109,7 +95,8 @@ cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key
         return write_choice(json, key->values, choice);
     case CY_KEY_TEXT:
     case CY_KEY_PATH:
-        return field[0] == '\0' ? cy_text_add(json, "null") : cy_config_json_string(json, field);
+        return field[0] == '\0' ? cy_text_add(json, "null")
+                                : cy_text_add_json_string(json, field, strlen(field));
     case CY_KEY_DTYPE:
         return cy_text_add(json, "\"%s\"", cy_dtype_name(config->model.dtype));
     case CY_KEY_STAGES:
