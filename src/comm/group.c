@@ -217,24 +217,15 @@ static void copy_alone(const cy_operation *operation)
     if (bytes > 0) memcpy(operation->out.data, operation->in.data, bytes);
 }
 
-static cy_status start(
-    cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation)
+// Counts an operation and begins it, unless there is nothing to do: the request is empty then.
+static cy_status launch(cy_group *group, cy_queue *queue, cy_request *request,
+    const cy_operation *operation, int64_t start_ns)
 {
-    CY_ASSERT(request->handle == NULL); // one request, one transfer
-    const bool dry = queue != NULL && queue->dry;
-    if (group->size == 1) {
-        if (!dry) copy_alone(operation);
-        return CY_OK;
-    }
     const double bytes = cy_operation_bytes(operation, group->rank, group->size);
     if (operation->kind != CY_OP_RECV) group->counters.messages++;
     group->counters.bytes += bytes;
-    if (dry) return CY_OK;
-
-    const int64_t start_ns = cy_clock_ns();
-    const cy_status status = group->ops->start(group, queue, request, operation);
-    group->counters.exposed_s += (double)(cy_clock_ns() - start_ns) * 1e-9;
-    if (status != CY_OK) return status;
+    if (queue != NULL && queue->dry) return CY_OK;
+    CY_TRY(group->ops->start(group, queue, request, operation));
     cy_transfer *transfer = request->handle;
     transfer->start_ns = start_ns;
     transfer->kind = operation->kind;
@@ -242,34 +233,95 @@ static cy_status start(
     return CY_OK;
 }
 
-cy_status cy_group_start_all_reduce(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce op)
+static cy_status alone(const cy_queue *queue, const cy_operation *operation)
+{
+    if (queue == NULL || !queue->dry) copy_alone(operation);
+    return CY_OK;
+}
+
+static cy_status start(
+    cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    CY_ASSERT(request->handle == NULL); // one request, one transfer
+    if (group->size == 1) return alone(queue, operation);
+    const int64_t start_ns = cy_clock_ns();
+    CY_TRY(launch(group, queue, request, operation, start_ns));
+    if (request->handle != NULL) {
+        group->counters.exposed_s += (double)(cy_clock_ns() - start_ns) * 1e-9;
+    }
+    return CY_OK;
+}
+
+// Completes a transfer; this rank has been inside the call since wait_ns.
+static cy_status finish(cy_group *group, cy_queue *queue, cy_request *request, int64_t wait_ns)
+{
+    cy_transfer *transfer = request->handle;
+    const cy_transfer started = *transfer; // the record is the backend's again after its wait
+    request->handle = NULL;
+    const cy_status status = group->ops->wait(group, queue, transfer);
+    const int64_t end_ns = cy_clock_ns();
+    group->counters.exposed_s += (double)(end_ns - wait_ns) * 1e-9;
+    group->counters.seconds += (double)(end_ns - started.start_ns) * 1e-9;
+    if (queue != NULL && queue->trace != NULL) {
+        const cy_cost cost = {.bytes = started.bytes};
+        const char *name = cy_operation_name(started.kind);
+        cy_trace_add(queue->trace, name, CY_SPAN_COMM, started.start_ns, cost, 0);
+        cy_trace_add(queue->trace, name, CY_SPAN_WAIT, wait_ns, (cy_cost){0}, 0);
+    }
+    return status;
+}
+
+// Start and wait. The clock is read twice, which takes a tenth of a small collective.
+static cy_status run(cy_group *group, cy_queue *queue, const cy_operation *operation)
+{
+    if (group->size == 1) return alone(queue, operation);
+    cy_request request = {0};
+    const int64_t start_ns = cy_clock_ns();
+    CY_TRY(launch(group, queue, &request, operation, start_ns));
+    return request.handle == NULL ? CY_OK : finish(group, queue, &request, start_ns);
+}
+
+static cy_operation all_reduce_of(cy_view data, cy_reduce op)
 {
     CY_ASSERT(cy_view_is_dense(data));
     CY_ASSERT(data.dtype != CY_U8); // bytes are moved, never added
-    const cy_operation operation = {
-        .kind = CY_OP_ALL_REDUCE, .reduce = op, .out = data, .in = data};
+    return (cy_operation){.kind = CY_OP_ALL_REDUCE, .reduce = op, .out = data, .in = data};
+}
+
+cy_status cy_group_start_all_reduce(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce op)
+{
+    const cy_operation operation = all_reduce_of(data, op);
     return start(group, queue, request, &operation);
+}
+
+static cy_operation reduce_scatter_of(const cy_group *group, cy_view out, cy_view in, cy_reduce op)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent && in.dtype != CY_U8);
+    CY_ASSERT(cy_view_count(in) == cy_view_count(out) * group->size);
+    return (cy_operation){.kind = CY_OP_REDUCE_SCATTER, .reduce = op, .out = out, .in = in};
 }
 
 cy_status cy_group_start_reduce_scatter(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce op)
 {
-    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
-    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent && in.dtype != CY_U8);
-    CY_ASSERT(cy_view_count(in) == cy_view_count(out) * group->size);
-    const cy_operation operation = {
-        .kind = CY_OP_REDUCE_SCATTER, .reduce = op, .out = out, .in = in};
+    const cy_operation operation = reduce_scatter_of(group, out, in, op);
     return start(group, queue, request, &operation);
+}
+
+static cy_operation all_gather_of(const cy_group *group, cy_view out, cy_view in)
+{
+    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
+    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent);
+    CY_ASSERT(cy_view_count(out) == cy_view_count(in) * group->size);
+    return (cy_operation){.kind = CY_OP_ALL_GATHER, .out = out, .in = in};
 }
 
 cy_status cy_group_start_all_gather(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in)
 {
-    CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
-    CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent);
-    CY_ASSERT(cy_view_count(out) == cy_view_count(in) * group->size);
-    const cy_operation operation = {.kind = CY_OP_ALL_GATHER, .out = out, .in = in};
+    const cy_operation operation = all_gather_of(group, out, in);
     return start(group, queue, request, &operation);
 }
 
@@ -308,12 +360,17 @@ cy_status cy_group_start_all_to_allv(cy_group *group, cy_queue *queue, cy_reques
     return start(group, queue, request, &operation);
 }
 
-cy_status cy_group_start_broadcast(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int root)
+static cy_operation broadcast_of(const cy_group *group, cy_view data, int root)
 {
     CY_ASSERT(cy_view_is_dense(data));
     CY_ASSERT(0 <= root && root < group->size);
-    const cy_operation operation = {.kind = CY_OP_BROADCAST, .out = data, .in = data, .peer = root};
+    return (cy_operation){.kind = CY_OP_BROADCAST, .out = data, .in = data, .peer = root};
+}
+
+cy_status cy_group_start_broadcast(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int root)
+{
+    const cy_operation operation = broadcast_of(group, data, root);
     return start(group, queue, request, &operation);
 }
 
@@ -342,22 +399,7 @@ cy_status cy_group_start_recv(
 cy_status cy_group_wait(cy_group *group, cy_queue *queue, cy_request *request)
 {
     if (request->handle == NULL) return CY_OK;
-    cy_transfer *transfer = request->handle;
-    const cy_transfer started = *transfer; // the record is the backend's again after its wait
-    request->handle = NULL;
-
-    const int64_t wait_ns = cy_clock_ns();
-    const cy_status status = group->ops->wait(group, queue, transfer);
-    const int64_t end_ns = cy_clock_ns();
-    group->counters.exposed_s += (double)(end_ns - wait_ns) * 1e-9;
-    group->counters.seconds += (double)(end_ns - started.start_ns) * 1e-9;
-    if (queue != NULL && queue->trace != NULL) {
-        const cy_cost cost = {.bytes = started.bytes};
-        const char *name = cy_operation_name(started.kind);
-        cy_trace_add(queue->trace, name, CY_SPAN_COMM, started.start_ns, cost, 0);
-        cy_trace_add(queue->trace, name, CY_SPAN_WAIT, wait_ns, (cy_cost){0}, 0);
-    }
-    return status;
+    return finish(group, queue, request, cy_clock_ns());
 }
 
 cy_status cy_group_test(cy_group *group, cy_request *request, bool *done)
@@ -372,38 +414,32 @@ cy_status cy_group_test(cy_group *group, cy_request *request, bool *done)
 cy_status cy_group_barrier(cy_group *group)
 {
     const cy_operation operation = {.kind = CY_OP_BARRIER};
-    cy_request request = {0};
-    CY_TRY(start(group, NULL, &request, &operation));
-    return cy_group_wait(group, NULL, &request);
+    return run(group, NULL, &operation);
 }
 
-// ---- shorthands
+// ---- start and wait
 
 cy_status cy_group_all_reduce(cy_group *group, cy_queue *queue, cy_view data, cy_reduce op)
 {
-    cy_request request = {0};
-    CY_TRY(cy_group_start_all_reduce(group, queue, &request, data, op));
-    return cy_group_wait(group, queue, &request);
+    const cy_operation operation = all_reduce_of(data, op);
+    return run(group, queue, &operation);
 }
 
 cy_status cy_group_reduce_scatter(
     cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op)
 {
-    cy_request request = {0};
-    CY_TRY(cy_group_start_reduce_scatter(group, queue, &request, out, in, op));
-    return cy_group_wait(group, queue, &request);
+    const cy_operation operation = reduce_scatter_of(group, out, in, op);
+    return run(group, queue, &operation);
 }
 
 cy_status cy_group_all_gather(cy_group *group, cy_queue *queue, cy_view out, cy_view in)
 {
-    cy_request request = {0};
-    CY_TRY(cy_group_start_all_gather(group, queue, &request, out, in));
-    return cy_group_wait(group, queue, &request);
+    const cy_operation operation = all_gather_of(group, out, in);
+    return run(group, queue, &operation);
 }
 
 cy_status cy_group_broadcast(cy_group *group, cy_queue *queue, cy_view data, int root)
 {
-    cy_request request = {0};
-    CY_TRY(cy_group_start_broadcast(group, queue, &request, data, root));
-    return cy_group_wait(group, queue, &request);
+    const cy_operation operation = broadcast_of(group, data, root);
+    return run(group, queue, &operation);
 }

@@ -97,11 +97,20 @@ static void mpi_abort(cy_world *world, const char *text)
     (void)claim_abort((mpi_world *)world, text);
 }
 
+// The end of cy_world_run_mpi tells the others.
+static bool mpi_fail(cy_world *world, cy_status status)
+{
+    (void)world;
+    (void)status;
+    return false;
+}
+
 static const cy_world_ops mpi_ops = {
     .name = "mpi",
     .open_group = mpi_open_group,
     .host = mpi_host,
     .abort = mpi_abort,
+    .fail = mpi_fail,
 };
 
 void cy_world_end_job(int exit_status)

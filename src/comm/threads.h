@@ -1,10 +1,13 @@
 // comm/threads.h: the inside of the `threads` backend. Included by comm/threads*.c only.
 //
 // Ranks are threads of one process, so one rank may read and write another's buffers once both have
-// said where they are. A collective is a numbered slot of the group: every member leaves its
-// operation there, the last one to come cuts the work into tasks, and whoever waits takes tasks
-// until none is left. Traffic is thus done by ranks that would otherwise be idle, and touches each
-// byte once; nothing is done while all members compute.
+// said where they are. A member says what it calls in a note: a cache line that it alone writes.
+//
+// Few bytes travel in the note itself or in a room beside it, and every member reads those of the
+// others: one line from core to core, no handshake. Many bytes stay where they are. Their
+// collective is a slot: every member leaves its operation there, the last one to come cuts the work
+// into tasks, and whoever waits takes tasks until none is left. Traffic is thus done by ranks that
+// would otherwise be idle; nothing is done while all members compute.
 //
 // Ownership: the run owns the ranks; members share a group, and the last to close frees it.
 
@@ -19,6 +22,13 @@
 // A power of two. A rank that starts this many collectives of a group without waiting completes the
 // oldest one itself.
 #define SLOTS 128
+
+// Data that fit into the line of a note, and into a room. See also is_small in threads_note.c.
+#define NOTE_BYTES 32
+#define ROOM_BYTES 8192
+
+// Rooms that a member has from the beginning; it takes more when so many are read late.
+#define ROOMS 4
 
 // More ranks than this in one process make no sense on any machine that we know.
 #define CY_GROUP_LIMIT 1024
@@ -36,6 +46,7 @@ typedef struct threads_rank {
     // Whoever has nothing to do sleeps here; see rank_park.
     _Alignas(64) _Atomic int parked;
     _Atomic uint32_t event;
+    _Atomic(const void *) wanted; // the one note that it waits for next; NULL: anything
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
@@ -50,7 +61,8 @@ typedef struct threads_rank {
 
 struct threads_run {
     int size;
-    bool spin; // no more threads than cores
+    bool spin;  // no more threads than cores
+    int *cores; // owned, of each thread of each rank; NULL: the system chooses
     char host[64];
     threads_rank *ranks; // owned, [size]
     cy_rank_function function;
@@ -79,8 +91,25 @@ typedef struct slot_entry {
     int64_t *rows; // owned, [2 size]: copies of out_rows and in_rows; NULL until first needed
 } slot_entry;
 
+// What one member calls, and its data when they are few. Read by others until they have completed
+// the collective.
+typedef struct note {
+    _Alignas(64) _Atomic uint64_t sequence; // 1 + that of the collective; written last
+    uint64_t call;                          // kind, reduction, dtype, exponent, root
+    int64_t count;
+    const char *room; // borrowed: where the data are; NULL: below
+    char data[NOTE_BYTES];
+} note;
+
+// What one member writes and the others read.
+typedef struct board {
+    note notes[SLOTS];
+    _Alignas(64) _Atomic uint64_t completed; // its collectives before this one are completed
+    char *rooms[SLOTS];                      // owned; the member's own list, freed with the group
+} board;
+
 typedef struct slot {
-    _Alignas(64) _Atomic uint64_t sequence; // the operation that the slot is for
+    _Alignas(64) _Atomic uint64_t turn; // the large collective that the slot is for
     _Atomic int state;
     _Atomic int here; // members that have come
     _Atomic int left; // members that have gone again
@@ -91,8 +120,6 @@ typedef struct slot {
     _Alignas(64) _Atomic int64_t finished;
     _Atomic int running; // members inside a task
     slot_entry *entries; // owned, [size]
-    _Atomic uint64_t
-        *came; // owned, [size]: 2 sequence + 1 when a member has come, + 2 when it left
 } slot;
 
 typedef struct threads_transfer threads_transfer;
@@ -112,7 +139,9 @@ typedef struct threads_shared {
     bool *has_joined; // owned, [size]
     _Atomic int open; // members that have not closed it, or not yet opened it
     int *ranks;       // owned, [size]: world ranks
-    slot *slots;      // owned, [SLOTS]
+    board *boards;    // owned, [size], one mapping with the slots
+    slot *slots;      // borrowed, [SLOTS]
+    _Atomic int late; // members that wait for others to complete what is a ring behind
     pair *pairs;      // owned, [size, size]: from, to
     char dimension[CY_DIMENSION_BYTES];
     pthread_mutex_t lock;
@@ -133,7 +162,12 @@ struct threads_transfer {
     cy_transfer base;
     threads_transfer *next; // in the list of free records, or of a pair
     uint64_t sequence;
-    bool completed; // a collective that was completed before its wait, with this status
+    bool active; // taken, not given back
+    // a collective
+    cy_operation operation;
+    uint64_t turn;  // among the large ones
+    bool small;     // its data are in notes
+    bool completed; // before its wait, with this status
     cy_status status;
     // a message
     _Atomic int state;
@@ -152,8 +186,12 @@ typedef struct threads_group {
     threads_shared *shared;             // shared by the members
     threads_rank *rank;                 // borrowed
     uint64_t sequence;                  // of the next collective
+    uint64_t turn;                      // of the next large one
+    uint64_t behind;                    // all members have completed what is before this one
     uint64_t messages;                  // sent and received so far
     threads_transfer *in_flight[SLOTS]; // borrowed
+    bool done[SLOTS];                   // completed, while one before it is not
+    uint64_t until[SLOTS];              // of rooms: free when `behind` has reached this
     threads_transfer *records;          // free ones
     struct record_block *blocks;        // owned
 } threads_group;
@@ -163,6 +201,14 @@ typedef struct threads_group {
 // Tells everybody what this rank is about to do. It is a sign of life.
 void rank_says(
     threads_rank *rank, const char *dimension, cy_operation_kind kind, uint64_t sequence);
+
+// The rank shows a sign of life. Its calls do; a count that is lost to another thread of it is no
+// harm.
+static inline void rank_lives(threads_rank *rank)
+{
+    const uint64_t beat = atomic_load_explicit(&rank->base.beat, memory_order_relaxed);
+    atomic_store_explicit(&rank->base.beat, beat + 1, memory_order_relaxed);
+}
 
 // Wakes a rank if it sleeps.
 void rank_notify(threads_rank *rank);
@@ -196,16 +242,51 @@ void record_give(threads_group *group, threads_transfer *record);
 cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
     void *context, const threads_transfer *record);
 
+// ---- threads_note.c
+
+// Begins a collective: completes the one a ring before it, waits until nobody reads that any more.
+// The record then has its operation, its sequence and whether it is small.
+cy_status note_begin(threads_group *group, threads_transfer *record, const cy_operation *operation);
+
+// Tells the members, and gives them the data of a small one.
+void note_publish(threads_group *group, threads_transfer *record);
+
+// The first member whose note of this collective is not there yet, from `member` on; -1: none.
+int note_missing(const threads_group *group, uint64_t sequence, int member);
+
+// Fails, and the group with it, when the notes that are there differ from this member's.
+cy_status note_check(threads_group *group, uint64_t sequence);
+
+// The data of a member in its note.
+const char *note_data(const threads_group *group, uint64_t sequence, int member);
+
+// This member needs nothing more from the others' notes.
+void note_complete(threads_group *group, uint64_t sequence);
+
+// ---- threads_collective.c
+
+cy_status collective_start(
+    threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status collective_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool collective_test(threads_group *group, threads_transfer *record);
+
+// Completes a collective, whoever waits for it.
+cy_status collective_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
+
 // ---- threads_slot.c
 
-cy_status slot_start(threads_group *group, threads_transfer *record, const cy_operation *operation);
-cy_status slot_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+cy_status slot_enter(threads_group *group, threads_transfer *record);
+cy_status slot_come(threads_group *group, threads_transfer *record);
+cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
 bool slot_test(threads_group *group, threads_transfer *record);
+
+// After a failure: when this returns nobody touches this member's buffers any more.
+void slot_give_up(threads_group *group, const threads_transfer *record);
 
 // ---- threads_task.c
 
 // Fills in tasks and grain of a slot whose members are all here; fails when they do not agree.
-cy_status slot_plan(threads_shared *shared, slot *at, uint64_t sequence);
+cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence);
 void slot_task(const threads_shared *shared, slot *at, int64_t task);
 
 // ---- threads_message.c
@@ -214,5 +295,8 @@ cy_status message_start(
     threads_group *group, threads_transfer *record, const cy_operation *operation);
 cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
 bool message_test(threads_group *group, threads_transfer *record);
+
+// After a failure: when this returns nobody touches this end's buffer any more.
+void message_take_back(threads_group *group, threads_transfer *record);
 
 #endif

@@ -31,6 +31,7 @@ cy_status record_take(threads_group *group, threads_transfer **record)
     threads_transfer *taken = group->records;
     group->records = taken->next;
     taken->next = NULL;
+    taken->active = true;
     taken->completed = false;
     taken->status = CY_OK;
     taken->shadow_in = NULL;
@@ -45,6 +46,7 @@ void record_give(threads_group *group, threads_transfer *record)
     cy_memory_free(record->shadow_out);
     record->shadow_in = NULL;
     record->shadow_out = NULL;
+    record->active = false;
     record->next = group->records;
     group->records = record;
 }
@@ -194,7 +196,7 @@ static cy_status threads_start(
     if (group->rank->base.options.check) status = hide_buffers(record, &hidden, base->rank);
     if (status == CY_OK) {
         status = is_message(operation->kind) ? message_start(group, record, &hidden)
-                                             : slot_start(group, record, &hidden);
+                                             : collective_start(group, record, &hidden);
     }
     if (status != CY_OK) {
         record_give(group, record);
@@ -209,7 +211,7 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
     threads_group *group = (threads_group *)base;
     threads_transfer *record = (threads_transfer *)transfer;
     const cy_status status = is_message(transfer->kind) ? message_wait(group, queue, record)
-                                                        : slot_wait(group, queue, record);
+                                                        : collective_wait(group, queue, record);
     if (status == CY_OK && record->shadow_out != NULL) {
         memcpy(record->real_out.data, record->shadow_out, cy_view_bytes(record->real_out));
     }
@@ -236,7 +238,8 @@ static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
     threads_group *group = (threads_group *)base;
     threads_transfer *record = (threads_transfer *)transfer;
     CY_TRY(group_failure(group->shared));
-    *done = is_message(transfer->kind) ? message_test(group, record) : slot_test(group, record);
+    *done =
+        is_message(transfer->kind) ? message_test(group, record) : collective_test(group, record);
     return CY_OK;
 }
 
@@ -251,6 +254,12 @@ static void threads_abort_group(cy_group *base, const char *text)
 
 // ---- opening and closing
 
+// Of the slots and the boards, which share a mapping.
+static size_t shared_bytes(int size)
+{
+    return SLOTS * sizeof(slot) + (size_t)size * sizeof(board);
+}
+
 void threads_shared_free(threads_shared *shared)
 {
     for (int i = 0; shared->slots != NULL && i < SLOTS; i++) {
@@ -258,9 +267,12 @@ void threads_shared_free(threads_shared *shared)
             cy_memory_free(shared->slots[i].entries[m].rows);
         }
         cy_memory_free(shared->slots[i].entries);
-        cy_memory_free(shared->slots[i].came);
     }
-    if (shared->slots != NULL) cy_memory_unmap(shared->slots, SLOTS * sizeof(slot));
+    for (int m = 0; shared->boards != NULL && m < shared->size; m++) {
+        for (int i = 0; i < SLOTS; i++)
+            cy_memory_free(shared->boards[m].rooms[i]);
+    }
+    if (shared->slots != NULL) cy_memory_unmap(shared->slots, shared_bytes(shared->size));
     for (int i = 0; shared->pairs != NULL && i < shared->size * shared->size; i++) {
         pthread_mutex_destroy(&shared->pairs[i].lock);
     }
@@ -271,9 +283,24 @@ void threads_shared_free(threads_shared *shared)
     cy_memory_free(shared);
 }
 
+// What is still in flight after a failure: others may not use it once it is gone.
+static void abandon(threads_group *group, threads_transfer *record)
+{
+    if (is_message(record->base.kind)) {
+        message_take_back(group, record);
+    } else if (!record->small && !record->completed) {
+        slot_give_up(group, record);
+    }
+}
+
 static void threads_close(cy_group *base)
 {
     threads_group *group = (threads_group *)base;
+    for (struct record_block *block = group->blocks; block != NULL; block = block->next) {
+        for (int i = 0; i < BLOCK_RECORDS; i++) {
+            if (block->records[i].active) abandon(group, &block->records[i]);
+        }
+    }
     if (atomic_fetch_sub(&group->shared->open, 1) == 1) threads_shared_free(group->shared);
     while (group->blocks != NULL) {
         struct record_block *block = group->blocks;
@@ -296,6 +323,23 @@ static const cy_group_ops threads_group_ops = {
     .abort = threads_abort_group,
     .close = threads_close,
 };
+
+static cy_status make_entries(threads_shared *made)
+{
+    void *block = NULL;
+    for (int i = 0; i < SLOTS; i++) {
+        atomic_store(&made->slots[i].turn, (uint64_t)i);
+        CY_TRY(cy_memory_take(&block, (size_t)made->size, sizeof(slot_entry)));
+        made->slots[i].entries = block;
+    }
+    for (int m = 0; m < made->size; m++) {
+        for (int i = 0; i < ROOMS; i++) {
+            CY_TRY(cy_memory_take(&block, 1, ROOM_BYTES));
+            made->boards[m].rooms[i] = block;
+        }
+    }
+    return CY_OK;
+}
 
 static cy_status shared_make(
     threads_shared **shared, threads_run *run, const int *ranks, int count, const char *dimension)
@@ -323,18 +367,12 @@ static cy_status shared_make(
     for (int i = 0; i < count * count; i++)
         pthread_mutex_init(&made->pairs[i].lock, NULL);
 
-    status = cy_memory_map(&block, SLOTS * sizeof(slot));
+    status = cy_memory_map(&block, shared_bytes(count));
     if (status != CY_OK) goto undo;
     made->slots = block;
-    for (int i = 0; i < SLOTS; i++) {
-        atomic_store(&made->slots[i].sequence, (uint64_t)i);
-        status = cy_memory_take(&block, (size_t)count, sizeof(slot_entry));
-        if (status != CY_OK) goto undo;
-        made->slots[i].entries = block;
-        status = cy_memory_take(&block, (size_t)count, sizeof(_Atomic uint64_t));
-        if (status != CY_OK) goto undo;
-        made->slots[i].came = block;
-    }
+    made->boards = (board *)(void *)(made->slots + SLOTS);
+    status = make_entries(made);
+    if (status != CY_OK) goto undo;
     *shared = made;
     return CY_OK;
 

@@ -154,8 +154,7 @@ static int other_end(void *context)
     return atomic_load(&record->state) == MESSAGE_POSTED ? record->peer : -1;
 }
 
-// After a failure: nobody may touch this end's buffer once it has returned.
-static void take_back(threads_group *group, threads_transfer *record)
+void message_take_back(threads_group *group, threads_transfer *record)
 {
     pair *between = pair_of(group, record);
     for (;;) {
@@ -174,7 +173,7 @@ static void take_back(threads_group *group, threads_transfer *record)
 cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record)
 {
     (void)queue;
-    atomic_fetch_add_explicit(&group->rank->base.beat, 1, memory_order_relaxed);
+    rank_lives(group->rank);
     pair *between = pair_of(group, record);
     while (atomic_load(&record->state) != MESSAGE_DONE) {
         cy_status status = CY_OK;
@@ -185,7 +184,7 @@ cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *
             status = group_failure(group->shared);
         }
         if (status != CY_OK) {
-            take_back(group, record);
+            message_take_back(group, record);
             return status;
         }
         if (claim(between, record)) copy_message(group, between, record);

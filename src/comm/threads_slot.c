@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/memory.h"
 #include "comm/threads.h"
 
 #include <sched.h>
 #include <string.h>
-
-#include "base/memory.h"
 
 // Up to so many bytes the last member to come does all the work at once: a handshake costs more.
 #define ALONE_BYTES 32768
@@ -12,15 +12,19 @@
 typedef struct slot_context {
     threads_group *group;
     slot *at;
-    uint64_t sequence;
+    const threads_transfer *record;
 } slot_context;
+
+static slot_context context_of(threads_group *group, const threads_transfer *record)
+{
+    return (slot_context){group, &group->shared->slots[record->turn % SLOTS], record};
+}
 
 // ---- conditions to wait for
 
-static bool is_free(void *context)
+static bool is_free(const slot_context *c)
 {
-    const slot_context *c = context;
-    return atomic_load(&c->at->sequence) == c->sequence;
+    return atomic_load(&c->at->turn) == c->record->turn;
 }
 
 static bool is_complete(void *context)
@@ -35,24 +39,14 @@ static bool is_over(void *context)
     return atomic_load(&c->at->state) >= SLOT_DONE;
 }
 
-static int first_below(const slot_context *c, uint64_t mark)
-{
-    for (int m = 0; m < c->group->base.size; m++) {
-        if (atomic_load_explicit(&c->at->came[m], memory_order_relaxed) < mark) return m;
-    }
-    return -1;
-}
-
+// Asked a few times a second while somebody is missing. A member that calls something small comes
+// to no slot, but its note tells; the group fails then.
 static int who_has_not_come(void *context)
 {
     const slot_context *c = context;
-    return first_below(c, 2 * c->sequence + 1);
-}
-
-static int who_has_not_left(void *context)
-{
-    const slot_context *c = context;
-    return first_below(c, 2 * (c->sequence - SLOTS) + 2);
+    const int missing = note_missing(c->group, c->record->sequence, 0);
+    if (missing < 0 && note_check(c->group, c->record->sequence) != CY_OK) return -1;
+    return missing;
 }
 
 static int nobody(void *context)
@@ -101,7 +95,7 @@ static void help(void *context, int64_t task, int worker)
 static cy_status open_tasks(threads_group *group, slot *at, uint64_t sequence)
 {
     threads_shared *shared = group->shared;
-    const cy_status status = slot_plan(shared, at, sequence);
+    const cy_status status = slot_plan(group, at, sequence);
     if (status != CY_OK) {
         group_fail(shared, status, cy_error_text());
         atomic_store(&at->state, SLOT_FAILED);
@@ -122,22 +116,6 @@ static cy_status open_tasks(threads_group *group, slot *at, uint64_t sequence)
 
 // ---- a member's life in a slot
 
-static cy_status complete(threads_group *group, cy_queue *queue, threads_transfer *record);
-
-static cy_status enter_slot(threads_group *group, threads_transfer *record, slot *at)
-{
-    const uint64_t place = record->sequence % SLOTS;
-    threads_transfer *old = group->in_flight[place];
-    if (old != NULL) {
-        old->status = complete(group, NULL, old);
-        old->completed = true;
-        group->in_flight[place] = NULL;
-    }
-    slot_context context = {group, at, record->sequence};
-    if (is_free(&context)) return CY_OK;
-    return group_await(group, is_free, who_has_not_left, &context, record);
-}
-
 static cy_status fill_entry(slot_entry *entry, const cy_operation *operation, int size)
 {
     entry->operation = *operation;
@@ -154,26 +132,27 @@ static cy_status fill_entry(slot_entry *entry, const cy_operation *operation, in
     return CY_OK;
 }
 
-cy_status slot_start(threads_group *group, threads_transfer *record, const cy_operation *operation)
+cy_status slot_enter(threads_group *group, threads_transfer *record)
 {
-    record->sequence = group->sequence;
-    slot *at = &group->shared->slots[record->sequence % SLOTS];
-    CY_TRY(enter_slot(group, record, at));
-    CY_TRY(fill_entry(&at->entries[group->base.rank], operation, group->base.size));
-    group->sequence++;
-    group->in_flight[record->sequence % SLOTS] = record;
-    rank_says(group->rank, group->base.dimension, operation->kind, record->sequence);
-    atomic_store_explicit(
-        &at->came[group->base.rank], 2 * record->sequence + 1, memory_order_release);
-    if (atomic_fetch_add(&at->here, 1) + 1 < group->base.size) return CY_OK;
-    const cy_status status = open_tasks(group, at, record->sequence);
-    if (status != CY_OK) group->in_flight[record->sequence % SLOTS] = NULL;
-    return status;
+    record->turn = group->turn;
+    slot_context context = context_of(group, record);
+    CY_ASSERT(is_free(&context)); // all members have completed, and left, what was here before
+    CY_TRY(
+        fill_entry(&context.at->entries[group->base.rank], &record->operation, group->base.size));
+    group->turn++;
+    return CY_OK;
 }
 
-// After a failure: nobody may touch this member's buffers once it has returned.
-static void give_up(slot *at)
+cy_status slot_come(threads_group *group, threads_transfer *record)
 {
+    slot *at = context_of(group, record).at;
+    if (atomic_fetch_add(&at->here, 1) + 1 < group->base.size) return CY_OK;
+    return open_tasks(group, at, record->sequence);
+}
+
+void slot_give_up(threads_group *group, const threads_transfer *record)
+{
+    slot *at = context_of(group, record).at;
     int state = SLOT_OPEN;
     if (!atomic_compare_exchange_strong(&at->state, &state, SLOT_FAILED)) {
         state = SLOT_READY;
@@ -183,9 +162,8 @@ static void give_up(slot *at)
         sched_yield();
 }
 
-static void leave(threads_group *group, slot *at, uint64_t sequence)
+static void leave(threads_group *group, slot *at, uint64_t turn)
 {
-    atomic_store_explicit(&at->came[group->base.rank], 2 * sequence + 2, memory_order_relaxed);
     if (atomic_fetch_add(&at->left, 1) + 1 < group->base.size) return;
     atomic_store_explicit(&at->here, 0, memory_order_relaxed);
     atomic_store_explicit(&at->left, 0, memory_order_relaxed);
@@ -193,14 +171,13 @@ static void leave(threads_group *group, slot *at, uint64_t sequence)
     atomic_store_explicit(&at->finished, 0, memory_order_relaxed);
     atomic_store_explicit(&at->overflow, false, memory_order_relaxed);
     atomic_store_explicit(&at->state, SLOT_OPEN, memory_order_relaxed);
-    atomic_store(&at->sequence, sequence + SLOTS);
-    group_notify(group->shared); // somebody may be a whole ring ahead
+    atomic_store(&at->turn, turn + SLOTS);
 }
 
-static cy_status complete(threads_group *group, cy_queue *queue, threads_transfer *record)
+cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer *record)
 {
-    slot *at = &group->shared->slots[record->sequence % SLOTS];
-    slot_context context = {group, at, record->sequence};
+    slot_context context = context_of(group, record);
+    slot *at = context.at;
     cy_status status = CY_OK;
     if (!is_complete(&context)) {
         status = group_await(group, is_complete, who_has_not_come, &context, record);
@@ -218,33 +195,19 @@ static cy_status complete(threads_group *group, cy_queue *queue, threads_transfe
         status = group_failure(group->shared);
     }
     if (status != CY_OK) {
-        give_up(at);
+        slot_give_up(group, record);
         return status;
     }
     if (queue != NULL && atomic_load_explicit(&at->overflow, memory_order_relaxed)) {
         atomic_store(&queue->fixed_overflow, true);
     }
-    leave(group, at, record->sequence);
+    leave(group, at, record->turn);
     return CY_OK;
-}
-
-cy_status slot_wait(threads_group *group, cy_queue *queue, threads_transfer *record)
-{
-    if (record->completed) {
-        if (record->status != CY_OK) return group_failure(group->shared);
-        return CY_OK;
-    }
-    atomic_fetch_add_explicit(&group->rank->base.beat, 1, memory_order_relaxed);
-    const cy_status status = complete(group, queue, record);
-    group->in_flight[record->sequence % SLOTS] = NULL;
-    return status;
 }
 
 bool slot_test(threads_group *group, threads_transfer *record)
 {
-    if (record->completed) return true;
-    slot *at = &group->shared->slots[record->sequence % SLOTS];
-    slot_context context = {group, at, record->sequence};
-    if (atomic_load(&at->state) == SLOT_READY) help_once(group->shared, at);
+    slot_context context = context_of(group, record);
+    if (atomic_load(&context.at->state) == SLOT_READY) help_once(group->shared, context.at);
     return is_over(&context);
 }

@@ -11,39 +11,6 @@
 
 // ---- agreement
 
-static void describe(const threads_shared *shared, const slot *at, int member, char *text, size_t n)
-{
-    const cy_operation *o = &at->entries[member].operation;
-    const char *host = shared->run->host;
-    const int rank = shared->ranks[member];
-    const char *name = cy_operation_name(o->kind);
-    const long long count = (long long)cy_view_count(o->in);
-    const char *dtype = cy_dtype_name(o->in.dtype);
-    if (o->kind == CY_OP_BARRIER) {
-        snprintf(text, n, "rank %d (%s) calls %s", rank, host, name);
-    } else if (o->kind == CY_OP_BROADCAST) {
-        snprintf(text, n, "rank %d (%s) calls %s of %lld %s from %d", rank, host, name, count,
-            dtype, o->peer);
-    } else if (o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER) {
-        snprintf(text, n, "rank %d (%s) calls %s of %lld %s, %s", rank, host, name, count, dtype,
-            cy_reduce_name(o->reduce));
-    } else {
-        snprintf(text, n, "rank %d (%s) calls %s of %lld %s", rank, host, name, count, dtype);
-    }
-}
-
-static bool agree(const cy_operation *a, const cy_operation *b)
-{
-    if (a->kind != b->kind || a->in.dtype != b->in.dtype || a->in.exponent != b->in.exponent) {
-        return false;
-    }
-    if (a->kind == CY_OP_ALL_TO_ALLV) return a->in.cols == b->in.cols;
-    if (cy_view_count(a->in) != cy_view_count(b->in)) return false;
-    if (a->kind == CY_OP_BROADCAST) return a->peer == b->peer;
-    const bool reduces = a->kind == CY_OP_ALL_REDUCE || a->kind == CY_OP_REDUCE_SCATTER;
-    return !reduces || a->reduce == b->reduce;
-}
-
 static cy_status check_rows(const threads_shared *shared, const slot *at, uint64_t sequence)
 {
     for (int from = 0; from < shared->size; from++) {
@@ -58,22 +25,6 @@ static cy_status check_rows(const threads_shared *shared, const slot *at, uint64
                 shared->run->host, (long long)sent, shared->ranks[to], (long long)awaited);
         }
     }
-    return CY_OK;
-}
-
-static cy_status check_agreement(const threads_shared *shared, const slot *at, uint64_t sequence)
-{
-    const cy_operation *first = &at->entries[0].operation;
-    for (int m = 1; m < shared->size; m++) {
-        if (agree(first, &at->entries[m].operation)) continue;
-        char ours[256];
-        char theirs[256];
-        describe(shared, at, 0, ours, sizeof(ours));
-        describe(shared, at, m, theirs, sizeof(theirs));
-        return CY_FAIL(CY_ERR_PEER, "collective %llu of %s: %s, but %s",
-            (unsigned long long)sequence, shared->dimension, ours, theirs);
-    }
-    if (first->kind == CY_OP_ALL_TO_ALLV) return check_rows(shared, at, sequence);
     return CY_OK;
 }
 
@@ -126,10 +77,12 @@ static int64_t tasks_of_piece(size_t bytes, size_t grain)
     return (int64_t)((bytes + grain - 1) / grain);
 }
 
-cy_status slot_plan(threads_shared *shared, slot *at, uint64_t sequence)
+cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence)
 {
-    CY_TRY(check_agreement(shared, at, sequence));
+    const threads_shared *shared = group->shared;
     const cy_operation *first = &at->entries[0].operation;
+    CY_TRY(note_check(group, sequence));
+    if (first->kind == CY_OP_ALL_TO_ALLV) CY_TRY(check_rows(shared, at, sequence));
     const int64_t pieces = piece_count(first, shared->size);
     if (first->kind == CY_OP_ALL_TO_ALLV) {
         at->tasks = pieces; // blocks are uneven: one task each

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "comm/threads.h"
 
@@ -10,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define LOOKS    64 // before the clock is asked
 #define SPIN_NS  1500
 #define YIELDS   60
 #define SLEEP_NS 50000000
@@ -66,6 +68,10 @@ static void sleep_until_event(threads_rank *rank, uint32_t seen)
 
 bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
 {
+    for (int i = 0; rank->run->spin && i < LOOKS; i++) {
+        if (holds(context)) return true;
+        relax();
+    }
     if (rank->run->spin) {
         const int64_t until = cy_clock_ns() + SPIN_NS;
         do {
@@ -86,6 +92,9 @@ bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
         sleep_until_event(rank, seen);
         held = holds(context);
     }
+    if (atomic_load_explicit(&rank->wanted, memory_order_relaxed) != NULL) {
+        atomic_store_explicit(&rank->wanted, NULL, memory_order_relaxed);
+    }
     atomic_fetch_sub(&rank->parked, 1);
     return held;
 }
@@ -98,7 +107,7 @@ void rank_says(threads_rank *rank, const char *dimension, cy_operation_kind kind
     memcpy(&letters, dimension, strnlen(dimension, sizeof(letters)));
     atomic_store_explicit(&rank->last_dimension, letters, memory_order_relaxed);
     atomic_store_explicit(&rank->last_call, sequence << 8 | (uint64_t)kind, memory_order_relaxed);
-    atomic_fetch_add_explicit(&rank->base.beat, 1, memory_order_relaxed);
+    rank_lives(rank);
 }
 
 int rank_culprit(const threads_run *run, int rank)
@@ -155,17 +164,53 @@ static void threads_abort(cy_world *world, const char *text)
     run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text);
 }
 
+static bool threads_fail(cy_world *world, cy_status status)
+{
+    run_abort(((threads_rank *)world)->run, world->rank, status, cy_error_text());
+    return true;
+}
+
 static const cy_world_ops threads_ops = {
     .name = "threads",
     .open_group = threads_open_group,
     .host = threads_host,
     .abort = threads_abort,
+    .fail = threads_fail,
 };
+
+// Ranks that fill the machine get cores of their own. Two that spin on one core while the other is
+// idle would hand it to each other for seconds before the system moves one of them.
+static cy_status choose_cores(threads_run *run, int threads)
+{
+    const int wanted = run->size * threads;
+    if (wanted != core_count()) return CY_OK;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)wanted, sizeof(int)));
+    if (cy_cores_find(block, wanted) == wanted) {
+        run->cores = block;
+    } else {
+        cy_memory_free(block);
+    }
+    return CY_OK;
+}
+
+static void pin_rank(const threads_rank *rank)
+{
+    if (rank->run->cores == NULL) return;
+    const int threads = rank->base.options.threads_per_rank;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < threads; i++)
+        CPU_SET((size_t)rank->run->cores[rank->base.rank * threads + i], &set);
+    // A refusal costs speed, not results.
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
 
 static void *rank_main(void *argument)
 {
     threads_rank *rank = argument;
     threads_run *run = rank->run;
+    pin_rank(rank);
     rank->status = run->function(&rank->base, run->context);
     if (rank->status != CY_OK) run_abort(run, rank->base.rank, rank->status, cy_error_text());
     atomic_store(&rank->finished, true);
@@ -215,6 +260,7 @@ static void run_free(threads_run *run)
     if (run->ranks != NULL) cy_memory_unmap(run->ranks, (size_t)run->size * sizeof(*run->ranks));
     pthread_cond_destroy(&run->ended);
     pthread_mutex_destroy(&run->lock);
+    cy_memory_free(run->cores);
     cy_memory_free(run);
 }
 
@@ -263,6 +309,11 @@ cy_status cy_world_run_threads(
     run->size = options->ranks;
     for (int i = 0; i < run->size; i++)
         rank_init(&run->ranks[i], run, i, options);
+    status = choose_cores(run, options->threads_per_rank);
+    if (status != CY_OK) {
+        run_free(run);
+        return status;
+    }
 
     int started = 0;
     for (; started < run->size; started++) {

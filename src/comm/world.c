@@ -163,6 +163,12 @@ cy_status cy_world_open_group(
     return CY_OK;
 }
 
+bool cy_world_fail(cy_world *world, cy_status status)
+{
+    CY_ASSERT(status != CY_OK);
+    return world->ops->fail(world, status);
+}
+
 void cy_world_abort(cy_world *world, const char *text)
 {
     world->ops->abort(world, text);

@@ -73,6 +73,11 @@ _Atomic uint64_t *cy_world_beat(cy_world *world);
 CY_MUST_CHECK cy_status cy_world_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
 
+// For a rank's function that is about to return `status`, a failure whose text is the last one:
+// ends the waits of all other ranks with it, so that what the rank used may go. Returns whether its
+// groups may be closed then: under MPI that takes the others, who do not come any more.
+CY_MUST_CHECK bool cy_world_fail(cy_world *world, cy_status status);
+
 // Ends the run: every wait of every rank fails with CY_ERR_PEER and this text.
 void cy_world_abort(cy_world *world, const char *text);
 

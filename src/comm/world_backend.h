@@ -11,6 +11,8 @@ typedef struct cy_world_ops {
         cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
     const char *(*host)(const cy_world *world, int rank);
     void (*abort)(cy_world *world, const char *text);
+    // See cy_world_fail.
+    bool (*fail)(cy_world *world, cy_status status);
 } cy_world_ops;
 
 struct cy_world { // first member of every backend's own struct

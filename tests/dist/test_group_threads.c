@@ -43,6 +43,7 @@ static cy_status misbehave(cy_world *world, void *context)
     cy_group *group = NULL;
     CY_TRY(cy_world_open_group(world, &group, all, 3, "dp"));
     float data[12] = {0};
+    static float large[3][20000];
     int64_t rows[3] = {1, 1, 1};
     cy_queue queue = {0};
     cy_request request = {0};
@@ -108,6 +109,15 @@ static cy_status misbehave(cy_world *world, void *context)
             group, NULL, &request, cy_view_of(data, CY_F32, 1, 4), rank == 2 ? 0 : 1, 1);
         if (status == CY_OK) status = cy_group_wait(group, NULL, &request);
         break;
+    case 10: // many bytes, while the others have few
+        status = cy_group_all_reduce(group, NULL,
+            cy_view_of(rank == 1 ? large[1] : data, CY_F32, 1, rank == 1 ? 20000 : 12), CY_SUM);
+        break;
+    case 11: // few bytes from one that waits for nobody
+        status = rank == 0
+            ? cy_group_broadcast(group, NULL, cy_view_of(data, CY_F32, 1, 12), 0)
+            : cy_group_all_reduce(group, NULL, cy_view_of(large[rank], CY_F32, 1, 20000), CY_SUM);
+        break;
     default:
         break;
     }
@@ -143,6 +153,8 @@ static void failures_are_named(void **state)
     fails(7, CY_ERR_PEER, "sends 4 fp32, rank 1 expects 5 fp32");
     fails(8, CY_ERR_PEER, "dp was aborted by rank 2 (");
     fails(9, CY_ERR_TIMEOUT, "from rank 1 (");
+    fails(10, CY_ERR_PEER, "calls all_reduce of 12 fp32, sum, but rank 1 (");
+    fails(11, CY_ERR_PEER, "calls broadcast of 12 fp32 from 0, but rank ");
 }
 
 static void a_long_computation_is_alive(void **state)
