@@ -120,6 +120,20 @@ static cy_status open_groups(cy_rank *rank, const cy_config *config)
     return open_group(rank, &groups->norm, CY_MESH_MODEL);
 }
 
+static void close_groups(cy_rank *rank)
+{
+    cy_engine_groups *groups = &rank->groups;
+    if (groups->norm != groups->world) cy_group_close(groups->norm);
+    cy_group_close(groups->world);
+    cy_group_close(groups->gradient);
+    cy_group_close(groups->embedding);
+    cy_group_close(groups->pp);
+    cy_group_close(groups->cp);
+    cy_group_close(groups->kv);
+    cy_group_close(groups->tp);
+    *groups = (cy_engine_groups){0};
+}
+
 static cy_status run_rank(cy_world *world, void *context)
 {
     const ranks_run *run = context;
@@ -131,8 +145,10 @@ static cy_status run_rank(cy_world *world, void *context)
     };
     rank.at = cy_mesh_coordinates(&rank.mesh, rank.rank);
     rank.spin = rank.threads * ranks_here(run) <= run->machine->cores;
-    CY_TRY(open_groups(&rank, run->config));
-    return run->work(&rank, run->context);
+    cy_status status = open_groups(&rank, run->config);
+    if (status == CY_OK) status = run->work(&rank, run->context);
+    if (status == CY_OK || cy_world_fail(world, status)) close_groups(&rank);
+    return status;
 }
 
 cy_status cy_ranks_run(
@@ -186,16 +202,7 @@ cy_status cy_rank_open_dry(
 
 void cy_rank_close_dry(cy_rank *rank)
 {
-    cy_engine_groups *groups = &rank->groups;
-    if (groups->norm != groups->world) cy_group_close(groups->norm);
-    cy_group_close(groups->tp);
-    cy_group_close(groups->kv);
-    cy_group_close(groups->cp);
-    cy_group_close(groups->pp);
-    cy_group_close(groups->embedding);
-    cy_group_close(groups->gradient);
-    cy_group_close(groups->world);
-    *groups = (cy_engine_groups){0};
+    close_groups(rank);
 }
 
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config)
