@@ -7,34 +7,144 @@
 #include "dist/group_suite.h"
 
 #include "base/random.h"
+#include "comm/backend.h"
 #include "comm/mesh.h"
 
 #define INTERLEAVE_FLIGHT 8
 
+// Elements of an operation: below a cache line, more than a note's room takes, cut into tasks. The
+// last is rare, so that a hundred thousand operations end.
+static const int interleave_counts[] = {4, 48, 1024, 24576};
+#define INTERLEAVE_LARGEST 24576
+
 typedef struct interleave_flight {
     cy_request request;
-    int64_t data[4];
-    int64_t wanted;
-    int kind;
+    cy_operation_kind what;
+    int kind; // of group
+    int number;
+    int count; // elements that this rank gets
+    int peer;
+    cy_reduce reduce;
+    int64_t *in;  // owned, [INTERLEAVE_LARGEST]
+    int64_t *out; // owned, [INTERLEAVE_LARGEST]
 } interleave_flight;
 
 static const cy_mesh_kind interleave_kinds[] = {CY_MESH_TP, CY_MESH_CP, CY_MESH_PP, CY_MESH_DP,
     CY_MESH_CP_DP, CY_MESH_MODEL, CY_MESH_EP, CY_MESH_EDP, CY_MESH_WORLD};
 #define INTERLEAVE_KINDS 9
 
-static inline cy_status interleave_finish(cy_group **groups, interleave_flight *flight)
+typedef struct interleave_mesh {
+    cy_group *groups[INTERLEAVE_KINDS];
+    int members[INTERLEAVE_KINDS][16];
+} interleave_mesh;
+
+// What world rank `rank` brings to operation `number` at element i.
+static inline int64_t interleave_value(int rank, int number, int64_t i)
+{
+    return (int64_t)rank * 1000003 + number + i % 1000;
+}
+
+// What this rank should have at element i afterwards.
+static inline int64_t interleave_wanted(
+    const interleave_mesh *mesh, const interleave_flight *flight, int64_t i)
+{
+    const int *members = mesh->members[flight->kind];
+    const int size = cy_group_size(mesh->groups[flight->kind]);
+    const int rank = cy_group_rank(mesh->groups[flight->kind]);
+    const int number = flight->number;
+    const int64_t part = flight->count / size;
+    if (flight->what == CY_OP_ALL_REDUCE || flight->what == CY_OP_REDUCE_SCATTER) {
+        const bool whole = flight->what == CY_OP_ALL_REDUCE;
+        const int64_t at = whole ? i : i + (int64_t)flight->count * rank;
+        int64_t sum = 0;
+        for (int m = 0; m < size; m++)
+            sum += interleave_value(members[m], number, at);
+        return flight->reduce == CY_SUM ? sum : interleave_value(members[size - 1], number, at);
+    }
+    if (flight->what == CY_OP_ALL_GATHER) {
+        return interleave_value(members[i / part], number, i % part);
+    }
+    if (flight->what == CY_OP_ALL_TO_ALL) {
+        return interleave_value(members[i / part], number, part * rank + i % part);
+    }
+    return interleave_value(members[flight->peer], number, i); // a broadcast, or a message
+}
+
+static inline cy_status interleave_finish(const interleave_mesh *mesh, interleave_flight *flight)
 {
     if (flight->request.handle == NULL) return CY_OK;
-    CY_TRY(cy_group_wait(groups[flight->kind], NULL, &flight->request));
-    SUITE_EXPECT(flight->data[3] == flight->wanted, "%s: %lld, not %lld",
-        cy_mesh_kind_name(interleave_kinds[flight->kind]), (long long)flight->data[3],
-        (long long)flight->wanted);
+    CY_TRY(cy_group_wait(mesh->groups[flight->kind], NULL, &flight->request));
+    if (flight->what == CY_OP_SEND || flight->what == CY_OP_BARRIER) return CY_OK;
+    for (int64_t i = 0; i < flight->count; i++) {
+        const int64_t wanted = interleave_wanted(mesh, flight, i);
+        SUITE_EXPECT(flight->out[i] == wanted,
+            "operation %d, %s of %s: element %lld is %lld, "
+            "not %lld",
+            flight->number, cy_operation_name(flight->what),
+            cy_mesh_kind_name(interleave_kinds[flight->kind]), (long long)i,
+            (long long)flight->out[i], (long long)wanted);
+    }
     return CY_OK;
 }
 
-// Operation i goes to the group that the random numbers say, the same kind on every rank, and up
-// to INTERLEAVE_FLIGHT of them are waited for out of order.
-static inline cy_status interleave(cy_world *world, int operations)
+// Members 2k and 2k + 1 exchange: the even ones send first.
+static inline cy_status interleave_message(
+    cy_group *group, interleave_flight *flight, cy_view in, cy_view out)
+{
+    const int rank = cy_group_rank(group);
+    const int peer = rank ^ 1;
+    if (peer >= cy_group_size(group)) return CY_OK;
+    flight->peer = peer;
+    flight->what = rank % 2 == 0 ? CY_OP_SEND : CY_OP_RECV;
+    if (rank % 2 == 0) return cy_group_start_send(group, NULL, &flight->request, in, peer, 1);
+    return cy_group_start_recv(group, NULL, &flight->request, out, peer, 1);
+}
+
+static inline cy_status interleave_start(
+    const interleave_mesh *mesh, interleave_flight *flight, int me, uint64_t dice)
+{
+    static const cy_operation_kind operations[] = {CY_OP_ALL_REDUCE, CY_OP_ALL_REDUCE,
+        CY_OP_REDUCE_SCATTER, CY_OP_ALL_GATHER, CY_OP_ALL_TO_ALL, CY_OP_BROADCAST, CY_OP_BARRIER,
+        CY_OP_SEND};
+    cy_group *group = mesh->groups[flight->kind];
+    const int size = cy_group_size(group);
+    const int about = interleave_counts[(dice >> 20) % 64 == 0 ? 3 : (dice >> 26) % 3];
+    const int count = about > size ? about / size * size : size;
+    const int64_t part = count / size;
+    flight->what = operations[(dice >> 32) % 8];
+    flight->reduce = (dice >> 16) % 2 == 0 ? CY_SUM : CY_MAX;
+    flight->peer = (int)((dice >> 40) % (uint64_t)size);
+    flight->count = flight->what == CY_OP_REDUCE_SCATTER ? (int)part : count;
+    for (int64_t i = 0; i < count; i++)
+        flight->in[i] = interleave_value(me, flight->number, i);
+    const cy_view in = cy_view_of(flight->in, CY_I64, size, part);
+    const cy_view out = cy_view_of(flight->out, CY_I64, size, part);
+    switch (flight->what) {
+    case CY_OP_ALL_REDUCE:
+        memcpy(flight->out, flight->in, (size_t)count * sizeof(int64_t));
+        return cy_group_start_all_reduce(group, NULL, &flight->request, out, flight->reduce);
+    case CY_OP_REDUCE_SCATTER:
+        return cy_group_start_reduce_scatter(
+            group, NULL, &flight->request, cy_view_rows(out, 0, 1), in, flight->reduce);
+    case CY_OP_ALL_GATHER:
+        return cy_group_start_all_gather(
+            group, NULL, &flight->request, out, cy_view_rows(in, 0, 1));
+    case CY_OP_ALL_TO_ALL:
+        return cy_group_start_all_to_all(group, NULL, &flight->request, out, in);
+    case CY_OP_BROADCAST:
+        memcpy(flight->out, flight->in, (size_t)count * sizeof(int64_t));
+        return cy_group_start_broadcast(group, NULL, &flight->request, out, flight->peer);
+    case CY_OP_BARRIER:
+        return cy_group_barrier(group);
+    case CY_OP_SEND:
+    case CY_OP_RECV:
+    case CY_OP_ALL_TO_ALLV:
+        break;
+    }
+    return interleave_message(group, flight, in, out);
+}
+
+static inline cy_status interleave_open(interleave_mesh *made, cy_world *world)
 {
     const cy_mesh_request request = {.tp = 2,
         .cp = 2,
@@ -46,40 +156,47 @@ static inline cy_status interleave(cy_world *world, int operations)
         .world = cy_world_size(world)};
     cy_mesh mesh;
     CY_TRY(cy_mesh_make(&mesh, &request));
-    cy_group *groups[INTERLEAVE_KINDS];
-    int members[INTERLEAVE_KINDS][16];
-    const int me = cy_world_rank(world);
     for (int k = 0; k < INTERLEAVE_KINDS; k++) {
-        cy_mesh_ranks(&mesh, interleave_kinds[k], me, members[k]);
-        CY_TRY(cy_world_open_group(world, &groups[k], members[k],
+        cy_mesh_ranks(&mesh, interleave_kinds[k], cy_world_rank(world), made->members[k]);
+        CY_TRY(cy_world_open_group(world, &made->groups[k], made->members[k],
             cy_mesh_group_size(&mesh, interleave_kinds[k]),
             cy_mesh_kind_dimension(interleave_kinds[k])));
     }
+    return CY_OK;
+}
+
+// Operation i goes to the group that the random numbers say, the same kind on every rank, and up
+// to INTERLEAVE_FLIGHT of them are waited for out of order.
+static inline cy_status interleave(cy_world *world, int operations)
+{
+    interleave_mesh mesh = {0};
+    CY_TRY(interleave_open(&mesh, world));
+    const int me = cy_world_rank(world);
     interleave_flight flights[INTERLEAVE_FLIGHT];
     memset(flights, 0, sizeof(flights));
+    for (int f = 0; f < INTERLEAVE_FLIGHT; f++) {
+        flights[f].in = calloc(INTERLEAVE_LARGEST, sizeof(int64_t));
+        flights[f].out = calloc(INTERLEAVE_LARGEST, sizeof(int64_t));
+        SUITE_EXPECT(flights[f].in != NULL && flights[f].out != NULL, "no memory");
+    }
     for (int i = 0; i < operations; i++) {
         const uint64_t dice = cy_random_bits(7, (uint64_t)i);
         interleave_flight *flight = &flights[dice % INTERLEAVE_FLIGHT];
-        CY_TRY(interleave_finish(groups, flight));
-        const int k = (int)((dice >> 8) % INTERLEAVE_KINDS);
-        const int size = cy_group_size(groups[k]);
-        const cy_reduce op = (dice >> 16) % 2 == 0 ? CY_SUM : CY_MAX;
-        int64_t sum = 0;
-        for (int m = 0; m < size; m++)
-            sum += (int64_t)members[k][m] * 1000003 + i;
-        flight->kind = k;
-        flight->wanted = op == CY_SUM ? sum : (int64_t)members[k][size - 1] * 1000003 + i;
-        for (int j = 0; j < 4; j++)
-            flight->data[j] = (int64_t)me * 1000003 + i;
-        CY_TRY(cy_group_start_all_reduce(
-            groups[k], NULL, &flight->request, cy_view_of(flight->data, CY_I64, 1, 4), op));
+        CY_TRY(interleave_finish(&mesh, flight));
+        flight->number = i;
+        flight->kind = (int)((dice >> 8) % INTERLEAVE_KINDS);
+        CY_TRY(interleave_start(&mesh, flight, me, dice));
         if (cy_random_bits(8 + (uint64_t)me, (uint64_t)i) % 4 == 0)
-            CY_TRY(interleave_finish(groups, flight));
+            CY_TRY(interleave_finish(&mesh, flight));
     }
     for (int f = 0; f < INTERLEAVE_FLIGHT; f++)
-        CY_TRY(interleave_finish(groups, &flights[f]));
+        CY_TRY(interleave_finish(&mesh, &flights[f]));
+    for (int f = 0; f < INTERLEAVE_FLIGHT; f++) {
+        free(flights[f].in);
+        free(flights[f].out);
+    }
     for (int k = 0; k < INTERLEAVE_KINDS; k++)
-        cy_group_close(groups[k]);
+        cy_group_close(mesh.groups[k]);
     return CY_OK;
 }
 
