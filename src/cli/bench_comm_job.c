@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "cli/bench_comm.h"
+#include "cli/load_config.h"
 #include "cli/report.h"
 
 #include <errno.h>
@@ -102,14 +103,10 @@ cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
 
 bool bench_launched(void)
 {
-    return getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMI_SIZE") != NULL ||
-        getenv("PMIX_RANK") != NULL;
+    return cy_machine_found().under_mpi;
 }
 
 bool bench_leads(void)
 {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (rank == NULL) rank = getenv("PMI_RANK");
-    if (rank == NULL) rank = getenv("PMIX_RANK");
-    return rank == NULL || strcmp(rank, "0") == 0;
+    return cy_machine_found().rank == 0;
 }

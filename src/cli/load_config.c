@@ -18,22 +18,32 @@ static int count_from(const char *const *names, int count)
     return 0;
 }
 
+// The first of these variables that is set; NULL without any.
+static const char *variable_from(const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (getenv(names[i]) != NULL) return getenv(names[i]);
+    }
+    return NULL;
+}
+
 cy_config_machine cy_machine_found(void)
 {
     static const char *const sizes[] = {
         "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS"};
-    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+    static const char *const ranks[] = {
+        "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     static const char *const neighbours[] = {
         "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
     cy_config_machine machine = {.cores = 1};
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof(set), &set) == 0) machine.cores = CPU_COUNT(&set);
-    for (int i = 0; i < CY_COUNT(ranks); i++) {
-        machine.under_mpi = machine.under_mpi || getenv(ranks[i]) != NULL;
-    }
+    // A batch script of Slurm has a SLURM_PROCID too, but is no step: srun did not start it.
+    const int launchers = getenv("SLURM_STEP_ID") != NULL ? CY_COUNT(ranks) : CY_COUNT(ranks) - 1;
+    machine.under_mpi = variable_from(ranks, launchers) != NULL;
     if (!machine.under_mpi) return machine;
     machine.world = count_from(sizes, CY_COUNT(sizes));
-    machine.rank = count_from(ranks, CY_COUNT(ranks));
+    machine.rank = count_from(ranks, launchers);
     // A launcher that binds gives each rank cores of its own.
     const bool bound = machine.cores < sysconf(_SC_NPROCESSORS_ONLN);
     machine.sharing = bound ? 1 : count_from(neighbours, CY_COUNT(neighbours));

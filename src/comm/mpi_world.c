@@ -215,8 +215,12 @@ static cy_status mpi_world_open(mpi_world *world, const cy_world_options *option
     MPI_Comm_size(MPI_COMM_WORLD, &world->base.size);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (options->ranks > 0 && options->ranks != world->base.size) {
-        return CY_FAIL(CY_ERR_REQUEST, "the configuration is for %d ranks, but %d were started",
-            options->ranks, world->base.size);
+        const cy_status status =
+            CY_FAIL(CY_ERR_REQUEST, "the configuration is for %d ranks, but %d were started",
+                options->ranks, world->base.size);
+        // What a launcher starts without MPI's own wiring is a world of one each.
+        if (world->base.size == 1) cy_error_set_hint("mpirun, or srun --mpi=pmix");
+        return status;
     }
     world->spin = world->base.size * options->threads_per_rank <= core_count();
     void *block = NULL;

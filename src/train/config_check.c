@@ -297,6 +297,16 @@ static void check_world(
             (long long)world);
         cy_config_advice(errors, "backend threads, or auto");
     }
+    const bool alone =
+        d->backend == CY_CONFIG_BACKEND_SELF || d->backend == CY_CONFIG_BACKEND_THREADS;
+    if (alone && machine->under_mpi && machine->world > 1) {
+        cy_config_fault(errors,
+            "distributed.backend = \"%s\": %d processes were started, and each would run all "
+            "%lld ranks by itself",
+            d->backend == CY_CONFIG_BACKEND_SELF ? "self" : "threads", machine->world,
+            (long long)world);
+        cy_config_advice(errors, "backend auto or mpi, or start one process");
+    }
     const bool through_mpi = d->backend == CY_CONFIG_BACKEND_MPI ||
         (d->backend == CY_CONFIG_BACKEND_AUTO && machine->under_mpi);
     if (machine->world > 0 && through_mpi && machine->world != world) {

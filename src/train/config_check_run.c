@@ -22,6 +22,12 @@ void cy_config_check_build(
     if (d->backend == CY_CONFIG_BACKEND_MPI && !CY_HAVE_MPI) {
         cy_config_fault(errors, "distributed.backend = \"mpi\": this build was made without MPI");
         cy_config_advice(errors, "backend threads, or build where an MPI is installed");
+    } else if (d->backend == CY_CONFIG_BACKEND_AUTO && machine->world > 1 && !CY_HAVE_MPI) {
+        cy_config_fault(errors,
+            "distributed.backend = \"auto\": %d processes were started, but this "
+            "build was made without MPI",
+            machine->world);
+        cy_config_advice(errors, "start one process: its ranks are threads");
     } else if (d->backend == CY_CONFIG_BACKEND_MPI && !machine->under_mpi &&
         cy_config_world(config) > 1) {
         cy_config_fault(errors, "distributed.backend = \"mpi\": not started by mpirun or srun");

@@ -74,6 +74,16 @@ if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mismatch"
     failures=$((failures + 1))
 fi
 
+# Ranks as threads in every process: each would do the whole job.
+for backend in threads self; do
+    train 2 mixed --distributed.dp_size=2 --distributed.backend=$backend
+    says err "distributed.backend = \"$backend\": 2 processes were started"
+    if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mixed" ]; then
+        echo "FAIL: said more than once, or something was written"
+        failures=$((failures + 1))
+    fi
+done
+
 # Ranks that were given different configurations.
 printf '#!/bin/sh\nexec mpirun --oversubscribe -n 1 %s "$@" : -n 1 %s "$@" --training.seed=7\n' \
     "$program" "$program" >"$folder/mpi"
@@ -84,4 +94,12 @@ if [ -e "$folder/different" ]; then
     echo "FAIL: something was written"
     failures=$((failures + 1))
 fi
+
+# srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
+cyclotron=$program
+export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
+train 2 step --distributed.dp_size=2
+says err 'dp_size 2 = 2 ranks, 3 were started'
+unset SLURM_STEP_ID
+train 0 batch --distributed.dp_size=2 # a batch script is no step
 finish
