@@ -46,11 +46,40 @@ cy_status bench_rows_to_json(cy_text *text, const bench_table *t)
     return cy_text_add(text, "\n]\n");
 }
 
-// Microseconds of every algorithm of all_reduce by size; a star marks the fastest.
+static const char *const algorithms[] = {
+    "native", "ring", "tree", "doubling", "hierarchical", "server"};
+
+// The fastest all_reduce of this size over the backend.
+static const bench_row *fastest(const bench_table *t, const char *backend, int64_t bytes)
+{
+    const bench_row *best = NULL;
+    for (int a = 0; a < CY_COUNT(algorithms); a++) {
+        const bench_row *r = bench_find_row(t, backend, BENCH_ALL_REDUCE, algorithms[a], bytes);
+        if (r != NULL && (best == NULL || r->us < best->us)) best = r;
+    }
+    return best;
+}
+
+static void print_algorithm_row(const bench_table *t, const char *backend, int64_t bytes)
+{
+    const bench_row *best = fastest(t, backend, bytes);
+    printf("%10lld", (long long)bytes);
+    for (int a = 0; a < CY_COUNT(algorithms); a++) {
+        const bench_row *r = bench_find_row(t, backend, BENCH_ALL_REDUCE, algorithms[a], bytes);
+        if (r == NULL) {
+            printf(" %13s", "-");
+        } else {
+            printf(" %12.2f%c", r->us, r == best ? '*' : ' ');
+        }
+    }
+    printf("\n");
+}
+
+// Microseconds of every algorithm of all_reduce by size, and what `auto` makes of it.
 static void print_algorithms(const bench_table *t, const char *backend)
 {
-    static const char *const columns[] = {
-        "native", "ring", "tree", "doubling", "hierarchical", "server"};
+    const bench_row *worst = NULL;
+    double most = 1.0;
     bool titled = false;
     for (int i = 0; i < t->count; i++) {
         const bench_row *r = &t->rows[i];
@@ -58,28 +87,25 @@ static void print_algorithms(const bench_table *t, const char *backend)
         if (strcmp(r->algorithm, "native") != 0) continue;
         if (!titled) {
             printf("\nall_reduce over %s, microseconds (* the fastest)\n%10s", backend, "bytes");
-            for (int c = 0; c < CY_COUNT(columns); c++)
-                printf(" %13s", columns[c]);
+            for (int a = 0; a < CY_COUNT(algorithms); a++)
+                printf(" %13s", algorithms[a]);
             printf("\n");
             titled = true;
         }
-        double least = r->us;
-        for (int c = 0; c < CY_COUNT(columns); c++) {
-            const bench_row *other =
-                bench_find_row(t, backend, BENCH_ALL_REDUCE, columns[c], r->bytes);
-            if (other != NULL && other->us < least) least = other->us;
+        print_algorithm_row(t, backend, r->bytes);
+        const double behind = r->us / fastest(t, backend, r->bytes)->us;
+        if (behind > most) {
+            most = behind;
+            worst = r;
         }
-        printf("%10lld", (long long)r->bytes);
-        for (int c = 0; c < CY_COUNT(columns); c++) {
-            const bench_row *other =
-                bench_find_row(t, backend, BENCH_ALL_REDUCE, columns[c], r->bytes);
-            if (other == NULL) {
-                printf(" %13s", "-");
-            } else {
-                printf(" %12.2f%c", other->us, other->us <= least ? '*' : ' ');
-            }
-        }
-        printf("\n");
+    }
+    if (!titled) return;
+    printf("auto is native at every size: ");
+    if (worst == NULL) {
+        printf("the fastest everywhere\n");
+    } else {
+        printf("within %.0f %% of the fastest, farthest at %lld bytes (%s)\n", (most - 1.0) * 100.0,
+            (long long)worst->bytes, fastest(t, backend, worst->bytes)->algorithm);
     }
 }
 

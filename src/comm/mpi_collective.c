@@ -7,6 +7,14 @@
 // Up to so many bytes everybody gets everything and reduces it itself: one exchange, not two.
 #define GATHER_BYTES 8192
 
+// Up to so many members data go straight from each to each. MPI's collectives that do not block
+// walk through a schedule for the same messages, which takes longer than small ones.
+#define PAIRS_MOST 8
+
+// Messages of the two phases, on the communicator that has no other messages.
+#define TAG_FIRST  0
+#define TAG_SECOND 1
+
 static MPI_Datatype element_of(cy_dtype dtype)
 {
     switch (cy_dtype_size(dtype)) {
@@ -47,9 +55,82 @@ static bool gathers_all(const mpi_group *group, const cy_operation *o)
     return cy_view_bytes(o->in) * (size_t)(group->base.size - 1) <= GATHER_BYTES;
 }
 
+static bool in_pairs(const mpi_group *group)
+{
+    return group->base.size <= PAIRS_MOST;
+}
+
+// One message of a pair; empty ones are not sent.
+static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *data, size_t bytes,
+    int member, int tag)
+{
+    if (bytes == 0) return MPI_SUCCESS;
+    MPI_Request *request = &record->pairs[record->pair_count++];
+    return send ? MPI_Isend(data, (int)bytes, MPI_BYTE, member, tag, group->second, request)
+                : MPI_Irecv(data, (int)bytes, MPI_BYTE, member, tag, group->second, request);
+}
+
+// Everybody's data to everybody, in order of rank in the staging memory; the own ones stay.
+static int post_all_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const size_t bytes = cy_view_bytes(o->in);
+    int code = MPI_SUCCESS;
+    for (int send = 0; send < 2; send++) {
+        for (int m = 0; m < group->base.size && code == MPI_SUCCESS; m++) {
+            if (m == group->base.rank) continue;
+            char *data = send ? o->in.data : record->staging + bytes * (size_t)m;
+            code = post_pair(group, record, send, data, bytes, m, TAG_FIRST);
+        }
+    }
+    return code;
+}
+
+// Every part to the member that reduces it; the own part stays where it is.
+static int post_scatter_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const int size = group->base.size;
+    const int64_t count = cy_view_count(o->in);
+    const size_t width = cy_dtype_size(o->in.dtype);
+    const size_t own = (size_t)part_count(count, size, group->base.rank) * width;
+    int code = MPI_SUCCESS;
+    for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
+        if (m == group->base.rank) continue;
+        code =
+            post_pair(group, record, false, record->staging + own * (size_t)m, own, m, TAG_FIRST);
+    }
+    for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
+        if (m == group->base.rank) continue;
+        char *part = (char *)o->in.data + (size_t)part_first(count, size, m) * width;
+        code = post_pair(
+            group, record, true, part, (size_t)part_count(count, size, m) * width, m, TAG_FIRST);
+    }
+    return code;
+}
+
+// The reduced parts to everybody.
+static int post_result_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const int size = group->base.size;
+    const int64_t count = cy_view_count(o->in);
+    const size_t width = cy_dtype_size(o->in.dtype);
+    int code = MPI_SUCCESS;
+    record->pair_count = 0;
+    for (int send = 0; send < 2; send++) {
+        for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
+            if (m == group->base.rank) continue;
+            const int part = send ? group->base.rank : m;
+            char *data = (char *)o->out.data + (size_t)part_first(count, size, part) * width;
+            const size_t bytes = (size_t)part_count(count, size, part) * width;
+            code = post_pair(group, record, send, data, bytes, m, TAG_SECOND);
+        }
+    }
+    return code;
+}
+
 // Every part goes to the member that reduces it. The own part stays where it is.
 static int post_scatter(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
+    if (in_pairs(group)) return post_scatter_pairs(group, record, o);
     const int size = group->base.size;
     const int64_t count = cy_view_count(o->in);
     int *send_counts = record->numbers;
@@ -108,6 +189,7 @@ static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
     switch (o->kind) {
     case CY_OP_ALL_REDUCE:
         if (!gathers_all(group, o)) return post_scatter(group, record, o);
+        if (in_pairs(group)) return post_all_pairs(group, record, o);
         return MPI_Iallgather(o->in.data, count, element, record->staging, count, element,
             group->first, &record->request);
     case CY_OP_REDUCE_SCATTER:
@@ -165,6 +247,7 @@ static cy_status reduce_whole(mpi_group *group, mpi_transfer *record)
     if (group->base.size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
     for (int m = 0; m < group->base.size; m++)
         ins[m] = record->staging + bytes * (size_t)m;
+    ins[group->base.rank] = o->in.data;
     void *out = o->out.data;
     const bool overflow = cy_reduce_many(
         &out, 1, ins, group->base.size, cy_view_count(o->in), o->in.dtype, o->reduce);
@@ -197,6 +280,12 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
     const cy_operation *o = &record->operation;
     const int size = group->base.size;
     const int64_t count = cy_view_count(o->in);
+    if (in_pairs(group)) {
+        const int paired = post_result_pairs(group, record, o);
+        if (paired != MPI_SUCCESS) return mpi_failed(paired, "all_reduce");
+        record->phase = MPI_PHASE_SECOND;
+        return CY_OK;
+    }
     int *counts = record->numbers;
     int *places = counts + size;
     for (int m = 0; m < size; m++) {
@@ -225,7 +314,9 @@ static cy_status end_first(mpi_group *group, mpi_transfer *record)
 static cy_status test(mpi_transfer *record, bool *done)
 {
     int flag = 0;
-    const int code = MPI_Test(&record->request, &flag, MPI_STATUS_IGNORE);
+    const int code = record->pair_count > 0
+        ? MPI_Testall(record->pair_count, record->pairs, &flag, MPI_STATUSES_IGNORE)
+        : MPI_Test(&record->request, &flag, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS) return mpi_failed(code, cy_operation_name(record->base.kind));
     *done = flag != 0;
     return CY_OK;

@@ -164,6 +164,14 @@ static void record_give(mpi_group *group, mpi_transfer *record)
     group->records = record;
 }
 
+static cy_status advance_locked(mpi_group *group, mpi_transfer *record)
+{
+    pthread_mutex_lock(&group->world->lock);
+    const cy_status status = mpi_advance(group, record);
+    pthread_mutex_unlock(&group->world->lock);
+    return status;
+}
+
 static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
 {
     mpi_group *group = (mpi_group *)base;
@@ -174,9 +182,9 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
     cy_watch eye = {.rank = -1};
-    cy_status status = mpi_advance(group, record);
+    cy_status status = advance_locked(group, record);
     for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
-        status = mpi_advance(group, record);
+        status = advance_locked(group, record);
         if (record->phase == MPI_PHASE_DONE || (group->world->spin && turn % 64 != 63)) continue;
         const int64_t now = cy_clock_ns();
         if (now - start > YIELD_NS) {
@@ -193,7 +201,11 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     atomic_store(&page->waiting_for, -1);
     if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
     // After a failure MPI may still write to the staging memory: the record is never used again.
-    if (status == CY_OK) record_give(group, record);
+    if (status == CY_OK) {
+        pthread_mutex_lock(&group->world->lock);
+        record_give(group, record);
+        pthread_mutex_unlock(&group->world->lock);
+    }
     return status;
 }
 
@@ -207,32 +219,42 @@ static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
     mpi_group *group = (mpi_group *)base;
     mpi_transfer *record = (mpi_transfer *)transfer;
     CY_TRY(failure(group));
-    CY_TRY(mpi_advance(group, record));
+    CY_TRY(advance_locked(group, record));
     *done = record->phase == MPI_PHASE_DONE;
     return CY_OK;
 }
 
 // ---- starting
 
+static cy_status record_make(mpi_group *group)
+{
+    void *block = NULL;
+    const size_t size = (size_t)group->base.size;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_transfer)));
+    mpi_transfer *made = block;
+    cy_status status = cy_memory_take(&block, 4 * size, sizeof(int));
+    if (status != CY_OK) goto free_record;
+    made->numbers = block;
+    status = cy_memory_take(&block, 2 * size, sizeof(MPI_Request));
+    if (status != CY_OK) goto free_numbers;
+    made->pairs = block;
+    record_give(group, made);
+    return CY_OK;
+
+free_numbers:
+    cy_memory_free(made->numbers);
+free_record:
+    cy_memory_free(made);
+    return status;
+}
+
 static cy_status record_take(mpi_group *group, mpi_transfer **record)
 {
-    if (group->records == NULL) {
-        void *block = NULL;
-        void *numbers = NULL;
-        CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_transfer)));
-        const cy_status status =
-            cy_memory_take(&numbers, 4 * (size_t)group->base.size, sizeof(int));
-        if (status != CY_OK) {
-            cy_memory_free(block);
-            return status;
-        }
-        mpi_transfer *made = block;
-        made->numbers = numbers;
-        record_give(group, made);
-    }
+    if (group->records == NULL) CY_TRY(record_make(group));
     *record = group->records;
     group->records = (*record)->next;
     (*record)->next = NULL;
+    (*record)->pair_count = 0;
     return CY_OK;
 }
 
@@ -251,12 +273,8 @@ static cy_status message_start(mpi_group *group, mpi_transfer *record, const cy_
     return code == MPI_SUCCESS ? CY_OK : mpi_failed(code, cy_operation_name(o->kind));
 }
 
-static cy_status mpi_start(
-    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+static cy_status start_locked(mpi_group *group, cy_request *request, const cy_operation *operation)
 {
-    (void)queue;
-    mpi_group *group = (mpi_group *)base;
-    CY_TRY(failure(group));
     mpi_transfer *record = NULL;
     CY_TRY(record_take(group, &record));
     record->base.kind = operation->kind;
@@ -266,11 +284,11 @@ static cy_status mpi_start(
     record->overflow = false;
     cy_status status = CY_OK;
     if (is_message(operation->kind)) {
-        mpi_says(group->world, base->dimension, operation->kind, group->messages);
+        mpi_says(group->world, group->base.dimension, operation->kind, group->messages);
         status = message_start(group, record, operation);
     } else {
         record->sequence = group->sequence++;
-        mpi_says(group->world, base->dimension, operation->kind, record->sequence);
+        mpi_says(group->world, group->base.dimension, operation->kind, record->sequence);
         status = say_call(group, operation, record->sequence);
         if (status == CY_OK) status = mpi_collective_start(group, record, operation);
     }
@@ -280,6 +298,18 @@ static cy_status mpi_start(
     }
     request->handle = record;
     return CY_OK;
+}
+
+static cy_status mpi_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    (void)queue;
+    mpi_group *group = (mpi_group *)base;
+    CY_TRY(failure(group));
+    pthread_mutex_lock(&group->world->lock);
+    const cy_status status = start_locked(group, request, operation);
+    pthread_mutex_unlock(&group->world->lock);
+    return status;
 }
 
 // ---- opening and closing
@@ -296,6 +326,8 @@ static void mpi_abort_group(cy_group *base, const char *text)
 static void mpi_close(cy_group *base)
 {
     mpi_group *group = (mpi_group *)base;
+    mpi_world *world = group->world;
+    pthread_mutex_lock(&world->lock);
     mpi_group **link = &group->world->groups;
     while (*link != group)
         link = &(*link)->next;
@@ -312,11 +344,13 @@ static void mpi_close(cy_group *base)
         group->records = record->next;
         cy_memory_free(record->staging);
         cy_memory_free(record->numbers);
+        cy_memory_free(record->pairs);
         cy_memory_free(record);
     }
     cy_memory_free(group->entries);
     cy_memory_free(group->ranks);
     cy_memory_free(group);
+    pthread_mutex_unlock(&world->lock);
 }
 
 static const cy_group_ops mpi_group_ops = {
@@ -383,11 +417,15 @@ cy_status mpi_open_group(
     while (ranks[place] != world->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
+    pthread_mutex_lock(&made->world->lock);
     status = open_communicators(made, count);
     if (status == CY_OK) status = open_entries(made);
+    if (status == CY_OK) {
+        made->next = made->world->groups;
+        made->world->groups = made;
+    }
+    pthread_mutex_unlock(&made->world->lock);
     if (status != CY_OK) goto free_ranks;
-    made->next = made->world->groups;
-    made->world->groups = made;
     *group = &made->base;
     return CY_OK;
 

@@ -12,6 +12,7 @@
 #include "comm/world_backend.h"
 
 #include <mpi.h>
+#include <pthread.h>
 
 #define CALL_RING 64
 
@@ -43,6 +44,7 @@ typedef struct mpi_world {
     mpi_page *common;  // of this machine
     char (*hosts)[64]; // owned, [size]
     bool spin;
+    pthread_mutex_t lock;     // around every call of MPI, and of the groups' own lists
     struct mpi_group *groups; // borrowed: the open ones, all of which go on while one waits
 } mpi_world;
 
@@ -58,6 +60,8 @@ typedef struct mpi_transfer {
     cy_operation operation;
     mpi_phase phase;
     MPI_Request request;
+    MPI_Request *pairs; // owned, [2 size]: messages with each member, instead of `request`
+    int pair_count;     // of them in flight
     uint64_t sequence;
     char *staging; // owned: what the others sent, before it is reduced
     size_t staging_bytes;

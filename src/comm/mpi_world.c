@@ -279,9 +279,13 @@ cy_status cy_world_run_mpi(
     // ranks of this machine may still look at it.
     CY_TRY(cy_memory_map(&block, sizeof(mpi_world)));
     mpi_world *world = block;
+    pthread_mutex_init(&world->lock, NULL);
     cy_status status = mpi_world_open(world, options);
     if (status == CY_OK) status = function(&world->base, context);
     status = finish(world, status);
-    if (status == CY_OK) cy_memory_unmap(world, sizeof(mpi_world));
+    if (status == CY_OK) {
+        pthread_mutex_destroy(&world->lock);
+        cy_memory_unmap(world, sizeof(mpi_world));
+    }
     return status;
 }

@@ -29,20 +29,27 @@ static int launch(int ranks, const char *scenario, char *printed, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-static void expect_success(int ranks)
+static void expect_success(int ranks, const char *scenario)
 {
     static char printed[1 << 16];
-    const int status = launch(ranks, "suite", printed, sizeof(printed));
-    if (status != 0) fail_msg("%d ranks: status %d: %s", ranks, status, printed);
+    const int status = launch(ranks, scenario, printed, sizeof(printed));
+    if (status != 0) fail_msg("%d ranks, %s: status %d: %s", ranks, scenario, status, printed);
 }
 
 static void every_primitive_equals_serial(void **state)
 {
     (void)state;
     if (!CY_HAVE_MPI) skip();
-    expect_success(1);
-    expect_success(2);
-    expect_success(3);
+    expect_success(1, "suite");
+    expect_success(2, "suite");
+    expect_success(3, "suite");
+}
+
+static void threads_of_several_groups_take_turns(void **state)
+{
+    (void)state;
+    if (!CY_HAVE_MPI) skip();
+    expect_success(2, "ring");
 }
 
 static int count_of(const char *text, const char *words)
@@ -83,6 +90,41 @@ static cy_status run_suite(cy_world *world, void *context)
     return suite_world(world, 30011);
 }
 
+// Transfers of several groups in flight, each of which has a thread of its own for progress.
+static cy_status run_groups(cy_world *world, void *context)
+{
+    (void)context;
+    enum { GROUPS = 4, TURNS = 300, COUNT = 4000 };
+    const int size = cy_world_size(world);
+    int all[8];
+    for (int r = 0; r < size; r++)
+        all[r] = r;
+    static float data[GROUPS][COUNT];
+    cy_group *groups[GROUPS];
+    for (int g = 0; g < GROUPS; g++)
+        CY_TRY(cy_world_open_group(world, &groups[g], all, size, "dp"));
+    for (int turn = 0; turn < TURNS; turn++) {
+        cy_request requests[GROUPS] = {0};
+        for (int g = 0; g < GROUPS; g++) {
+            for (int i = 0; i < COUNT; i++)
+                data[g][i] = (float)(cy_world_rank(world) + g + i % 100);
+            CY_TRY(cy_group_start_all_reduce(
+                groups[g], NULL, &requests[g], cy_view_of(data[g], CY_F32, 1, COUNT), CY_SUM));
+        }
+        for (int g = GROUPS - 1; g >= 0; g--) {
+            CY_TRY(cy_group_wait(groups[g], NULL, &requests[g]));
+            for (int i = 0; i < COUNT; i++) {
+                const int wanted = size * (size - 1) / 2 + size * (g + i % 100);
+                SUITE_EXPECT(
+                    data[g][i] == (float)wanted, "turn %d, group %d, element %d", turn, g, i);
+            }
+        }
+    }
+    for (int g = 0; g < GROUPS; g++)
+        cy_group_close(groups[g]);
+    return CY_OK;
+}
+
 static cy_status misbehave(cy_world *world, void *context)
 {
     const char *scenario = context;
@@ -117,7 +159,11 @@ static int run_rank(char *scenario)
         options.configuration = number != NULL && strcmp(number, "1") == 0 ? 7 : 8;
     }
     if (strcmp(scenario, "size") == 0) options.ranks = 5;
-    const cy_rank_function function = strcmp(scenario, "suite") == 0 ? run_suite : misbehave;
+    cy_rank_function function = strcmp(scenario, "suite") == 0 ? run_suite : misbehave;
+    if (strcmp(scenario, "ring") == 0) {
+        options.algorithm = "ring";
+        function = run_groups;
+    }
     const cy_status status = cy_world_run("auto", true, &options, function, scenario);
     if (status == CY_OK) return 0;
     const int code = status == CY_ERR_REQUEST ? 2 : 1;
@@ -134,6 +180,7 @@ int main(int argc, char **argv)
     self[length] = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
+        cmocka_unit_test(threads_of_several_groups_take_turns),
         cmocka_unit_test(failures_are_named_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
