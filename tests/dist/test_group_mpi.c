@@ -45,7 +45,7 @@ static void every_primitive_equals_serial(void **state)
     expect_success(3, "suite");
 }
 
-static void threads_of_several_groups_take_turns(void **state)
+static void several_groups_with_threads_of_their_own(void **state)
 {
     (void)state;
     if (!CY_HAVE_MPI) skip();
@@ -180,7 +180,7 @@ int main(int argc, char **argv)
     self[length] = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
-        cmocka_unit_test(threads_of_several_groups_take_turns),
+        cmocka_unit_test(several_groups_with_threads_of_their_own),
         cmocka_unit_test(failures_are_named_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
