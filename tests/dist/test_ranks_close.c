@@ -19,12 +19,13 @@
 #endif
 
 // Blocks that the program's code took and nobody gave back.
-enum { MOST = 1 << 16 };
-static void *blocks[MOST];
 static int live;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 #if HAVE_COUNTERS
+enum { MOST = 1 << 16 };
+static void *blocks[MOST];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
 extern const char __executable_start[], etext[];
 
 void *__libc_malloc(size_t size);
@@ -116,8 +117,7 @@ static void configure(cy_config *config, const char *algorithm)
     config->distributed.tp_size = 2;
     config->distributed.timeout_s = 60;
     snprintf(config->distributed.algorithm, sizeof(config->distributed.algorithm), "%s", algorithm);
-    snprintf(
-        config->distributed.rank_order, sizeof(config->distributed.rank_order), "tp,cp,pp,dp");
+    snprintf(config->distributed.rank_order, sizeof(config->distributed.rank_order), "tp,cp,pp,dp");
 }
 
 static void groups_are_given_back(void **state)
