@@ -2,6 +2,8 @@
 
 #include "base/memory.h"
 
+#include <string.h>
+
 // Kinds in the order of the list.
 static const cy_tensor_kind kinds[] = {CY_TENSOR_WEIGHT, CY_TENSOR_ADAM_M, CY_TENSOR_ADAM_V};
 
@@ -104,6 +106,23 @@ cy_status cy_parameters_of_weights(cy_parameters *parameters, const cy_storage *
         }
     }
     return CY_OK;
+}
+
+cy_status cy_parameters_add(
+    cy_parameters *parameters, const cy_global_tensor *tensors, int count, const cy_piece *piece)
+{
+    void *block = NULL;
+    const int before = parameters->tensor_count;
+    CY_TRY(cy_memory_take(&block, (size_t)(before + count), sizeof(cy_global_tensor)));
+    cy_global_tensor *all = block;
+    memcpy(all, parameters->tensors, (size_t)before * sizeof(*all));
+    memcpy(all + before, tensors, (size_t)count * sizeof(*all));
+    cy_memory_free(parameters->tensors);
+    parameters->tensors = all;
+    parameters->tensor_count += count;
+    cy_piece added = *piece;
+    added.tensor += before;
+    return add_piece(parameters, added);
 }
 
 void cy_parameters_close(cy_parameters *parameters)

@@ -33,6 +33,11 @@ CY_MUST_CHECK cy_status cy_parameters_of_training(cy_parameters *parameters,
 CY_MUST_CHECK cy_status cy_parameters_of_weights(
     cy_parameters *parameters, const cy_storage *storage);
 
+// Adds further tensors, the same on all ranks, and this rank's piece of one of them; its `tensor`
+// counts in `tensors`. Names are borrowed.
+CY_MUST_CHECK cy_status cy_parameters_add(
+    cy_parameters *parameters, const cy_global_tensor *tensors, int count, const cy_piece *piece);
+
 void cy_parameters_close(cy_parameters *parameters);
 
 #endif

@@ -276,3 +276,33 @@ cy_cost cy_cost_hash(cy_view x)
 {
     return (cy_cost){.flops = 0.0, .bytes = bytes(x)};
 }
+
+// ---- compression
+
+cy_cost cy_cost_topk(cy_view values, cy_view indices, cy_view residual, cy_view grad)
+{
+    return (cy_cost){
+        .flops = 2.0 * count(grad),
+        .bytes = bytes(grad) + 2.0 * bytes(residual) + bytes(values) + bytes(indices),
+    };
+}
+
+cy_cost cy_cost_scatter_add(cy_view y, cy_view indices, cy_view values)
+{
+    const double touched = count(values) * (double)cy_dtype_size(y.dtype);
+    return (cy_cost){
+        .flops = count(values), .bytes = 2.0 * touched + bytes(indices) + bytes(values)};
+}
+
+cy_cost cy_cost_quantize(cy_view codes, cy_view scales, cy_view x)
+{
+    return (cy_cost){.flops = 2.0 * count(x), .bytes = bytes(codes) + bytes(scales) + bytes(x)};
+}
+
+cy_cost cy_cost_dequantize(cy_view y, cy_view codes, cy_view scales, bool accumulate)
+{
+    return (cy_cost){
+        .flops = count(y) * (accumulate ? 2.0 : 1.0),
+        .bytes = bytes(y) * (accumulate ? 2.0 : 1.0) + bytes(codes) + bytes(scales),
+    };
+}

@@ -1,6 +1,7 @@
 #include "kernel/kernel.h"
 
 #include "base/assert.h"
+#include "kernel/call.h"
 #include "kernel/cost.h"
 
 // ---- what the wrappers check
@@ -67,27 +68,6 @@ static bool apart(const cy_queue *queue, cy_view a, cy_view b)
     return queue->dry || !overlap(a, b);
 }
 
-// ---- the one indirect call, and what surrounds it
-
-static void finish(cy_queue *queue, const char *name, int64_t start_ns, cy_cost cost)
-{
-    if (queue->dry) {
-        queue->planned = cy_cost_sum(queue->planned, cost);
-        return;
-    }
-    cy_trace_add(queue->trace, name, CY_SPAN_COMPUTE, start_ns, cost, 0);
-}
-
-// Calls the operator of the table. `cost` is evaluated only where somebody counts.
-#define CALL(queue, operator, cost, ...)                                                           \
-    do {                                                                                           \
-        const int64_t call_start_ns = cy_trace_start((queue)->trace);                              \
-        (queue)->kernels->operator((queue), __VA_ARGS__);                                          \
-        if ((queue)->dry || (queue)->trace != NULL) {                                              \
-            finish((queue), #operator, call_start_ns, (cost));                                     \
-        }                                                                                          \
-    } while (0)
-
 // ---- products
 
 void cy_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
@@ -106,7 +86,7 @@ void cy_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec 
         if (!spec.accumulate) cy_fill(queue, c, 0.0);
         return;
     }
-    CALL(queue, matmul, cy_cost_matmul(c, a, b, spec), c, a, b, spec);
+    CY_CALL(queue, matmul, cy_cost_matmul(c, a, b, spec), c, a, b, spec);
 }
 
 // ---- normalisation
@@ -123,7 +103,7 @@ void cy_norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x, cy_
     CY_ASSERT(apart(queue, inv_rms, x) && apart(queue, inv_rms, y));
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, norm_forward, cy_cost_norm_forward(y, inv_rms, x, branch, weight), y, inv_rms, x,
+    CY_CALL(queue, norm_forward, cy_cost_norm_forward(y, inv_rms, x, branch, weight), y, inv_rms, x,
         branch, weight, eps);
 }
 
@@ -135,7 +115,7 @@ void cy_norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_vi
     CY_ASSERT(apart(queue, y, x));
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, norm_apply, cy_cost_norm_apply(y, x, inv_rms, weight), y, x, inv_rms, weight);
+    CY_CALL(queue, norm_apply, cy_cost_norm_apply(y, x, inv_rms, weight), y, x, inv_rms, weight);
 }
 
 void cy_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
@@ -150,7 +130,7 @@ void cy_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy, 
     CY_ASSERT(apart(queue, dx, dy) && apart(queue, dx, x) && apart(queue, dx, dweight));
 
     if (cy_view_count(x) == 0 || (!to_x && !to_weight)) return;
-    CALL(queue, norm_backward, cy_cost_norm_backward(dx, dweight, dy, x, inv_rms, weight), dx,
+    CY_CALL(queue, norm_backward, cy_cost_norm_backward(dx, dweight, dy, x, inv_rms, weight), dx,
         dweight, dy, x, inv_rms, weight);
 }
 
@@ -160,7 +140,7 @@ void cy_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, doubl
 {
     CY_ASSERT(is_wide(table) && has_shape(table, table.rows, table.cols) && table.cols % 2 == 0);
     CY_ASSERT(inv_freq != NULL);
-    CALL(queue, rope_table, cy_cost_rope_table(table), table, inv_freq, scale);
+    CY_CALL(queue, rope_table, cy_cost_rope_table(table), table, inv_freq, scale);
 }
 
 void cy_rope(
@@ -172,7 +152,7 @@ void cy_rope(
     CY_ASSERT(apart(queue, x, table));
 
     if (x.rows == 0) return;
-    CALL(queue, rope, cy_cost_rope(x, table, heads), x, table, positions, heads, inverse);
+    CY_CALL(queue, rope, cy_cost_rope(x, table, heads), x, table, positions, heads, inverse);
 }
 
 // ---- attention
@@ -203,8 +183,8 @@ void cy_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy
     CY_ASSERT(apart(queue, lse, o));
 
     if (q.rows == 0) return;
-    CALL(queue, attention_forward, cy_cost_attention_forward(o, lse, q, k, v, spec), o, lse, q, k,
-        v, spec);
+    CY_CALL(queue, attention_forward, cy_cost_attention_forward(o, lse, q, k, v, spec), o, lse, q,
+        k, v, spec);
 }
 
 void cy_attention_merge(
@@ -217,8 +197,8 @@ void cy_attention_merge(
     CY_ASSERT(apart(queue, o, o_part) && apart(queue, lse, lse_part));
 
     if (o.rows == 0) return;
-    CALL(queue, attention_merge, cy_cost_attention_merge(o, lse, o_part, lse_part), o, lse, o_part,
-        lse_part, heads);
+    CY_CALL(queue, attention_merge, cy_cost_attention_merge(o, lse, o_part, lse_part), o, lse,
+        o_part, lse_part, heads);
 }
 
 void cy_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
@@ -229,7 +209,7 @@ void cy_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, 
     CY_ASSERT(apart(queue, delta, d_o) && apart(queue, delta, o));
 
     if (o.rows == 0) return;
-    CALL(queue, attention_delta, cy_cost_attention_delta(delta, d_o, o), delta, d_o, o, heads);
+    CY_CALL(queue, attention_delta, cy_cost_attention_delta(delta, d_o, o), delta, d_o, o, heads);
 }
 
 static bool is_gradient(cy_view gradient, cy_view of)
@@ -252,7 +232,7 @@ void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, 
     CY_ASSERT(apart(queue, dq, d_o) && apart(queue, dk, d_o) && apart(queue, dv, d_o));
 
     if (q.rows == 0 && k.rows == 0) return;
-    CALL(queue, attention_backward,
+    CY_CALL(queue, attention_backward,
         cy_cost_attention_backward(dq, dk, dv, d_o, lse, delta, q, k, v, spec), dq, dk, dv, d_o,
         lse, delta, q, k, v, spec);
 }
@@ -272,8 +252,8 @@ void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages
     CY_ASSERT(apart(queue, o, q));
 
     if (q.rows == 0) return;
-    CALL(queue, attention_paged, cy_cost_attention_paged(o, q, pages, spec), o, q, pages, sequences,
-        positions, spec);
+    CY_CALL(queue, attention_paged, cy_cost_attention_paged(o, q, pages, spec), o, q, pages,
+        sequences, positions, spec);
 }
 
 // ---- feed-forward and embedding
@@ -285,7 +265,7 @@ void cy_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up)
     CY_ASSERT(apart(queue, y, gate_up));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, swiglu_forward, cy_cost_swiglu_forward(y, gate_up), y, gate_up);
+    CY_CALL(queue, swiglu_forward, cy_cost_swiglu_forward(y, gate_up), y, gate_up);
 }
 
 void cy_swiglu_backward(cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up)
@@ -299,8 +279,8 @@ void cy_swiglu_backward(cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view d
     CY_ASSERT(apart(queue, y, dy) && apart(queue, y, gate_up));
 
     if (cy_view_count(dy) == 0) return;
-    CALL(queue, swiglu_backward, cy_cost_swiglu_backward(d_gate_up, y, dy, gate_up), d_gate_up, y,
-        dy, gate_up);
+    CY_CALL(queue, swiglu_backward, cy_cost_swiglu_backward(d_gate_up, y, dy, gate_up), d_gate_up,
+        y, dy, gate_up);
 }
 
 void cy_embedding_forward(
@@ -311,7 +291,7 @@ void cy_embedding_forward(
     CY_ASSERT(apart(queue, y, table));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, embedding_forward, cy_cost_embedding_forward(y, table), y, table, tokens, first);
+    CY_CALL(queue, embedding_forward, cy_cost_embedding_forward(y, table), y, table, tokens, first);
 }
 
 void cy_embedding_backward(
@@ -323,7 +303,7 @@ void cy_embedding_backward(
     CY_ASSERT(apart(queue, d_table, dy));
 
     if (cy_view_count(dy) == 0 || d_table.rows == 0) return;
-    CALL(queue, embedding_backward, cy_cost_embedding_backward(d_table, dy), d_table, dy, tokens,
+    CY_CALL(queue, embedding_backward, cy_cost_embedding_backward(d_table, dy), d_table, dy, tokens,
         first);
 }
 
@@ -351,7 +331,7 @@ void cy_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range
     CY_ASSERT(is_statistic(max, logits.rows) && apart(queue, max, logits));
 
     if (logits.rows == 0) return;
-    CALL(queue, softmax_max, cy_cost_softmax_max(max, logits), max, logits, range);
+    CY_CALL(queue, softmax_max, cy_cost_softmax_max(max, logits), max, logits, range);
 }
 
 void cy_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits, cy_view max,
@@ -363,7 +343,7 @@ void cy_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits
     CY_ASSERT(apart(queue, sum, logits) && apart(queue, sum, max) && apart(queue, sum, target));
 
     if (logits.rows == 0) return;
-    CALL(queue, softmax_sum, cy_cost_softmax_sum(sum, target, logits, max), sum, target, logits,
+    CY_CALL(queue, softmax_sum, cy_cost_softmax_sum(sum, target, logits, max), sum, target, logits,
         max, targets, range);
 }
 
@@ -375,7 +355,7 @@ void cy_softmax_loss(
     CY_ASSERT(is_statistic(target, max.cols) && targets != NULL);
 
     if (max.cols == 0) return;
-    CALL(queue, softmax_loss, cy_cost_softmax_loss(max, sum, target), loss, max, sum, target,
+    CY_CALL(queue, softmax_loss, cy_cost_softmax_loss(max, sum, target), loss, max, sum, target,
         targets);
 }
 
@@ -388,7 +368,7 @@ void cy_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view 
     CY_ASSERT(same_view(d_logits, logits) || apart(queue, d_logits, logits));
 
     if (cy_view_count(logits) == 0) return;
-    CALL(queue, softmax_grad, cy_cost_softmax_grad(d_logits, logits, max, sum), d_logits, logits,
+    CY_CALL(queue, softmax_grad, cy_cost_softmax_grad(d_logits, logits, max, sum), d_logits, logits,
         max, sum, targets, range, scale);
 }
 
@@ -399,7 +379,7 @@ void cy_fill(cy_queue *queue, cy_view y, double value)
     CY_ASSERT(is_number(y) && has_shape(y, y.rows, y.cols));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, fill, cy_cost_fill(y), y, value);
+    CY_CALL(queue, fill, cy_cost_fill(y), y, value);
 }
 
 void cy_copy(cy_queue *queue, cy_view y, cy_view x)
@@ -408,7 +388,7 @@ void cy_copy(cy_queue *queue, cy_view y, cy_view x)
     CY_ASSERT(same_view(y, x) || apart(queue, y, x));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, copy, cy_cost_copy(y, x), y, x);
+    CY_CALL(queue, copy, cy_cost_copy(y, x), y, x);
 }
 
 void cy_add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
@@ -419,7 +399,7 @@ void cy_add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
     CY_ASSERT(same_view(y, b) || apart(queue, y, b));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, add, cy_cost_add(y, a, b), y, a, b);
+    CY_CALL(queue, add, cy_cost_add(y, a, b), y, a, b);
 }
 
 void cy_add_bias(cy_queue *queue, cy_view y, cy_view bias)
@@ -428,7 +408,7 @@ void cy_add_bias(cy_queue *queue, cy_view y, cy_view bias)
     CY_ASSERT(has_shape(bias, 1, y.cols) && apart(queue, y, bias));
 
     if (cy_view_count(y) == 0) return;
-    CALL(queue, add_bias, cy_cost_add_bias(y, bias), y, bias);
+    CY_CALL(queue, add_bias, cy_cost_add_bias(y, bias), y, bias);
 }
 
 void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
@@ -437,7 +417,7 @@ void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
     CY_ASSERT(has_shape(sum, 1, x.cols) && apart(queue, sum, x));
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, sum_rows, cy_cost_sum_rows(sum, x), sum, x);
+    CY_CALL(queue, sum_rows, cy_cost_sum_rows(sum, x), sum, x);
 }
 
 // ---- optimizer
@@ -460,7 +440,7 @@ void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x)
     CY_ASSERT(is_number(x) && has_shape(x, x.rows, x.cols));
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, sum_squares, cy_cost_sum_squares(x), out, x);
+    CY_CALL(queue, sum_squares, cy_cost_sum_squares(x), out, x);
 }
 
 void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
@@ -468,7 +448,7 @@ void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squ
 {
     CY_ASSERT(is_scalar(scale) && is_scalar(norm) && is_square_sum(sum_squares));
     CY_ASSERT(divisor > 0.0 && max_norm >= 0.0);
-    CALL(queue, clip_scale, cy_cost_clip_scale(), scale, norm, sum_squares, divisor, max_norm);
+    CY_CALL(queue, clip_scale, cy_cost_clip_scale(), scale, norm, sum_squares, divisor, max_norm);
 }
 
 void cy_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
@@ -485,8 +465,8 @@ void cy_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_vie
     CY_ASSERT(spec->step >= 1);
 
     if (n == 0) return;
-    CALL(queue, adamw, cy_cost_adamw(weight, master, m, v, grad), weight, master, m, v, grad, scale,
-        spec);
+    CY_CALL(queue, adamw, cy_cost_adamw(weight, master, m, v, grad), weight, master, m, v, grad,
+        scale, spec);
 }
 
 void cy_random_fill(
@@ -495,7 +475,7 @@ void cy_random_fill(
     CY_ASSERT(is_float(x) && has_shape(x, x.rows, x.cols) && global_cols >= x.cols);
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, random_fill, cy_cost_random_fill(x), x, key, first, global_cols, std);
+    CY_CALL(queue, random_fill, cy_cost_random_fill(x), x, key, first, global_cols, std);
 }
 
 void cy_hash(
@@ -505,5 +485,5 @@ void cy_hash(
     CY_ASSERT(is_float(x) && has_shape(x, x.rows, x.cols) && global_cols >= x.cols);
 
     if (cy_view_count(x) == 0) return;
-    CALL(queue, hash, cy_cost_hash(x), hash, x, key, first, global_cols);
+    CY_CALL(queue, hash, cy_cost_hash(x), hash, x, key, first, global_cols);
 }

@@ -213,6 +213,28 @@ void cy_random_fill(
 void cy_hash(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
+// ---- gradients made small before they are sent (docs/compression.md), over flat ranges [1, n]
+
+// residual += scale * grad, and then the k = values.cols elements of largest magnitude are moved
+// out of residual, which has zeros there: values + residual is the sum, bit for bit. indices [1, k]
+// int32 ascend. Of equal magnitudes the first is taken, and a NaN is above everything. All fp32 or
+// all fp64 (fp64 data); 1 <= k <= n < 2^31.
+void cy_topk(
+    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
+
+// y [1, n] adds values [1, k] at indices [1, k], which are below n and differ.
+void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
+
+// codes [1, n] uint8, each an int8, and scales [1, blocks] fp32, one a block of CY_QUANTIZE_BLOCK
+// elements, the last perhaps shorter: scale = largest magnitude / 127, code = x / scale to the
+// nearest. The error is at most half a scale (where a scale is a normal number). A block with an
+// element that is not finite has the scale NaN. x is fp32 or fp64.
+#define CY_QUANTIZE_BLOCK 256
+void cy_quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x);
+
+// y [1, n] = scale * code, or adds it.
+void cy_dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bool accumulate);
+
 // ---- the table
 
 typedef struct cy_kernels {
@@ -262,6 +284,11 @@ typedef struct cy_kernels {
         cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
     void (*hash)(
         cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
+    void (*topk)(
+        cy_queue *, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
+    void (*scatter_add)(cy_queue *, cy_view y, cy_view indices, cy_view values);
+    void (*quantize)(cy_queue *, cy_view codes, cy_view scales, cy_view x);
+    void (*dequantize)(cy_queue *, cy_view y, cy_view codes, cy_view scales, bool accumulate);
 } cy_kernels;
 
 // The portable table: the definition of correct, for fp64, fp32, bf16 and fp16.

@@ -103,11 +103,11 @@ static cy_status add_rank(cy_text *json, const cy_plan_rank *rank, int number)
         rank->embedding ? "true" : "false", rank->head ? "true" : "false",
         (long long)rank->parameters));
     CY_TRY(cy_text_add(json,
-        ",\"memory\":{\"weights\":%zu,\"gradients\":%zu,\"optimizer\":%zu,\"units\":%zu,\"tables\":"
-        "%zu,"
+        ",\"memory\":{\"weights\":%zu,\"gradients\":%zu,\"optimizer\":%zu,\"units\":%zu,"
+        "\"compression\":%zu,\"tables\":%zu,"
         "\"activations\":%zu,\"scratch\":%zu,\"total\":%zu}",
-        memory->weights, memory->gradients, memory->optimizer, memory->units, memory->tables,
-        memory->activations, memory->scratch, memory->total));
+        memory->weights, memory->gradients, memory->optimizer, memory->units, memory->compression,
+        memory->tables, memory->activations, memory->scratch, memory->total));
     CY_TRY(add_number(json, ",\"flops\":", rank->cost.flops));
     CY_TRY(add_number(json, ",\"operand_bytes\":", rank->cost.bytes));
     CY_TRY(cy_text_add(json, ",\"comm\":{"));

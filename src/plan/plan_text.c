@@ -140,6 +140,13 @@ static cy_status add_memory(cy_text *text, const cy_plan *plan)
     if (plan->mesh.world > MOST_RANKS) {
         CY_TRY(cy_text_add(text, "  %d ranks more\n", plan->mesh.world - MOST_RANKS));
     }
+    const size_t kept = plan->ranks[largest].memory.compression;
+    if (kept > 0) {
+        CY_TRY(cy_text_add(text,
+            "  %.3f GB of rank %d are for compression: gradients kept back, messages on their "
+            "way\n",
+            (double)kept * GB, largest));
+    }
     return cy_text_add(text,
         "  program and libraries %.3f GB, most on rank %d; all ranks in one process %.3f GB\n",
         (double)plan->resident * GB, largest, (double)cy_plan_bytes(plan) * GB);

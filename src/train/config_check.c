@@ -277,8 +277,24 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
     }
     if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
     if (d->zero_stage > 0) {
-        cy_config_fault(
-            errors, "distributed.compression: needs zero_stage 0, which is %d", d->zero_stage);
+        cy_config_fault(errors,
+            "distributed.compression: zero_stage %d keeps a part of the gradients; what "
+            "compression "
+            "keeps back is of the whole",
+            d->zero_stage);
+        cy_config_advice(errors, "zero_stage 0, or compression none");
+    }
+    if (d->dp_reduce == CY_CONFIG_DP_NAIVE) {
+        cy_config_fault(errors,
+            "distributed.dp_reduce = \"naive\": it is there to compare with and sends gradients as "
+            "they are");
+        cy_config_advice(errors, "dp_reduce bucketed, or compression none");
+    }
+    if (d->compression == CY_CONFIG_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
+        cy_config_fault(errors,
+            "distributed.compression = \"topk\": what is kept back would be in units of fp16's "
+            "loss scale, which changes");
+        cy_config_advice(errors, "compression int8, or model.dtype bf16");
     }
     if (config->training.strict) {
         cy_config_fault(errors,

@@ -34,10 +34,6 @@ void cy_config_check_build(
         cy_config_advice(errors, "mpirun -n %lld cyclotron train ..., or backend threads",
             (long long)cy_config_world(config));
     }
-    if (d->compression != CY_CONFIG_COMPRESSION_NONE) {
-        cy_config_fault(errors, "distributed.compression: this build sends gradients as they are");
-        cy_config_advice(errors, "compression none");
-    }
     if (config->shape.experts > 0) {
         cy_config_fault(errors, "model.num_local_experts = %d: this build trains dense models only",
             config->shape.experts);

@@ -124,42 +124,73 @@ static cy_status open_model(cy_engine *engine)
     return CY_OK;
 }
 
-static void fill_ranges(const cy_storage *storage, cy_flat_range *units, cy_flat_range *parameters)
+typedef struct storage_ranges {
+    cy_flat_range *units, *parameters, *vectors; // borrowed
+    int vector_count;
+} storage_ranges;
+
+static void fill_ranges(const cy_storage *storage, storage_ranges *ranges)
 {
     for (int i = 0; i < storage->unit_count; i++) {
-        units[i] =
+        ranges->units[i] =
             (cy_flat_range){.first = storage->units[i].first, .count = storage->units[i].count};
     }
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
-        parameters[i] = (cy_flat_range){
+        ranges->parameters[i] = (cy_flat_range){
             .first = storage->units[tensor->unit].first + tensor->offset,
             .count = tensor->slice.rows * tensor->slice.cols,
         };
+        if (tensor->param->dimensions == 1) {
+            ranges->vectors[ranges->vector_count++] = ranges->parameters[i];
+        }
     }
+}
+
+// The gradients are sums of token losses; what is clipped first is a rank's share of them, which
+// for the same norm of the whole may be 1 / sqrt(ranks) of it (Lin et al., 2018, section 3.2).
+static cy_compression_spec compression_of(const cy_engine *engine, const storage_ranges *ranges)
+{
+    const cy_config *config = engine->options.config;
+    const double ranks = cy_group_size(engine->options.groups.gradient);
+    return (cy_compression_spec){
+        .kind = (cy_compression)config->distributed.compression,
+        .ratio = config->distributed.topk_ratio,
+        .most_norm =
+            config->training.grad_clip * (double)cy_config_batch_tokens(config) / sqrt(ranks),
+        .model = engine->options.groups.norm,
+        .dense = ranges->vectors,
+        .dense_count = ranges->vector_count,
+    };
 }
 
 static cy_status open_reducer(cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
     const cy_storage *storage = &engine->storage;
-    const int range_count = storage->unit_count + storage->tensor_count;
+    const int range_count = storage->unit_count + 2 * storage->tensor_count;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)range_count, sizeof(cy_flat_range)));
     cy_flat_range *units = block;
-    fill_ranges(storage, units, units + storage->unit_count);
+    storage_ranges ranges = {
+        .units = units,
+        .parameters = units + storage->unit_count,
+        .vectors = units + storage->unit_count + storage->tensor_count,
+    };
+    fill_ranges(storage, &ranges);
     const cy_dtype dtype = storage->weight_dtype;
     const cy_reducer_spec spec = {
         .group = engine->options.groups.gradient,
         .queue = &engine->queue,
         .zero_stage = distributed->zero_stage,
         .naive = distributed->dp_reduce == CY_CONFIG_DP_NAIVE,
+        .compression = compression_of(engine, &ranges),
         .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
         .weight_dtype = dtype,
         .master_dtype = cy_model_sum_dtype(dtype),
         .grad_dtype = storage->grad_dtype,
         .train = engine->options.train,
-        .parameters = units + storage->unit_count,
+        .parameters = ranges.parameters,
         .parameter_count = storage->tensor_count,
     };
     const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
@@ -237,8 +268,9 @@ static cy_status plan_memory(cy_engine *engine)
     memory->gradients = arrays.gradients;
     memory->optimizer = arrays.optimizer;
     memory->units = arrays.units;
-    memory->tables =
-        engine->run.peak - memory->weights - memory->gradients - memory->optimizer - memory->units;
+    memory->compression = arrays.compression;
+    memory->tables = engine->run.peak - memory->weights - memory->gradients - memory->optimizer -
+        memory->units - memory->compression;
     memory->activations = stashes;
     memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;

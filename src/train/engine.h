@@ -55,6 +55,7 @@ typedef struct cy_engine_memory {
     size_t gradients;
     size_t optimizer;   // master copies and moments
     size_t units;       // whole units in use, where weights or gradients are kept as shards
+    size_t compression; // gradients that were kept back, and messages on their way
     size_t tables;      // positions, cells, micro-batches
     size_t activations; // stashes of the micro-batches in flight
     size_t boundaries;  // what travels between the stages of a pipeline

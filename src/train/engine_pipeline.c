@@ -308,14 +308,17 @@ static bool shares_embedding(const cy_engine *engine)
     return engine->context.shape.tied && apart && engine->embedding_chunk >= 0;
 }
 
-static bool has_whole_gradients(const cy_engine *engine)
+// Compressed, the two copies of an embedding would not keep back the same: they are summed after
+// the reduction, as shards are.
+static bool sums_before_reduction(const cy_engine *engine)
 {
-    return engine->options.config->distributed.zero_stage < 2;
+    const cy_config_distributed *distributed = &engine->options.config->distributed;
+    return distributed->zero_stage < 2 && distributed->compression == CY_CONFIG_COMPRESSION_NONE;
 }
 
 bool cy_engine_embedding_waits(const cy_engine *engine)
 {
-    return shares_embedding(engine) && has_whole_gradients(engine);
+    return shares_embedding(engine) && sums_before_reduction(engine);
 }
 
 static cy_status sum_whole(cy_engine *engine)
@@ -339,6 +342,6 @@ cy_status cy_engine_finish_gradients(cy_engine *engine)
     if (cy_engine_embedding_waits(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));
     // A shard of gradients is the same part of the embedding on both ranks.
-    if (!shares_embedding(engine) || has_whole_gradients(engine)) return CY_OK;
+    if (!shares_embedding(engine) || sums_before_reduction(engine)) return CY_OK;
     return cy_owned_visit(&engine->storage, engine->reducer, sum_stretch, engine);
 }

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/parameters.h"
+#include "train/kept_back.h"
 
 #include <jansson.h>
 
@@ -160,12 +161,30 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
         status = read_state(engine, &checkpoint);
         *position = (cy_run_position){.step = checkpoint.step, .tokens = checkpoint.tokens};
     }
+    if (status == CY_OK && !weights) {
+        status = cy_kept_back_load(engine, rank, &checkpoint, &position->left_out);
+    }
     cy_checkpoint_close(&checkpoint);
     return status;
 }
 
-static cy_status save_parts(cy_engine *engine, cy_saver *saver, cy_run_position position,
-    const char *tokenizer, cy_text *config_json, cy_text *state_json, cy_parameters *parameters)
+// What a save is put together from. Start from a zeroed struct.
+typedef struct saved_parts {
+    cy_text config_json, state_json;
+    cy_parameters parameters;
+    cy_kept_back kept_back;
+} saved_parts;
+
+static void close_parts(saved_parts *parts)
+{
+    cy_parameters_close(&parts->parameters);
+    cy_kept_back_close(&parts->kept_back);
+    cy_text_free(&parts->config_json);
+    cy_text_free(&parts->state_json);
+}
+
+static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
+    cy_run_position position, const char *tokenizer, saved_parts *parts)
 {
     const cy_config *config = engine->options.config;
     // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
@@ -175,15 +194,22 @@ static cy_status save_parts(cy_engine *engine, cy_saver *saver, cy_run_position 
         .size =
             config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
     };
-    CY_TRY(cy_config_to_json(config_json, config));
-    CY_TRY(write_state(state_json, engine));
+    cy_parameters *parameters = &parts->parameters;
+    const cy_kept_back *kept_back = &parts->kept_back;
+    CY_TRY(cy_config_to_json(&parts->config_json, config));
+    CY_TRY(write_state(&parts->state_json, engine));
     CY_TRY(cy_parameters_of_training(parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_kept_back_list(&parts->kept_back, engine, rank));
+    if (kept_back->count > 0) {
+        CY_TRY(
+            cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece));
+    }
     const cy_saved_file file = {.name = "tokenizer.json", .source = tokenizer};
     const cy_save save = {
         .step = position.step,
         .tokens = position.tokens,
-        .config_json = config_json->bytes,
-        .state_json = state_json->bytes,
+        .config_json = parts->config_json.bytes,
+        .state_json = parts->state_json.bytes,
         .model = &config->shape,
         .files = &file,
         .file_count = tokenizer != NULL ? 1 : 0,
@@ -195,15 +221,11 @@ static cy_status save_parts(cy_engine *engine, cy_saver *saver, cy_run_position 
     return cy_saver_save(saver, &save, NULL);
 }
 
-cy_status cy_state_save(
-    cy_engine *engine, cy_saver *saver, cy_run_position position, const char *tokenizer)
+cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
+    cy_run_position position, const char *tokenizer)
 {
-    cy_text config_json = {0}, state_json = {0};
-    cy_parameters parameters = {0};
-    const cy_status status =
-        save_parts(engine, saver, position, tokenizer, &config_json, &state_json, &parameters);
-    cy_parameters_close(&parameters);
-    cy_text_free(&config_json);
-    cy_text_free(&state_json);
+    saved_parts parts = {0};
+    const cy_status status = save_parts(engine, rank, saver, position, tokenizer, &parts);
+    close_parts(&parts);
     return status;
 }

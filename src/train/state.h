@@ -11,6 +11,7 @@
 typedef struct cy_run_position {
     int64_t step;   // updates done
     int64_t tokens; // trained on
+    bool left_out;  // the checkpoint has gradients kept back on another mesh (kept_back.h)
 } cy_run_position;
 
 // How the ranks of a rank's world agree on a status. `rank` must outlive it.
@@ -26,7 +27,7 @@ CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, co
     bool weights_only, cy_run_position *position);
 
 // Writes a checkpoint. Collective. `tokenizer` is the path of a tokenizer.json, or NULL.
-CY_MUST_CHECK cy_status cy_state_save(
-    cy_engine *engine, cy_saver *saver, cy_run_position position, const char *tokenizer);
+CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
+    cy_run_position position, const char *tokenizer);
 
 #endif

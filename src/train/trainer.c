@@ -233,8 +233,8 @@ static cy_status evaluate(rank_run *trainer)
 // A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
 static cy_status save(rank_run *trainer)
 {
-    const cy_status status = cy_state_save(
-        &trainer->engine, trainer->saver, trainer->position, trainer->run->data.tokenizer_path);
+    const cy_status status = cy_state_save(&trainer->engine, trainer->rank, trainer->saver,
+        trainer->position, trainer->run->data.tokenizer_path);
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);
@@ -321,6 +321,11 @@ static cy_status start(rank_run *trainer)
             config->checkpoint.load == CY_CONFIG_LOAD_WEIGHTS, &trainer->position));
         note(trainer, "continuing %s from step %lld", run->start_path,
             (long long)trainer->position.step);
+        if (trainer->position.left_out) {
+            note(trainer,
+                "gradients that compression kept back there belong to another mesh and are left "
+                "out");
+        }
     } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {
         CY_TRY(cy_state_load(
             &trainer->engine, trainer->rank, config->model.name, true, &trainer->position));

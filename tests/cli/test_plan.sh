@@ -42,7 +42,7 @@ equal "weights in bf16" "$(number weights) >= 2 * $parameters && $(number weight
 equal "gradients in fp32" "$(number gradients) == 2 * $(number weights)"
 equal "master copies and moments" "$(number optimizer) == 6 * $(number weights)"
 equal "the total" "$(number total) == $(number weights) + $(number gradients) + \
-    $(number optimizer) + $(number units) + $(number tables) + $(number activations) + $(number scratch)"
+    $(number optimizer) + $(number units) + $(number compression) + $(number tables) + $(number activations) + $(number scratch)"
 equal "all of it" "$(number total_bytes) == $(number total) + $(number libraries_bytes)"
 # 6 N tokens and attention, of 4 micro-batches of 128 tokens; elementwise work is on top.
 equal "FLOPs of the step" "$(number flops) > 6 * $parameters * 512 && \

@@ -4,6 +4,7 @@
 #ifndef CY_KERNEL_CPU_TUNED_H
 #define CY_KERNEL_CPU_TUNED_H
 
+#include "kernel/cpu/compress.h"
 #include "kernel/cpu/embedding.h"
 #include "kernel/cpu/norm.h"
 #include "kernel/cpu/optimizer.h"
@@ -11,7 +12,8 @@
 #include "kernel/cpu/softmax.h"
 #include "kernel/cpu/swiglu.h"
 
-// Left to the reference: rope_table, softmax_loss and clip_scale, which touch next to nothing.
+// Left to the reference: rope_table, softmax_loss, clip_scale and scatter_add, which touch next to
+// nothing.
 static void override_with_tuned(cy_kernels *table)
 {
     table->norm_forward = norm_forward;
@@ -34,6 +36,9 @@ static void override_with_tuned(cy_kernels *table)
     table->adamw = adamw;
     table->random_fill = random_fill;
     table->hash = hash;
+    table->topk = topk;
+    table->quantize = quantize;
+    table->dequantize = dequantize;
 }
 
 #endif

@@ -63,4 +63,10 @@ void cy_ref_random_fill(
 void cy_ref_hash(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
+void cy_ref_topk(
+    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
+void cy_ref_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
+void cy_ref_quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x);
+void cy_ref_dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bool accumulate);
+
 #endif

@@ -31,6 +31,10 @@ static const cy_kernels ref_kernels = {
     .adamw = cy_ref_adamw,
     .random_fill = cy_ref_random_fill,
     .hash = cy_ref_hash,
+    .topk = cy_ref_topk,
+    .scatter_add = cy_ref_scatter_add,
+    .quantize = cy_ref_quantize,
+    .dequantize = cy_ref_dequantize,
 };
 
 const cy_kernels *cy_kernels_ref(void)

@@ -15,6 +15,7 @@
 void cy_buckets_reset(cy_reducer *reducer)
 {
     reducer->started = 0;
+    reducer->compressor.factor = 1.0;
     for (int i = 0; i < reducer->pieces.count; i++) {
         reducer->waiting[i] = 0;
         for (int u = 0; u < reducer->unit_count; u++) {
@@ -33,6 +34,7 @@ static cy_status wait_for(cy_reducer *reducer, int started)
 static cy_status send(cy_reducer *reducer, int piece)
 {
     const cy_reducer_spec *spec = &reducer->spec;
+    if (cy_reducer_compresses(reducer)) return cy_compressor_send(reducer, piece);
     const cy_flat_range range = reducer->pieces.pieces[piece];
     const cy_view data = cy_view_cols(reducer->grads, range.first, range.count);
     if (reducer->started >= CY_REDUCER_IN_FLIGHT) {
@@ -53,6 +55,8 @@ static cy_status send(cy_reducer *reducer, int piece)
 cy_status cy_buckets_gradient_final(cy_reducer *reducer, int unit)
 {
     if (reducer->spec.naive) return CY_OK;
+    // What is clipped as a whole is sent when all of it is there.
+    if (cy_reducer_compresses(reducer) && cy_compressor_clips(reducer)) return CY_OK;
     for (int i = 0; i < reducer->pieces.count; i++) {
         if (!cy_ranges_meet(reducer->pieces.pieces[i], reducer->units[unit])) continue;
         CY_ASSERT(reducer->waiting[i] > 0); // a unit is final once a step
@@ -64,11 +68,14 @@ cy_status cy_buckets_gradient_final(cy_reducer *reducer, int unit)
 // What no gradient came for is sent too: it is zero, and other ranks wait for it.
 cy_status cy_buckets_finish(cy_reducer *reducer)
 {
+    const bool compresses = cy_reducer_compresses(reducer);
+    if (compresses) CY_TRY(cy_compressor_clip(reducer));
     for (int i = 0; i < reducer->pieces.count; i++) {
         if (reducer->waiting[i] < 0) continue;
         CY_TRY(send(reducer, i));
         if (reducer->spec.naive) CY_TRY(wait_for(reducer, reducer->started - 1));
     }
+    if (compresses) return cy_compressor_finish(reducer);
     for (int i = 0; i < reducer->started; i++)
         CY_TRY(wait_for(reducer, i));
     return CY_OK;

@@ -46,6 +46,8 @@ cy_status cy_reducer_open(
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_reducer)));
     cy_reducer *made = block;
     made->spec = *spec;
+    CY_ASSERT(
+        spec->compression.kind == CY_COMPRESSION_NONE || (spec->zero_stage == 0 && !spec->naive));
     if (!spec->train) {
         made->spec.zero_stage = 0;
         made->spec.naive = false;
@@ -54,12 +56,14 @@ cy_status cy_reducer_open(
     made->size = cy_group_size(spec->group);
     made->reducing = -1;
     made->other_order.repeats = true;
-    const cy_status status = take_tables(made, units, unit_count);
+    cy_status status = take_tables(made, units, unit_count);
+    if (status == CY_OK) status = cy_compressor_open(made);
     if (status != CY_OK) {
         cy_reducer_close(made);
         return status;
     }
     made->spec.parameters = NULL;
+    made->spec.compression.dense = NULL;
     *reducer = made;
     return CY_OK;
 }
@@ -72,6 +76,7 @@ void cy_reducer_close(cy_reducer *reducer)
     cy_order_free(&reducer->step_order);
     cy_order_free(&reducer->other_order);
     cy_order_free(&reducer->step_events);
+    cy_compressor_close(&reducer->compressor);
     cy_pieces_free(&reducer->pieces);
     cy_memory_free(reducer->requests);
     cy_memory_free(reducer->waiting);
@@ -110,6 +115,7 @@ void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
     reducer->grads = take_array(reducer, run, spec->grad_dtype, cy_reducer_shards_grads(reducer));
     cy_lender_take(&reducer->grad_rooms, run);
     cy_lender_take(&reducer->weight_rooms, run);
+    cy_compressor_take(reducer, run);
 }
 
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
@@ -120,6 +126,7 @@ cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
         .optimizer = cy_view_bytes(reducer->m) + cy_view_bytes(reducer->v) +
             (separate_master(reducer) ? cy_view_bytes(reducer->master) : 0),
         .units = cy_lender_bytes(&reducer->grad_rooms) + cy_lender_bytes(&reducer->weight_rooms),
+        .compression = cy_compressor_bytes(&reducer->compressor),
     };
 }
 
@@ -158,6 +165,11 @@ cy_view cy_reducer_part(const cy_reducer *reducer, cy_view array, bool sharded, 
 {
     const cy_flat_range part = cy_piece_part(piece, reducer->rank, reducer->size);
     return cy_view_cols(array, sharded ? piece.first / reducer->size : part.first, part.count);
+}
+
+cy_view cy_reducer_residual(const cy_reducer *reducer)
+{
+    return reducer->compressor.residual;
 }
 
 int cy_reducer_owned_count(const cy_reducer *reducer)

@@ -16,8 +16,7 @@
 #ifndef CY_PARALLEL_DATA_REDUCER_H
 #define CY_PARALLEL_DATA_REDUCER_H
 
-#include "comm/group.h"
-#include "kernel/kernel.h"
+#include "parallel/data/compress.h"
 
 // A place in the flat range, in elements. A unit's count is a multiple of 64 a rank of the group.
 typedef struct cy_flat_range {
@@ -29,6 +28,7 @@ typedef struct cy_reducer_spec {
     cy_queue *queue; // borrowed
     int zero_stage;  // 0..3
     bool naive;      // one message a parameter after the backward pass, not buckets under it
+    cy_compression_spec compression; // of buckets, at stage 0; one rank alone has nothing to send
     size_t bucket_bytes;
     cy_dtype weight_dtype; // of compute
     cy_dtype master_dtype; // the same dtype: weights are the master copy
@@ -59,8 +59,9 @@ void cy_reducer_take(cy_reducer *reducer, cy_arena *run);
 typedef struct cy_reducer_bytes {
     size_t weights; // for compute
     size_t gradients;
-    size_t optimizer; // master copies and moments
-    size_t units;     // rooms for whole units in use: known after the dry run
+    size_t optimizer;   // master copies and moments
+    size_t units;       // rooms for whole units in use: known after the dry run
+    size_t compression; // what is kept back, and messages on their way
 } cy_reducer_bytes;
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
 
@@ -87,6 +88,10 @@ CY_MUST_CHECK cy_status cy_reducer_finish(cy_reducer *reducer);
 
 // After the update: every rank's weights are the new ones.
 CY_MUST_CHECK cy_status cy_reducer_share_weights(cy_reducer *reducer);
+
+// What topk compression keeps back of this rank's gradients, [1, elements of all units]; none
+// without it. Zero at the start of a training.
+cy_view cy_reducer_residual(const cy_reducer *reducer);
 
 int cy_reducer_owned_count(const cy_reducer *reducer);
 cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index);

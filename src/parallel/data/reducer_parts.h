@@ -18,6 +18,21 @@ typedef struct cy_whole_unit {
     bool in_use; // weights: between before and after. Gradients: being added to
 } cy_whole_unit;
 
+// Compressed buckets that may be on their way at once.
+#define CY_COMPRESSED_IN_FLIGHT 4
+
+typedef struct cy_compressor {
+    cy_flat_range *dense; // owned, [dense_count]: ranges that are sent as they are
+    int dense_count;
+    int64_t dense_total;                    // elements of them
+    cy_view dense_grads;                    // [1, dense_total]
+    cy_view residual;                       // [1, count], of topk
+    cy_view rooms[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages on their way
+    size_t room_bytes;
+    cy_view squares; // [1, 1] fp64
+    double factor;   // of this step's gradient: clipping
+} cy_compressor;
+
 struct cy_reducer {
     cy_reducer_spec spec;
     cy_flat_range *units; // owned, [unit_count]
@@ -35,6 +50,8 @@ struct cy_reducer {
     int *waiting;         // owned, [pieces.count]: units of a bucket that are not final; -1: sent
     int started;          // buckets of this step that were sent
     int *sent;            // owned, [pieces.count]: those, in order
+
+    cy_compressor compressor; // stage 0, where asked for
 
     // Stages 2 and 3: gradients; stage 3: weights.
     cy_whole_unit *whole_grads;   // owned, [unit_count]
@@ -66,6 +83,32 @@ static inline bool cy_reducer_shards_weights(const cy_reducer *reducer)
 // This rank's part of a piece in one of the arrays.
 cy_view cy_reducer_part(
     const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece);
+
+static inline bool cy_reducer_compresses(const cy_reducer *reducer)
+{
+    return reducer->spec.train && reducer->size > 1 &&
+        reducer->spec.compression.kind != CY_COMPRESSION_NONE;
+}
+
+// ---- compress.c: buckets that are made small
+
+cy_status cy_compressor_open(cy_reducer *reducer);
+void cy_compressor_close(cy_compressor *compressor);
+void cy_compressor_take(cy_reducer *reducer, cy_arena *run);
+size_t cy_compressor_bytes(const cy_compressor *compressor);
+cy_status cy_compressor_send(cy_reducer *reducer, int piece);
+
+// Clipping has to see all of a rank's gradient before any of it is sent: cy_compressor_clip comes
+// before the first send of a step.
+static inline bool cy_compressor_clips(const cy_reducer *reducer)
+{
+    const cy_compression_spec *spec = &reducer->spec.compression;
+    return spec->kind == CY_COMPRESSION_TOPK && spec->most_norm > 0.0;
+}
+cy_status cy_compressor_clip(cy_reducer *reducer);
+
+// After the last send: sums stand where gradients were.
+cy_status cy_compressor_finish(cy_reducer *reducer);
 
 // ---- buckets.c: gradients of stages 0 and 1
 

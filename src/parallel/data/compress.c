@@ -1,0 +1,292 @@
+// Buckets that are compressed: what is on the wire, and how it becomes a sum again.
+//
+//   topk   room [P, k values | k indices]      all-gather: every rank's part is read by all
+//   int8   room [P, scales | codes] twice      all-to-all: part r of the bucket goes to rank r,
+//                                              who sums it; all-gather of the sums
+//
+// A bucket has a room from when it is sent until its sum is in place, and a few may be on their way
+// at once. When something is waited for follows from the order of buckets alone, never from what
+// has arrived, so all ranks start the same collectives in the same order.
+
+#include "parallel/data/compress.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "parallel/data/reducer_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+int64_t cy_topk_count(double ratio, int64_t n)
+{
+    const int64_t count = ((int64_t)ceil(ratio * (double)n) + 1) / 2 * 2;
+    return count < n ? count : n;
+}
+
+static int64_t blocks_of(int64_t n)
+{
+    return (n + CY_QUANTIZE_BLOCK - 1) / CY_QUANTIZE_BLOCK;
+}
+
+size_t cy_compressed_bytes(
+    const cy_compression_spec *spec, cy_dtype dtype, int64_t n, int group_size)
+{
+    if (spec->kind == CY_COMPRESSION_TOPK) {
+        return (size_t)cy_topk_count(spec->ratio, n) * (cy_dtype_size(dtype) + sizeof(int32_t));
+    }
+    const int64_t part = n / group_size;
+    return (size_t)blocks_of(part) * sizeof(float) + (size_t)part;
+}
+
+// ---- opening and memory
+
+cy_status cy_compressor_open(cy_reducer *reducer)
+{
+    const cy_compression_spec *spec = &reducer->spec.compression;
+    cy_compressor *at = &reducer->compressor;
+    if (!cy_reducer_compresses(reducer) || spec->dense_count == 0) return CY_OK;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)spec->dense_count, sizeof(cy_flat_range)));
+    memcpy(block, spec->dense, (size_t)spec->dense_count * sizeof(cy_flat_range));
+    at->dense = block;
+    at->dense_count = spec->dense_count;
+    for (int i = 0; i < at->dense_count; i++)
+        at->dense_total += at->dense[i].count;
+    return CY_OK;
+}
+
+void cy_compressor_close(cy_compressor *compressor)
+{
+    cy_memory_free(compressor->dense);
+    *compressor = (cy_compressor){0};
+}
+
+static size_t row_bytes(const cy_reducer *reducer, int64_t n)
+{
+    return cy_compressed_bytes(
+        &reducer->spec.compression, reducer->spec.grad_dtype, n, reducer->size);
+}
+
+static bool is_topk(const cy_reducer *reducer)
+{
+    return reducer->spec.compression.kind == CY_COMPRESSION_TOPK;
+}
+
+void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
+{
+    if (!cy_reducer_compresses(reducer)) return;
+    cy_compressor *at = &reducer->compressor;
+    const cy_dtype dtype = reducer->spec.grad_dtype;
+    int64_t most = 0;
+    for (int i = 0; i < reducer->pieces.count; i++) {
+        const int64_t count = reducer->pieces.pieces[i].count;
+        if (count > most) most = count;
+    }
+    const int64_t bytes = (int64_t)row_bytes(reducer, most) * reducer->size;
+    const int rooms = reducer->pieces.count < CY_COMPRESSED_IN_FLIGHT ? reducer->pieces.count
+                                                                      : CY_COMPRESSED_IN_FLIGHT;
+    at->residual = cy_view_none();
+    if (is_topk(reducer)) at->residual = cy_view_take(run, dtype, 1, reducer->count);
+    for (int i = 0; i < rooms; i++)
+        at->rooms[i] = cy_view_take(run, CY_U8, is_topk(reducer) ? 1 : 2, bytes);
+    at->room_bytes = (size_t)(is_topk(reducer) ? bytes : 2 * bytes) * (size_t)rooms;
+    at->dense_grads = cy_view_none();
+    if (at->dense_total > 0) at->dense_grads = cy_view_take(run, dtype, 1, at->dense_total);
+    at->squares = cy_view_take(run, CY_F64, 1, 1);
+}
+
+size_t cy_compressor_bytes(const cy_compressor *compressor)
+{
+    return cy_view_bytes(compressor->residual) + cy_view_bytes(compressor->dense_grads) +
+        compressor->room_bytes;
+}
+
+// ---- rooms
+
+// The room of the n-th bucket that was started in this step, a row a rank; `half` 1 is where int8
+// receives.
+static cy_view room_of(const cy_reducer *reducer, int started, int half)
+{
+    const int64_t count = reducer->pieces.pieces[reducer->sent[started]].count;
+    const cy_view room = reducer->compressor.rooms[started % CY_COMPRESSED_IN_FLIGHT];
+    return cy_view_of(
+        cy_view_at(room, half, 0), CY_U8, reducer->size, (int64_t)row_bytes(reducer, count));
+}
+
+typedef struct sparse {
+    cy_view values, indices;
+} sparse;
+
+static sparse sparse_of(const cy_reducer *reducer, cy_view room, int rank, int64_t n)
+{
+    const cy_dtype dtype = reducer->spec.grad_dtype;
+    const int64_t k = cy_topk_count(reducer->spec.compression.ratio, n);
+    char *row = cy_view_at(room, rank, 0);
+    return (sparse){
+        .values = cy_view_of(row, dtype, 1, k),
+        .indices = cy_view_of(row + (size_t)k * cy_dtype_size(dtype), CY_I32, 1, k),
+    };
+}
+
+typedef struct quantized {
+    cy_view scales, codes;
+} quantized;
+
+static quantized quantized_of(cy_view room, int rank, int64_t part)
+{
+    char *row = cy_view_at(room, rank, 0);
+    const int64_t blocks = blocks_of(part);
+    return (quantized){
+        .scales = cy_view_of(row, CY_F32, 1, blocks),
+        .codes = cy_view_of(row + (size_t)blocks * sizeof(float), CY_U8, 1, part),
+    };
+}
+
+// ---- what is sent as it is
+
+// Moves what lies in this bucket out of it: zeros compress to nothing.
+static void take_dense(cy_reducer *reducer, cy_flat_range piece, bool back)
+{
+    const cy_compressor *at = &reducer->compressor;
+    cy_queue *queue = reducer->spec.queue;
+    int64_t place = 0;
+    for (int i = 0; i < at->dense_count; place += at->dense[i++].count) {
+        const cy_flat_range range = at->dense[i];
+        const int64_t from = range.first > piece.first ? range.first : piece.first;
+        const int64_t end = range.first + range.count, piece_end = piece.first + piece.count;
+        const int64_t to = end < piece_end ? end : piece_end;
+        if (from >= to) continue;
+        const cy_view here = cy_view_cols(reducer->grads, from, to - from);
+        const cy_view there = cy_view_cols(at->dense_grads, place + from - range.first, to - from);
+        cy_copy(queue, back ? here : there, back ? there : here);
+        if (!back) cy_fill(queue, here, 0.0);
+    }
+}
+
+// ---- a bucket on its way
+
+static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range piece)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const cy_view room = room_of(reducer, started, 0);
+    const sparse mine = sparse_of(reducer, room, reducer->rank, piece.count);
+    cy_topk(spec->queue, mine.values, mine.indices,
+        cy_view_cols(reducer->compressor.residual, piece.first, piece.count),
+        cy_view_cols(reducer->grads, piece.first, piece.count), reducer->compressor.factor);
+    return cy_group_start_all_gather(spec->group, spec->queue,
+        &reducer->requests[reducer->sent[started]], room, cy_view_rows(room, reducer->rank, 1));
+}
+
+static cy_status send_int8(cy_reducer *reducer, int started, cy_flat_range piece)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const cy_view room = room_of(reducer, started, 0);
+    for (int rank = 0; rank < reducer->size; rank++) {
+        const cy_flat_range part = cy_piece_part(piece, rank, reducer->size);
+        const quantized q = quantized_of(room, rank, part.count);
+        cy_quantize(
+            spec->queue, q.codes, q.scales, cy_view_cols(reducer->grads, part.first, part.count));
+    }
+    return cy_group_start_all_to_all(spec->group, spec->queue,
+        &reducer->requests[reducer->sent[started]], room_of(reducer, started, 1), room);
+}
+
+// The second half of int8: this rank's part is summed, and the sum goes out as codes.
+static cy_status share_int8(cy_reducer *reducer, int started)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const int number = reducer->sent[started];
+    const cy_flat_range part =
+        cy_piece_part(reducer->pieces.pieces[number], reducer->rank, reducer->size);
+    const cy_view sum = cy_view_cols(reducer->grads, part.first, part.count);
+    CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[number]));
+    for (int rank = 0; rank < reducer->size; rank++) {
+        const quantized q = quantized_of(room_of(reducer, started, 1), rank, part.count);
+        cy_dequantize(spec->queue, sum, q.codes, q.scales, rank > 0);
+    }
+    const cy_view room = room_of(reducer, started, 0);
+    const quantized mine = quantized_of(room, reducer->rank, part.count);
+    cy_quantize(spec->queue, mine.codes, mine.scales, sum);
+    return cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[number], room,
+        cy_view_rows(room, reducer->rank, 1));
+}
+
+// Waits for a bucket and puts its sum where its gradients were.
+static cy_status settle(cy_reducer *reducer, int started)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const int number = reducer->sent[started];
+    const cy_flat_range piece = reducer->pieces.pieces[number];
+    const cy_view room = room_of(reducer, started, 0);
+    CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[number]));
+    const cy_view sum = cy_view_cols(reducer->grads, piece.first, piece.count);
+    if (is_topk(reducer)) cy_fill(spec->queue, sum, 0.0);
+    for (int rank = 0; rank < reducer->size; rank++) {
+        if (is_topk(reducer)) {
+            const sparse s = sparse_of(reducer, room, rank, piece.count);
+            cy_scatter_add(spec->queue, sum, s.indices, s.values);
+            continue;
+        }
+        const cy_flat_range part = cy_piece_part(piece, rank, reducer->size);
+        const quantized q = quantized_of(room, rank, part.count);
+        cy_dequantize(spec->queue, cy_view_cols(reducer->grads, part.first, part.count), q.codes,
+            q.scales, false);
+    }
+    return CY_OK;
+}
+
+cy_status cy_compressor_send(cy_reducer *reducer, int piece)
+{
+    const cy_flat_range range = reducer->pieces.pieces[piece];
+    const int started = reducer->started++;
+    reducer->waiting[piece] = -1;
+    reducer->sent[started] = piece;
+    if (started >= CY_COMPRESSED_IN_FLIGHT) {
+        CY_TRY(settle(reducer, started - CY_COMPRESSED_IN_FLIGHT));
+    }
+    take_dense(reducer, range, false);
+    if (is_topk(reducer)) return send_topk(reducer, started, range);
+    CY_TRY(send_int8(reducer, started, range));
+    // The bucket before has had the computation of this one to arrive.
+    return started > 0 ? share_int8(reducer, started - 1) : CY_OK;
+}
+
+// A rank's gradient is clipped before it is added to what was kept back: a step that goes astray
+// would otherwise come out again bit by bit. The norm is that of the part of the model's ranks that
+// is compressed.
+cy_status cy_compressor_clip(cy_reducer *reducer)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const double most = spec->compression.most_norm;
+    cy_compressor *at = &reducer->compressor;
+    if (!cy_compressor_clips(reducer)) return CY_OK;
+    const cy_flat_range all = {.first = 0, .count = reducer->count};
+    take_dense(reducer, all, false);
+    cy_fill(spec->queue, at->squares, 0.0);
+    cy_sum_squares(spec->queue, at->squares, reducer->grads);
+    take_dense(reducer, all, true); // each bucket takes its own again
+    CY_TRY(cy_group_all_reduce(spec->compression.model, spec->queue, at->squares, CY_SUM));
+    if (spec->queue->dry) return CY_OK;
+    const double norm = sqrt(*(const double *)at->squares.data);
+    if (norm > most) at->factor = most / norm;
+    return CY_OK;
+}
+
+cy_status cy_compressor_finish(cy_reducer *reducer)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    const cy_compressor *at = &reducer->compressor;
+    const int last = reducer->started - 1;
+    cy_request dense = {0};
+    if (at->dense_total > 0) {
+        CY_TRY(
+            cy_group_start_all_reduce(spec->group, spec->queue, &dense, at->dense_grads, CY_SUM));
+    }
+    if (!is_topk(reducer)) CY_TRY(share_int8(reducer, last));
+    const int behind = reducer->started - CY_COMPRESSED_IN_FLIGHT;
+    for (int i = behind > 0 ? behind : 0; i <= last; i++)
+        CY_TRY(settle(reducer, i));
+    CY_TRY(cy_group_wait(spec->group, spec->queue, &dense));
+    take_dense(reducer, (cy_flat_range){.first = 0, .count = reducer->count}, true);
+    return CY_OK;
+}

@@ -1,0 +1,47 @@
+// parallel/data/compress.h: gradients that are made small before ranks exchange them. A part of the
+// reducer, for gradients that every rank keeps whole (ZeRO 0). docs/compression.md.
+//
+// topk (Lin et al., "Deep gradient compression", 2018; error feedback after Seide et al., 2014): a
+// rank sends of each bucket the share of its elements with the largest magnitudes, as index and
+// value, and keeps the rest back for the next step, where it is added to the gradient. What is sent
+// and what is kept back are the gradient, bit for bit. With clipping asked for, a rank's gradient
+// is clipped before it is added to what was kept back.
+//
+// int8 (the scheme of ZeRO++, Wang et al., 2023): a scale for each block of 256 elements. A rank
+// sends each part of a bucket to the rank that sums it, in order of rank and in full precision; the
+// sums go out in the same form. Nothing is kept back.
+//
+// Norms and biases are a thousandth of the elements, and tensor-parallel ranks hold copies of them
+// that must not part: they are sent as they are, in one message. Every rank of the group sums the
+// same numbers in the same order, so replicas stay equal.
+
+#ifndef CY_PARALLEL_DATA_COMPRESS_H
+#define CY_PARALLEL_DATA_COMPRESS_H
+
+#include "comm/group.h"
+#include "kernel/kernel.h"
+
+typedef enum cy_compression {
+    CY_COMPRESSION_NONE,
+    CY_COMPRESSION_TOPK,
+    CY_COMPRESSION_INT8,
+} cy_compression;
+
+typedef struct cy_compression_spec {
+    cy_compression kind;
+    double ratio;     // of topk: the share of a bucket's elements that is sent
+    double most_norm; // of topk: of a rank's gradient, clipped to it first; 0: no limit
+    cy_group *model;  // borrowed: the ranks that hold the parts of one model
+    const struct cy_flat_range *dense; // borrowed while opening, [dense_count]: sent as they are
+    int dense_count;
+} cy_compression_spec;
+
+// Elements of a bucket of n that topk sends: ratio * n rounded up, and to an even number, which
+// keeps rows of fp64 values aligned.
+int64_t cy_topk_count(double ratio, int64_t n);
+
+// Bytes of one rank's share of a bucket of n elements on the wire.
+size_t cy_compressed_bytes(
+    const cy_compression_spec *spec, cy_dtype dtype, int64_t n, int group_size);
+
+#endif

@@ -1,0 +1,127 @@
+#include "train/kept_back.h"
+
+#include "base/memory.h"
+#include "data/hash.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PREFIX "kept_back."
+
+// What a rank's vector is like.
+typedef struct vector_of {
+    int64_t count;
+    int64_t order; // a hash of which parameter lies where
+} vector_of;
+
+static int64_t hash_order(const cy_storage *storage)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[i];
+        char line[160];
+        const int length = snprintf(line, sizeof(line), "%016llx %s %lld", (unsigned long long)hash,
+            tensor->param->name, (long long)(storage->units[tensor->unit].first + tensor->offset));
+        hash = cy_hash_bytes((const unsigned char *)line, (size_t)length);
+    }
+    return (int64_t)hash;
+}
+
+static void name_vector(char *name, const cy_mesh *mesh, int number, int64_t order)
+{
+    const cy_coordinates at = cy_mesh_coordinates(mesh, number);
+    snprintf(name, CY_KEPT_BACK_NAME_BYTES, PREFIX "tp%dof%d.cp%dof%d.pp%dof%d.dp%dof%d.%016llx",
+        at.at[CY_AXIS_TP], mesh->size[CY_AXIS_TP], at.at[CY_AXIS_CP], mesh->size[CY_AXIS_CP],
+        at.at[CY_AXIS_PP], mesh->size[CY_AXIS_PP], at.at[CY_AXIS_DP], mesh->size[CY_AXIS_DP],
+        (unsigned long long)order);
+}
+
+static cy_status take_lists(cy_kept_back *list, int world)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)world, CY_KEPT_BACK_NAME_BYTES));
+    list->names = block;
+    CY_TRY(cy_memory_take(&block, (size_t)world, sizeof(cy_global_tensor)));
+    list->tensors = block;
+    list->count = world;
+    return CY_OK;
+}
+
+static cy_status fill_lists(
+    cy_kept_back *list, const vector_of *all, const cy_rank *rank, cy_view residual)
+{
+    CY_TRY(take_lists(list, rank->mesh.world));
+    for (int i = 0; i < list->count; i++) {
+        name_vector(list->names[i], &rank->mesh, i, all[i].order);
+        list->tensors[i] = (cy_global_tensor){
+            .name = list->names[i],
+            .kind = CY_TENSOR_OTHER,
+            .dtype = residual.dtype,
+            .dimensions = 1,
+            .rows = 1,
+            .cols = all[i].count,
+        };
+    }
+    const cy_rectangle whole = {.rows = 1, .cols = residual.cols};
+    list->piece =
+        cy_piece_of_range(rank->rank, whole, 0, residual.cols, residual.data, residual.dtype);
+    return CY_OK;
+}
+
+cy_status cy_kept_back_list(cy_kept_back *list, cy_engine *engine, const cy_rank *rank)
+{
+    const cy_view residual = cy_reducer_residual(engine->reducer);
+    if (cy_view_is_none(residual)) return CY_OK;
+    void *block = NULL;
+    const int world = rank->mesh.world;
+    CY_TRY(cy_memory_take(&block, (size_t)world, sizeof(vector_of)));
+    vector_of mine = {.count = residual.cols, .order = hash_order(&engine->storage)};
+    cy_status status = cy_group_all_gather(engine->options.groups.world, &engine->queue,
+        cy_view_of(block, CY_I64, world, 2), cy_view_of(&mine, CY_I64, 1, 2));
+    if (status == CY_OK) status = fill_lists(list, block, rank, residual);
+    cy_memory_free(block);
+    return status;
+}
+
+void cy_kept_back_close(cy_kept_back *list)
+{
+    cy_memory_free(list->names);
+    cy_memory_free(list->tensors);
+    *list = (cy_kept_back){0};
+}
+
+static bool has_any(const cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        const cy_global_tensor *tensor = &checkpoint->tensors[i].tensor;
+        if (tensor->kind == CY_TENSOR_OTHER &&
+            strncmp(tensor->name, PREFIX, sizeof(PREFIX) - 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The same answer on every rank: all look for the parts of all.
+static bool has_all(const cy_checkpoint *checkpoint, const cy_kept_back *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        const cy_stored_tensor *stored =
+            cy_checkpoint_find(checkpoint, CY_TENSOR_OTHER, list->names[i]);
+        if (stored == NULL || stored->tensor.cols != list->tensors[i].cols) return false;
+    }
+    return list->count > 0;
+}
+
+cy_status cy_kept_back_load(
+    cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint, bool *left_out)
+{
+    cy_kept_back list = {0};
+    cy_checkpoint_traffic traffic = {0};
+    cy_status status = cy_kept_back_list(&list, engine, rank);
+    const bool loads = status == CY_OK && has_all(checkpoint, &list);
+    if (loads) status = cy_checkpoint_load(checkpoint, list.tensors, &list.piece, 1, &traffic);
+    *left_out = !loads && has_any(checkpoint);
+    cy_kept_back_close(&list);
+    return status;
+}
