@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A model with many small parameters over MPI: buckets are at least 1.3 times as fast as a message a
+# parameter. A machine that other work disturbs is measured again.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! "$cyclotron" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
+    echo "no MPI: nothing to measure"
+    exit 77
+fi
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+program=$cyclotron
+printf '#!/bin/sh\nexec mpirun --oversubscribe -n 2 %s "$@"\n' "$program" >"$folder/mpi"
+chmod +x "$folder/mpi"
+cyclotron=$folder/mpi
+
+# rate WAY: tokens a second, the median of 60 steps.
+rate() {
+    expect 0 bench step "$source_folder/bench/step/many-small.json" --json --warmup=10 --steps=60 \
+        --distributed.dp_reduce="$1"
+    sed -nE 's/.*"tok_s": ([0-9.e+]+).*/\1/p' "$folder/out" | head -n 1
+}
+
+for try in 1 2 3 4; do
+    naive=$(rate naive)
+    bucketed=$(rate bucketed)
+    echo "measurement $try: $naive tokens/s naive, $bucketed bucketed"
+    if awk "BEGIN { exit !($bucketed >= 1.3 * $naive) }"; then finish; fi
+done
+echo "FAIL: in none of 4 measurements 1.3 times as fast"
+failures=$((failures + 1))
+finish
