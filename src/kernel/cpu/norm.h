@@ -24,18 +24,20 @@ FORCE_INLINE float norm_squares(const norm *of, int64_t t, cy_dtype dtype)
     const int64_t cols = of->x.cols;
     void *x = cy_view_at(of->x, t, 0);
     const void *branch = cy_view_is_none(of->branch) ? NULL : cy_view_at(of->branch, t, 0);
-    vec sums[2] = {vec_all(0.0f), vec_all(0.0f)};
+    vec last = vec_all(0.0f), before = last; // two sums in turn, in registers
     for (int64_t i = 0; i < cols; i += LANES) {
         const int64_t lanes = lanes_left(cols, i);
         vec value = load(x, dtype, i, lanes);
+        prefetch(x, dtype, of->x.stride + i);
         if (branch != NULL) {
             store(x, dtype, i, vec_add(value, load(branch, dtype, i, lanes)), lanes);
             value = load(x, dtype, i, lanes); // as rounded
         }
-        vec *sum = &sums[i / LANES % 2];
-        *sum = vec_fma(value, value, *sum);
+        const vec sum = vec_fma(value, value, before);
+        before = last;
+        last = sum;
     }
-    return vec_sum(vec_add(sums[0], sums[1]));
+    return vec_sum(vec_add(before, last));
 }
 
 // y = x * inv * weight: the one place that makes y, so that both passes give the same bits.
@@ -129,15 +131,18 @@ static void norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, c
 FORCE_INLINE float norm_dot(const norm *of, int64_t t, cy_dtype dtype)
 {
     const void *x = cy_view_at(of->x, t, 0), *dy = cy_view_at(of->dy, t, 0);
-    vec sums[2] = {vec_all(0.0f), vec_all(0.0f)};
+    vec last = vec_all(0.0f), before = last; // two sums in turn, in registers
     for (int64_t i = 0; i < of->x.cols; i += LANES) {
         const int64_t lanes = lanes_left(of->x.cols, i);
         const vec weight = load(of->weight.data, of->weight.dtype, i, lanes);
         const vec g = vec_mul(load(dy, of->dy.dtype, i, lanes), weight);
-        vec *sum = &sums[i / LANES % 2];
-        *sum = vec_fma(g, load(x, dtype, i, lanes), *sum);
+        prefetch(x, dtype, of->x.stride + i);
+        prefetch(dy, of->dy.dtype, of->dy.stride + i);
+        const vec sum = vec_fma(g, load(x, dtype, i, lanes), before);
+        before = last;
+        last = sum;
     }
-    return vec_sum(vec_add(sums[0], sums[1]));
+    return vec_sum(vec_add(before, last));
 }
 
 // dx of a row, and its share of dweight while x and dy are at hand; either may be absent.

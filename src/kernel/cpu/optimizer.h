@@ -78,6 +78,11 @@ FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, 
 {
     float *master = (float *)of->master.data + i;
     float *m = (float *)of->m.data + i, *v = (float *)of->v.data + i;
+    const int64_t ahead = i + 16 * LANES;
+    prefetch(of->grad.data, grad_dtype, ahead);
+    prefetch(of->master.data, CY_F32, ahead);
+    prefetch(of->m.data, CY_F32, ahead);
+    prefetch(of->v.data, CY_F32, ahead);
     const vec g = vec_mul(vec_all(of->scale), load(of->grad.data, grad_dtype, i, lanes));
     const vec first =
         vec_fma(vec_all(of->rest1), g, vec_mul(vec_all(of->beta1), load_f32(m, lanes)));

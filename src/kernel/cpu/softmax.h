@@ -30,14 +30,15 @@ static void softmax_max_piece(void *context, int64_t number, int worker)
     const vec lowest = vec_all(-INFINITY);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const void *logits = cy_view_at(of->logits, t, 0);
-        vec max[2] = {lowest, lowest};
+        vec last = lowest, before = lowest; // two maxima in turn, in registers
         for (int64_t i = 0; i < of->valid; i += LANES) {
             const int64_t lanes = lanes_left(of->valid, i);
             const vec value = vec_first(load(logits, of->logits.dtype, i, lanes), lowest, lanes);
-            vec *of_lane = &max[i / LANES % 2];
-            *of_lane = vec_max(value, *of_lane); // a NaN is passed over, and shows in the sum
+            const vec max = vec_max(value, before); // a NaN is passed over, and shows in the sum
+            before = last;
+            last = max;
         }
-        ((float *)of->out.data)[t] = vec_largest(vec_max(max[0], max[1]));
+        ((float *)of->out.data)[t] = vec_largest(vec_max(before, last));
     }
 }
 

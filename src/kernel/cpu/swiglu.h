@@ -26,6 +26,9 @@ FORCE_INLINE void swiglu_forward_row(const gated *of, piece at, int64_t t, cy_dt
         const int64_t lanes = lanes_left(at.col_end, i);
         const vec gate = load(gate_up, dtype, i, lanes);
         const vec up = load(gate_up, dtype, cols + i, lanes);
+        prefetch(gate_up, dtype, of->gate_up.stride + i);
+        prefetch(gate_up, dtype, of->gate_up.stride + cols + i);
+        prefetch(y, dtype, of->y.stride + i);
         store(y, dtype, i, gated_output(gate, up, vec_sigmoid(gate)), lanes);
     }
 }
@@ -65,9 +68,15 @@ FORCE_INLINE void swiglu_backward_row(const gated *of, piece at, int64_t t, cy_d
         const vec gate = load(gate_up, dtype, i, lanes);
         const vec up = load(gate_up, dtype, cols + i, lanes);
         const vec d = load(dy, of->dy.dtype, i, lanes);
+        prefetch(gate_up, dtype, of->gate_up.stride + i);
+        prefetch(gate_up, dtype, of->gate_up.stride + cols + i);
+        prefetch(dy, of->dy.dtype, of->dy.stride + i);
         const vec s = vec_sigmoid(gate);
         const vec silu = vec_mul(gate, s);
-        if (y != NULL) store(y, dtype, i, gated_output(gate, up, s), lanes);
+        if (y != NULL) {
+            store(y, dtype, i, gated_output(gate, up, s), lanes);
+            prefetch(y, dtype, of->y.stride + i);
+        }
         // The slope of silu: s + gate s (1 - s).
         const vec slope = vec_fma(silu, vec_sub(vec_all(1.0f), s), s);
         store(d_gate_up, of->d_gate_up.dtype, i, vec_mul(vec_mul(d, up), slope), lanes);
