@@ -222,7 +222,9 @@ static cy_status mpi_world_open(mpi_world *world, const cy_world_options *option
         if (world->base.size == 1) cy_error_set_hint("mpirun, or srun --mpi=pmix");
         return status;
     }
-    world->spin = world->base.size * options->threads_per_rank <= core_count();
+    // A launcher that binds gives each rank cores of its own.
+    const bool bound = core_count() < sysconf(_SC_NPROCESSORS_ONLN);
+    world->spin = (bound ? 1 : world->base.size) * options->threads_per_rank <= core_count();
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)world->base.size, sizeof(world->hosts[0])));
     world->hosts = block;
