@@ -1,5 +1,6 @@
 // What must divide what: every fault with its numbers and the nearest sizes that work.
 
+#include "comm/algorithm.h"
 #include "train/config_check.h"
 #include "train/config_pipeline.h"
 
@@ -303,6 +304,15 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
     }
 }
 
+static void check_algorithm(const cy_config *config, cy_config_errors *errors)
+{
+    cy_algorithm algorithm;
+    const char *name = config->distributed.algorithm;
+    if (strcmp(name, "auto") == 0 || cy_algorithm_from_name(&algorithm, name) == CY_OK) return;
+    cy_config_fault(errors, "distributed.algorithm = \"%s\": there is none", name);
+    cy_config_advice(errors, "auto, native, ring, tree, doubling, hierarchical or server");
+}
+
 static void check_world(
     const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
 {
@@ -344,6 +354,7 @@ void cy_config_check_sizes(
     const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
 {
     check_world(config, errors, machine);
+    check_algorithm(config, errors);
     check_rank_order(config, errors);
     check_reduction(config, errors);
     check_engine(config, errors);

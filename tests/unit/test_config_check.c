@@ -194,6 +194,9 @@ static void the_rest_of_distributed(void **state)
     refuses(TINY("\"distributed\": {\"rank_order\": \"tp,cp,pp,tp\"}"), "once each, are wanted");
     refuses(TINY("\"distributed\": {\"rank_order\": \"tp.cp,pp,dp\"}"), "once each, are wanted");
     refuses(TINY("\"distributed\": {\"rank_order\": \"tp,dp\"}"), "once each, are wanted");
+    passes(TINY("\"distributed\": {\"algorithm\": \"doubling\"}"));
+    refuses(TINY("\"distributed\": {\"algorithm\": \"rings\"}"),
+        "distributed.algorithm = \"rings\": there is none\n");
     refuses(TINY("\"distributed\": {\"dp_reduce\": \"naive\", \"zero_stage\": 1}"),
         "zero_stage 1 works on buckets");
     refuses(TINY("\"distributed\": {\"compression\": \"topk\"}, \"training\": {\"strict\": true}"),
