@@ -18,6 +18,9 @@ sanitize() {
 # that open and close.
 export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-}
 sanitize address address,undefined
+echo "== leaks of groups and ranks"
+(cd build-address && ASAN_OPTIONS=detect_leaks=1 ctest --output-on-failure \
+    -R '^dist\.(ranks_close|group_threads|interleave)$')
 sanitize thread thread
 
 echo "== fuzzers"
