@@ -12,9 +12,11 @@
 #include "kernel/cpu/tiles.h"
 #include "kernel/strict/fixed.h"
 
-#define FIXED_ROWS  128 // of left that are packed at a time
-#define FIXED_DEPTH 512 // of a packed slice at least: each slice passes over c once
-#define FIXED_TILE  512 // columns and rows of c that one task makes
+#define FIXED_ROWS      128 // at most, of one call of multiply_fixed
+#define FIXED_PACKED    96  // of left that are packed at a time: whole times FIXED_MICRO
+#define FIXED_DEPTH     512 // of a packed slice at least: each slice passes over c once
+#define FIXED_TILE_ROWS 384 // of c that one task makes
+#define FIXED_TILE_COLS 512
 
 #if defined(__AVX512F__)
 #define STRICT_BLOCK cy_block_avx512
@@ -38,40 +40,70 @@ typedef struct fixed_product {
 
 #ifdef __AVX512F__
 
-#define FIXED_MICRO 12 // rows by two vectors: 24 accumulators of 32 registers
+#define FIXED_MICRO 6 // rows by four vectors: 24 accumulators of 32 registers
 
-// Rows [row, row + rows) of c by one panel. The block's sums never leave the registers before they
-// are terms.
-FORCE_INLINE void fixed_micro(const fixed_product *of, const float *panel, int64_t row, int64_t col,
-    const int rows, term_sizes *sizes)
+// Rows [row, row + rows) of c by one panel, or by two. The block's sums never leave the registers
+// before they are terms. rows and vectors are constants wherever this is inlined.
+FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col, const int rows,
+    const int vectors, term_sizes *sizes)
 {
     const int64_t cols = of->cols - col, stride = of->left_stride;
+    const int64_t panel = of->depth * CY_BLOCK_COLS; // from one panel to the next
     const vec factor = vec_all(of->factor);
-    const float *left = of->left + row * stride;
+    const float *left = of->left + row * stride, *upper = left + 3 * stride;
+    const float *right = of->right + col * of->depth;
     for (int64_t k = 0; k < of->depth; k += of->block_k) {
-        const int64_t end = k + of->block_k < of->depth ? k + of->block_k : of->depth;
-        vec sum[FIXED_MICRO][2];
-        for (int i = 0; i < rows; i++)
-            sum[i][0] = sum[i][1] = vec_all(0.0f);
-        for (int64_t p = k; p < end; p++) {
-            const vec b0 = load_f32(panel + p * CY_BLOCK_COLS, LANES);
-            const vec b1 = load_f32(panel + p * CY_BLOCK_COLS + LANES, LANES);
+        const int64_t steps = of->block_k < of->depth - k ? of->block_k : of->depth - k;
+        vec sum[FIXED_MICRO][4];
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] = vec_all(0.0f);
+        }
+        for (int64_t p = 0; p < steps; p++) {
+            vec b[4];
+            for (int j = 0; j < vectors; j++)
+                b[j] = _mm512_loadu_ps(right + j / 2 * panel + j % 2 * LANES);
             for (int i = 0; i < rows; i++) {
-                const vec a = vec_all(left[i * stride + p]);
-                sum[i][0] = vec_fma(a, b0, sum[i][0]);
-                sum[i][1] = vec_fma(a, b1, sum[i][1]);
+                const vec a = vec_all(i < 3 ? left[i * stride] : upper[(i - 3) * stride]);
+                for (int j = 0; j < vectors; j++)
+                    sum[i][j] = vec_fma(a, b[j], sum[i][j]);
             }
+            left++;
+            upper++;
+            right += CY_BLOCK_COLS;
         }
         for (int i = 0; i < rows; i++) {
             int64_t *c = of->c + (row + i) * of->c_stride + col;
-            if (cols >= CY_BLOCK_COLS) {
-                fixed_add_all(c, vec_mul(sum[i][0], factor), sizes);
-                fixed_add_all(c + LANES, vec_mul(sum[i][1], factor), sizes);
-                continue;
+            for (int j = 0; j < vectors; j++) {
+                const vec term = vec_mul(sum[i][j], factor);
+                if (cols >= vectors * LANES) {
+                    fixed_add_all(c + j * LANES, term, sizes);
+                } else if (cols > j * LANES) {
+                    fixed_add(c + j * LANES, term, cols - j * LANES, sizes);
+                }
             }
-            fixed_add(c, vec_mul(sum[i][0], factor), cols, sizes);
-            if (cols <= LANES) continue;
-            fixed_add(c + LANES, vec_mul(sum[i][1], factor), cols - LANES, sizes);
+        }
+    }
+}
+
+#define FIXED_CASE(count)                                                                          \
+    case count:                                                                                    \
+        fixed_micro(of, row, col, count, vectors, sizes);                                          \
+        break
+
+// All rows of c by one panel or two.
+FORCE_INLINE void fixed_panels(
+    const fixed_product *of, int64_t col, const int vectors, term_sizes *sizes)
+{
+    for (int64_t row = 0; row < of->rows; row += FIXED_MICRO) {
+        switch (of->rows - row) {
+            FIXED_CASE(1);
+            FIXED_CASE(2);
+            FIXED_CASE(3);
+            FIXED_CASE(4);
+            FIXED_CASE(5);
+        default:
+            fixed_micro(of, row, col, FIXED_MICRO, vectors, sizes);
         }
     }
 }
@@ -79,15 +111,12 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, const float *panel, int64
 static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 {
     term_sizes seen = *sizes;
-    for (int64_t col = 0; col < of->cols; col += CY_BLOCK_COLS) {
-        const float *panel = of->right + col * of->depth;
-        int64_t row = 0;
-        for (; row + FIXED_MICRO <= of->rows; row += FIXED_MICRO)
-            fixed_micro(of, panel, row, col, FIXED_MICRO, &seen);
-        for (; row + 4 <= of->rows; row += 4)
-            fixed_micro(of, panel, row, col, 4, &seen);
-        for (; row < of->rows; row++)
-            fixed_micro(of, panel, row, col, 1, &seen);
+    for (int64_t col = 0; col < of->cols; col += 2 * CY_BLOCK_COLS) {
+        if (of->cols - col > CY_BLOCK_COLS) {
+            fixed_panels(of, col, 4, &seen);
+        } else {
+            fixed_panels(of, col, 2, &seen);
+        }
     }
     *sizes = seen;
 }
@@ -152,8 +181,8 @@ static void fixed_tile(void *context, int64_t number, int worker)
         ops->pack_right(right,
             slice_of(of->b, !of->spec.transpose_b, tile.col, tile.cols, k, depth),
             of->spec.transpose_b);
-        for (int64_t row = 0; row < tile.rows; row += FIXED_ROWS) {
-            const int64_t rows = tile.rows - row < FIXED_ROWS ? tile.rows - row : FIXED_ROWS;
+        for (int64_t row = 0; row < tile.rows; row += FIXED_PACKED) {
+            const int64_t rows = tile.rows - row < FIXED_PACKED ? tile.rows - row : FIXED_PACKED;
             ops->pack_left(left,
                 slice_of(of->a, of->spec.transpose_a, tile.row + row, rows, k, depth),
                 of->spec.transpose_a);
@@ -195,11 +224,11 @@ static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
         .block_k = block_of(c, spec),
     };
     of.slice = cy_round_up(FIXED_DEPTH, of.block_k);
-    of.tiles =
-        cy_tiles_cut(c.rows, c.cols, FIXED_TILE, FIXED_TILE, 4 * cy_queue_workers(queue), false);
+    of.tiles = cy_tiles_cut(
+        c.rows, c.cols, FIXED_TILE_ROWS, FIXED_TILE_COLS, 4 * cy_queue_workers(queue), false);
     const int64_t depth = of.slice < of.depth ? of.slice : of.depth;
     of.right_bytes = cy_block_right_bytes(ops, of.tiles.cols, depth);
-    of.left_bytes = cy_block_left_bytes(ops, FIXED_ROWS, depth);
+    of.left_bytes = cy_block_left_bytes(ops, FIXED_PACKED, depth);
     of.right_bytes = (size_t)cy_round_up((int64_t)of.right_bytes, CY_ARENA_ALIGN);
     of.left_bytes = (size_t)cy_round_up((int64_t)of.left_bytes, CY_ARENA_ALIGN);
     const size_t mark = cy_arena_mark(queue->scratch);

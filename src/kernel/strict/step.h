@@ -20,24 +20,28 @@ typedef struct square_cells {
     int64_t *parts; // [pieces, CY_STRICT_SQUARE_CELLS], in scratch
 } square_cells;
 
-static bool add_digits(int64_t cells[CY_STRICT_SQUARE_CELLS], const float x[LANES], double unit)
+// Sums of each digit, a lane each. A digit is below 2^28, so that 2^25 of them are exact in fp64.
+typedef struct digit_sums {
+    double cells[CY_STRICT_SQUARE_CELLS][LANES];
+} digit_sums;
+
+static bool add_digits(digit_sums *sums, const float x[LANES], double unit)
 {
-    static const double digit[] = {0x1p84, 0x1p56, 0x1p28, 1.0};
-    bool fits = true;
+    static const double digit[] = {1.0, 0x1p28, 0x1p56, 0x1p84};
+    static const double inverse[] = {1.0, 0x1p-28, 0x1p-56, 0x1p-84};
     double rest[LANES];
+    int out = 0;
     for (int i = 0; i < LANES; i++) {
         rest[i] = (double)x[i] * (double)x[i] * unit; // 48 bits, then a power of two: exact
-        if (!(rest[i] < 0x1p112)) fits = false;
+        out |= !(rest[i] < 0x1p112);
     }
-    if (!fits) return false;
-    for (int j = 0; j < CY_STRICT_SQUARE_CELLS; j++) {
-        double sum = 0.0; // of 16 digits: exact
+    if (out != 0) return false;
+    for (int j = CY_STRICT_SQUARE_CELLS - 1; j >= 0; j--) {
         for (int i = 0; i < LANES; i++) {
-            const double count = floor(rest[i] / digit[j]);
+            const double count = floor(rest[i] * inverse[j]);
             rest[i] -= count * digit[j];
-            sum += count;
+            sums->cells[j][i] += count;
         }
-        cells[CY_STRICT_SQUARE_CELLS - 1 - j] += (int64_t)sum;
     }
     return true;
 }
@@ -51,7 +55,7 @@ static void square_piece(void *context, int64_t number, int worker)
     const double unit = ldexp(1.0, -of->out.exponent);
     const double x_unit = is_fixed(of->x) ? ldexp(1.0, of->x.exponent) : 0.0;
     int64_t *cells = of->parts + number * CY_STRICT_SQUARE_CELLS;
-    memset(cells, 0, CY_STRICT_SQUARE_CELLS * sizeof(*cells));
+    digit_sums sums = {0};
     bool fits = true;
     for (int64_t i = first; i < end; i += LANES) {
         const int64_t lanes = lanes_left(end, i);
@@ -61,7 +65,12 @@ static void square_piece(void *context, int64_t number, int worker)
         } else {
             vec_spread(x, load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
         }
-        fits &= add_digits(cells, x, unit);
+        fits &= add_digits(&sums, x, unit);
+    }
+    for (int j = 0; j < CY_STRICT_SQUARE_CELLS; j++) {
+        cells[j] = 0;
+        for (int i = 0; i < LANES; i++)
+            cells[j] += (int64_t)sums.cells[j][i];
     }
     flag_unless(of->queue, fits);
 }
