@@ -138,6 +138,22 @@ mesh() {
         "${differences% *}" "${differences#* }" "$verdict" >>"$folder/table.md"
 }
 
+# processes N TP CP PP DP OPTION...: a mesh whose ranks are N processes, where there is MPI.
+processes() {
+    local ranks=$1 threads=$program
+    shift
+    if ! "$program" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
+        echo "no MPI: processes are not tried"
+        return 0
+    fi
+    printf '#!/bin/sh\nexec mpirun --oversubscribe -n %s %s "$@"\n' "$ranks" "$(realpath "$program")" \
+        >"$folder/mpi"
+    chmod +x "$folder/mpi"
+    program=$folder/mpi
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mesh "$@" --distributed.backend=mpi
+    program=$threads
+}
+
 # continued "WRITER OPTIONS" "READER OPTIONS": the first half of the steps on one mesh, the rest on
 # another from its checkpoint, against one rank without a stop.
 continued() {
@@ -197,6 +213,7 @@ if [ "$part" = yes ] && [ $strict = true ]; then
     mesh 1 1 4 1 --distributed.pp_engine=zero_bubble
     mesh 1 2 2 2 --distributed.zero_stage=1
     mesh 1 1 1 1 --training.micro_batch_size=4 --distributed.threads_per_rank=2
+    processes 4 2 1 1 2 --distributed.zero_stage=1
     continued "tp_size=2 cp_size=2" "pp_size=2 dp_size=2 zero_stage=1"
 elif [ "$part" = yes ]; then
     variants 2 1 1 1
@@ -225,6 +242,9 @@ else
         mesh 1 1 1 1 --training.micro_batch_size=4 --distributed.threads_per_rank=2
         mesh 1 1 1 1 --training.micro_batch_size=16 --training.recompute=full
         mesh 2 1 1 2 --training.micro_batch_size=4 --distributed.dp_reduce=naive
+        processes 2 1 1 2 1
+        processes 4 2 1 1 2 --distributed.zero_stage=3
+        processes 8 2 2 1 2 --distributed.zero_stage=1
         continued "" "tp_size=2 cp_size=2"
         continued "tp_size=2 cp_size=2" "pp_size=2 dp_size=2 zero_stage=1"
         continued "dp_size=4 zero_stage=3" "tp_size=8"
