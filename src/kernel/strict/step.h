@@ -12,6 +12,7 @@
 // each cell sums one digit. Everything after the square's cut at one unit is exact.
 
 #define SQUARE_PIECE 4096
+#define SQUARE_RUN   128 // that go through each step together, so that compilers make vectors
 
 typedef struct square_cells {
     cy_queue *queue;
@@ -20,24 +21,25 @@ typedef struct square_cells {
     int64_t *parts; // [pieces, CY_STRICT_SQUARE_CELLS], in scratch
 } square_cells;
 
-// Sums of each digit, a lane each. A digit is below 2^28, so that 2^25 of them are exact in fp64.
+// Sums of each digit, one for each place of a run. A digit is below 2^28, so that 2^25 of them are
+// exact in fp64.
 typedef struct digit_sums {
-    double cells[CY_STRICT_SQUARE_CELLS][LANES];
+    double cells[CY_STRICT_SQUARE_CELLS][SQUARE_RUN];
 } digit_sums;
 
-static bool add_digits(digit_sums *sums, const float x[LANES], double unit)
+static bool add_digits(digit_sums *sums, const float x[SQUARE_RUN], double unit)
 {
     static const double digit[] = {1.0, 0x1p28, 0x1p56, 0x1p84};
     static const double inverse[] = {1.0, 0x1p-28, 0x1p-56, 0x1p-84};
-    double rest[LANES];
+    double rest[SQUARE_RUN];
     int out = 0;
-    for (int i = 0; i < LANES; i++) {
+    for (int i = 0; i < SQUARE_RUN; i++) {
         rest[i] = (double)x[i] * (double)x[i] * unit; // 48 bits, then a power of two: exact
         out |= !(rest[i] < 0x1p112);
     }
     if (out != 0) return false;
     for (int j = CY_STRICT_SQUARE_CELLS - 1; j >= 0; j--) {
-        for (int i = 0; i < LANES; i++) {
+        for (int i = 0; i < SQUARE_RUN; i++) {
             const double count = floor(rest[i] * inverse[j]);
             rest[i] -= count * digit[j];
             sums->cells[j][i] += count;
@@ -57,19 +59,21 @@ static void square_piece(void *context, int64_t number, int worker)
     int64_t *cells = of->parts + number * CY_STRICT_SQUARE_CELLS;
     digit_sums sums = {0};
     bool fits = true;
-    for (int64_t i = first; i < end; i += LANES) {
-        const int64_t lanes = lanes_left(end, i);
-        float x[LANES];
-        if (is_fixed(of->x)) {
-            vec_spread(x, fixed_load(fixed_at(of->x, row, i), x_unit, lanes, &fits));
-        } else {
-            vec_spread(x, load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
+    for (int64_t run = first; run < end; run += SQUARE_RUN) {
+        float x[SQUARE_RUN] = {0};
+        for (int64_t i = run; i < end && i < run + SQUARE_RUN; i += LANES) {
+            const int64_t lanes = lanes_left(end, i);
+            if (is_fixed(of->x)) {
+                vec_spread(x + i - run, fixed_load(fixed_at(of->x, row, i), x_unit, lanes, &fits));
+            } else {
+                vec_spread(x + i - run, load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
+            }
         }
         fits &= add_digits(&sums, x, unit);
     }
     for (int j = 0; j < CY_STRICT_SQUARE_CELLS; j++) {
         cells[j] = 0;
-        for (int i = 0; i < LANES; i++)
+        for (int i = 0; i < SQUARE_RUN; i++)
             cells[j] += (int64_t)sums.cells[j][i];
     }
     flag_unless(of->queue, fits);
