@@ -30,16 +30,19 @@ for what in kernel comm; do
     printf '\n%s: %s\n' "$what" "$out/$what.json"
 done
 
-printf '\n%-28s %-12s %12s %12s %12s %8s\n' step by tok/s least most MFU
+printf '\n%-28s %-14s %9s %9s %9s %8s %8s %8s\n' step by tok/s least most MFU GiB "first s"
 row() {
-    printf '%-28s %-12s %12.1f %12.1f %12.1f %7.2f%%\n' "$1" "$2" "$(field "$3" tok_s)" \
+    printf '%-28s %-14s %9.1f %9.1f %9.1f %7.2f%% %8.2f %8.1f\n' "$1" "$2" "$(field "$3" tok_s)" \
         "$(field "$3" tok_s_min)" "$(field "$3" tok_s_max)" \
-        "$(awk "BEGIN { print 100 * $(field "$3" mfu) }")"
+        "$(awk "BEGIN { print 100 * $(field "$3" mfu) }")" "$(field "$3" peak_rss_gb)" \
+        "$(field "$3" first_step_s)"
 }
-# quotient OURS THEIRS
+# quotient OURS THEIRS: of rates, of memory and of the time to the first step
 quotient() {
-    awk "BEGIN { printf \"%41s %12.2f\\n\", \"ours / theirs\",
-        $(field "$1" tok_s) / $(field "$2" tok_s) }"
+    awk "BEGIN { printf \"%43s %9.2f %37.2f %8.2f\\n\", \"ours / theirs\",
+        $(field "$1" tok_s) / $(field "$2" tok_s),
+        $(field "$1" peak_rss_gb) / $(field "$2" peak_rss_gb),
+        $(field "$1" first_step_s) / $(field "$2" first_step_s) }"
 }
 for config in bench/step/*.json; do
     [ -e "$config" ] || { echo "bench: error: no configuration in bench/step" >&2; exit 1; }
@@ -61,3 +64,8 @@ for config in bench/step/*.json; do
         esac
     done
 done
+
+# What recomputation costs, from the two lines above.
+awk "BEGIN { printf \"full recomputation takes %.0f %% more time\\n\",
+    100 * ($(field "$out/step-smollm-135m-bf16.json" tok_s) /
+    $(field "$out/step-smollm-135m-bf16-recompute.json" tok_s) - 1) }"

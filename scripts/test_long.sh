@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# What takes long: every test under the address, undefined and thread sanitizers, and the fuzzers.
+# What takes long: a step's speed against the last commit's, every test under the address, undefined and
+# thread sanitizers, and the fuzzers.
 #
 # FUZZ_RUNS is how often each fuzzer runs (100000); FUZZ_SECONDS limits each (300).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
+
+echo "== speed"
+scripts/regression.sh build
 
 # sanitize NAME SANITIZERS: builds in build-NAME and runs the tests that need no speed.
 sanitize() {
