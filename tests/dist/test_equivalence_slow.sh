@@ -3,7 +3,7 @@
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-EQUIVALENCE=$folder "$SOURCE/scripts/equivalence.sh" --part --steps=5
+EQUIVALENCE=$folder "$SOURCE/scripts/equivalence.sh" --part --steps=5 --dtype=fp64
 # The comparison itself: a run with another learning rate would be caught.
 grep -q 'ok' "$folder/table.md"
 if grep -qE 'OFF|FAILED' "$folder/table.md"; then exit 1; fi
