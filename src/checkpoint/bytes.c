@@ -59,3 +59,9 @@ cy_status cy_bytes_read(
     }
     return CY_OK;
 }
+
+void cy_bytes_expect(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes)
+{
+    const int fd = checkpoint->files[file].fd;
+    if (fd >= 0) posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+}

@@ -17,4 +17,8 @@ CY_MUST_CHECK cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int fi
 CY_MUST_CHECK cy_status cy_bytes_read(
     cy_checkpoint *checkpoint, int file, uint64_t offset, struct iovec *parts, int count);
 
+// Asks the system to bring these bytes into memory while something else is done: a hint, nothing
+// more. The file must have been read from.
+void cy_bytes_expect(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes);
+
 #endif

@@ -6,6 +6,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+// The disk reads this far ahead of the checksums. A window moves on in steps of a quarter.
+#define AHEAD_BYTES ((uint64_t)32 << 20)
+
 // A range of a file with its checksums: the head of a file or a piece of a tensor.
 typedef struct checked_range {
     int file;
@@ -61,6 +64,17 @@ static cy_status wrong_chunk(const cy_checkpoint *checkpoint, const checked_rang
         range->tensor != NULL ? "tensor " : "", label, found, told);
 }
 
+// The chunk [from, from + bytes) of a file was read: what follows is asked for, a window at a time,
+// whatever rank it is that will check it.
+static void expect(const cy_checkpoint *checkpoint, int file, uint64_t from, uint64_t bytes)
+{
+    const uint64_t step = AHEAD_BYTES / 4, next = from + bytes;
+    if (from > 0 && from / step == next / step) return;
+    const uint64_t end = checkpoint->files[file].bytes;
+    const uint64_t until = next + AHEAD_BYTES < end ? next + AHEAD_BYTES : end;
+    if (next < until) cy_bytes_expect(checkpoint, file, next, until - next);
+}
+
 // Checks the chunks whose first byte, counted over all ranges, lies in [from, to); `start` is that
 // of the range.
 static cy_status verify_range(cy_checkpoint *checkpoint, const checked_range *range, uint64_t start,
@@ -72,6 +86,7 @@ static cy_status verify_range(cy_checkpoint *checkpoint, const checked_range *ra
         const uint64_t bytes = left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES;
         struct iovec part = {.iov_base = buffer, .iov_len = bytes};
         CY_TRY(cy_bytes_read(checkpoint, range->file, range->offset + done, &part, 1));
+        expect(checkpoint, range->file, range->offset + done, bytes);
         traffic->verify_bytes += (int64_t)bytes;
         const uint64_t found = cy_checksum(buffer, bytes);
         const uint64_t told = range->checksums[done / CY_CHUNK_BYTES];

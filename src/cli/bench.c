@@ -4,6 +4,7 @@
 #include "cli/options.h"
 
 static const cy_command benchmarks[] = {
+    {"checkpoint", cy_command_bench_checkpoint, "saving and loading beside plain files"},
     {"comm", cy_command_bench_comm, "moving data between ranks"},
     {"decode", cy_command_bench_decode, "a saved model: its first token and those after it"},
     {"kernel", cy_command_bench_kernel, "each operator against this machine's peaks"},

@@ -101,7 +101,8 @@ static cy_status evaluate_rank(const cy_rank *rank, void *context)
         cy_evaluation *result = run->evaluation;
         result->held_out = run->config.dataset.validation_fraction > 0;
         const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
-        status = cy_state_load(engine, rank, run->checkpoint.path, true, &position);
+        cy_checkpoint_traffic traffic = {0};
+        status = cy_state_load(engine, rank, run->checkpoint.path, true, &position, &traffic);
         if (status == CY_OK) {
             status = cy_feed_evaluate(engine, &run->data, &rank->at, split, options->max_tokens,
                 &result->loss, &result->tokens);

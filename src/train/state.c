@@ -123,16 +123,15 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
 
 // ---- loading and saving
 
-static cy_status load_tensors(
-    cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint, bool weights_only)
+static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
+    bool weights_only, cy_checkpoint_traffic *traffic)
 {
     cy_parameters parameters = {0};
-    cy_checkpoint_traffic traffic = {0};
     if (checkpoint->has_model) {
         CY_TRY(cy_checkpoint_check_model(checkpoint, &engine->options.config->shape));
     }
     CY_TRY(cy_checkpoint_verify(checkpoint, weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS,
-        cy_state_ranks(rank, engine), &traffic));
+        cy_state_ranks(rank, engine), traffic));
     if (engine->options.train) {
         CY_TRY(cy_parameters_of_training(
             &parameters, &engine->storage, engine->reducer, !weights_only, NULL));
@@ -143,7 +142,7 @@ static cy_status load_tensors(
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
         status = cy_checkpoint_load(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, &traffic);
+            (int64_t)parameters.piece_count, traffic);
     }
     cy_parameters_close(&parameters);
     if (status == CY_OK && engine->options.train) status = cy_engine_masters_changed(engine);
@@ -151,12 +150,12 @@ static cy_status load_tensors(
 }
 
 cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
-    cy_run_position *position)
+    cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
     cy_checkpoint checkpoint;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     const bool weights = weights_only || checkpoint.foreign;
-    cy_status status = load_tensors(engine, rank, &checkpoint, weights);
+    cy_status status = load_tensors(engine, rank, &checkpoint, weights, traffic);
     if (status == CY_OK && !weights) {
         status = read_state(engine, &checkpoint);
         *position = (cy_run_position){.step = checkpoint.step, .tokens = checkpoint.tokens};
@@ -173,6 +172,7 @@ typedef struct saved_parts {
     cy_text config_json, state_json;
     cy_parameters parameters;
     cy_kept_back kept_back;
+    cy_save_report report;
 } saved_parts;
 
 static void close_parts(saved_parts *parts)
@@ -218,14 +218,15 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
         .pieces = parameters->pieces,
         .piece_count = (int64_t)parameters->piece_count,
     };
-    return cy_saver_save(saver, &save, NULL);
+    return cy_saver_save(saver, &save, &parts->report);
 }
 
 cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const char *tokenizer)
+    cy_run_position position, const char *tokenizer, cy_save_report *report)
 {
     saved_parts parts = {0};
     const cy_status status = save_parts(engine, rank, saver, position, tokenizer, &parts);
     close_parts(&parts);
+    if (status == CY_OK && report != NULL) *report = parts.report;
     return status;
 }

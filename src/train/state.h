@@ -22,12 +22,13 @@ cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine);
 CY_MUST_CHECK cy_status cy_state_locate(char **path, const cy_config *config);
 
 // Loads what the configuration asks for from a checkpoint (or weights from a Hugging Face folder)
-// into the engine and sets the position. Collective.
+// into the engine and sets the position. Adds what this rank read to *traffic. Collective.
 CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
-    bool weights_only, cy_run_position *position);
+    bool weights_only, cy_run_position *position, cy_checkpoint_traffic *traffic);
 
-// Writes a checkpoint. Collective. `tokenizer` is the path of a tokenizer.json, or NULL.
+// Writes a checkpoint. Collective. `tokenizer` is the path of a tokenizer.json, or NULL; *report is
+// what this rank wrote and how long it took, and may be NULL.
 CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const char *tokenizer);
+    cy_run_position position, const char *tokenizer, cy_save_report *report);
 
 #endif

@@ -234,7 +234,7 @@ static cy_status evaluate(rank_run *trainer)
 static cy_status save(rank_run *trainer)
 {
     const cy_status status = cy_state_save(&trainer->engine, trainer->rank, trainer->saver,
-        trainer->position, trainer->run->data.tokenizer_path);
+        trainer->position, trainer->run->data.tokenizer_path, NULL);
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);
@@ -310,6 +310,25 @@ static cy_status open_outputs(rank_run *trainer)
     return cy_events_open(&trainer->events, config->logging.run_dir);
 }
 
+// Goes on from a checkpoint and tells what that took to read: all ranks together.
+static cy_status continue_from(rank_run *trainer, const char *path)
+{
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_state_load(&trainer->engine, trainer->rank, path,
+        trainer->run->config->checkpoint.load == CY_CONFIG_LOAD_WEIGHTS, &trainer->position,
+        &traffic));
+    double bytes[] = {(double)traffic.read_bytes, (double)traffic.verify_bytes};
+    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
+        cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
+    note(trainer, "continuing %s from step %lld: %.4f GB read, %.4f GB checked", path,
+        (long long)trainer->position.step, bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
+    if (trainer->position.left_out) {
+        note(trainer,
+            "gradients that compression kept back there belong to another mesh and are left out");
+    }
+    return CY_OK;
+}
+
 static cy_status start(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
@@ -317,18 +336,11 @@ static cy_status start(rank_run *trainer)
     cy_engine_options options = cy_rank_engine_options(trainer->rank, config);
     CY_TRY(cy_engine_open(&trainer->engine, &options));
     if (run->start_path != NULL) {
-        CY_TRY(cy_state_load(&trainer->engine, trainer->rank, run->start_path,
-            config->checkpoint.load == CY_CONFIG_LOAD_WEIGHTS, &trainer->position));
-        note(trainer, "continuing %s from step %lld", run->start_path,
-            (long long)trainer->position.step);
-        if (trainer->position.left_out) {
-            note(trainer,
-                "gradients that compression kept back there belong to another mesh and are left "
-                "out");
-        }
+        CY_TRY(continue_from(trainer, run->start_path));
     } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {
-        CY_TRY(cy_state_load(
-            &trainer->engine, trainer->rank, config->model.name, true, &trainer->position));
+        cy_checkpoint_traffic traffic = {0};
+        CY_TRY(cy_state_load(&trainer->engine, trainer->rank, config->model.name, true,
+            &trainer->position, &traffic));
     } else {
         CY_TRY(cy_engine_initialize(&trainer->engine));
     }

@@ -178,7 +178,8 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     const cy_engine_options options = cy_rank_engine_options(rank, &run->config);
     cy_status status = cy_engine_open(engine, &options);
     if (status == CY_OK) {
-        status = cy_state_load(engine, rank, run->folder, true, &position);
+        cy_checkpoint_traffic traffic = {0};
+        status = cy_state_load(engine, rank, run->folder, true, &position, &traffic);
         if (status == CY_OK) {
             status = run->logits != NULL ? compare_batch(engine, run)
                                          : compare_training(engine, run, rank->rank == 0);
