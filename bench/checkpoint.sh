@@ -40,6 +40,7 @@ measure() {
 "$program" --version | head -n 1
 printf '%-34s %8s %8s %7s %8s %8s %7s\n' "GB/s" save plain share load plain share
 measure "1 rank" --distributed.dp_size=1
+save=$(field save_s)
 measure "2 ranks, dp 2, zero 1" --distributed.dp_size=2 --distributed.zero_stage=1
 measure "8 ranks, dp 8, zero 3" --distributed.dp_size=8 --distributed.zero_stage=3
 same=$(field load_s)
@@ -47,3 +48,11 @@ measure "8 -> 8 ranks" --distributed.dp_size=8 --distributed.zero_stage=3 --load
 same=$(awk -v a="$same" -v b="$(field load_s)" 'BEGIN { print (a + b) / 2 }')
 measure "8 -> 3 ranks" --distributed.dp_size=3 --distributed.zero_stage=3 --load="$folder/saves"
 awk -v a="$(field load_s)" -v b="$same" 'BEGIN { printf "resharding 8 -> 3: %.2f of loading on 8\n", a / b }'
+
+# What a save each 50 steps takes of the time: one rank with all cores, 2 x 1024 tokens a step.
+rate=$("$program" bench step "$config" --json | sed -n 's/.*"tok_s": *\([-+0-9.eE]*\).*/\1/p')
+awk -v save="$save" -v rate="$rate" 'BEGIN {
+    step = 2048 / rate
+    printf "a save each 50 steps of %.2f s: %.1f %% of the time\n", step,
+        100 * save / (50 * step + save)
+}'
