@@ -61,12 +61,12 @@ static void print_json(const cy_config *config, const cy_bench_step_result *r)
         (long long)config->training.seq_length, (long long)cy_config_batch_samples(config),
         (long long)r->params);
     const char *comma = "";
-    for (int i = 0; i < CY_BENCH_AXES; i++) {
-        const cy_traffic *sent = &r->traffic[i].sent;
+    for (int i = 0; i < CY_TRAFFIC_WORLD; i++) {
+        const cy_traffic *sent = &r->traffic.of[i];
         if (sent->messages == 0) continue;
         printf("%s{\"dimension\": \"%s\", \"bytes\": %.17g, \"messages\": %lld, "
                "\"exposed_s\": %.6g}",
-            comma, r->traffic[i].dimension, sent->bytes, (long long)sent->messages,
+            comma, cy_traffic_dimension(i), sent->bytes, (long long)sent->messages,
             sent->exposed_s);
         comma = ", ";
     }
@@ -86,12 +86,12 @@ static void print_table(const cy_config *config, const cy_bench_step_result *r)
     printf("first step    done %.2f s after the start\n", r->first_step_s);
     printf("model         %lld parameters, %lld x %lld tokens a step\n", (long long)r->params,
         (long long)cy_config_batch_samples(config), (long long)config->training.seq_length);
-    for (int i = 0; i < CY_BENCH_AXES; i++) {
-        const cy_traffic *sent = &r->traffic[i].sent;
+    for (int i = 0; i < CY_TRAFFIC_WORLD; i++) {
+        const cy_traffic *sent = &r->traffic.of[i];
         if (sent->messages == 0) continue;
         printf(
             "traffic %-5s %.1f MB in %lld messages from rank 0 in the last step, %.1f ms exposed\n",
-            r->traffic[i].dimension, sent->bytes * 1e-6, (long long)sent->messages,
+            cy_traffic_dimension(i), sent->bytes * 1e-6, (long long)sent->messages,
             sent->exposed_s * 1e3);
     }
 }

@@ -94,29 +94,6 @@ static cy_status write_profile(
     return status;
 }
 
-// What rank zero has sent so far along each axis.
-static void count_traffic(cy_bench_traffic *traffic, const cy_engine_groups *groups)
-{
-    const cy_group *const axes[CY_BENCH_AXES] = {
-        groups->tp, groups->cp, groups->pp, groups->gradient};
-    static const char *const names[CY_BENCH_AXES] = {"tp", "cp", "pp", "dp"};
-    for (int i = 0; i < CY_BENCH_AXES; i++) {
-        traffic[i] = (cy_bench_traffic){.dimension = names[i]};
-        if (cy_group_size(axes[i]) > 1) traffic[i].sent = cy_group_counters(axes[i]);
-    }
-}
-
-static void subtract_traffic(cy_bench_traffic *traffic, const cy_bench_traffic *before)
-{
-    for (int i = 0; i < CY_BENCH_AXES; i++) {
-        cy_traffic *sent = &traffic[i].sent;
-        sent->bytes -= before[i].sent.bytes;
-        sent->messages -= before[i].sent.messages;
-        sent->seconds -= before[i].sent.seconds;
-        sent->exposed_s -= before[i].sent.exposed_s;
-    }
-}
-
 static cy_status measure(
     cy_engine *engine, const bench_run *bench, const cy_rank *rank, double resident_before)
 {
@@ -126,16 +103,15 @@ static cy_status measure(
     CY_TRY(cy_engine_initialize(engine));
 
     double seconds = 0, first_step_s = 0;
-    cy_bench_traffic before[CY_BENCH_AXES], traffic[CY_BENCH_AXES];
+    cy_rank_traffic before = {0};
     for (int i = 0; i < options->warmup + options->steps; i++) {
         engine->trace.count = 0; // the profile is of the last step
-        count_traffic(before, &rank->groups);
+        before = cy_traffic_now(&rank->groups);
         CY_TRY(run_step(engine, i + 1, &seconds));
         if (i == 0) first_step_s = cy_clock_s() - options->process_start_s;
         if (rank->rank == 0 && i >= options->warmup) bench->seconds[i - options->warmup] = seconds;
     }
-    count_traffic(traffic, &rank->groups);
-    subtract_traffic(traffic, before);
+    const cy_rank_traffic after = cy_traffic_now(&rank->groups);
     CY_TRY(draw_schedule(engine, rank, options->schedule_svg));
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
@@ -150,8 +126,8 @@ static cy_status measure(
         .first_step_s = first_step_s,
         .ranks = rank->mesh.world,
         .threads = rank->threads,
+        .traffic = cy_traffic_between(&before, &after),
     };
-    memcpy(bench->result->traffic, traffic, sizeof(traffic));
     return write_profile(options, &engine->trace, peak_flop_s / rank->mesh.world);
 }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "comm/world.h"
 #include "train/config.h"
+#include "train/traffic.h"
 
 typedef struct cy_bench_step_options {
     int warmup; // steps that are not counted
@@ -19,14 +20,6 @@ typedef struct cy_bench_step_options {
                            // took, of rank zero's pipeline
 } cy_bench_step_options;
 
-// What rank zero sent along one axis of the mesh in the last step.
-typedef struct cy_bench_traffic {
-    const char *dimension; // static
-    cy_traffic sent;       // messages 0: the axis has one rank
-} cy_bench_traffic;
-
-#define CY_BENCH_AXES 4
-
 typedef struct cy_bench_step_result {
     double tok_s, tok_s_min, tok_s_max; // median, least, most over steps, of all ranks together
     double mfu, mfu_causal;
@@ -38,7 +31,7 @@ typedef struct cy_bench_step_result {
     int ranks;
     int threads; // of a rank
     int64_t params;
-    cy_bench_traffic traffic[CY_BENCH_AXES]; // tp, cp, pp, dp
+    cy_rank_traffic traffic; // of rank zero in the last step
 } cy_bench_step_result;
 
 CY_MUST_CHECK cy_status cy_bench_step(

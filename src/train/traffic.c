@@ -1,6 +1,6 @@
 #include "train/traffic.h"
 
-enum { TP, CP, PP, DP, WORLD };
+enum { TP, CP, PP, DP, WORLD = CY_TRAFFIC_WORLD };
 
 static const char *const names[CY_TRAFFIC_DIMENSIONS] = {"tp", "cp", "pp", "dp", "world"};
 

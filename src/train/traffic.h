@@ -10,6 +10,7 @@
 #include "train/engine.h"
 
 #define CY_TRAFFIC_DIMENSIONS 5
+#define CY_TRAFFIC_WORLD      4 // the last; those before it carry the model's tensors
 
 typedef struct cy_rank_traffic {
     cy_traffic of[CY_TRAFFIC_DIMENSIONS]; // tp, cp, pp, dp, world
