@@ -1,12 +1,12 @@
 #include "infer/bench_decode.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "infer/model.h"
 #include "infer/sample.h"
 
-#include <stdlib.h>
 
 typedef struct bench {
     const cy_bench_decode_options *options;
@@ -96,18 +96,6 @@ static cy_status time_once(bench *run, int64_t repeat)
     return CY_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int64_t count)
-{
-    qsort(values, (size_t)count, sizeof(double), ascending);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 // Every parameter but a table that is only looked up: a tied one is the head's matrix as well.
 static double weight_bytes(const cy_decoder *decoder)
 {
@@ -122,8 +110,8 @@ static cy_status measure(bench *run, cy_bench_decode_result *result)
     const int64_t repeats = run->options->repeats;
     for (int64_t i = -1; i < repeats; i++) // the first one warms up
         CY_TRY(time_once(run, i));
-    result->first_token_s = median(run->first, repeats);
-    result->decode_tok_s = median(run->speed, repeats);
+    result->first_token_s = cy_median(run->first, (int)repeats);
+    result->decode_tok_s = cy_median(run->speed, (int)repeats);
     result->decode_tok_s_min = run->speed[0];
     result->decode_tok_s_max = run->speed[repeats - 1];
     result->weight_bytes = weight_bytes(&run->decoder);

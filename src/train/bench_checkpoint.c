@@ -2,6 +2,7 @@
 #include "train/bench_checkpoint.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
@@ -10,7 +11,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -221,18 +221,6 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     return status;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof(double), ascending);
-    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static cy_status make_names(bench_run *run)
 {
     cy_text saves = {0}, path = {0}, plain = {0};
@@ -261,10 +249,10 @@ cy_status cy_bench_checkpoint(const cy_config *config, const cy_bench_checkpoint
     cy_status status = make_names(&run);
     if (status == CY_OK) status = cy_ranks_run(config, &options->machine, run_rank, &run);
     if (status == CY_OK) {
-        result->save_s = median(run.seconds, rounds);
-        result->plain_write_s = median(run.seconds + rounds, rounds);
-        result->load_s = median(run.seconds + 2 * rounds, rounds);
-        result->plain_read_s = median(run.seconds + 3 * rounds, rounds);
+        result->save_s = cy_median(run.seconds, rounds);
+        result->plain_write_s = cy_median(run.seconds + rounds, rounds);
+        result->load_s = cy_median(run.seconds + 2 * rounds, rounds);
+        result->plain_read_s = cy_median(run.seconds + 3 * rounds, rounds);
     }
     cy_memory_free(run.saves);
     cy_memory_free(run.path);

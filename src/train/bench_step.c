@@ -1,6 +1,7 @@
 #include "train/bench_step.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "observe/flops.h"
@@ -12,7 +13,6 @@
 #include "train/ranks.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct bench_run {
@@ -152,12 +152,6 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     return status;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void finish(const bench_run *bench)
 {
     const cy_config *config = bench->config;
@@ -165,10 +159,7 @@ static void finish(const bench_run *bench)
     const int steps = bench->options->steps;
     const int64_t length = config->training.seq_length;
     const double tokens = (double)cy_config_batch_tokens(config);
-    qsort(bench->seconds, (size_t)steps, sizeof(double), ascending);
-    const double median = steps % 2 == 1
-        ? bench->seconds[steps / 2]
-        : (bench->seconds[steps / 2 - 1] + bench->seconds[steps / 2]) / 2;
+    const double median = cy_median(bench->seconds, steps);
     result->tok_s = tokens / median;
     result->tok_s_min = tokens / bench->seconds[steps - 1];
     result->tok_s_max = tokens / bench->seconds[0];

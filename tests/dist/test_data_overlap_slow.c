@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "comm/world.h"
 
 #include <stdio.h>
@@ -40,18 +41,6 @@ static cy_config config_of(bool naive, int zero)
     return config;
 }
 
-static double median(double *values)
-{
-    for (int i = 1; i < STEPS; i++) {
-        for (int j = i; j > 0 && values[j] < values[j - 1]; j--) {
-            const double swap = values[j];
-            values[j] = values[j - 1];
-            values[j - 1] = swap;
-        }
-    }
-    return values[STEPS / 2];
-}
-
 static cy_status measure(cy_engine *engine, overlap_run *run, bool told)
 {
     double seconds[STEPS], exposed[STEPS];
@@ -71,8 +60,8 @@ static cy_status measure(cy_engine *engine, overlap_run *run, bool told)
         if (told) run->bytes = after.bytes - before.bytes;
     }
     if (!told) return CY_OK;
-    run->step_s = median(seconds);
-    run->exposed_s = median(exposed);
+    run->step_s = cy_median(seconds, STEPS);
+    run->exposed_s = cy_median(exposed, STEPS);
     return CY_OK;
 }
 
