@@ -41,10 +41,7 @@ static inline cy_status train_case(const cy_rank *rank, const cy_config *config,
     options.threads = 1;
     CY_TRY(cy_engine_open(&engine, &options));
     CY_TRY(cy_engine_initialize(&engine));
-    cy_test_batch batch = {.config = config,
-        .at = rank->at,
-        .positions = engine.positions,
-        .columns = engine.tokens / config->training.micro_batch_size};
+    cy_test_batch batch = cy_test_batch_of(&engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     for (int step = 1; step <= MPI_STEPS; step++) {
         const cy_adamw_spec adamw = {.learning_rate = config->training.learning_rate,

@@ -2,10 +2,10 @@
 // takes is what its plan says.
 
 #include "support/engines.h"
+#include "support/meshes.h"
 #include "support/support.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
 #include "observe/resident.h"
 #include "train/ranks.h"
 
@@ -52,8 +52,9 @@ static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32
     return CY_OK;
 }
 
-static cy_status train(cy_engine *engine, const cy_rank *rank, long_run *run)
+static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
 {
+    long_run *run = context;
     const cy_batch_source source = {.context = engine, .fill = fill};
     run->planned[rank->rank] = (double)engine->memory.total;
     CY_TRY(cy_engine_initialize(engine));
@@ -81,18 +82,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     CY_TRY(cy_resident_read(&resident));
     if (rank->rank == 0) run->before_bytes = (double)resident.now_bytes;
     CY_TRY(cy_group_barrier(rank->groups.world)); // nobody opens before
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
-    cy_engine_options options = cy_rank_engine_options(rank, run->config);
-    options.threads = 1;
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        status = train(engine, rank, run);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    return cy_test_with_engine(rank, run->config, "auto", train, run);
 }
 
 static void eight_ranks_hold_a_long_sequence(void **state)

@@ -8,7 +8,7 @@
 #include "support/support.h"
 
 #include "base/clock.h"
-#include "base/memory.h"
+#include "base/median.h"
 
 #include <stdlib.h>
 
@@ -60,28 +60,12 @@ static cy_config ring_config(void)
     return config;
 }
 
-static int ascending(const void *a, const void *b)
+static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values)
-{
-    qsort(values, STEPS, sizeof(*values), ascending);
-    return values[STEPS / 2];
-}
-
-static cy_status measure(cy_engine *engine, const cy_rank *rank, overlap_run *run)
-{
+    overlap_run *run = context;
     double seconds[STEPS], exposed[STEPS];
     cy_group *group = run->config->distributed.tp_size > 1 ? rank->groups.tp : rank->groups.cp;
-    cy_test_batch batch = {
-        .config = run->config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / run->config->training.micro_batch_size,
-    };
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     CY_TRY(cy_engine_initialize(engine));
     for (int step = -1; step < STEPS; step++) {
@@ -98,26 +82,15 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, overlap_run *ru
         if (rank->rank == 0) run->bytes = after.bytes - before.bytes;
     }
     if (rank->rank != 0) return CY_OK;
-    run->step_s = median(seconds);
-    run->exposed_s = median(exposed);
+    run->step_s = cy_median(seconds, STEPS);
+    run->exposed_s = cy_median(exposed, STEPS);
     return CY_OK;
 }
 
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
-    overlap_run *run = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
-    cy_engine_options options = cy_rank_engine_options(rank, run->config);
-    options.threads = 1;
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        status = measure(engine, rank, run);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    const overlap_run *run = context;
+    return cy_test_with_engine(rank, run->config, "auto", measure, context);
 }
 
 // A step over links of this bandwidth; 0: without limit.

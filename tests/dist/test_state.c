@@ -5,7 +5,6 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "base/memory.h"
 #include "optim/owned.h"
 #include "train/state.h"
 
@@ -72,13 +71,10 @@ static cy_status count_owned(void *context, const cy_owned_range *range, const c
     return CY_OK;
 }
 
-static cy_status train_one_step(cy_engine *engine, const cy_rank *rank, const cy_config *config)
+static cy_status train_one_step(cy_engine *engine, const cy_rank *rank)
 {
     CY_TRY(cy_engine_initialize(engine));
-    cy_test_batch batch = {.config = config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / config->training.micro_batch_size};
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = {
         .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1};
@@ -116,25 +112,20 @@ static cy_status save(cy_engine *engine, const cy_rank *rank, const job *j)
     return status;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
+static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
 {
     job *j = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
-    cy_engine_options options = cy_rank_engine_options(rank, j->config);
-    options.threads = 1;
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        status = j->load_step > 0 ? load(engine, rank, j) : train_one_step(engine, rank, j->config);
-        uint64_t hash = 0;
-        if (status == CY_OK) status = cy_engine_params_hash(engine, &hash);
-        if (rank->rank == 0) j->hash = hash;
-        if (status == CY_OK && j->save_step > 0) status = save(engine, rank, j);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    CY_TRY(j->load_step > 0 ? load(engine, rank, j) : train_one_step(engine, rank));
+    uint64_t hash = 0;
+    CY_TRY(cy_engine_params_hash(engine, &hash));
+    if (rank->rank == 0) j->hash = hash;
+    return j->save_step > 0 ? save(engine, rank, j) : CY_OK;
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    const job *j = context;
+    return cy_test_with_engine(rank, j->config, "auto", use, context);
 }
 
 static uint64_t run(const char *folder, const mesh *m, int64_t load_step, int64_t save_step)

@@ -84,6 +84,17 @@ static cy_status collect(void *context, const cy_owned_range *range, const cy_st
     return CY_OK;
 }
 
+cy_test_batch cy_test_batch_of(const cy_engine *engine, const cy_rank *rank)
+{
+    const cy_config *config = engine->options.config;
+    return (cy_test_batch){
+        .config = config,
+        .at = rank->at,
+        .positions = engine->positions,
+        .columns = engine->tokens / config->training.micro_batch_size,
+    };
+}
+
 static cy_traffic since(cy_group *group, cy_traffic before)
 {
     const cy_traffic now = cy_group_counters(group);
@@ -95,17 +106,13 @@ static cy_traffic since(cy_group *group, cy_traffic before)
     };
 }
 
-static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
+static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
 {
+    mesh_run *run = context;
     const cy_config *config = run->config;
     cy_test_training *training = run->training;
     CY_TRY(cy_engine_initialize(engine));
-    cy_test_batch batch = {
-        .config = config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / config->training.micro_batch_size,
-    };
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     cy_traffic tp = {0}, kv = {0}, cp = {0}, gradient = {0};
     CY_TRY(cy_replicas_check(engine));
@@ -144,22 +151,28 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, mesh_run *run)
     return status;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
+cy_status cy_test_with_engine(const cy_rank *rank, const cy_config *config, const char *isa,
+    cy_test_engine_use use, void *context)
 {
-    mesh_run *run = context;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
     cy_engine *engine = block;
-    cy_engine_options options = cy_rank_engine_options(rank, run->config);
-    options.isa = run->isa;
+    cy_engine_options options = cy_rank_engine_options(rank, config);
+    options.isa = isa;
     options.threads = 1;
     cy_status status = cy_engine_open(engine, &options);
     if (status == CY_OK) {
-        status = train(engine, rank, run);
+        status = use(engine, rank, context);
         cy_engine_close(engine);
     }
     cy_memory_free(engine);
     return status;
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    const mesh_run *run = context;
+    return cy_test_with_engine(rank, run->config, run->isa, train, context);
 }
 
 void cy_test_train(cy_test_training *training, const cy_config *config, int steps, const char *isa)
