@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What is in examples/. The configurations train, those of models that take minutes are planned.
-# The programs: they use the installed headers alone, train, stop, save and speak.
+# The programs of examples/: they use the installed headers alone, train, stop, save and speak.
 # EXAMPLES names the folder of the built programs.
 
 # shellcheck source=tests/cli/lib.sh
@@ -35,23 +34,5 @@ says out ', 32 said)'
 "$examples/example_generate" "$folder/nowhere" >"$folder/out" 2>"$folder/err" </dev/null
 same "status without a checkpoint" 1 "$?"
 says err "$folder/nowhere"
-
-for config in "$source_folder"/examples/*.json; do
-    name=$(basename "$config" .json)
-    case $name in
-    smollm-135m | picotron)
-        expect 0 plan "$config" --dataset.name="$folder/text.txt" \
-            --dataset.tokenizer="$folder/tokenizer.json"
-        ;;
-    *)
-        expect 0 train "$config" --dataset.name="$folder/text.txt" \
-            --dataset.tokenizer="$folder/tokenizer.json" --logging.run_dir="$folder/run-$name" \
-            --checkpoint.save_dir="$folder/saves-$name" --logging.eval_frequency=0 \
-            --training.total_train_steps=2 --training.warmup_steps=0 \
-            --distributed.threads_per_rank=1
-        same "steps of $name" 2 "$(grep -c '"loss"' "$folder/run-$name/metrics.jsonl")"
-        ;;
-    esac
-done
 
 finish
