@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
-#include "train/config_doc.h"
+#include "train/config/doc.h"
 
 #include <stdio.h>
 #include <string.h>

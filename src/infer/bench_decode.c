@@ -7,7 +7,6 @@
 #include "infer/model.h"
 #include "infer/sample.h"
 
-
 typedef struct bench {
     const cy_bench_decode_options *options;
     cy_decoder decoder;

@@ -9,7 +9,7 @@
 #include "observe/resident.h"
 #include "parallel/pipeline/draw.h"
 #include "parallel/pipeline/measured.h"
-#include "train/engine_strict.h"
+#include "train/engine/strict.h"
 #include "train/ranks.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // train/config.h: what a run is asked to do: one struct, filled from one JSON file and the command
-// line's --section.key=value, by one table of keys (train/config_table.h).
+// line's --section.key=value, by one table of keys (train/config/table.h).
 //
 // Plain data without owned pointers: copied by assignment (it is large: hand it down by pointer).
 // Reading is done in three steps, each of which reports all of its faults and not only the first:

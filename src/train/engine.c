@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "model/rope.h"
-#include "train/engine_pipeline.h"
-#include "train/engine_strict.h"
+#include "train/engine/pipeline.h"
+#include "train/engine/strict.h"
 
 #include <math.h>
 #include <string.h>

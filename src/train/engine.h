@@ -92,9 +92,9 @@ typedef struct cy_engine {
     void *mapped;      // owned, all arenas lie in it
     cy_arena run, step, scratch;
 
-    // The pipeline; a rank alone is one of one stage (engine_pipeline.h).
+    // The pipeline; a rank alone is one of one stage (engine/pipeline.h).
     cy_model_context context;
-    cy_sums sums;           // owned: strict mode's, see engine_strict.h
+    cy_sums sums;           // owned: strict mode's, see engine/strict.h
     cy_view notes;          // [1, sums.count + 1] int64: what the ranks tell each other of them
     cy_schedule schedule;   // owned
     cy_executor executor;   // owned

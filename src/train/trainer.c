@@ -6,7 +6,7 @@
 #include "observe/resident.h"
 #include "observe/tensorboard.h"
 #include "optim/schedule.h"
-#include "train/engine_strict.h"
+#include "train/engine/strict.h"
 #include "train/feed.h"
 #include "train/replicas.h"
 #include "train/run_folder.h"

@@ -6,8 +6,8 @@
 #include "base/file.h"
 #include "model/presets.h"
 #include "train/config.h"
-#include "train/config_table.h"
-#include "train/config_value.h"
+#include "train/config/table.h"
+#include "train/config/value.h"
 
 #include <stdio.h>
 #include <string.h>

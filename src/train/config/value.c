@@ -1,9 +1,9 @@
-#include "train/config_value.h"
+#include "train/config/value.h"
 
 #include "base/assert.h"
 #include "base/nearest.h"
-#include "train/config_errors.h"
-#include "train/config_rope.h"
+#include "train/config/errors.h"
+#include "train/config/rope.h"
 
 #include <ctype.h>
 #include <limits.h>

@@ -1,7 +1,7 @@
 // A configuration as JSON that starts the same run again.
 
-#include "train/config_rope.h"
-#include "train/config_value.h"
+#include "train/config/rope.h"
+#include "train/config/value.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "comm/algorithm.h"
 #include "model/presets.h"
 #include "model/shape_json.h"
-#include "train/config_errors.h"
+#include "train/config/errors.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
-// train/config_value.h: one value of a configuration: from JSON into its field and back.
+// train/config/value.h: one value of a configuration: from JSON into its field and back.
 
 #ifndef CY_TRAIN_CONFIG_VALUE_H
 #define CY_TRAIN_CONFIG_VALUE_H
 
-#include "train/config_table.h"
+#include "train/config/table.h"
 
 #include <jansson.h>
 

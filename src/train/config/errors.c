@@ -1,4 +1,4 @@
-#include "train/config_errors.h"
+#include "train/config/errors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// train/config_pipeline.h: what a configuration says about its pipeline, in the pipeline's words.
+// train/config/pipeline.h: what a configuration says about its pipeline, in the pipeline's words.
 //
 // Pure functions of the configuration; any thread may call them.
 

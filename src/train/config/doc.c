@@ -1,6 +1,6 @@
-#include "train/config_doc.h"
+#include "train/config/doc.h"
 
-#include "train/config_table.h"
+#include "train/config/table.h"
 
 #include <stdio.h>
 #include <string.h>

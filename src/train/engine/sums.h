@@ -1,4 +1,4 @@
-// train/engine_sums.h: gradients that tensor-parallel ranks hold in parts.
+// train/engine/sums.h: gradients that tensor-parallel ranks hold in parts.
 //
 // Most parameters are either cut over the tensor-parallel ranks, and then each rank's gradient is
 // whole, or held by all of them with the same gradient. Three kinds are neither, and their

@@ -3,7 +3,7 @@
 
 #include "kernel/strict/strict.h"
 #include "model/sums.h"
-#include "train/config_check.h"
+#include "train/config/check.h"
 
 static void check_dtype(const cy_config *config, cy_config_errors *errors)
 {

@@ -1,7 +1,7 @@
-#include "train/config_rope.h"
+#include "train/config/rope.h"
 
 #include "base/nearest.h"
-#include "train/config_errors.h"
+#include "train/config/errors.h"
 
 #include <math.h>
 #include <string.h>

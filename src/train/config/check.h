@@ -1,9 +1,9 @@
-// train/config_check.h: the parts of cy_config_check.
+// train/config/check.h: the parts of cy_config_check.
 
 #ifndef CY_TRAIN_CONFIG_CHECK_H
 #define CY_TRAIN_CONFIG_CHECK_H
 
-#include "train/config_errors.h"
+#include "train/config/errors.h"
 
 // Mesh, model and batch: what must divide what.
 void cy_config_check_sizes(

@@ -1,4 +1,4 @@
-// train/config_doc.h: the table of keys as a page to read.
+// train/config/doc.h: the table of keys as a page to read.
 
 #ifndef CY_TRAIN_CONFIG_DOC_H
 #define CY_TRAIN_CONFIG_DOC_H

@@ -1,4 +1,4 @@
-#include "train/engine_strict.h"
+#include "train/engine/strict.h"
 
 #include "kernel/peak.h"
 

@@ -1,4 +1,4 @@
-// train/engine_pipeline.h: an engine's part of a pipeline: schedule, stages, and their runs.
+// train/engine/pipeline.h: an engine's part of a pipeline: schedule, stages, and their runs.
 //
 // One code path for every size: a rank alone is a pipeline of one stage under 1f1b, which holds one
 // micro-batch at a time. Part of the engine (engine.h): its thread, its memory, its failures.

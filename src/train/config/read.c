@@ -2,8 +2,8 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
-#include "train/config_errors.h"
-#include "train/config_value.h"
+#include "train/config/errors.h"
+#include "train/config/value.h"
 
 #include <string.h>
 

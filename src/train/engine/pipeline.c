@@ -1,9 +1,9 @@
-#include "train/engine_pipeline.h"
+#include "train/engine/pipeline.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
 #include "optim/owned.h"
-#include "train/config_pipeline.h"
+#include "train/config/pipeline.h"
 
 // ---- opening
 

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "build_info.h"
-#include "train/config_check.h"
+#include "train/config/check.h"
 
 #include <stdio.h>
 #include <string.h>

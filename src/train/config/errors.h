@@ -1,4 +1,4 @@
-// train/config_errors.h: how the faults of a configuration are noted.
+// train/config/errors.h: how the faults of a configuration are noted.
 
 #ifndef CY_TRAIN_CONFIG_ERRORS_H
 #define CY_TRAIN_CONFIG_ERRORS_H

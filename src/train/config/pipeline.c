@@ -1,4 +1,4 @@
-#include "train/config_pipeline.h"
+#include "train/config/pipeline.h"
 
 #include "kernel/cost.h"
 

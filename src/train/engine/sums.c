@@ -1,4 +1,4 @@
-#include "train/engine_sums.h"
+#include "train/engine/sums.h"
 
 #include "optim/owned.h"
 

@@ -1,8 +1,8 @@
 // What must divide what: every fault with its numbers and the nearest sizes that work.
 
 #include "comm/algorithm.h"
-#include "train/config_check.h"
-#include "train/config_pipeline.h"
+#include "train/config/check.h"
+#include "train/config/pipeline.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "train/config_table.h"
+#include "train/config/table.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-// train/engine_strict.h: strict mode's part of a step: whether the terms of all sums fitted, on all
+// train/engine/strict.h: strict mode's part of a step: whether the terms of all sums fitted, on all
 // ranks alike, and the exponents that follow.
 //
 // A step is tried with the exponents of its sums. Where any rank met a term beyond the head room,

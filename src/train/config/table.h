@@ -1,4 +1,4 @@
-// train/config_table.h: the one table of configuration keys.
+// train/config/table.h: the one table of configuration keys.
 //
 // The file's reader, the command line, the resolved dump and docs/configuration.md are all made
 // from it. Static storage; any thread.

@@ -3,9 +3,9 @@
 #include "base/assert.h"
 #include "base/random.h"
 #include "optim/owned.h"
-#include "train/engine_pipeline.h"
-#include "train/engine_strict.h"
-#include "train/engine_sums.h"
+#include "train/engine/pipeline.h"
+#include "train/engine/strict.h"
+#include "train/engine/sums.h"
 
 #include <math.h>
 
