@@ -5,6 +5,9 @@
 
 #include <cyclotron/dtype.h>
 #include <cyclotron/generate.h>
+#include <cyclotron/gradient.h>
+#include <cyclotron/matrix.h>
+#include <cyclotron/operators.h>
 #include <cyclotron/status.h>
 #include <cyclotron/tokenizer.h>
 #include <cyclotron/train.h>
