@@ -4,9 +4,8 @@
 #   scripts/faults.sh [--build=BUILD] [--table=FILE] [NAME...]
 #
 # A patch begins with what the fault is and a line `Caught-by: TEST...` with names as CTest has them.
-# The broken file is compiled beside the build and linked in front of the library, so that neither
-# the sources nor the build change: only one object and one link a fault. Every test is run unbroken
-# first: it has to pass there and to fail here. --table writes the rows of docs/faults.md.
+# scripts/planted.sh compiles and links: only one object and one link a fault. Every test is run
+# unbroken first: it has to pass there and to fail here. --table writes the rows of docs/faults.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,47 +27,8 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-flags=$build/CMakeFiles/cyclotron_lib.dir/flags.make
-archive=$build/libcyclotron.a
-if [ ! -e "$flags" ] || [ ! -e "$archive" ]; then
-    echo "faults: error: $build holds no static library that CMake's makefiles built" >&2
-    exit 2
-fi
-compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
-flag() { sed -n "s/^$1 = //p" "$flags"; }
-
-# compile SOURCE OBJECT: as the library's sources are, but for warnings.
-compile() {
-    eval "\"$compiler\" $(flag C_DEFINES) $(flag C_INCLUDES) $(flag C_FLAGS) -w" \
-        "-c \"$1\" -o \"$2\""
-}
-
-# link FOLDER TARGET OBJECT OUT: a program of the build with an object in front of the library's.
-link() {
-    local command
-    command=$(sed "s| -o [^ ]* | -o $4 $3 |" "$1/CMakeFiles/$2.dir/link.txt")
-    rm -f "$4"
-    if ! (cd "$1" && eval "$command"); then
-        echo "faults: error: $2 does not link" >&2
-        exit 1
-    fi
-}
-
-# run_test TEST OBJECT LOG: runs a test with an object linked in; "" is the unbroken test.
-run_test() {
-    local label=${1%%.*} name=${1#*.}
-    if [ -e "tests/$label/test_$name.c" ]; then
-        link "$build/tests" "test_${label}_$name" "$2" "$work/program"
-        CYCLOTRON=$build/cyclotron SOURCE=$PWD timeout 300 "$work/program" >"$3" 2>&1
-    elif [ -e "tests/$label/test_$name.sh" ]; then
-        link "$build" cyclotron "$2" "$work/cyclotron"
-        CYCLOTRON=$work/cyclotron SOURCE=$PWD timeout 600 \
-            bash "tests/$label/test_$name.sh" >"$3" 2>&1
-    else
-        echo "faults: error: there is no test $1" >&2
-        exit 2
-    fi
-}
+# shellcheck source=scripts/planted.sh
+. scripts/planted.sh
 
 # What a log says of the failure, in one line.
 reason() {
@@ -90,7 +50,8 @@ for name in "${names[@]}"; do
     rm -rf "$work/tree" && mkdir -p "$work/tree/$(dirname "$file")"
     cp "$file" "$work/tree/$file"
     patch --silent --strip=1 --fuzz=0 --directory="$work/tree" <"$patch"
-    compile "$work/tree/$file" "$work/fault.o"
+    compile "$work/tree/$file" "$work/fault.o" "$file"
+    rm -f "$work/cyclotron.is"
     caught=
     for test in $tests; do
         if [ -z "${passes[$test]:-}" ]; then
@@ -103,7 +64,10 @@ for name in "${names[@]}"; do
         fi
         status=0
         run_test "$test" "$work/fault.o" "$work/log" || status=$?
-        if [ "$status" -eq 0 ]; then
+        if [ "$status" -eq 120 ]; then
+            echo "faults: error: $test does not link" >&2
+            exit 1
+        elif [ "$status" -eq 0 ]; then
             missed=$((missed + 1))
             printf '%-44s %-24s MISSED\n' "$name" "$test"
         else

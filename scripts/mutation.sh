@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# Random small faults in src/, one at a time: does a test notice?
+#
+#   scripts/mutation.sh [--count=60] [--seed=1] [--only=PATH] [--least=85] [--build=BUILD]
+#                       [--table=FILE] [FILE:LINE:COL...]
+#
+# A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
+# ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
+# compile, or that compile to the same code, are passed over and others drawn; assertions, messages,
+# tables and comments are left out, and files that this machine does not run. Arguments name faults to
+# plant again, as they are printed.
+#
+# The tests of `make check` run on each fault until one fails: those first that include the header of
+# the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
+# times as long as it did unbroken counts as failed. Prints a line a fault and the share that was
+# caught, and fails below --least per cent. BEFORE=COMMAND is run before each fault.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build=build
+count=60
+seed=1
+only=src
+least=85
+table=
+chosen=()
+for argument in "$@"; do
+    case $argument in
+    --build=*) build=${argument#*=} ;;
+    --count=*) count=${argument#*=} ;;
+    --seed=*) seed=${argument#*=} ;;
+    --only=*) only=${argument#*=} ;;
+    --least=*) least=${argument#*=} ;;
+    --table=*) table=${argument#*=} ;;
+    src/*:*:*) chosen+=("$argument") ;;
+    *) echo "mutation: error: what is $argument" >&2; exit 2 ;;
+    esac
+done
+build=$(cd "$build" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# shellcheck source=scripts/planted.sh
+. scripts/planted.sh
+
+# ---- the places: FILE:LINE:COL FROM TO, what stands there and what it becomes.
+
+left_out='/unicode_|/presets\.c|/process_start\.c'
+grep -qw amx_tile /proc/cpuinfo || left_out="$left_out|/amx/"
+grep -qw avx512_bf16 /proc/cpuinfo || left_out="$left_out|/avx512/"
+grep -qw avx2 /proc/cpuinfo || left_out="$left_out|/avx2/"
+command -v mpirun >/dev/null || left_out="$left_out|/mpi_"
+# shellcheck disable=SC2016 # awk's
+find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
+    BEGIN {
+        pairs = split(" < : <= @ <= : < @ > : >= @ >= : > @ == : != @ != : == @ && : || @ || : && @" \
+            " + : - @ - : + @ * : + @ / : * @ % : / @ += : -= @ -= : += @return true:return false@" \
+            "return false:return true@= true:= false@= false:= true@fmax(:fmin(@fmin(:fmax(@++:--@" \
+            " + 1: + 2@ - 1: - 2@ = 0;: = 1;@ = 1;: = 2;@= 0; i: = 1; i", pair, "@")
+    }
+    FNR == 1 { off = 0; asserted = 0 }
+    /clang-format off/ { off = 1 }
+    /clang-format on/ { off = 0 }
+    # A message or an assertion goes on to the end of its statement.
+    /CY_FAIL|CY_ASSERT|CY_DEBUG_ASSERT|cy_log|_Static_assert/ { asserted = 1 }
+    {
+        line = $0
+        skip = off || asserted || line ~ /^ *\/\// || line ~ /^#/ || line ~ /^static const/ || line ~ /^[a-z]/
+        if (line ~ /;[ ]*(\/\/.*)?$/) asserted = 0
+        if (skip) next
+        # Strings, characters and comments become blanks of the same length.
+        plain = line
+        while (match(plain, /"([^"\\]|\\.)*"|\x27([^\x27\\]|\\.)+\x27/)) {
+            blank = sprintf("%" RLENGTH "s", "")
+            gsub(/ /, "_", blank)
+            plain = substr(plain, 1, RSTART - 1) blank substr(plain, RSTART + RLENGTH)
+        }
+        sub(/\/\/.*/, "", plain)
+        for (i = 1; i <= pairs; i++) {
+            if (split(pair[i], side, ":") != 2) continue
+            at = 0
+            while ((next_at = index(substr(plain, at + 1), side[1])) > 0) {
+                at += next_at
+                printf "%s:%d:%d\t%s\t%s\n", FILENAME, FNR, at, side[1], side[2]
+            }
+        }
+    }' >"$work/places"
+places=$(wc -l <"$work/places")
+[ "$places" -gt 0 ] || { echo "mutation: error: no place in $only" >&2; exit 2; }
+
+# A number below $1 that the seed gives, in `drawn`.
+state=$((seed * 2654435761 % 2147483648))
+draw() {
+    state=$(((state * 1103515245 + 12345) % 2147483648))
+    drawn=$(((state / 8) % $1))
+}
+
+# ---- the tests of `make check`, with the time that each took, unbroken
+
+(cd "$build" && ctest -N -LE 'slow|long|tidy') |
+    sed -nE 's/^ *Test +#[0-9]+: ([a-z]+\.[a-z0-9_]+)$/\1/p' >"$work/tests"
+: >"$work/passing"
+while IFS= read -r name; do
+    start=$(date +%s%N)
+    status=0
+    run_test "$name" "" "$work/log" </dev/null || status=$?
+    took=$((($(date +%s%N) - start) / 1000000))
+    case $status in
+    0) echo "$name $took" >>"$work/passing" ;;
+    77) ;; # skipped here
+    *)
+        tail -n 20 "$work/log" >&2
+        echo "mutation: error: $name fails without a fault" >&2
+        exit 1
+        ;;
+    esac
+done <"$work/tests"
+
+# tests_for FILE: names and times, the likeliest to notice first.
+tests_for() {
+    local header=${1#src/} folder
+    header=${header%.c}
+    folder=$(dirname "$header")
+    while read -r name took; do
+        local file rank=3
+        file=$(test_file "$name")
+        # The program's own files are in no other program.
+        if [ "$folder" = cli ] && [[ $file == *.c ]]; then continue; fi
+        if grep -qF "\"$header.h\"" "$file" || [ "${name#*.}" = "$(basename "$header")" ]; then
+            rank=0
+        elif grep -qF "\"$folder/" "$file" || [[ $name == *"$(basename "$header")"* ]]; then
+            rank=1
+        elif [ "$folder" = cli ] && [ "${name%%.*}" = cli ]; then
+            rank=2
+        fi
+        echo "$rank $took $name"
+    done <"$work/passing" | sort -k1,1n -k2,2n | awk '{ print $3, $2 }'
+}
+
+# ---- one fault after the other
+
+tried=0 caught=0 drawn_in_vain=0
+declare -A seen
+while [ "$tried" -lt "$count" ]; do
+    if [ ${#chosen[@]} -gt 0 ]; then
+        [ "$tried" -lt ${#chosen[@]} ] || break
+        place=$(grep -m 1 -F "${chosen[$tried]}"$'\t' "$work/places") ||
+            { echo "mutation: error: no place ${chosen[$tried]}" >&2; exit 2; }
+    else
+        draw "$places"
+        place=$(sed -n "$((drawn + 1))p" "$work/places")
+    fi
+    IFS=$'\t' read -r where from to <<<"$place"
+    drawn_in_vain=$((drawn_in_vain + 1))
+    [ "$drawn_in_vain" -lt 1000 ] || { echo "mutation: error: no further place" >&2; exit 2; }
+    [ -z "${seen[$where]:-}" ] || continue
+    seen[$where]=yes
+    IFS=: read -r file number column <<<"$where"
+    awk -v number="$number" -v column="$column" -v from="$from" -v to="$to" '
+        NR == number { $0 = substr($0, 1, column - 1) to substr($0, column + length(from)) }
+        { print }' "$file" >"$work/mutant.c"
+    in_place=
+    if [[ $file == src/cli/* ]]; then in_place=$file.o; fi # the program's own, not the library's
+    compile "$file" "$work/good.o" "$file"
+    compile "$work/mutant.c" "$work/mutant.o" "$file" 2>/dev/null || continue
+    # The same code is the same program; the names of the two sources are no part of it.
+    objcopy -O binary -j .text -j .rodata "$work/good.o" "$work/good.bin" 2>/dev/null || true
+    objcopy -O binary -j .text -j .rodata "$work/mutant.o" "$work/mutant.bin" 2>/dev/null || true
+    if cmp -s "$work/good.bin" "$work/mutant.bin" &&
+        cmp -s <(objdump -dr "$work/good.o" | tail -n +4) <(objdump -dr "$work/mutant.o" | tail -n +4); then
+        continue
+    fi
+    drawn_in_vain=0
+    tried=$((tried + 1))
+    ${BEFORE:-true}
+    rm -f "$work/cyclotron.is"
+    by=
+    while read -r name took; do
+        status=0
+        run_test "$name" "$work/mutant.o" "$work/log" $((took / 100 + 20)) </dev/null || status=$?
+        if [ "$status" -eq 120 ]; then
+            echo "mutation: error: $name does not link" >&2
+            exit 1
+        elif [ "$status" -ne 0 ] && ! run_test "$name" "$work/mutant.o" "$work/log" \
+            $((took / 100 + 20)) </dev/null; then
+            by=$name # twice: no accident of a busy machine
+            break
+        fi
+    done < <(tests_for "$file")
+    text=$(sed -n "${number}s/^ *//p" "$file")
+    if [ -n "$by" ]; then
+        caught=$((caught + 1))
+        outcome="caught by $by"
+    else
+        outcome=SURVIVED
+    fi
+    printf '%3d %-52s "%s" -> "%s"  %s\n' "$tried" "$where" "$from" "$to" "$outcome"
+    [ -n "$by" ] || printf '        %s\n' "$text"
+    [ -z "$table" ] || printf '%s\t%s\t%s\t%s\n' "$where" "$from" "$to" "${by:-survived}" >>"$table"
+done
+
+share=$(awk "BEGIN { printf \"%.1f\", $tried > 0 ? 100 * $caught / $tried : 0 }")
+echo "mutation: $tried faults of seed $seed, $caught caught ($share %), $((tried - caught)) survived"
+awk "BEGIN { exit !($share >= $least) }"

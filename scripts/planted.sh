@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Compiling a broken source beside a build and running a test on it. Sourced by scripts/faults.sh and
+# scripts/mutation.sh after `build` (its absolute path) and `work` (a folder of their own) are set.
+#
+# The broken object is linked in front of the static library, so that neither the sources nor the
+# build change: the linker takes its functions and leaves the good object in the archive.
+# shellcheck disable=SC2154,SC2001 # of who sources it; sed has the patterns
+
+library=$build/CMakeFiles/cyclotron_lib.dir
+archive=$build/libcyclotron.a
+if [ ! -e "$library/flags.make" ] || [ ! -e "$archive" ]; then
+    echo "$(basename "$0" .sh): error: $build holds no static library that CMake's makefiles built" >&2
+    exit 2
+fi
+compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+flag() { sed -n "s/^$1 = //p" "$library/flags.make"; }
+
+# compile SOURCE OBJECT [PATH]: as the library's sources are, but for warnings. PATH is where the
+# source stands in the tree; some have options of their own.
+compile() {
+    local own=
+    if [ $# -gt 2 ]; then
+        own=$(sed -n "s|^# Custom options: .*/$3\.o_OPTIONS = ||p" "$library/flags.make" | tr ';' ' ')
+    fi
+    eval "\"$compiler\" $(flag C_DEFINES) $(flag C_INCLUDES) $(flag C_FLAGS) $own -w" \
+        "-c \"$1\" -o \"$2\""
+}
+
+# link FOLDER TARGET OBJECT OUT: a program of the build with an object in front of the library's, or
+# in the place of the program's own object that ends in $in_place.
+in_place=
+link() {
+    local command object=$3
+    command=$(cat "$1/CMakeFiles/$2.dir/link.txt")
+    if [ -n "$in_place" ] && [ -n "$object" ]; then
+        command=$(sed "s| [^ ]*/$in_place | $object |" <<<"$command")
+        object=
+    fi
+    command=$(sed "s| -o [^ ]* | -o $4 $object |" <<<"$command")
+    rm -f "$4"
+    (cd "$1" && eval "$command")
+}
+
+# test_file TEST: where a test stands, by its name as CTest has it.
+test_file() {
+    find "tests/${1%%.*}" -name "test_${1#*.}.c" -o -name "test_${1#*.}.sh" | head -n 1
+}
+
+# run_test TEST OBJECT LOG [LIMIT]: runs a test with an object linked in; "" is the unbroken test. 120:
+# it does not link.
+run_test() {
+    local label=${1%%.*} name=${1#*.} file
+    file=$(test_file "$1")
+    case $file in
+    *.c)
+        link "$build/tests" "test_${label}_$name" "$2" "$work/program" || return 120
+        CYCLOTRON=$build/cyclotron SOURCE=$PWD timeout "${4:-300}" "$work/program" >"$3" 2>&1
+        ;;
+    *.sh)
+        [ -e "$work/cyclotron.is" ] && [ "$(cat "$work/cyclotron.is")" = "$2" ] ||
+            link "$build" cyclotron "$2" "$work/cyclotron" || return 120
+        printf '%s' "$2" >"$work/cyclotron.is"
+        CYCLOTRON=$work/cyclotron SOURCE=$PWD EXAMPLES=$build/examples \
+            timeout "${4:-600}" bash "$file" >"$3" 2>&1
+        ;;
+    *)
+        echo "$(basename "$0" .sh): error: there is no test $1" >&2
+        exit 2
+        ;;
+    esac
+}
