@@ -179,14 +179,14 @@ typedef struct cy_config_training {
     int64_t micro_batch_size;
     int64_t gradient_accumulation_steps; // resolved
     int64_t global_batch_size;           // in samples; 0: absent
-    int64_t num_samples;                 // documents of the dataset to use; 0: all
+    int64_t num_samples;                 // of the dataset to train on; 0: all
     cy_config_recompute recompute;
     bool strict;
 } cy_config_training;
 
 typedef struct cy_config_source {
     char path[CY_CONFIG_PATH_BYTES];
-    double weight;
+    double weight; // 0 for all where none is given: each counts by its size
 } cy_config_source;
 
 typedef struct cy_config_dataset {

@@ -116,6 +116,10 @@ static void every_kind_of_value(void **state)
     assert_int_equal(c.dataset.source_count, 2);
     assert_true(c.dataset.sources[0].weight == 0.5 && c.dataset.sources[1].weight == 1);
     assert_string_equal(c.checkpoint.save_dir, "");
+    takes(&c,
+        "\xef\xbb\xbf{\"model\": {\"name\": \"tiny\"},"
+        " \"dataset\": {\"name\": [\"a\", {\"path\": \"b\"}]}}");
+    assert_true(c.dataset.sources[0].weight == 0 && c.dataset.sources[1].weight == 0); // by size
 }
 
 static void wrong_values(void **state)
@@ -202,6 +206,30 @@ static void overrides_win(void **state)
     assert_int_equal(c.distributed.pp_layer_count, 2);
     assert_true(c.dataset.sources[0].weight == 2);
     assert_true(c.logging.tensorboard);
+}
+
+// The command line wins, also over what the file says of the same thing in another key.
+static void overrides_win_over_other_words(void **state)
+{
+    (void)state;
+    cy_config c;
+    char faults[4096];
+    const char *file = "{\"model\": {\"name\": \"tiny\", \"num_attention_heads\": 4, "
+                       "\"head_dim\": 8}, \"training\": {\"global_batch_size\": 8}, "
+                       "\"environment\": {\"OMP_NUM_THREADS\": \"1\", \"FLASH_ATTEN\": \"0\"}}";
+    const char *overrides[] = {"distributed.threads_per_rank=2", "model.use_flash_attention=true",
+        "training.gradient_accumulation_steps=3", "model.num_attention_heads=2"};
+    assert_int_equal(CY_OK, read_into(&c, faults, sizeof(faults), file, overrides, 4));
+    assert_int_equal(c.distributed.threads_per_rank, 2);
+    assert_true(c.model.use_flash_attention);
+    assert_int_equal(c.training.gradient_accumulation_steps, 3);
+    assert_int_equal(c.training.global_batch_size, 0);
+    assert_int_equal(c.shape.head_dim, c.shape.hidden / 2);
+
+    // Both on the command line contradict each other as in a file.
+    const char *both[] = {"training.gradient_accumulation_steps=3", "training.global_batch_size=8"};
+    assert_int_equal(CY_ERR_REQUEST, read_into(&c, faults, sizeof(faults), file, both, 2));
+    assert_non_null(strstr(faults, "give one of the two"));
 }
 
 static void shapes(void **state)
@@ -359,6 +387,7 @@ int main(void)
         cmocka_unit_test(texts_that_are_not_json),
         cmocka_unit_test(all_faults_at_once),
         cmocka_unit_test(overrides_win),
+        cmocka_unit_test(overrides_win_over_other_words),
         cmocka_unit_test(shapes),
         cmocka_unit_test(folder_of_a_model),
         cmocka_unit_test(accumulation),

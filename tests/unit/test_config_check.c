@@ -109,7 +109,11 @@ static void context_parallel(void **state)
         "2 x cp_size 2 (zigzag) x tp_size 2 = 8 pieces do not divide it");
     passes(TINY("\"distributed\": {\"cp_size\": 2, \"tp_size\": 2, \"cp_style\": \"ulysses\"}"));
     refuses(TINY("\"distributed\": {\"cp_size\": 4, \"tp_size\": 2, \"cp_style\": \"ulysses\"}"),
-        "cp_size 4 x tp_size 2 = 8 does not divide model.num_attention_heads 4");
+        "cp_size 4 x tp_size 2 = 8 does not divide model.num_attention_heads 4\n"
+        "  cp_size 2 would do, or cp_style ring, which takes any number of heads\n");
+    refuses(TINY("\"distributed\": {\"cp_size\": 3, \"cp_style\": \"ulysses\"},"
+                 " \"training\": {\"seq_length\": 1020}"),
+        "  cp_size 2 or 4 would do, or cp_style ring, which takes any number of heads\n");
 }
 
 static void pipeline(void **state)

@@ -147,10 +147,51 @@ static void check_experts(const cy_config *config, cy_config_errors *errors)
     }
 }
 
-static void check_context(const cy_config *config, cy_config_errors *errors)
+// Ulysses gives each of cp x tp ranks whole heads.
+static bool ulysses_works(const cy_model_shape *shape, int64_t ranks)
+{
+    return shape->heads % ranks == 0 && kv_heads_split(shape->kv_heads, ranks);
+}
+
+static void check_ulysses(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
     const cy_model_shape *shape = &config->shape;
+    const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
+    if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1 || ulysses_works(shape, ranks)) {
+        return;
+    }
+    if (shape->heads % ranks != 0) {
+        cy_config_fault(errors,
+            "distributed.cp_style = \"ulysses\": cp_size %d x tp_size %d = %lld does not divide "
+            "model.num_attention_heads %d",
+            d->cp_size, d->tp_size, (long long)ranks, shape->heads);
+    } else {
+        cy_config_fault(errors,
+            "distributed.cp_style = \"ulysses\": model.num_key_value_heads %d is neither a "
+            "multiple nor a divisor of cp_size %d x tp_size %d = %lld",
+            shape->kv_heads, d->cp_size, d->tp_size, (long long)ranks);
+    }
+    int64_t below = d->cp_size < shape->heads ? d->cp_size : shape->heads;
+    while (below > 1 && !ulysses_works(shape, below * d->tp_size))
+        below--;
+    int64_t above = d->cp_size;
+    while (above <= shape->heads && !ulysses_works(shape, above * d->tp_size))
+        above++;
+    if (above <= shape->heads) {
+        cy_config_advice(errors,
+            "cp_size %lld or %lld would do, or cp_style ring, which takes any number of heads",
+            (long long)below, (long long)above);
+    } else {
+        cy_config_advice(errors,
+            "cp_size %lld would do, or cp_style ring, which takes any number of heads",
+            (long long)below);
+    }
+}
+
+static void check_context(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
     const int64_t seq = config->training.seq_length;
     const bool zigzag = d->cp_size > 1 && d->cp_style != CY_CONFIG_CP_ULYSSES &&
         d->cp_layout == CY_CONFIG_CP_ZIGZAG;
@@ -173,23 +214,7 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
             "distributed.sequence_keep_inputs = true: inputs are gathered with "
             "distributed.sequence_parallel only");
     }
-    if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1) return;
-    const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
-    if (shape->heads % ranks != 0) {
-        cy_config_fault(errors,
-            "distributed.cp_style = \"ulysses\": cp_size %d x tp_size %d = %lld does not divide "
-            "model.num_attention_heads %d",
-            d->cp_size, d->tp_size, (long long)ranks, shape->heads);
-        cy_config_advice(errors, "cp_style ring takes any number of heads");
-    }
-    if (!kv_heads_split(shape->kv_heads, ranks)) {
-        cy_config_fault(errors,
-            "distributed.cp_style = \"ulysses\": model.num_key_value_heads %d is neither a "
-            "multiple "
-            "nor a divisor of cp_size %d x tp_size %d = %lld",
-            shape->kv_heads, d->cp_size, d->tp_size, (long long)ranks);
-        cy_config_advice(errors, "cp_style ring takes any number of heads");
-    }
+    check_ulysses(config, errors);
 }
 
 static void check_stages(const cy_config *config, cy_config_errors *errors)

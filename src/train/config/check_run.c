@@ -49,7 +49,10 @@ static void check_rate(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_training *t = &config->training;
     const int64_t last = cy_config_last_step(config);
-    if (last == 0) {
+    const bool was_misread = errors->lines.bytes != NULL &&
+        (strstr(errors->lines.bytes, "training.total_train_steps = ") != NULL ||
+            strstr(errors->lines.bytes, "training.max_tokens = ") != NULL);
+    if (last == 0 && !was_misread) {
         cy_config_fault(errors, "training: total_train_steps and max_tokens are both absent");
         cy_config_advice(errors, "give the step or the number of tokens at which training ends");
     }
@@ -96,7 +99,8 @@ static void check_sources(const cy_config *config, cy_config_errors *errors)
         if (cy_path_is_folder(path)) continue;
         if (cy_path_exists(path)) {
             const size_t length = strlen(path);
-            has_text = has_text || length < 4 || strcmp(path + length - 4, ".bin") != 0;
+            const char *ending = length < 4 ? "" : path + length - 4;
+            has_text = has_text || (strcmp(ending, ".bin") != 0 && strcmp(ending, ".idx") != 0);
             continue;
         }
         cy_config_fault(errors, "dataset.name = \"%s\": no such file or folder", path);

@@ -108,6 +108,10 @@ static void read_section(
 static void read_text(
     cy_config *config, cy_config_errors *errors, const char *text, size_t length, const char *name)
 {
+    if (length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) { // some editors begin with a mark
+        text += 3;
+        length -= 3;
+    }
     json_error_t fault;
     json_t *file = json_loadb(text, length, JSON_REJECT_DUPLICATES, &fault);
     if (file == NULL) {
@@ -129,33 +133,72 @@ static void read_text(
     json_decref(file);
 }
 
-static void read_override(cy_config *config, cy_config_errors *errors, const char *text)
+// An override in its parts: "section.some-key=value" is section, some_key and value.
+typedef struct override {
+    char section[64];
+    char name[64];
+    const char *value; // borrowed
+} override;
+
+static bool split_override(override *parts, const char *text)
 {
     const size_t section_length = strcspn(text, ".=");
     const size_t key_length =
         text[section_length] == '.' ? strcspn(text + section_length + 1, "=") : 0;
     const char *after = text + section_length + 1 + key_length;
-    char section[64];
-    char name[64];
-    if (key_length == 0 || *after != '=' || section_length >= sizeof(section) ||
-        key_length >= sizeof(name)) {
+    if (key_length == 0 || *after != '=' || section_length >= sizeof(parts->section) ||
+        key_length >= sizeof(parts->name)) {
+        return false;
+    }
+    *parts = (override){.value = after + 1};
+    memcpy(parts->section, text, section_length);
+    memcpy(parts->name, text + section_length + 1, key_length);
+    for (char *c = parts->name; *c != '\0'; c++) {
+        if (*c == '-') *c = '_';
+    }
+    return true;
+}
+
+// What the file says of the same thing in another key would contradict the command line, which
+// wins.
+static void forget_what_the_file_says(cy_config *config, const char *text)
+{
+    static const struct {
+        const char *section, *name;             // of the option
+        const char *other_section, *other_name; // of the file
+    } pairs[] = {
+        {"distributed", "threads_per_rank", "environment", "OMP_NUM_THREADS"},
+        {"environment", "OMP_NUM_THREADS", "distributed", "threads_per_rank"},
+        {"model", "use_flash_attention", "environment", "FLASH_ATTEN"},
+        {"model", "hidden_size", "model", "head_dim"},
+        {"model", "num_attention_heads", "model", "head_dim"},
+        {"training", "global_batch_size", "training", "gradient_accumulation_steps"},
+        {"training", "gradient_accumulation_steps", "training", "global_batch_size"},
+    };
+    override parts;
+    if (!split_override(&parts, text)) return;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        if (strcmp(pairs[i].section, parts.section) == 0 &&
+            strcmp(pairs[i].name, parts.name) == 0) {
+            cy_key_set_default(config, cy_config_key(pairs[i].other_section, pairs[i].other_name));
+        }
+    }
+}
+
+static void read_override(cy_config *config, cy_config_errors *errors, const char *text)
+{
+    override parts;
+    if (!split_override(&parts, text)) {
         cy_config_fault(errors, "--%.100s: --section.key=value is wanted", text);
         return;
     }
-    memcpy(section, text, section_length);
-    section[section_length] = '\0';
-    memcpy(name, text + section_length + 1, key_length);
-    name[key_length] = '\0';
-    for (char *c = name; *c != '\0'; c++) {
-        if (*c == '-') *c = '_';
-    }
-    const cy_key *key = cy_config_key(section, name);
+    const cy_key *key = cy_config_key(parts.section, parts.name);
     if (key != NULL) {
-        cy_key_read_text(config, errors, key, after + 1);
-    } else if (is_section(section)) {
-        unknown_key(errors, section, name);
+        cy_key_read_text(config, errors, key, parts.value);
+    } else if (is_section(parts.section)) {
+        unknown_key(errors, parts.section, parts.name);
     } else {
-        unknown_section(errors, section);
+        unknown_section(errors, parts.section);
     }
 }
 
@@ -164,9 +207,10 @@ cy_status cy_config_read(cy_config *config, cy_config_errors *errors, const char
 {
     cy_config_defaults(config);
     if (text != NULL) read_text(config, errors, text, length, name);
-    for (int i = 0; i < override_count; i++) {
+    for (int i = 0; i < override_count; i++)
+        forget_what_the_file_says(config, overrides[i]);
+    for (int i = 0; i < override_count; i++)
         read_override(config, errors, overrides[i]);
-    }
     return cy_config_errors_status(errors);
 }
 

@@ -264,6 +264,7 @@ static void resolve_accumulation(cy_config *config, cy_config_errors *errors)
         } else {
             cy_config_advice(errors, "%lld would do", (long long)replica);
         }
+        training->gradient_accumulation_steps = 1; // 0 would be a second fault
         return;
     }
     const int64_t steps = batch / replica;

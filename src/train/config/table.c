@@ -171,7 +171,7 @@ static const cy_key keys[] = {
     {NAMED(training, global_batch_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 28,
         .doc = "samples of a step over all replicas: fixes gradient_accumulation_steps"},
     {NAMED(training, num_samples), .kind = CY_KEY_COUNT, .low = 1,
-        .doc = "documents of the dataset to use; absent: all"},
+        .doc = "samples of seq_length tokens to train on, the first ones; absent: all"},
     {NAMED(training, recompute), .kind = CY_KEY_CHOICE, .initial = "none",
         .values = "none|selective|full", .doc = "what backward makes again instead of keeping"},
     {NAMED(training, strict), .kind = CY_KEY_BOOL, .initial = "false",
@@ -180,7 +180,8 @@ static const cy_key keys[] = {
     {.name = "name",
         .kind = CY_KEY_SOURCES,
         AT(dataset, sources),
-        .doc = "folder of token shards, text file, or a list of {path, weight}"},
+        .doc =
+            "folder of token shards, text file, or a list of {path, weight}; no weights: by size"},
     {.name = "tokenizer",
         PATH(dataset, tokenizer),
         .doc = "tokenizer.json; absent: the one in the folder model.name"},
@@ -205,7 +206,7 @@ static const cy_key keys[] = {
         .doc = "auto: the newest of save_dir, or a fresh start where there is none"},
     {NAMED(checkpoint, load), .kind = CY_KEY_CHOICE, .initial = "all", .values = "all|weights",
         .doc = "weights: start at step 1 with the loaded weights"},
-    {NAMED(checkpoint, keep_last), .kind = CY_KEY_COUNT, .initial = "0", .low = 0,
+    {NAMED(checkpoint, keep_last), .kind = CY_KEY_COUNT, .initial = "0", .low = 0, .high = 1 << 30,
         .doc = "newest checkpoints that are kept; 0: all"},
 
     {.name = "run_dir",

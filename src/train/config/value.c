@@ -264,10 +264,15 @@ static void read_sources(
             errors, key, value, "a path, or a list of 1 to 64 {\"path\", \"weight\"}, is wanted");
         return;
     }
+    bool weighted = false;
     for (size_t i = 0; i < count; i++) {
+        const json_t *entry = json_array_get(value, i);
         cy_config_source *source = &dataset->sources[dataset->source_count];
-        if (read_source(source, errors, key, json_array_get(value, i))) dataset->source_count++;
+        weighted = weighted || json_object_get(entry, "weight") != NULL;
+        if (read_source(source, errors, key, entry)) dataset->source_count++;
     }
+    for (int i = 0; i < dataset->source_count && !weighted; i++)
+        dataset->sources[i].weight = 0;
 }
 
 void cy_key_read(

@@ -25,7 +25,8 @@ cy_status cy_config_json_number(cy_text *json, double number)
 static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
 {
     if (dataset->source_count == 0) return cy_text_add(json, "null");
-    if (dataset->source_count == 1 && dataset->sources[0].weight == 1) {
+    if (dataset->source_count == 1 &&
+        (dataset->sources[0].weight == 0 || dataset->sources[0].weight == 1)) {
         return cy_text_add_json_string(
             json, dataset->sources[0].path, strlen(dataset->sources[0].path));
     }
@@ -33,8 +34,10 @@ static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
         CY_TRY(cy_text_add(json, i == 0 ? "[{\"path\": " : ", {\"path\": "));
         CY_TRY(cy_text_add_json_string(
             json, dataset->sources[i].path, strlen(dataset->sources[i].path)));
-        CY_TRY(cy_text_add(json, ", \"weight\": "));
-        CY_TRY(cy_config_json_number(json, dataset->sources[i].weight));
+        if (dataset->sources[i].weight > 0) {
+            CY_TRY(cy_text_add(json, ", \"weight\": "));
+            CY_TRY(cy_config_json_number(json, dataset->sources[i].weight));
+        }
         CY_TRY(cy_text_add(json, "}"));
     }
     return cy_text_add(json, "]");
