@@ -43,8 +43,9 @@ static const cy_usage usage = {
 static void print(const values *given, const cy_evaluation *found)
 {
     if (!given->json) {
-        printf("loss %.4f nats a token, perplexity %.3f, %.4f bits per byte, over %lld tokens%s\n",
-            found->loss, found->perplexity, found->bits_per_byte, (long long)found->tokens,
+        printf("loss %.4f nats a token, perplexity %.3f", found->loss, found->perplexity);
+        if (isfinite(found->bits_per_byte)) printf(", %.4f bits per byte", found->bits_per_byte);
+        printf(", over %lld tokens%s\n", (long long)found->tokens,
             found->held_out ? "" : " (nothing was held out: all of the data)");
         return;
     }

@@ -44,7 +44,8 @@ static void begin(void *context, const char *overview, int64_t first_step, int64
     shown->last_step = last_step;
     const cy_progress_writer writer = {.write = write_progress, .terminal = shown->drawn};
     cy_progress_open(&shown->progress, &writer, "train", "steps", last_step, cy_clock_s());
-    if (first_step > 1) cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());
+    cy_progress_skip(&shown->progress, first_step - 1);
+    cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());
 }
 
 static void step(void *context, const cy_step_metrics *metrics)
@@ -55,7 +56,13 @@ static void step(void *context, const cy_step_metrics *metrics)
     if (cy_metrics_add_console(&line, metrics) == CY_OK) puts(line.bytes);
     fflush(stdout);
     cy_text_free(&line);
-    if (shown->drawn) cy_progress_update(&shown->progress, metrics->step, cy_clock_s());
+}
+
+// A bar on a terminal; elsewhere a plain line each ten seconds.
+static void progress(void *context, int64_t at_step)
+{
+    console *shown = context;
+    cy_progress_update(&shown->progress, at_step, cy_clock_s());
 }
 
 static void note(void *context, const char *line)
@@ -92,6 +99,7 @@ int cy_command_train(int argc, char **argv)
             .context = &shown,
             .begin = begin,
             .step = step,
+            .progress = progress,
             .validation = validation,
             .note = note,
             .should_stop = should_stop,

@@ -76,8 +76,9 @@ static cy_status check(const cy_dataset_options *options)
 static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_options *options)
 {
     part *p = &dataset->parts[index];
-    const cy_source_options source_options = {
-        .tokenizer = options->tokenizer, .threads = options->threads};
+    const cy_source_options source_options = {.tokenizer = options->tokenizer,
+        .threads = options->threads,
+        .vocab_size = options->vocab_size};
     CY_TRY(cy_source_open(&p->source, options->entries[index].path, &source_options));
     const int64_t tokens = p->source->token_count;
     const int64_t held_out = (int64_t)((double)tokens * options->validation_fraction);

@@ -30,7 +30,8 @@ typedef struct cy_dataset_options {
     double validation_fraction; // of each source's tokens, at its end
     int64_t num_samples;        // only the first ones of the sources, so many in all; 0: all
     uint64_t seed;
-    int threads; // to tokenize text with; 0 is 1
+    int threads;        // to tokenize text with; 0 is 1
+    int32_t vocab_size; // the model's, for files that do not say theirs; 0: any token
 } cy_dataset_options;
 
 typedef struct cy_dataset cy_dataset;

@@ -121,7 +121,7 @@ static cy_status check_tokenizer(const cy_token_source *source, const cy_tokeniz
     return status;
 }
 
-static bool is_token_file(const char *path)
+bool cy_source_is_file(const char *path)
 {
     const size_t length = strlen(path);
     return length > 4 &&
@@ -135,7 +135,7 @@ cy_status cy_source_open(
     if (!cy_path_exists(path)) return CY_FAIL(CY_ERR_REQUEST, "dataset %s: no such file", path);
     if (cy_path_is_folder(path)) {
         CY_TRY(cy_source_open_shards(&made, path));
-    } else if (is_token_file(path)) {
+    } else if (cy_source_is_file(path)) {
         CY_TRY(cy_source_open_file(&made, path));
     } else {
         CY_TRY(cy_source_open_text(&made, path, options));
@@ -144,6 +144,7 @@ cy_status cy_source_open(
     if (made->vocab_size == 0 && options->tokenizer != NULL) {
         made->vocab_size = cy_tokenizer_vocab_size(options->tokenizer);
     }
+    if (made->vocab_size == 0) made->vocab_size = options->vocab_size;
     cy_status status = cy_memory_copy_text(&made->path, path);
     if (status == CY_OK) status = check_tokenizer(made, options->tokenizer);
     if (status != CY_OK) {

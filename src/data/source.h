@@ -11,6 +11,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 typedef struct cy_token_source cy_token_source;
 
 typedef struct cy_token_source_ops {
@@ -34,6 +36,7 @@ typedef struct cy_source_options {
     const cy_tokenizer *tokenizer; // borrowed; NULL unless text is to be read or ids are to fit it
     const char *field;             // of .jsonl; NULL is "text"
     int threads;                   // for text; 0 is 1
+    int32_t vocab_size;            // the reader's, for files that do not say theirs; 0: any token
 } cy_source_options;
 
 // Opens what stands at a path: a folder of shards, a token file of llm.c or nanoGPT (.bin) or of
@@ -51,6 +54,7 @@ CY_MUST_CHECK cy_status cy_source_read(
 // ---- the kinds, for source.c
 
 CY_MUST_CHECK cy_status cy_source_open_shards(cy_token_source **source, const char *path);
+bool cy_source_is_file(const char *path); // by its name, a token file of another program
 CY_MUST_CHECK cy_status cy_source_open_file(cy_token_source **source, const char *path);
 CY_MUST_CHECK cy_status cy_source_open_text(
     cy_token_source **source, const char *path, const cy_source_options *options);

@@ -127,6 +127,12 @@ static void measure_rate(cy_progress *progress, int64_t done, double now_s)
     progress->mark_done = done;
 }
 
+void cy_progress_skip(cy_progress *progress, int64_t done)
+{
+    progress->first = done;
+    progress->mark_done = done;
+}
+
 void cy_progress_update(cy_progress *progress, int64_t done, double now_s)
 {
     measure_rate(progress, done, now_s);
@@ -150,7 +156,7 @@ void cy_progress_close(cy_progress *progress, int64_t done, double now_s)
     char ending[64], took[32];
     print_time(took, sizeof(took), passed);
     snprintf(ending, sizeof(ending), " | took %s", took);
-    write_line(progress, done, passed > 0 ? (double)done / passed : 0, ending);
+    write_line(progress, done, passed > 0 ? (double)(done - progress->first) / passed : 0, ending);
     if (progress->writer.terminal) progress->writer.write(progress->writer.context, "\n", 1);
     progress->shown = false;
 }

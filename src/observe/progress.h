@@ -23,6 +23,7 @@ typedef struct cy_progress {
     const char *what; // borrowed: "tokenizer"
     const char *unit; // borrowed: "bytes", "steps"
     int64_t total;    // 0: unknown
+    int64_t first;    // units that were done before it began
     double start_s;
     double shown_s; // when a line was last written
     double mark_s;  // where the current rate is measured from
@@ -33,6 +34,9 @@ typedef struct cy_progress {
 
 void cy_progress_open(cy_progress *progress, const cy_progress_writer *writer, const char *what,
     const char *unit, int64_t total, double now_s);
+
+// `done` units were done before the work began, by an earlier run: they count in no rate.
+void cy_progress_skip(cy_progress *progress, int64_t done);
 
 // `done` units of the whole are done at now_s (seconds, such as cy_clock_s()).
 void cy_progress_update(cy_progress *progress, int64_t done, double now_s);

@@ -32,8 +32,11 @@ static cy_status make_config(evaluate_run *run)
     cy_config_errors_free(&errors);
     CY_TRY(status);
 
+    // What came from elsewhere was not trained here: its files say the dtype, and its sequences are
+    // as long as the model takes.
+    const bool was_trained = json != NULL && run->checkpoint.step > 0;
     const cy_dtype dtype =
-        run->checkpoint.foreign ? run->checkpoint.tensors[0].tensor.dtype : config->model.dtype;
+        was_trained ? config->model.dtype : run->checkpoint.tensors[0].tensor.dtype;
     const cy_config_training trained = config->training;
     const double held_out = config->dataset.validation_fraction;
     cy_config_defaults(config);
@@ -43,8 +46,12 @@ static cy_status make_config(evaluate_run *run)
         ? config->shape.max_positions
         : MOST_DEFAULT_LENGTH;
     config->training.seq_length = options->seq_length > 0 ? options->seq_length
-        : trained.seq_length > 0                          ? trained.seq_length
+        : was_trained                                     ? trained.seq_length
                                                           : most;
+    if (config->training.seq_length > config->shape.max_positions) {
+        return CY_FAIL(CY_ERR_REQUEST, "a sample of %lld tokens, the model has %lld positions",
+            (long long)config->training.seq_length, (long long)config->shape.max_positions);
+    }
     config->training.micro_batch_size = trained.micro_batch_size > 0 ? trained.micro_batch_size : 1;
     config->training.gradient_accumulation_steps = 1;
     config->training.seed = trained.seed;

@@ -44,6 +44,7 @@ static cy_status open_parts(cy_run_data *data, const cy_config *config, int thre
         .num_samples = config->training.num_samples,
         .seed = (uint64_t)config->training.seed,
         .threads = threads,
+        .vocab_size = (int32_t)config->shape.vocab, // at most 2^28
     };
     CY_TRY(cy_dataset_open(&data->dataset, &options));
     const int64_t vocab = cy_dataset_vocab_size(data->dataset);
@@ -70,6 +71,21 @@ void cy_run_data_close(cy_run_data *data)
     cy_tokenizer_close(data->tokenizer);
     cy_memory_free(data->tokenizer_path);
     *data = (cy_run_data){0};
+}
+
+cy_status cy_run_data_check(
+    const cy_run_data *data, const cy_config *config, cy_dataset_split split)
+{
+    if (cy_dataset_samples(data->dataset, split) > 0) return CY_OK;
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "the %s part has %lld tokens, a sample of training.seq_length %lld needs %lld",
+        split == CY_DATASET_TRAIN ? "training" : "validation",
+        (long long)cy_dataset_tokens(data->dataset, split), (long long)config->training.seq_length,
+        (long long)config->training.seq_length + 1);
+    if (split == CY_DATASET_VALIDATION) {
+        cy_error_set_hint("a larger dataset.validation_fraction keeps more back");
+    }
+    return status;
 }
 
 // ---- training
@@ -184,11 +200,7 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
         .seq_length = config->training.seq_length,
     };
     run.shape.accumulation = 1;
-    if (run.samples == 0) {
-        return CY_FAIL(CY_ERR_REQUEST,
-            "the validation part has fewer than training.seq_length = %lld tokens",
-            (long long)run.seq_length);
-    }
+    CY_TRY(cy_run_data_check(data, config, split));
     const int64_t wanted = (max_tokens + run.seq_length - 1) / run.seq_length;
     if (max_tokens > 0 && wanted < run.samples) run.samples = wanted;
 

@@ -34,9 +34,10 @@ static cy_status try_locate(char **path, const char *folder, bool *found)
     return status;
 }
 
-cy_status cy_state_locate(char **path, const cy_config *config)
+cy_status cy_state_locate(char **path, bool *weights_only, const cy_config *config)
 {
     *path = NULL;
+    *weights_only = false;
     const cy_config_checkpoint *checkpoint = &config->checkpoint;
     if (checkpoint->resume == CY_CONFIG_RESUME_AUTO) {
         bool found;
@@ -44,6 +45,7 @@ cy_status cy_state_locate(char **path, const cy_config *config)
         if (found) return CY_OK;
     }
     if (checkpoint->load_path[0] == '\0') return CY_OK;
+    *weights_only = checkpoint->load == CY_CONFIG_LOAD_WEIGHTS;
     return cy_checkpoint_locate(path, checkpoint->load_path);
 }
 
@@ -149,12 +151,22 @@ static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpo
     return status;
 }
 
+static bool has_moments(const cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        if (checkpoint->tensors[i].tensor.kind == CY_TENSOR_ADAM_M) return true;
+    }
+    return false;
+}
+
 cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
     cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
     cy_checkpoint checkpoint;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
-    const bool weights = weights_only || checkpoint.foreign;
+    // What was imported has nothing but weights either.
+    const bool weights =
+        weights_only || checkpoint.foreign || (checkpoint.step == 0 && !has_moments(&checkpoint));
     cy_status status = load_tensors(engine, rank, &checkpoint, weights, traffic);
     if (status == CY_OK && !weights) {
         status = read_state(engine, &checkpoint);

@@ -18,8 +18,9 @@ typedef struct cy_run_position {
 cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine);
 
 // Where a run starts: the checkpoint that the configuration asks for, or NULL for a fresh start.
-// *path is owned by the caller.
-CY_MUST_CHECK cy_status cy_state_locate(char **path, const cy_config *config);
+// *path is owned by the caller. *weights_only is false for a save of the run itself, which goes on
+// whatever it once began with.
+CY_MUST_CHECK cy_status cy_state_locate(char **path, bool *weights_only, const cy_config *config);
 
 // Loads what the configuration asks for from a checkpoint (or weights from a Hugging Face folder)
 // into the engine and sets the position. Adds what this rank read to *traffic. Collective.

@@ -37,6 +37,12 @@ static void step(void *context, const cy_step_metrics *metrics)
     request->on_step(request->context, &told);
 }
 
+static void progress(void *context, int64_t step_number)
+{
+    (void)context;
+    (void)step_number;
+}
+
 static void note(void *context, const char *line)
 {
     const cy_train_request *request = context;
@@ -76,6 +82,7 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
         .context = (void *)(uintptr_t)request,
         .begin = begin,
         .step = step,
+        .progress = progress,
         .validation = validation,
         .note = note,
         .should_stop = should_stop,

@@ -24,6 +24,7 @@ typedef struct trainer_run {
     const cy_trainer_events *events;
     cy_run_data data;
     char *start_path;          // owned: the checkpoint to start from, or NULL
+    bool weights_only;         // take nothing but weights from there
     cy_train_summary *summary; // written by rank zero
 } trainer_run;
 
@@ -201,10 +202,11 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
     }
     CY_TRY(write_events(trainer, metrics));
     const int64_t every = trainer->run->config->logging.log_frequency;
-    if (every > 0 && metrics->step % every != 0 && metrics->step != trainer->last_step) {
-        return CY_OK;
+    const cy_trainer_events *events = trainer->run->events;
+    if (metrics->step % every == 0 || metrics->step == trainer->last_step) {
+        events->step(events->context, metrics);
     }
-    trainer->run->events->step(trainer->run->events->context, metrics);
+    events->progress(events->context, metrics->step);
     return CY_OK;
 }
 
@@ -314,14 +316,18 @@ static cy_status open_outputs(rank_run *trainer)
 static cy_status continue_from(rank_run *trainer, const char *path)
 {
     cy_checkpoint_traffic traffic = {0};
-    CY_TRY(cy_state_load(&trainer->engine, trainer->rank, path,
-        trainer->run->config->checkpoint.load == CY_CONFIG_LOAD_WEIGHTS, &trainer->position,
-        &traffic));
+    CY_TRY(cy_state_load(&trainer->engine, trainer->rank, path, trainer->run->weights_only,
+        &trainer->position, &traffic));
     double bytes[] = {(double)traffic.read_bytes, (double)traffic.verify_bytes};
     CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
         cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
-    note(trainer, "continuing %s from step %lld: %.4f GB read, %.4f GB checked", path,
-        (long long)trainer->position.step, bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
+    if (trainer->position.step > 0) {
+        note(trainer, "continuing %s from step %lld: %.4f GB read, %.4f GB checked", path,
+            (long long)trainer->position.step, bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
+    } else {
+        note(trainer, "starting with the weights of %s: %.4f GB read, %.4f GB checked", path,
+            bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
+    }
     if (trainer->position.left_out) {
         note(trainer,
             "gradients that compression kept back there belong to another mesh and are left out");
@@ -407,7 +413,11 @@ cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machi
     *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .events = events, .summary = summary};
     CY_TRY(cy_run_data_open(&run.data, config, machine->cores));
-    cy_status status = cy_state_locate(&run.start_path, config);
+    cy_status status = CY_OK;
+    if (config->logging.eval_frequency > 0) {
+        status = cy_run_data_check(&run.data, config, CY_DATASET_VALIDATION);
+    }
+    if (status == CY_OK) status = cy_state_locate(&run.start_path, &run.weights_only, config);
     if (status == CY_OK) status = cy_ranks_run(config, machine, run_rank, &run);
     cy_memory_free(run.start_path);
     cy_run_data_close(&run.data);

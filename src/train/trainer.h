@@ -12,7 +12,8 @@
 typedef struct cy_trainer_events {
     void *context; // borrowed
     void (*begin)(void *context, const char *overview, int64_t first_step, int64_t last_step);
-    void (*step)(void *context, const cy_step_metrics *metrics);
+    void (*step)(void *context, const cy_step_metrics *metrics); // each log_frequency steps
+    void (*progress)(void *context, int64_t step);               // each step, after that
     void (*validation)(void *context, int64_t step, double val_loss, int64_t tokens);
     void (*note)(void *context, const char *line);
     int (*should_stop)(void *context);

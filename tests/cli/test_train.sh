@@ -64,6 +64,15 @@ train 0 fresh --checkpoint.save_dir="$folder/none_yet" --checkpoint.resume=auto 
     --training.total_train_steps=2
 same "steps of a fresh start" "1 2" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
 
+# A run that began with the weights of another goes on from its own saves, moments and all.
+weights=(--checkpoint.load_path="$folder/parts" --checkpoint.load=weights
+    --checkpoint.resume=auto --checkpoint.save_dir="$folder/own")
+train 0 own "${weights[@]}" --training.total_train_steps=2
+says err "starting with the weights of $folder/parts/step-"
+train 0 own "${weights[@]}" --training.total_train_steps=3
+says err "continuing $folder/own/step-00000002 from step 2"
+same "steps of a run with foreign weights" "3" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out")"
+
 # Nothing is left to do.
 train 0 nothing --checkpoint.load_path="$folder/parts"
 is out ""

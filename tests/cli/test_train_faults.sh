@@ -24,6 +24,23 @@ expect 2 train "$folder/tiny.json" --dataset.name="$folder/no_such.txt"
 says err "$folder/no_such.txt"
 check "no run folder of a refused run" test ! -e "$folder/never"
 
+train 2 never --dataset.validation_fraction=0.0001 --logging.eval_frequency=2
+says err 'the validation part has '
+says err 'a sample of training.seq_length 32 needs 33'
+check "no run folder of a refused run" test ! -e "$folder/never"
+train 2 never --training.global_batch_size=5
+is err 'cyclotron: error: training.global_batch_size = 5: micro_batch_size 4 x dp_size 1 = 4 does not divide it
+  hint: 4 or 8 would do'
+train 2 never --training.total_train_steps=x
+is err 'cyclotron: error: training.total_train_steps = "x": a whole number of at least 1 is wanted'
+
+# Token files that do not say their vocabulary are held to the model's.
+head -c 4000 /dev/zero | tr '\0' '\1' >"$folder/high.bin" # each token is 257
+train 0 tokens --dataset.name="$folder/high.bin" --dataset.tokenizer= --training.total_train_steps=1
+train 1 tokens --dataset.name="$folder/high.bin" --dataset.tokenizer= --model.vocab_size=257
+says err 'high.bin: token '
+says err ' is 257, the vocabulary has 257'
+
 # ---- a loss or gradient that is not finite: step and tensor, status 1, the last save stands
 
 train 0 before --training.total_train_steps=2 --checkpoint.save_dir="$folder/good"

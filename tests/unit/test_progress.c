@@ -75,6 +75,19 @@ static void plain_lines_come_every_ten_seconds_and_at_the_end(void **state)
         "tokenizer 100% 1.00K/1.00K bytes | 10.0/s | took 1:40\n");
 }
 
+static void what_an_earlier_run_did_is_in_no_rate(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 1000);
+    cy_progress_skip(&progress, 500);
+    cy_progress_update(&progress, 600, 1010);
+    cy_progress_close(&progress, 1000, 1050);
+    assert_string_equal(seen.text,
+        "tokenizer  60% 600/1.00K bytes | 10.0/s | 0:40 left\n"
+        "tokenizer 100% 1.00K/1.00K bytes | 10.0/s | took 0:50\n");
+}
+
 static void an_unknown_total_promises_nothing(void **state)
 {
     (void)state;
@@ -132,6 +145,7 @@ int main(void)
         cmocka_unit_test(a_terminal_line_has_bar_rate_and_time_left),
         cmocka_unit_test(a_terminal_is_drawn_ten_times_a_second),
         cmocka_unit_test(plain_lines_come_every_ten_seconds_and_at_the_end),
+        cmocka_unit_test(what_an_earlier_run_did_is_in_no_rate),
         cmocka_unit_test(an_unknown_total_promises_nothing),
         cmocka_unit_test(the_rate_follows_a_change),
         cmocka_unit_test(clearing_takes_the_drawn_line_away),
