@@ -1,4 +1,6 @@
 #define _GNU_SOURCE
+#include <cyclotron/tokenizer.h>
+
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/memory.h"
@@ -162,6 +164,21 @@ static cy_status write_all(exporter *out)
     return status;
 }
 
+// A model that was trained here ends its texts with the tokenizer's end token: who reads the folder
+// must know it. What came from elsewhere says so itself.
+static cy_status find_end_token(cy_checkpoint *source)
+{
+    char *path = NULL;
+    if (source->foreign || source->model.eos >= 0) return CY_OK;
+    CY_TRY(cy_folder_join(&path, source->path, "tokenizer.json"));
+    cy_tokenizer *tokenizer = NULL;
+    const cy_status status = cy_path_exists(path) ? cy_tokenizer_open(&tokenizer, path) : CY_OK;
+    if (tokenizer != NULL) source->model.eos = cy_tokenizer_end_token(tokenizer);
+    cy_tokenizer_close(tokenizer);
+    cy_memory_free(path);
+    return status;
+}
+
 cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export_options *options)
 {
     cy_checkpoint source;
@@ -174,6 +191,7 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     if (!source.has_model) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s does not say what model it is of", from);
     }
+    if (status == CY_OK) status = find_end_token(&source);
     if (status == CY_OK) status = cy_checkpoint_weights_of(&tensors, &out.count, &source.model);
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, tensors, out.count);
     cy_checkpoint_traffic traffic = {0};

@@ -15,10 +15,10 @@ typedef struct values {
 } values;
 
 static const cy_option options[] = {
-    {"prompt-tokens", CY_OPTION_COUNT, offsetof(values, prompt), .initial = "128", .low = 1,
-        .high = 1e8, .word = "N", .doc = "random tokens that are read first"},
-    {"tokens", CY_OPTION_COUNT, offsetof(values, tokens), .initial = "64", .low = 2, .high = 1e8,
-        .word = "N", .doc = "tokens that are generated"},
+    {"prompt-tokens", CY_OPTION_COUNT, offsetof(values, prompt), .low = 1, .high = 1e8, .word = "N",
+        .doc = "random tokens that are read first (default: 128, or what the model has room for)"},
+    {"tokens", CY_OPTION_COUNT, offsetof(values, tokens), .low = 2, .high = 1e8, .word = "N",
+        .doc = "tokens that are generated (default: 64, or what the model has room for)"},
     {"repeats", CY_OPTION_COUNT, offsetof(values, repeats), .initial = "5", .low = 1, .high = 1e4,
         .word = "N", .doc = "runs after one that warms up; medians are told"},
     {"dtype", CY_OPTION_TEXT, offsetof(values, dtype), .word = "TYPE",
@@ -47,12 +47,12 @@ static void print(const values *given, int threads, const cy_bench_decode_result
                "\"dtype\": \"%s\"}\n",
             r->first_token_s * 1e3, r->decode_tok_s, r->weight_bytes_s * 0x1p-30,
             r->decode_tok_s_min, r->decode_tok_s_max, r->weight_bytes * 0x1p-30,
-            r->cache_bytes * 0x1p-30, (long long)given->prompt, (long long)given->tokens, threads,
+            r->cache_bytes * 0x1p-30, (long long)r->prompt, (long long)r->tokens, threads,
             cy_dtype_name(r->dtype));
         return;
     }
     printf("first token   %.2f ms after a prompt of %lld tokens, %d thread%s, %s\n",
-        r->first_token_s * 1e3, (long long)given->prompt, threads, threads == 1 ? "" : "s",
+        r->first_token_s * 1e3, (long long)r->prompt, threads, threads == 1 ? "" : "s",
         cy_dtype_name(r->dtype));
     printf("then          %.1f tokens/s (%.1f to %.1f)\n", r->decode_tok_s, r->decode_tok_s_min,
         r->decode_tok_s_max);

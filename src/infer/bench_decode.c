@@ -13,7 +13,9 @@ typedef struct bench {
     bool decoding; // the decoder is open
     cy_sampler sampler;
     float *logits;         // owned, [vocab]
-    int32_t *prompt;       // owned, [options->prompt]
+    int64_t prompt_count;  // tokens that are read first
+    int64_t tokens;        // that follow
+    int32_t *prompt;       // owned, [prompt_count]
     double *first, *speed; // owned, [repeats] each
 } bench;
 
@@ -22,25 +24,46 @@ static cy_status take(void **block, int64_t count, size_t size)
     return cy_memory_take(block, (size_t)count, size);
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+// What was not asked for fits into the model where anything does.
+static void choose_lengths(bench *run, int64_t positions)
+{
+    const cy_bench_decode_options *options = run->options;
+    run->tokens = options->tokens;
+    run->prompt_count = options->prompt;
+    if (run->tokens == 0) {
+        const int64_t room =
+            run->prompt_count > 0 ? positions - run->prompt_count : positions - positions / 2;
+        run->tokens = room < 2 ? 2 : least(64, room);
+    }
+    if (run->prompt_count == 0) {
+        const int64_t room = positions - run->tokens;
+        run->prompt_count = room < 1 ? 1 : least(128, room);
+    }
+}
+
 static cy_status open_decoder(bench *run, cy_checkpoint *checkpoint, cy_bench_decode_result *result)
 {
     const cy_bench_decode_options *options = run->options;
     CY_TRY(cy_model_find(checkpoint, &result->dtype, options->path));
     const cy_model_shape *shape = &checkpoint->model;
-    if (options->dtype != NULL && cy_dtype_from_name(&result->dtype, options->dtype) == 0) {
-        return CY_FAIL(
-            CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", options->dtype);
-    }
-    if (options->prompt + options->tokens > shape->max_positions) {
+    if (options->dtype != NULL) CY_TRY(cy_model_dtype(&result->dtype, options->dtype));
+    choose_lengths(run, shape->max_positions);
+    if (run->prompt_count + run->tokens > shape->max_positions) {
         return CY_FAIL(CY_ERR_REQUEST,
             "a prompt of %lld and %lld tokens do not fit into the model's %lld positions",
-            (long long)options->prompt, (long long)options->tokens,
-            (long long)shape->max_positions);
+            (long long)run->prompt_count, (long long)run->tokens, (long long)shape->max_positions);
     }
+    result->prompt = run->prompt_count;
+    result->tokens = run->tokens;
     const cy_decoder_options opening = {
         .shape = *shape,
         .dtype = result->dtype,
-        .capacity = options->prompt + options->tokens,
+        .capacity = run->prompt_count + run->tokens,
         .threads = options->threads,
         .first_core = -1,
         .isa = "auto",
@@ -61,10 +84,10 @@ static cy_status open_tables(bench *run)
     run->first = block;
     CY_TRY(take(&block, run->options->repeats, sizeof(double)));
     run->speed = block;
-    CY_TRY(take(&block, run->options->prompt, sizeof(int32_t)));
+    CY_TRY(take(&block, run->prompt_count, sizeof(int32_t)));
     run->prompt = block;
     const uint64_t key = cy_random_key(0, "bench");
-    for (int64_t i = 0; i < run->options->prompt; i++) {
+    for (int64_t i = 0; i < run->prompt_count; i++) {
         run->prompt[i] = (int32_t)(cy_random_bits(key, (uint64_t)i) % (uint64_t)vocab);
     }
     return CY_OK;
@@ -80,18 +103,17 @@ static cy_status next(bench *run, const int32_t *tokens, int64_t count, int32_t 
 
 static cy_status time_once(bench *run, int64_t repeat)
 {
-    const cy_bench_decode_options *options = run->options;
     int32_t token;
     cy_decoder_rewind(&run->decoder, 0);
     const double start = cy_clock_s();
-    CY_TRY(next(run, run->prompt, options->prompt, &token));
+    CY_TRY(next(run, run->prompt, run->prompt_count, &token));
     const double first = cy_clock_s();
-    for (int64_t i = 1; i < options->tokens; i++)
+    for (int64_t i = 1; i < run->tokens; i++)
         CY_TRY(next(run, &token, 1, &token));
     const double end = cy_clock_s();
     if (repeat < 0) return CY_OK;
     run->first[repeat] = first - start;
-    run->speed[repeat] = (double)(options->tokens - 1) / (end - first);
+    run->speed[repeat] = (double)(run->tokens - 1) / (end - first);
     return CY_OK;
 }
 

@@ -19,8 +19,8 @@ typedef struct cy_bench_decode_options {
     const char *path;  // borrowed: a checkpoint, a folder of them, or a Hugging Face folder
     const char *dtype; // borrowed; NULL: what the model was trained in
     int threads;
-    int64_t prompt;  // tokens, at least 1
-    int64_t tokens;  // that follow, at least 2
+    int64_t prompt;  // tokens; 0: 128, fewer where the model has few positions
+    int64_t tokens;  // that follow, at least 2; 0: 64, fewer where the model has few positions
     int64_t repeats; // runs; the medians are told
 } cy_bench_decode_options;
 
@@ -32,6 +32,7 @@ typedef struct cy_bench_decode_result {
     double weight_bytes;   // that each token reads
     double cache_bytes;
     cy_dtype dtype;
+    int64_t prompt, tokens; // that were read and said
 } cy_bench_decode_result;
 
 // CY_ERR_REQUEST when prompt and tokens do not fit into the model's positions, with the numbers.

@@ -27,10 +27,7 @@ static cy_status open_parts(
     void *block = NULL;
     cy_dtype dtype;
     CY_TRY(cy_model_find(checkpoint, &dtype, options->path));
-    if (options->dtype != NULL && cy_dtype_from_name(&dtype, options->dtype) == 0) {
-        return CY_FAIL(
-            CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", options->dtype);
-    }
+    if (options->dtype != NULL) CY_TRY(cy_model_dtype(&dtype, options->dtype));
     CY_TRY(cy_model_tokenizer(&generator->tokenizer, checkpoint));
     const cy_model_shape *shape = &checkpoint->model;
     cy_cpu cpu;
@@ -139,8 +136,14 @@ static cy_status prefill(generation *run)
         return CY_FAIL(CY_ERR_REQUEST, "the prompt is empty: at least one token is needed");
     }
     if ((int64_t)run->tokens.count > capacity) {
-        return CY_FAIL(CY_ERR_REQUEST, "the prompt has %zu tokens, the context has room for %lld",
-            run->tokens.count, (long long)capacity);
+        const int64_t positions = generator->decoder.options.shape.max_positions;
+        const cy_status status =
+            CY_FAIL(CY_ERR_REQUEST, "the prompt has %zu tokens, the context has room for %lld",
+                run->tokens.count, (long long)capacity);
+        if (capacity < positions) {
+            cy_error_set_hint("the model has more positions: ask for a larger context");
+        }
+        return status;
     }
     const int64_t vocab = generator->decoder.options.shape.vocab;
     for (size_t i = 0; i < run->tokens.count; i++) {

@@ -35,6 +35,17 @@ cy_status cy_model_find(cy_checkpoint *checkpoint, cy_dtype *dtype, const char *
     return CY_OK;
 }
 
+cy_status cy_model_dtype(cy_dtype *dtype, const char *name)
+{
+    cy_dtype found = CY_U8;
+    const bool known = cy_dtype_from_name(&found, name) != 0;
+    if (!known || (found != CY_BF16 && found != CY_F16 && found != CY_F32 && found != CY_F64)) {
+        return CY_FAIL(CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", name);
+    }
+    *dtype = found;
+    return CY_OK;
+}
+
 cy_status cy_model_tokenizer(cy_tokenizer **tokenizer, const cy_checkpoint *checkpoint)
 {
     return cy_tokenizer_open(tokenizer, checkpoint->path);

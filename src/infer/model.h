@@ -14,6 +14,9 @@
 CY_MUST_CHECK cy_status cy_model_find(
     cy_checkpoint *checkpoint, cy_dtype *dtype, const char *given);
 
+// Reads a dtype that models compute in, as the command line names it.
+CY_MUST_CHECK cy_status cy_model_dtype(cy_dtype *dtype, const char *name);
+
 // The tokenizer.json of the folder. *tokenizer is owned by the caller.
 CY_MUST_CHECK cy_status cy_model_tokenizer(
     cy_tokenizer **tokenizer, const cy_checkpoint *checkpoint);

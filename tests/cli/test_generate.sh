@@ -49,6 +49,10 @@ expect 2 generate "$saved" --prompt=""
 says err 'the prompt is empty'
 expect 2 generate "$saved" --prompt="a" --dtype=fp8
 says err 'dtype fp8'
+expect 2 generate "$saved" --prompt="a" --dtype=int32
+says err 'dtype int32'
+expect 2 generate "$saved" --prompt="the king" --context=1
+says err 'hint: the model has more positions'
 expect 2 generate "$folder/nowhere" --prompt="a"
 says err "$folder/nowhere"
 
@@ -60,7 +64,7 @@ cp -r "$saved" "$folder/cut"
 head -c 500 "$saved/tokenizer.json" >"$folder/cut/tokenizer.json"
 expect 1 generate "$folder/cut" --prompt="a"
 says err "$folder/cut"
-says err 'tokenizer.json has 500 bytes'
+says err '  - tokenizer.json has 500 bytes'
 cp "$saved/tokenizer.json" "$folder/cut/"
 file=$(find "$folder/cut" -name '*.safetensors' | head -n 1)
 truncate -s 300 "$file"
@@ -103,6 +107,20 @@ if ! awk -v b="$(value bits_per_byte)" -v l="$(value loss)" -v t="$(value tokens
 fi
 expect 0 eval "$folder/hf" "$folder/text.txt" --json --seq-length=32 --validation-fraction=0.1
 close "the loss of the exported model" "$loss" "$(value loss)"
+expect 0 eval "$folder/hf" "$folder/text.txt" --json # its sequences: all of its 64 positions
+expect 2 eval "$folder/hf" "$folder/text.txt" --seq-length=65
+says err 'a sample of 65 tokens, the model has 64 positions'
+
+# What was imported is evaluated and trained on as the folder is.
+check "the end token of the exported model" grep -q '"eos_token_id": 0,' "$folder/hf/generation_config.json"
+expect 0 checkpoint import "$folder/hf" --out="$folder/imported"
+expect 0 eval "$folder/imported" "$folder/text.txt" --json --seq-length=32 --validation-fraction=0.1
+close "the loss of the imported model" "$loss" "$(value loss)"
+expect 0 eval "$folder/imported" "$folder/text.txt" --json
+train 0 from_hf --checkpoint.load_path="$folder/hf" --training.total_train_steps=1
+train 0 from_import --checkpoint.load_path="$folder/imported" --training.total_train_steps=1
+says err "starting with the weights of $folder/imported"
+same "the first step of the two" "$(losses from_hf)" "$(losses from_import)"
 expect 0 eval "$saved" "$folder/text.txt"
 says out 'bits per byte'
 expect 2 eval "$saved" "$folder/nothing.txt"
@@ -118,6 +136,8 @@ for name in first_token_ms decode_tok_s weights_gb_s; do
     check "$name is a number above 0" awk -v x="$(value "$name")" 'BEGIN { exit !(x > 0) }'
 done
 same "the numbers asked for" "16 8" "$(value prompt_tokens) $(value tokens)"
+expect 0 bench decode "$saved" --json --repeats=1 # half of the model's positions each
+same "the numbers chosen" "32 32" "$(value prompt_tokens) $(value tokens)"
 expect 2 bench decode "$saved" --prompt-tokens=60 --tokens=8
 says err "a prompt of 60 and 8 tokens do not fit into the model's 64 positions"
 
