@@ -86,14 +86,14 @@ static cy_status compare_tensor(
     cy_tensor_label(label, sizeof(label), tensor);
     if (stored == NULL) {
         ++*count;
-        return cy_text_add(lines, "\n  %s: missing there", label);
+        return cy_text_add(lines, "\n  - %s: missing there", label);
     }
     const cy_global_tensor *there = &stored->tensor;
     if (there->rows == tensor->rows && there->cols == tensor->cols) return CY_OK;
     ++*count;
     return cy_text_add(lines,
-        "\n  %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64, label, there->rows,
-        there->cols, tensor->rows, tensor->cols);
+        "\n  - %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64, label,
+        there->rows, there->cols, tensor->rows, tensor->cols);
 }
 
 cy_status cy_checkpoint_check_tensors(
@@ -117,7 +117,7 @@ cy_status cy_checkpoint_check_tensors(
         if (known) continue;
         wrong++;
         cy_tensor_label(label, sizeof(label), there);
-        status = cy_text_add(&lines, "\n  %s: unknown here", label);
+        status = cy_text_add(&lines, "\n  - %s: unknown here", label);
     }
     if (status == CY_OK && lines.length > LIST_BYTES) status = fold_layers(&lines);
     if (status == CY_OK && wrong > 0) {

@@ -39,11 +39,12 @@ static cy_status check_files(const cy_checkpoint *checkpoint)
         if (status != CY_OK) break;
         if (stat(path, &info) != 0) {
             count++;
-            status = cy_text_add(&wrong, "\n  %s is missing", file->name);
+            status = cy_text_add(&wrong, "\n  - %s is missing", file->name);
         } else if ((uint64_t)info.st_size != file->bytes) {
             count++;
-            status = cy_text_add(&wrong, "\n  %s has %" PRId64 " bytes, was written with %" PRIu64,
-                file->name, (int64_t)info.st_size, file->bytes);
+            status =
+                cy_text_add(&wrong, "\n  - %s has %" PRId64 " bytes, was written with %" PRIu64,
+                    file->name, (int64_t)info.st_size, file->bytes);
         }
         cy_memory_free(path);
     }

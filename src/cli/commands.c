@@ -44,6 +44,7 @@ static int print_help(
 int cy_commands_run(const cy_command *commands, int count, const char *group, int argc, char **argv)
 {
     if (argc == 0) {
+        cy_report_error("cyclotron%s%s needs a command", group[0] != '\0' ? " " : "", group);
         print_list(commands, count, group, stderr);
         return CY_EXIT_REQUEST;
     }

@@ -158,7 +158,14 @@ static int command_prepare(int argc, char **argv)
     prepare_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &prepare_usage, argc, argv);
+    bool missing = false;
     if (exit_status == CY_GO_ON) {
+        missing = cy_report_missing(&values.tokenizer, 1);
+        missing = cy_report_missing(arguments.positional, arguments.count) || missing;
+    }
+    if (missing) {
+        exit_status = CY_EXIT_REQUEST;
+    } else if (exit_status == CY_GO_ON) {
         catch_signals();
         const cy_status status = prepare(&values, &arguments);
         exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);

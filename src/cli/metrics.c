@@ -50,6 +50,7 @@ static const cy_usage usage = {
 static cy_status read_run(cy_history *history, const char *run)
 {
     cy_text path = {0};
+    if (!cy_path_exists(run)) return CY_FAIL_ERRNO(CY_ERR_REQUEST, "%s", run);
     cy_status status =
         cy_text_add(&path, "%s%s", run, cy_path_is_folder(run) ? "/metrics.jsonl" : "");
     if (status == CY_OK) status = cy_history_open(history, path.bytes);

@@ -94,10 +94,10 @@ static void range_error(const cy_option *option, const char *text)
         cy_report_error("--%s=%s: not a %s", option->name, text,
             option->kind == CY_OPTION_COUNT ? "whole number" : "number");
     } else if (option->high > option->low) {
-        cy_report_error("--%s=%s: a %s from %g to %g is wanted", option->name, text,
+        cy_report_error("--%s=%s: a %s from %.12g to %.12g is wanted", option->name, text,
             option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low, option->high);
     } else {
-        cy_report_error("--%s=%s: a %s of at least %g is wanted", option->name, text,
+        cy_report_error("--%s=%s: a %s of at least %.12g is wanted", option->name, text,
             option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low);
     }
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "cli/report.h"
 
+#include "base/file.h"
 #include "comm/world.h"
 
 #include <errno.h>
@@ -32,12 +33,14 @@ static const char hint_label[] = "  hint: ";
 static const char hint_colour[] = "36";
 
 // Each line of the text becomes a line of its own with the label in front. Within an error, a line
-// that begins with two spaces is advice.
+// that begins with two spaces is advice, one with "  - " an item of the list that the error is.
 static void say_lines(const char *colour, const char *label, const char *text)
 {
     while (*text != '\0') {
         const size_t length = strcspn(text, "\n");
-        if (label == error_label && strncmp(text, "  ", 2) == 0) {
+        if (label == error_label && strncmp(text, "  - ", 4) == 0) {
+            say("0", "", text, length);
+        } else if (label == error_label && strncmp(text, "  ", 2) == 0) {
             say(hint_colour, hint_label, text + 2, length - 2);
         } else {
             say(colour, label, text, length);
@@ -97,6 +100,17 @@ int cy_report_ranks(cy_status status)
     const int exit_status = cy_report_status(status);
     if (status != CY_OK) cy_world_end_job(exit_status);
     return exit_status;
+}
+
+bool cy_report_missing(const char *const *paths, int count)
+{
+    bool missing = false;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(paths[i], "-") == 0 || cy_path_exists(paths[i])) continue;
+        cy_report_error("%s: %s", paths[i], strerror(errno));
+        missing = true;
+    }
+    return missing;
 }
 
 static void write_log(void *context, cy_log_level level, const char *line)

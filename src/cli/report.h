@@ -32,6 +32,9 @@ int cy_report_status(cy_status status);
 // The same, and then ends the other processes of an MPI job.
 int cy_report_ranks(cy_status status);
 
+// Reports each of these paths that does not exist; true when there was one. "-" is stdin.
+bool cy_report_missing(const char *const *paths, int count);
+
 // A log that writes warnings and information to stderr.
 cy_log cy_report_log(void);
 

@@ -106,6 +106,9 @@ static int command_train(int argc, char **argv)
     train_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &train_usage, argc, argv);
+    if (status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+        status = CY_EXIT_REQUEST;
+    }
     if (status == CY_GO_ON) status = train(&values, &arguments);
     cy_arguments_free(&arguments);
     return status;
@@ -197,7 +200,9 @@ static int command_encode(int argc, char **argv)
     encode_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &encode_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+        exit_status = CY_EXIT_REQUEST;
+    } else if (exit_status == CY_GO_ON) {
         cy_tokenizer *tokenizer = NULL;
         cy_text text = {0};
         cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);
@@ -281,6 +286,11 @@ static cy_status decode(const cy_tokenizer *tokenizer, const cy_text *input, boo
         if (close == NULL) {
             return CY_FAIL(CY_ERR_CORRUPT, "the array of token ids has no end");
         }
+        const char *after = close + 1 + strspn(close + 1, " \t\r\n");
+        if (after != end) {
+            return CY_FAIL(
+                CY_ERR_CORRUPT, "something follows the array of token ids: '%.20s'", after);
+        }
         status = read_ids(&tokens, first + 1, close, true);
         if (status == CY_OK) status = print_decoded(tokenizer, &tokens, skip_special);
     } else {
@@ -302,7 +312,9 @@ static int command_decode(int argc, char **argv)
     decode_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &decode_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+        exit_status = CY_EXIT_REQUEST;
+    } else if (exit_status == CY_GO_ON) {
         cy_tokenizer *tokenizer = NULL;
         cy_text text = {0};
         cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);

@@ -35,7 +35,7 @@ static const char *ending(const char *path, size_t length, const char *name)
 static cy_status look_at_name(cy_document_reader *reader, const char *path)
 {
     static const char *const others[] = {".parquet", ".arrow", ".zip", ".xz", ".bz2", ".7z",
-        ".json", ".csv", ".bin", ".idx", ".npy", ".safetensors", ".pdf"};
+        ".json", ".csv", ".bin", ".idx", ".tokens", ".npy", ".safetensors", ".pdf"};
     size_t length = strlen(path);
     const char *packed = ending(path, length, ".gz");
     if (packed == NULL) packed = ending(path, length, ".zst");
@@ -164,6 +164,10 @@ static cy_status add_field(
     const cy_document_reader *reader, cy_text *text, const char *line, size_t bytes)
 {
     json_error_t error;
+    if (reader->line == 1 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
+        line += 3; // some editors begin with a mark
+        bytes -= 3;
+    }
     json_t *root = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
     if (root == NULL) {
         return CY_FAIL(CY_ERR_CORRUPT, "%s: line %" PRId64 ", column %d: %s", reader->path,

@@ -85,6 +85,10 @@ cy_status cy_data_inspect(cy_text *out, const char *path, int json)
 {
     cy_token_source *source = NULL;
     const cy_source_options options = {0};
+    if (cy_path_exists(path) && !cy_path_is_folder(path) && !cy_source_is_file(path)) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "%s is neither a folder of token shards nor a .bin file", path);
+    }
     CY_TRY(cy_source_open(&source, path, &options));
     cy_shard_header header = {0};
     int shards = 0;

@@ -144,6 +144,9 @@ static cy_status write_all(preparation *p)
 {
     CY_TRY(cy_corpus_encode(&p->options->corpus, take_tokens, p));
     if (p->writing) CY_TRY(finish_shard(p));
+    if (p->result.shards == 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "there is no document in what was given");
+    }
     cy_text path = {0};
     cy_status status = cy_text_add(&path, "%s/tokenizer.json", p->folder.bytes);
     if (status == CY_OK) {

@@ -29,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void add_wrong(reader *in, const ch
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     in->wrong_count++;
-    if (in->status == CY_OK) in->status = cy_text_add(&in->wrong, "\n  %s", line);
+    if (in->status == CY_OK) in->status = cy_text_add(&in->wrong, "\n  - %s", line);
 }
 
 // A member that is there and not null, or NULL.

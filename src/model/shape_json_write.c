@@ -190,7 +190,7 @@ static cy_status compare(difference *out, const char *key, double there, double 
     format_number(a, sizeof(a), there);
     format_number(b, sizeof(b), here);
     out->count++;
-    return cy_text_add(out->lines, "\n  %s: there %s, here %s", key, a, b);
+    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key, a, b);
 }
 
 cy_status cy_model_shape_differences(
@@ -231,7 +231,7 @@ cy_status cy_model_shape_differences(
     difference out = {.lines = lines};
     if (there->rope.scaling != here->rope.scaling) {
         out.count++;
-        CY_TRY(cy_text_add(lines, "\n  rope_type: there %s, here %s",
+        CY_TRY(cy_text_add(lines, "\n  - rope_type: there %s, here %s",
             rope_names[there->rope.scaling], rope_names[here->rope.scaling]));
     }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {

@@ -15,7 +15,10 @@ is err ""
 
 expect 2
 is out ""
+says err 'cyclotron: error: cyclotron needs a command'
 says err 'usage: cyclotron <command>'
+expect 2 config
+says err 'cyclotron: error: cyclotron config needs a command'
 
 expect 2 versoin
 is err "cyclotron: error: there is no command 'cyclotron versoin'
@@ -35,7 +38,7 @@ is err "cyclotron: error: --engine=1f1: one of afab|1f1b|interleaved|zero_bubble
 cyclotron: error: --stages=0: a whole number from 1 to 1024 is wanted
 cyclotron: error: --microbatches=x: a whole number from 1 to 65536 is wanted
 cyclotron: error: --stages is given twice
-cyclotron: error: --forward=1e9: a number from 0.001 to 1e+06 is wanted
+cyclotron: error: --forward=1e9: a number from 0.001 to 1000000 is wanted
   hint: 'cyclotron schedule --help' shows how it is called"
 expect 2 schedule --engine afab --stages
 is err "cyclotron: error: --stages needs a value

@@ -39,7 +39,7 @@ expect 0 metrics one --json
 says out '"avg_mfu": 50, "step": 6,'
 
 # One run that is not there does not hide the others.
-expect 1 metrics none one
+expect 2 metrics none one
 says out 'one,incomplete'
 
 expect 0 metrics one --plot --svg=loss.svg
@@ -56,7 +56,7 @@ says err 'one/metrics.jsonl: 1 lines are no JSON objects'
 expect 2 metrics
 expect 2 metrics one two --plot
 says err 'a curve is of one RUN, there are 2'
-expect 1 metrics none
+expect 2 metrics none
 says err 'none: No such file or directory'
 printf '{"step":1,"val_loss":2}\n' >empty
 expect 1 metrics empty

@@ -17,8 +17,9 @@ says err 'merges ran out: '
 says err ' tokens of the 5000 asked for'
 expect 2 tokenizer train --vocab-size=100 --out="$folder/never.json" "$text"
 says err 'vocab-size'
-expect 1 tokenizer train --vocab-size=300 --out="$folder/never.json" "$folder/absent.txt"
+expect 2 tokenizer train --vocab-size=300 --out="$folder/never.json" "$folder/absent.txt" "$folder/gone"
 says err 'absent.txt: No such file or directory'
+says err 'gone: No such file or directory'
 [ ! -e "$folder/never.json" ] || { echo "FAIL: never.json was written"; failures=$((failures + 1)); }
 
 # Lines give lines, an array gives the text as it was.
@@ -35,6 +36,14 @@ is out '[65, 0]'
 cp "$folder/out" "$folder/ids"
 expect 0 tokenizer decode --skip-special "$folder/t.json" "$folder/ids"
 is out 'a'
+printf '[7] 8' >"$folder/ids"
+expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
+says err "something follows the array of token ids: '8'"
+for command in encode decode; do
+    expect 2 tokenizer "$command" "$folder/absent.json" "$folder/absent.txt"
+    says err 'absent.json: No such file or directory'
+    says err 'absent.txt: No such file or directory'
+done
 printf '7 x' >"$folder/ids"
 expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
 says err "'x' is no token id"
@@ -67,8 +76,22 @@ says err 'is there already'
 printf '\xff' | dd of="$folder/shards/shard-00000.tokens" bs=1 seek=71 conv=notrunc 2>/dev/null
 expect 1 data inspect "$folder/shards"
 says err 'shard-00000.tokens: the tokens have check'
-expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/x.parquet"
-says err '.parquet files are not read as text'
+touch "$folder/x.parquet" "$folder/empty.jsonl"
+for file in x.parquet shards/shard-00000.tokens; do
+    expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/$file"
+    says err ".${file##*.} files are not read as text"
+done
+expect 2 data inspect "$text"
+says err 'text.txt is neither a folder of token shards nor a .bin file'
+expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/empty.jsonl"
+says err 'there is no document'
+[ ! -e "$folder/other" ] || { echo "FAIL: a folder without shards"; failures=$((failures + 1)); }
+expect 2 data prepare --tokenizer="$folder/no.json" --out="$folder/other" "$folder/absent.txt"
+says err 'no.json: No such file or directory'
+says err 'absent.txt: No such file or directory'
+printf '\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n' >"$folder/marked.jsonl"
+expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/marked" "$folder/marked.jsonl"
+says out 'marked: 4 tokens of 2 bytes, 2 documents'
 expect 2 data prepare --tokenizer="$folder/t.json" --end-token=none --out="$folder/other" "$text"
 says err '--end-token=none'
 
