@@ -86,14 +86,16 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 
 #if CY_HAVE_DNNL
 // Whichever is faster where it was measured (docs/products.md): our own for bf16 where the
-// processor multiplies it, for a few rows, and for fp16, which oneDNN does not take; oneDNN for the
-// rest.
+// processor multiplies it, for products with a transposed b (the forward pass) in AVX-512, for a
+// few rows, and for fp16, which oneDNN does not take; oneDNN for the rest.
 static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const cy_cpu_state *state = queue->kernel_state;
-    const bool few = spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW;
+    const bool forward = spec.transpose_b && !spec.transpose_a;
+    const bool few = forward && c.rows <= CY_MATMUL_FEW;
     const bool narrow = a.dtype == CY_BF16 && state->attention.narrow != NULL;
-    if (few || narrow || a.dtype == CY_F16) {
+    const bool wide = a.dtype == CY_F32 && forward && state->cpu.avx512;
+    if (few || narrow || wide || a.dtype == CY_F16) {
         cy_matmul_blocks(queue, state->attention.wide, state->attention.narrow, c, a, b, spec);
     } else {
         cy_matmul_dnnl(queue, c, a, b, spec);

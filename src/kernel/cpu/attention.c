@@ -180,8 +180,8 @@ static void forward_task(void *context, int64_t task, int worker)
     cy_flash_start(&state);
     for (int64_t key = all.first / CY_FLASH_KEYS * CY_FLASH_KEYS; key < all.last;
          key += CY_FLASH_KEYS) {
-        const int64_t keys =
-            span->k_count - key < CY_FLASH_KEYS ? span->k_count - key : CY_FLASH_KEYS;
+        // None of the rows sees a key after all.last.
+        const int64_t keys = all.last - key < CY_FLASH_KEYS ? all.last - key : CY_FLASH_KEYS;
         cy_flash_step(&state,
             cy_view_cols(cy_view_rows(self->k, span->k_first + key, keys), kv_head * dim, dim),
             cy_view_cols(cy_view_rows(self->v, span->k_first + key, keys), kv_head * dim, dim),

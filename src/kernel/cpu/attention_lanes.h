@@ -32,33 +32,71 @@ static inline void store_weights(void *row, cy_dtype dtype, int64_t at, lanes x)
     }
 }
 
-static inline float row_max(const float *scores, cy_row_range seen, float factor)
+// The whole vectors of a row that its seen columns fill: [*from, *to), and outside them at most one
+// vector before and one after that they share with others.
+static inline void whole_lanes(cy_row_range seen, int64_t *from, int64_t *to)
 {
-    lanes max = lanes_set(-__builtin_inff());
-    for (int64_t j = seen.first / LANES * LANES; j < seen.last; j += LANES) {
-        const lanes x = lanes_mul(lanes_load(scores + j), lanes_set(factor));
-        const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
-        max = lanes_select(inside, lanes_max(x, max), max);
-    }
-    return lanes_largest(max);
+    *from = (seen.first + LANES - 1) / LANES * LANES;
+    *to = seen.last / LANES * LANES;
 }
 
-static inline float row_weights(void *weights, cy_dtype dtype, const float *scores,
-    cy_row_range seen, float factor, float max, int64_t stride)
+static inline lanes edge_max(
+    lanes max, const float *scores, cy_row_range seen, int64_t j, lanes factor)
 {
-    lanes sum = lanes_set(0.0f);
-    const lanes zero = lanes_set(0.0f);
-    for (int64_t j = 0; j < stride; j += LANES) {
-        lanes y = zero;
-        if (j + LANES > seen.first && j < seen.last) {
-            const lanes x = lanes_fma(lanes_load(scores + j), lanes_set(factor), lanes_set(-max));
-            const bool whole = seen.first <= j && seen.last >= j + LANES;
-            y = lanes_exp2(x);
-            if (!whole) y = lanes_select(lanes_between(seen.first - j, seen.last - j), y, zero);
-            sum = lanes_add(sum, y);
-        }
-        store_weights(weights, dtype, j, y);
+    const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
+    return lanes_select(inside, lanes_max(lanes_mul(lanes_load(scores + j), factor), max), max);
+}
+
+static inline float row_max(const float *scores, cy_row_range seen, float factor)
+{
+    const lanes by = lanes_set(factor);
+    lanes max = lanes_set(-__builtin_inff()), other = max;
+    int64_t j, to;
+    whole_lanes(seen, &j, &to);
+    if (seen.first < j) max = edge_max(max, scores, seen, j - LANES, by);
+    if (to < seen.last && to >= j) other = edge_max(other, scores, seen, to, by);
+    for (; j + LANES < to; j += 2 * LANES) {
+        max = lanes_max(lanes_mul(lanes_load(scores + j), by), max);
+        other = lanes_max(lanes_mul(lanes_load(scores + j + LANES), by), other);
     }
+    if (j < to) max = lanes_max(lanes_mul(lanes_load(scores + j), by), max);
+    return lanes_largest(lanes_max(max, other));
+}
+
+static inline lanes edge_weights(
+    const float *scores, cy_row_range seen, int64_t j, lanes factor, lanes shift)
+{
+    const lanes y = lanes_exp2(lanes_fma(lanes_load(scores + j), factor, shift));
+    return lanes_select(lanes_between(seen.first - j, seen.last - j), y, lanes_set(0.0f));
+}
+
+static inline __attribute__((always_inline)) float row_weights(void *weights, const cy_dtype dtype,
+    const float *scores, cy_row_range seen, float factor, float max, int64_t stride)
+{
+    const lanes by = lanes_set(factor), shift = lanes_set(-max), zero = lanes_set(0.0f);
+    lanes sum = zero;
+    int64_t from, to, j = 0;
+    whole_lanes(seen, &from, &to);
+    for (; j + LANES <= seen.first; j += LANES)
+        store_weights(weights, dtype, j, zero);
+    if (j < from) {
+        sum = edge_weights(scores, seen, j, by, shift);
+        store_weights(weights, dtype, j, sum);
+        j += LANES;
+    }
+    for (; j < to; j += LANES) {
+        const lanes y = lanes_exp2(lanes_fma(lanes_load(scores + j), by, shift));
+        store_weights(weights, dtype, j, y);
+        sum = lanes_add(sum, y);
+    }
+    if (j < seen.last) {
+        const lanes y = edge_weights(scores, seen, j, by, shift);
+        store_weights(weights, dtype, j, y);
+        sum = lanes_add(sum, y);
+        j += LANES;
+    }
+    for (; j < stride; j += LANES)
+        store_weights(weights, dtype, j, zero);
     return lanes_sum(sum);
 }
 
@@ -88,8 +126,9 @@ static void rows_softmax(const cy_softmax_block *block)
             }
         }
         block->max[i] = max;
-        block->sum[i] +=
-            row_weights(weights, block->dtype, scores, seen, block->factor, max, block->stride);
+        block->sum[i] += block->dtype == CY_F32
+            ? row_weights(weights, CY_F32, scores, seen, block->factor, max, block->stride)
+            : row_weights(weights, CY_BF16, scores, seen, block->factor, max, block->stride);
     }
 }
 

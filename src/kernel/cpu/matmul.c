@@ -50,7 +50,7 @@ static void cut(call *self, int workers)
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 320, 2 * workers, true);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 640, workers, false);
     } else {
         self->depth_block = least(depth, 4096);
         const int64_t element = (int64_t)cy_dtype_size(self->ops->dtype);
