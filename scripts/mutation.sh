@@ -97,7 +97,7 @@ draw() {
 # ---- the tests of `make check`, with the time that each took, unbroken
 
 (cd "$build" && ctest -N -LE 'slow|long|tidy') |
-    sed -nE 's/^ *Test +#[0-9]+: ([a-z]+\.[a-z0-9_]+)$/\1/p' >"$work/tests"
+    sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' >"$work/tests"
 : >"$work/passing"
 while IFS= read -r name; do
     start=$(date +%s%N)
