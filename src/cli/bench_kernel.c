@@ -5,6 +5,7 @@
 #include "cli/report.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "kernel/open.h"
@@ -372,12 +373,6 @@ static void lay_out(workload *w)
 
 // ---- measuring
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 // The median of at least 5 runs and a tenth of a second.
 static double seconds_of(workload *w, void (*run)(workload *))
 {
@@ -390,8 +385,7 @@ static double seconds_of(workload *w, void (*run)(workload *))
         times[count] = (double)(cy_clock_ns() - start_ns) * 1e-9;
         total += times[count++];
     }
-    qsort(times, (size_t)count, sizeof(times[0]), ascending);
-    return times[count / 2];
+    return cy_median(times, count);
 }
 
 static cy_cost cost_of(workload *w, void (*run)(workload *))

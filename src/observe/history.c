@@ -1,6 +1,7 @@
 #include "observe/history.h"
 
 #include "base/file.h"
+#include "base/median.h"
 #include "base/memory.h"
 
 #include <jansson.h>
@@ -99,12 +100,6 @@ void cy_history_close(cy_history *history)
     *history = (cy_history){.unreadable = 0};
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double left = *(const double *)a, right = *(const double *)b;
-    return (left > right) - (left < right);
-}
-
 cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double after)
 {
     void *block = NULL;
@@ -116,9 +111,8 @@ cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double af
     }
     *spread = (cy_spread){(double)NAN, (double)NAN, (double)NAN};
     if (count > 0) {
-        qsort(kept, (size_t)count, sizeof(*kept), ascending);
+        spread->median = cy_median(kept, (int)count); // sorts them
         spread->least = kept[0];
-        spread->median = 0.5 * (kept[(count - 1) / 2] + kept[count / 2]);
         spread->most = kept[count - 1];
     }
     cy_memory_free(block);

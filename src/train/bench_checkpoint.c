@@ -202,23 +202,21 @@ static void fill_moments(cy_engine *engine)
     }
 }
 
+static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    const bench_run *bench = context;
+    CY_TRY(cy_engine_initialize(engine));
+    fill_moments(engine);
+    for (int i = 0; i < bench->options->rounds; i++)
+        CY_TRY(run_round(bench, engine, rank, i));
+    return CY_OK;
+}
+
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
     const bench_run *bench = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
     const cy_engine_options options = cy_rank_engine_options(rank, bench->config);
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        status = cy_engine_initialize(engine);
-        fill_moments(engine);
-        for (int i = 0; status == CY_OK && i < bench->options->rounds; i++)
-            status = run_round(bench, engine, rank, i);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    return cy_rank_with_engine(rank, &options, measure, context);
 }
 
 static cy_status make_names(bench_run *run)

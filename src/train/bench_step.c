@@ -94,10 +94,13 @@ static cy_status write_profile(
     return status;
 }
 
-static cy_status measure(
-    cy_engine *engine, const bench_run *bench, const cy_rank *rank, double resident_before)
+static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
 {
+    const bench_run *bench = context;
     const cy_bench_step_options *options = bench->options;
+    // The mapped range is not touched yet: what is resident now is the program and libraries.
+    cy_resident empty = {0};
+    CY_TRY(cy_resident_read(&empty));
     double planned = (double)engine->memory.total;
     CY_TRY(over_ranks(engine, &planned, CY_SUM));
     CY_TRY(cy_engine_initialize(engine));
@@ -122,7 +125,7 @@ static cy_status measure(
     *bench->result = (cy_bench_step_result){
         .peak_flop_s = peak_flop_s,
         .peak_rss_bytes = (double)resident.peak_bytes,
-        .planned_bytes = resident_before + planned,
+        .planned_bytes = (double)empty.now_bytes + planned,
         .first_step_s = first_step_s,
         .ranks = rank->mesh.world,
         .threads = rank->threads,
@@ -134,22 +137,10 @@ static cy_status measure(
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
     const bench_run *bench = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
     cy_engine_options options = cy_rank_engine_options(rank, bench->config);
     options.trace = bench->options->profile != NULL || bench->options->timeline != NULL;
     options.measure = bench->options->schedule_svg != NULL;
-    cy_resident before = {0};
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        // The mapped range is not touched yet: what is resident now is the program and libraries.
-        status = cy_resident_read(&before);
-        if (status == CY_OK) status = measure(engine, bench, rank, (double)before.now_bytes);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    return cy_rank_with_engine(rank, &options, measure, context);
 }
 
 static void finish(const bench_run *bench)

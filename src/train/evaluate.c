@@ -92,39 +92,33 @@ static cy_status count_bytes(
     return status;
 }
 
-static cy_status evaluate_rank(const cy_rank *rank, void *context)
+static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *context)
 {
     evaluate_run *run = context;
     const cy_evaluate_options *options = run->options;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
+    cy_evaluation *result = run->evaluation;
+    // Where nothing was held out, all of the data is evaluated.
+    result->held_out = run->config.dataset.validation_fraction > 0;
+    const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
+    cy_run_position position;
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_state_load(engine, rank, run->checkpoint.path, true, &position, &traffic));
+    CY_TRY(cy_feed_evaluate(
+        engine, &run->data, &rank->at, split, options->max_tokens, &result->loss, &result->tokens));
+    int64_t bytes = 0;
+    if (run->data.tokenizer != NULL) CY_TRY(count_bytes(run, split, result->tokens, &bytes));
+    const double bits = result->loss * (double)result->tokens / log(2.0);
+    result->perplexity = exp(result->loss);
+    result->bits_per_byte = bytes > 0 ? bits / (double)bytes : (double)NAN;
+    return CY_OK;
+}
+
+static cy_status evaluate_rank(const cy_rank *rank, void *context)
+{
+    const evaluate_run *run = context;
     cy_engine_options opening = cy_rank_engine_options(rank, &run->config);
     opening.train = false;
-    cy_status status = cy_engine_open(engine, &opening);
-    if (status == CY_OK) {
-        cy_run_position position;
-        // Where nothing was held out, all of the data is evaluated.
-        cy_evaluation *result = run->evaluation;
-        result->held_out = run->config.dataset.validation_fraction > 0;
-        const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
-        cy_checkpoint_traffic traffic = {0};
-        status = cy_state_load(engine, rank, run->checkpoint.path, true, &position, &traffic);
-        if (status == CY_OK) {
-            status = cy_feed_evaluate(engine, &run->data, &rank->at, split, options->max_tokens,
-                &result->loss, &result->tokens);
-        }
-        int64_t bytes = 0;
-        if (status == CY_OK && run->data.tokenizer != NULL) {
-            status = count_bytes(run, split, result->tokens, &bytes);
-        }
-        const double bits = result->loss * (double)result->tokens / log(2.0);
-        result->perplexity = exp(result->loss);
-        result->bits_per_byte = bytes > 0 ? bits / (double)bytes : (double)NAN;
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    return cy_rank_with_engine(rank, &opening, evaluate_engine, context);
 }
 
 static cy_status evaluate(evaluate_run *run)

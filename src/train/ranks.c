@@ -218,3 +218,18 @@ cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *c
         .train = true,
     };
 }
+
+cy_status cy_rank_with_engine(
+    const cy_rank *rank, const cy_engine_options *options, cy_engine_use use, void *context)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    cy_engine *engine = block;
+    cy_status status = cy_engine_open(engine, options);
+    if (status == CY_OK) {
+        status = use(engine, rank, context);
+        cy_engine_close(engine);
+    }
+    cy_memory_free(engine);
+    return status;
+}

@@ -44,4 +44,10 @@ void cy_rank_close_dry(cy_rank *rank);
 // What an engine of this rank is opened with.
 cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *config);
 
+// Opens an engine of this rank in memory of its own, hands it to `use` and closes it. Fails with
+// what `use` returns.
+typedef cy_status (*cy_engine_use)(cy_engine *engine, const cy_rank *rank, void *context);
+CY_MUST_CHECK cy_status cy_rank_with_engine(
+    const cy_rank *rank, const cy_engine_options *options, cy_engine_use use, void *context);
+
 #endif

@@ -71,15 +71,10 @@ typedef struct memory_run {
     size_t activations[4]; // of each stage
 } memory_run;
 
-static cy_status look_at_memory(const cy_rank *rank, void *context)
+static cy_status step_and_look(cy_engine *engine, const cy_rank *rank, void *context)
 {
     memory_run *run = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
-    const cy_engine_options options = cy_rank_engine_options(rank, run->config);
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) status = cy_engine_initialize(engine);
+    CY_TRY(cy_engine_initialize(engine));
     cy_test_batch batch = {.config = run->config,
         .at = rank->at,
         .positions = engine->positions,
@@ -87,18 +82,21 @@ static cy_status look_at_memory(const cy_rank *rank, void *context)
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = {.step = 1, .eps = 1e-8};
     cy_step_result result;
-    if (status == CY_OK) status = cy_engine_train_step(engine, &source, &adamw, &result);
-    if (status == CY_OK) {
-        run->activations[rank->at.at[CY_AXIS_PP]] = engine->memory.activations;
-        if (engine->step.peak != engine->step.capacity ||
-            engine->scratch.peak != engine->scratch.capacity) {
-            status = CY_FAIL(
-                CY_ERR_CORRUPT, "stage %d: the plan is not the peak", rank->at.at[CY_AXIS_PP]);
-        }
+    CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
+    run->activations[rank->at.at[CY_AXIS_PP]] = engine->memory.activations;
+    if (engine->step.peak != engine->step.capacity ||
+        engine->scratch.peak != engine->scratch.capacity) {
+        return CY_FAIL(
+            CY_ERR_CORRUPT, "stage %d: the plan is not the peak", rank->at.at[CY_AXIS_PP]);
     }
-    cy_engine_close(engine);
-    cy_memory_free(engine);
-    return status;
+    return CY_OK;
+}
+
+static cy_status look_at_memory(const cy_rank *rank, void *context)
+{
+    const memory_run *run = context;
+    const cy_engine_options options = cy_rank_engine_options(rank, run->config);
+    return cy_rank_with_engine(rank, &options, step_and_look, context);
 }
 
 static memory_run memory_of(const parity_case *c)

@@ -4,8 +4,6 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "base/memory.h"
-
 #include <math.h>
 
 #define ELEMENTS 4 // of each tensor
@@ -49,9 +47,9 @@ static cy_status check_element(
         tensor->param->name, (long long)global, *grad, measured);
 }
 
-static cy_status check_all(cy_engine *engine, const cy_rank *rank)
+static cy_status check_all(cy_engine *engine, const cy_rank *rank, void *context)
 {
-    const cy_config *config = engine->options.config;
+    const cy_config *config = context;
     cy_test_batch batch = {
         .config = config,
         .at = rank->at,
@@ -74,18 +72,7 @@ static cy_status check_all(cy_engine *engine, const cy_rank *rank)
 
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine_options options = cy_rank_engine_options(rank, context);
-    options.isa = "ref";
-    options.threads = 1;
-    cy_status status = cy_engine_open(block, &options);
-    if (status == CY_OK) {
-        status = check_all(block, rank);
-        cy_engine_close(block);
-    }
-    cy_memory_free(block);
-    return status;
+    return cy_test_with_engine(rank, context, "ref", check_all, context);
 }
 
 static void gradients_are_those_of_the_loss(void **state)

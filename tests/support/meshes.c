@@ -151,22 +151,13 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     return status;
 }
 
-cy_status cy_test_with_engine(const cy_rank *rank, const cy_config *config, const char *isa,
-    cy_test_engine_use use, void *context)
+cy_status cy_test_with_engine(
+    const cy_rank *rank, const cy_config *config, const char *isa, cy_engine_use use, void *context)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
     cy_engine_options options = cy_rank_engine_options(rank, config);
     options.isa = isa;
     options.threads = 1;
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        status = use(engine, rank, context);
-        cy_engine_close(engine);
-    }
-    cy_memory_free(engine);
-    return status;
+    return cy_rank_with_engine(rank, &options, use, context);
 }
 
 static cy_status run_rank(const cy_rank *rank, void *context)

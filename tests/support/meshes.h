@@ -48,8 +48,7 @@ cy_test_batch cy_test_batch_of(const cy_engine *engine, const cy_rank *rank);
 
 // Opens the engine of a rank, of one thread with the kernels that `isa` names, hands it to `use`
 // and closes it. Fails with what `use` returns.
-typedef cy_status (*cy_test_engine_use)(cy_engine *engine, const cy_rank *rank, void *context);
 CY_MUST_CHECK cy_status cy_test_with_engine(const cy_rank *rank, const cy_config *config,
-    const char *isa, cy_test_engine_use use, void *context);
+    const char *isa, cy_engine_use use, void *context);
 
 #endif

@@ -168,26 +168,21 @@ static cy_status compare_training(cy_engine *engine, parity_run *run, bool tells
     return CY_OK;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
+static cy_status load_and_compare(cy_engine *engine, const cy_rank *rank, void *context)
 {
     parity_run *run = context;
     cy_run_position position;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_state_load(engine, rank, run->folder, true, &position, &traffic));
+    return run->logits != NULL ? compare_batch(engine, run)
+                               : compare_training(engine, run, rank->rank == 0);
+}
+
+static cy_status run_rank(const cy_rank *rank, void *context)
+{
+    const parity_run *run = context;
     const cy_engine_options options = cy_rank_engine_options(rank, &run->config);
-    cy_status status = cy_engine_open(engine, &options);
-    if (status == CY_OK) {
-        cy_checkpoint_traffic traffic = {0};
-        status = cy_state_load(engine, rank, run->folder, true, &position, &traffic);
-        if (status == CY_OK) {
-            status = run->logits != NULL ? compare_batch(engine, run)
-                                         : compare_training(engine, run, rank->rank == 0);
-        }
-        cy_engine_close(engine);
-    }
-    cy_memory_free(block);
-    return status;
+    return cy_rank_with_engine(rank, &options, load_and_compare, context);
 }
 
 static cy_status compute(parity_run *run, int64_t rows, int64_t columns, int tp)
