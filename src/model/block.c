@@ -66,7 +66,7 @@ void cy_block_stash_take_brief(
     stash->qkv =
         cy_view_take(arena, context->dtype, tokens, q_cols(context) + 2 * kv_cols(context));
     stash->lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens);
-    cy_head_norm_stash_take(&stash->head_norm, context, arena, tokens);
+    cy_qk_norm_stash_take(&stash->qk_norm, context, arena, tokens);
 }
 
 void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *context,
@@ -226,7 +226,7 @@ static cy_status attention_forward(
         weight(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0)));
     cy_arena_rewind(queue->scratch, mark);
 
-    cy_head_norm_forward(context, block->storage, block->unit, stash->qkv, &stash->head_norm);
+    cy_qk_norm_forward(context, block->storage, block->unit, stash->qkv, &stash->qk_norm);
     cy_rope(queue, stash->qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
     CY_TRY(attend_and_project(block, stash, batch));
@@ -390,7 +390,7 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
     if (keys != NULL) CY_TRY(finish_keys(context, &d, dk, dv));
     cy_rope(queue, d_qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, true);
-    cy_head_norm_backward(context, block->storage, block->unit, d_qkv, &stash->head_norm);
+    cy_qk_norm_backward(context, block->storage, block->unit, d_qkv, &stash->qk_norm);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }

@@ -2,7 +2,7 @@
 // to the residual), forward and backward written out.
 //
 //   n1 = norm1(x)         qkv = n1 Wqkv^T    q, k turned    o = attention(q, k, v)
-//                         (Qwen3: q and k normed before they are turned, see model/head_norm.h)
+//                         (Qwen3: q and k normed before they are turned, see model/qk_norm.h)
 //   mid = x + o Wout^T    n2 = norm2(mid)    gate|up = n2 Wgu^T
 //   y = mid + (silu(gate) * up) Wdown^T
 //
@@ -22,7 +22,7 @@
 #define CY_MODEL_BLOCK_H
 
 #include "model/context.h"
-#include "model/head_norm.h"
+#include "model/qk_norm.h"
 #include "model/storage.h"
 
 typedef struct cy_block {
@@ -43,7 +43,7 @@ typedef struct cy_block_stash {
     cy_view gate_up;  // [t, 2 ffn]; backward_input leaves its gradient here
     cy_view n1;       // [t, hidden] norm of x, gathered; none where it is gathered again
     cy_view n2;       // [t, hidden] norm of mid, likewise
-    cy_head_norm_stash head_norm;
+    cy_qk_norm_stash qk_norm;
 } cy_block_stash;
 
 // What backward_input leaves for backward_weight.

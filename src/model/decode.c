@@ -41,9 +41,9 @@ static void norm_heads(
     const cy_model_context *context, const cy_storage *storage, int unit, cy_view qkv)
 {
     const size_t mark = cy_arena_mark(context->queue->scratch);
-    cy_head_norm_stash stash;
-    cy_head_norm_stash_take(&stash, context, context->queue->scratch, qkv.rows);
-    cy_head_norm_forward(context, storage, unit, qkv, &stash);
+    cy_qk_norm_stash stash;
+    cy_qk_norm_stash_take(&stash, context, context->queue->scratch, qkv.rows);
+    cy_qk_norm_forward(context, storage, unit, qkv, &stash);
     cy_arena_rewind(context->queue->scratch, mark);
 }
 

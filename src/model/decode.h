@@ -9,6 +9,7 @@
 #define CY_MODEL_DECODE_H
 
 #include "model/block.h"
+#include "model/embed.h"
 #include "model/head.h"
 
 // The new tokens of one pass. Arrays are [tokens]; `pages` is [layers], the cache of each layer,

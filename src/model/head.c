@@ -7,46 +7,6 @@ static cy_role matrix_role(const cy_head *head)
     return head->context->shape.tied ? CY_ROLE_EMBED : CY_ROLE_HEAD;
 }
 
-cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
-    const cy_micro_batch *batch)
-{
-    cy_queue *queue = context->queue;
-    const int unit = cy_storage_unit(storage, -1);
-    const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
-    const size_t mark = cy_arena_mark(queue->scratch);
-    cy_tensor_summing sum;
-    cy_tensor_rows rows;
-
-    // One rank has a token's row and the others zeros: this sum is exact as it is.
-    cy_tensor_sum_start(&sum, &context->tensor, queue, y, NULL);
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
-    while (rows.count > 0) {
-        cy_embedding_forward(queue, cy_view_rows(sum.partial, rows.first, rows.count),
-            cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0), batch->inputs + rows.first,
-            table->slice.row_first);
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
-    }
-    CY_TRY(cy_tensor_sum_end(&sum));
-    cy_arena_rewind(queue->scratch, mark);
-    return CY_OK;
-}
-
-cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *storage, cy_view dy,
-    const cy_micro_batch *batch)
-{
-    cy_queue *queue = context->queue;
-    const int unit = cy_storage_unit(storage, -1);
-    const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
-    const size_t mark = cy_arena_mark(queue->scratch);
-    cy_view all;
-
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, dy));
-    cy_embedding_backward(queue, cy_storage_grad(storage, unit, CY_ROLE_EMBED, 0), all,
-        batch->inputs, table->slice.row_first);
-    cy_arena_rewind(queue->scratch, mark);
-    return CY_OK;
-}
-
 // What the tokens of a tile know about the whole vocabulary after two small reductions.
 typedef struct tile_statistics {
     cy_view max;    // [1, tile]

@@ -1,5 +1,5 @@
-// model/head.h: both ends of the model, split over the vocabulary: the embedding, and the final
-// norm with the output projection and the loss.
+// model/head.h: the last end of the model, split over the vocabulary: the final norm with the
+// output projection and the loss.
 //
 // The head works on tiles of tokens: logits of a tile, its loss, the logits' gradient and both
 // products that follow from it, before the next tile. The logits of all tokens never exist.
@@ -19,14 +19,6 @@ typedef struct cy_head {
     int norm_unit;                   // the unit of the final norm
     int matrix_unit;                 // the unit of the output matrix: the embedding's when tied
 } cy_head;
-
-// y [t_outside, hidden] = rows of the embedding for batch->inputs.
-CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_micro_batch *batch);
-
-// Adds the embedding's gradient from dy [t_outside, hidden].
-CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
-    const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
 
 // loss [1, 1] adds the sum of token losses of x [t_outside, hidden]. Where dx is given, it becomes
 // loss_scale times the gradient of that sum, and the head's weight gradients are added.

@@ -142,7 +142,7 @@ static cy_block_stash stash_at(const cy_stage *stage, const cy_stage_pass *pass,
     const cy_block_stash *brief = &slots->stashes[pass->stash * slots->spec.layers + index];
     stash.qkv = brief->qkv;
     stash.lse = brief->lse;
-    stash.head_norm = brief->head_norm;
+    stash.qk_norm = brief->qk_norm;
     if (index == 0 && !cy_view_is_none(pass->input)) stash.x = pass->input;
     return stash;
 }

@@ -5,7 +5,7 @@
 #define CY_TRAIN_RUN_FOLDER_H
 
 #include "observe/metrics.h"
-#include "optim/schedule.h"
+#include "optim/rate.h"
 #include "train/config.h"
 
 // Makes logging.run_dir, writes config.json into it and opens metrics.jsonl behind `last_step`.

@@ -5,7 +5,7 @@
 #include "observe/flops.h"
 #include "observe/resident.h"
 #include "observe/tensorboard.h"
-#include "optim/schedule.h"
+#include "optim/rate.h"
 #include "train/engine/strict.h"
 #include "train/feed.h"
 #include "train/replicas.h"

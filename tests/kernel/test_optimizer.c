@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "kernel/open.h"
-#include "optim/schedule.h"
+#include "optim/rate.h"
 #include "support/support.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "optim/schedule.h"
+#include "optim/rate.h"
 
 #include "base/assert.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-#include "model/head_norm.h"
+#include "model/qk_norm.h"
 
 // The heads of q or of k: where they stand and what belongs to them.
 typedef struct head_group {
@@ -13,7 +13,7 @@ typedef struct qk_groups {
 } qk_groups;
 
 static qk_groups groups_of(
-    const cy_model_context *context, cy_view qkv, const cy_head_norm_stash *stash)
+    const cy_model_context *context, cy_view qkv, const cy_qk_norm_stash *stash)
 {
     const int64_t q = context->heads_local * context->shape.head_dim;
     const int64_t kv = context->kv_heads_local * context->shape.head_dim;
@@ -29,14 +29,14 @@ static cy_view by_token(cy_view rows, cy_view like)
     return cy_view_of(rows.data, rows.dtype, like.rows, like.cols);
 }
 
-void cy_head_norm_stash_take(
-    cy_head_norm_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
+void cy_qk_norm_stash_take(
+    cy_qk_norm_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
 {
-    *stash = (cy_head_norm_stash){0};
+    *stash = (cy_qk_norm_stash){0};
     if (!context->shape.qk_norm) return;
     const int64_t q = tokens * context->heads_local, k = tokens * context->kv_heads_local;
     const int64_t head_dim = context->shape.head_dim;
-    *stash = (cy_head_norm_stash){
+    *stash = (cy_qk_norm_stash){
         .q = cy_view_take(arena, context->dtype, q, head_dim),
         .k = cy_view_take(arena, context->dtype, k, head_dim),
         .inv_rms_q = cy_view_take(arena, context->sum_dtype, 1, q),
@@ -58,8 +58,8 @@ static void forward(
     cy_arena_rewind(queue->scratch, mark);
 }
 
-void cy_head_norm_forward(const cy_model_context *context, const cy_storage *storage, int unit,
-    cy_view qkv, const cy_head_norm_stash *stash)
+void cy_qk_norm_forward(const cy_model_context *context, const cy_storage *storage, int unit,
+    cy_view qkv, const cy_qk_norm_stash *stash)
 {
     if (!context->shape.qk_norm) return;
     const qk_groups both = groups_of(context, qkv, stash);
@@ -83,8 +83,8 @@ static void backward(
     cy_arena_rewind(queue->scratch, mark);
 }
 
-void cy_head_norm_backward(const cy_model_context *context, const cy_storage *storage, int unit,
-    cy_view d_qkv, const cy_head_norm_stash *stash)
+void cy_qk_norm_backward(const cy_model_context *context, const cy_storage *storage, int unit,
+    cy_view d_qkv, const cy_qk_norm_stash *stash)
 {
     if (!context->shape.qk_norm) return;
     const qk_groups both = groups_of(context, d_qkv, stash);
