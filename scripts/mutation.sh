@@ -124,7 +124,7 @@ tests_for() {
         local file rank=3
         file=$(test_file "$name")
         # The program's own files are in no other program.
-        if [ "$folder" = cli ] && [[ $file == *.c ]]; then continue; fi
+        if [ "$folder" = cli ] && [ "${name%%.*}" != cli ]; then continue; fi
         if grep -qF "\"$header.h\"" "$file" || [ "${name#*.}" = "$(basename "$header")" ]; then
             rank=0
         elif grep -qF "\"$folder/" "$file" || [[ $name == *"$(basename "$header")"* ]]; then

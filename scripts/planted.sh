@@ -46,20 +46,30 @@ test_file() {
     find "tests/${1%%.*}" -name "test_${1#*.}.c" -o -name "test_${1#*.}.sh" | head -n 1
 }
 
+# link_program OBJECT: the program itself into $work/cyclotron, unless it is there already. Who makes
+# another object of that name removes $work/cyclotron.is.
+link_program() {
+    if [ -e "$work/cyclotron.is" ] && [ "$(cat "$work/cyclotron.is")" = "$1" ]; then return 0; fi
+    link "$build" cyclotron "$1" "$work/cyclotron" || return
+    printf '%s' "$1" >"$work/cyclotron.is"
+}
+
 # run_test TEST OBJECT LOG [LIMIT]: runs a test with an object linked in; "" is the unbroken test. 120:
 # it does not link.
 run_test() {
-    local label=${1%%.*} name=${1#*.} file
+    local label=${1%%.*} name=${1#*.} file program=$build/cyclotron
     file=$(test_file "$1")
     case $file in
     *.c)
         link "$build/tests" "test_${label}_$name" "$2" "$work/program" || return 120
-        CYCLOTRON=$build/cyclotron SOURCE=$PWD timeout "${4:-300}" "$work/program" >"$3" 2>&1
+        if [ "$label" = cli ]; then
+            link_program "$2" || return 120
+            program=$work/cyclotron
+        fi
+        CYCLOTRON=$program SOURCE=$PWD timeout "${4:-300}" "$work/program" >"$3" 2>&1
         ;;
     *.sh)
-        [ -e "$work/cyclotron.is" ] && [ "$(cat "$work/cyclotron.is")" = "$2" ] ||
-            link "$build" cyclotron "$2" "$work/cyclotron" || return 120
-        printf '%s' "$2" >"$work/cyclotron.is"
+        link_program "$2" || return 120
         CYCLOTRON=$work/cyclotron SOURCE=$PWD EXAMPLES=$build/examples \
             timeout "${4:-600}" bash "$file" >"$3" 2>&1
         ;;

@@ -225,4 +225,26 @@ static inline void expect_same_bits(const char *what, cy_view got, cy_view want)
     }
 }
 
+// A matrix with these numbers, row after row.
+static inline cy_view bench_numbers(
+    bench *at, cy_dtype dtype, int64_t rows, int64_t cols, const double *values)
+{
+    const cy_view view = bench_make(at, dtype, rows, cols, 0);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        cy_ref_store(&at->queue, view, i / cols, i % cols, values[i]);
+    }
+    return view;
+}
+
+// Fails where an element is off by more than tolerance, absolute below one and relative above.
+static inline void bench_expect(cy_view got, const double *want, double tolerance)
+{
+    for (int64_t i = 0; i < cy_view_count(got); i++) {
+        const double value = cy_ref_load(got, i / got.cols, i % got.cols);
+        if (fabs(value - want[i]) <= tolerance * fmax(1.0, fabs(want[i]))) continue;
+        print_error("element %lld: %.17g, wanted %.17g\n", (long long)i, value, want[i]);
+        fail();
+    }
+}
+
 #endif

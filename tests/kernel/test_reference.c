@@ -1,35 +1,6 @@
-// The reference operators against figures worked out by other means, and what the wrappers do: the
-// trivial cases, the trace, what a dry queue counts, what they refuse.
+// The reference operators against figures worked out by other means.
 
-#define _GNU_SOURCE
 #include "kernel/harness.h"
-
-#include "kernel/cost.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static cy_view numbers(bench *at, cy_dtype dtype, int64_t rows, int64_t cols, const double *values)
-{
-    const cy_view view = bench_make(at, dtype, rows, cols, 0);
-    for (int64_t i = 0; i < rows * cols; i++) {
-        cy_ref_store(&at->queue, view, i / cols, i % cols, values[i]);
-    }
-    return view;
-}
-
-static void expect_numbers(cy_view got, const double *want, double tolerance)
-{
-    for (int64_t i = 0; i < cy_view_count(got); i++) {
-        const double value = cy_ref_load(got, i / got.cols, i % got.cols);
-        if (fabs(value - want[i]) <= tolerance * fmax(1.0, fabs(want[i]))) continue;
-        print_error("element %lld: %.17g, wanted %.17g\n", (long long)i, value, want[i]);
-        fail();
-    }
-}
 
 // ---- figures
 
@@ -39,22 +10,22 @@ static void products(void **state)
     bench at;
     bench_open(&at, cy_kernels_ref(), 2);
     const double a_values[] = {1, 2, 3, 4, 5, 6}, b_values[] = {7, 8, 9, 10, 11, 12};
-    const cy_view a = numbers(&at, CY_F32, 2, 3, a_values);
-    const cy_view b = numbers(&at, CY_F32, 3, 2, b_values);
+    const cy_view a = bench_numbers(&at, CY_F32, 2, 3, a_values);
+    const cy_view b = bench_numbers(&at, CY_F32, 3, 2, b_values);
     const cy_view c = bench_make(&at, CY_F32, 2, 2, 1);
     cy_matmul(&at.queue, c, a, b, (cy_matmul_spec){0});
-    expect_numbers(c, (const double[]){58, 64, 139, 154}, 0.0);
+    bench_expect(c, (const double[]){58, 64, 139, 154}, 0.0);
     cy_matmul(&at.queue, c, a, b, (cy_matmul_spec){.accumulate = true});
-    expect_numbers(c, (const double[]){116, 128, 278, 308}, 0.0);
+    bench_expect(c, (const double[]){116, 128, 278, 308}, 0.0);
     const cy_view d = bench_make(&at, CY_F32, 3, 3, 0);
     cy_matmul(&at.queue, d, a, b, (cy_matmul_spec){.transpose_a = true, .transpose_b = true});
-    expect_numbers(d, (const double[]){39, 49, 59, 54, 68, 82, 69, 87, 105}, 0.0);
+    bench_expect(d, (const double[]){39, 49, 59, 54, 68, 82, 69, 87, 105}, 0.0);
     // An empty sum writes zeros, or adds none.
     const cy_view a0 = cy_view_cols(a, 0, 0), b0 = cy_view_rows(b, 0, 0);
     cy_matmul(&at.queue, c, a0, b0, (cy_matmul_spec){.accumulate = true});
-    expect_numbers(c, (const double[]){116, 128, 278, 308}, 0.0);
+    bench_expect(c, (const double[]){116, 128, 278, 308}, 0.0);
     cy_matmul(&at.queue, c, a0, b0, (cy_matmul_spec){0});
-    expect_numbers(c, (const double[]){0, 0, 0, 0}, 0.0);
+    bench_expect(c, (const double[]){0, 0, 0, 0}, 0.0);
     bench_check(&at);
     bench_close(&at);
 }
@@ -102,16 +73,16 @@ static void norm(void **state)
     bench at;
     bench_open(&at, cy_kernels_ref(), 1);
     const double values[] = {3, 4, 0, 0, 1, 1, 1, 1}, weights[] = {1, 2, 3, 4};
-    const cy_view x = numbers(&at, CY_F64, 2, 4, values);
-    const cy_view weight = numbers(&at, CY_F64, 1, 4, weights);
+    const cy_view x = bench_numbers(&at, CY_F64, 2, 4, values);
+    const cy_view weight = bench_numbers(&at, CY_F64, 1, 4, weights);
     const cy_view y = bench_make(&at, CY_F64, 2, 4, 0), inv = bench_make(&at, CY_F64, 1, 2, 0);
     cy_norm_forward(&at.queue, y, inv, x, cy_view_none(), weight, 0.0);
-    expect_numbers(inv, (const double[]){0.4, 1.0}, 1e-15); // rms of (3, 4, 0, 0) is 2.5
-    expect_numbers(y, (const double[]){1.2, 3.2, 0, 0, 1, 2, 3, 4}, 1e-15);
-    const cy_view branch = numbers(&at, CY_F64, 2, 4, values);
+    bench_expect(inv, (const double[]){0.4, 1.0}, 1e-15); // rms of (3, 4, 0, 0) is 2.5
+    bench_expect(y, (const double[]){1.2, 3.2, 0, 0, 1, 2, 3, 4}, 1e-15);
+    const cy_view branch = bench_numbers(&at, CY_F64, 2, 4, values);
     cy_norm_forward(&at.queue, y, inv, x, branch, weight, 0.0);
-    expect_numbers(x, (const double[]){6, 8, 0, 0, 2, 2, 2, 2}, 0.0); // the branch was added
-    expect_numbers(inv, (const double[]){0.2, 0.5}, 1e-15);
+    bench_expect(x, (const double[]){6, 8, 0, 0, 2, 2, 2, 2}, 0.0); // the branch was added
+    bench_expect(inv, (const double[]){0.2, 0.5}, 1e-15);
     bench_check(&at);
     bench_close(&at);
 }
@@ -128,19 +99,19 @@ static void rope(void **state)
     const double five[] = {0.28366218546322625, 0.8775825618903728, 0.9987502603949663,
         0.9999875000260416, -0.9589242746631385, 0.479425538604203, 0.04997916927067833,
         0.0049999791666927075};
-    expect_numbers(cy_view_rows(table, 5, 1), five, 1e-15);
+    bench_expect(cy_view_rows(table, 5, 1), five, 1e-15);
     const double thousand[] = {0.5623790762907029, 0.862318872287684, -0.8390715290764524,
         0.5403023058681398, 0.8268795405320025, -0.5063656411097588, -0.5440211108893698,
         0.8414709848078965};
-    expect_numbers(cy_view_rows(table, 1000, 1), thousand, 1e-15);
-    const cy_view x = numbers(&at, CY_F64, 1, 8, (const double[]){1, 1, 1, 1, 0, 0, 2, 0});
+    bench_expect(cy_view_rows(table, 1000, 1), thousand, 1e-15);
+    const cy_view x = bench_numbers(&at, CY_F64, 1, 8, (const double[]){1, 1, 1, 1, 0, 0, 2, 0});
     const int32_t position = 5;
     cy_rope(&at.queue, x, table, &position, 1, false);
     const double turned[] = {five[0], five[1], five[2] - 2.0 * five[6], five[3], five[4], five[5],
         five[6] + 2.0 * five[2], five[7]};
-    expect_numbers(x, turned, 1e-15);
+    bench_expect(x, turned, 1e-15);
     cy_rope(&at.queue, x, table, &position, 1, true);
-    expect_numbers(x, (const double[]){1, 1, 1, 1, 0, 0, 2, 0}, 1e-15);
+    bench_expect(x, (const double[]){1, 1, 1, 1, 0, 0, 2, 0}, 1e-15);
     bench_check(&at);
     bench_close(&at);
 }
@@ -152,32 +123,32 @@ static void feed_forward_and_loss(void **state)
     bench_open(&at, cy_kernels_ref(), 1);
     const cy_view y = bench_make(&at, CY_F64, 1, 3, 0);
     cy_swiglu_forward(
-        &at.queue, y, numbers(&at, CY_F64, 1, 6, (const double[]){0, 1, -2, 5, 2, 3}));
-    expect_numbers(y, (const double[]){0.0, 1.4621171572600098, -0.7152175321327053}, 1e-15);
+        &at.queue, y, bench_numbers(&at, CY_F64, 1, 6, (const double[]){0, 1, -2, 5, 2, 3}));
+    bench_expect(y, (const double[]){0.0, 1.4621171572600098, -0.7152175321327053}, 1e-15);
 
     // Two tokens over a vocabulary of three that is split into columns 0, 1 and column 2.
-    const cy_view left = numbers(&at, CY_F64, 2, 2, (const double[]){1, 2, 0, 0});
-    const cy_view right = numbers(&at, CY_F64, 2, 1, (const double[]){3, 0});
+    const cy_view left = bench_numbers(&at, CY_F64, 2, 2, (const double[]){1, 2, 0, 0});
+    const cy_view right = bench_numbers(&at, CY_F64, 2, 1, (const double[]){3, 0});
     const int32_t targets[] = {2, 0};
     const cy_vocab_range low = {0, 3}, high = {2, 3};
     const cy_view max = bench_make(&at, CY_F64, 1, 2, 0), sum = bench_make(&at, CY_F64, 1, 2, 0);
     const cy_view other = bench_make(&at, CY_F64, 1, 2, 0);
     const cy_view target = bench_make(&at, CY_F64, 1, 2, 0);
-    const cy_view loss = numbers(&at, CY_F64, 1, 1, (const double[]){10});
+    const cy_view loss = bench_numbers(&at, CY_F64, 1, 1, (const double[]){10});
     cy_softmax_max(&at.queue, max, left, low);
-    expect_numbers(max, (const double[]){2, 0}, 0.0);
+    bench_expect(max, (const double[]){2, 0}, 0.0);
     cy_softmax_max(&at.queue, max, right, high);
-    expect_numbers(max, (const double[]){3, 0}, 0.0);
+    bench_expect(max, (const double[]){3, 0}, 0.0);
     cy_softmax_sum(&at.queue, sum, target, left, max, targets, low);
-    expect_numbers(target, (const double[]){0, 0}, 0.0);
+    bench_expect(target, (const double[]){0, 0}, 0.0);
     cy_softmax_sum(&at.queue, other, target, right, max, targets, high);
-    expect_numbers(target, (const double[]){3, 0}, 0.0); // of the token whose target is here
+    bench_expect(target, (const double[]){3, 0}, 0.0); // of the token whose target is here
     cy_add(&at.queue, sum, sum, other);
     cy_softmax_loss(&at.queue, loss, max, sum, target, targets);
-    expect_numbers(loss, (const double[]){10 + 0.4076059644443803 + 1.0986122886681098}, 1e-15);
+    bench_expect(loss, (const double[]){10 + 0.4076059644443803 + 1.0986122886681098}, 1e-15);
     cy_softmax_grad(&at.queue, left, left, max, sum, targets, low, 2.0);
     const double third = 1.0 / 3.0;
-    expect_numbers(left,
+    bench_expect(left,
         (const double[]){0.18006114634076172, 0.4894569421095953, 2 * (third - 1), 2 * third},
         1e-15);
     bench_check(&at);
@@ -310,8 +281,8 @@ static void attention_passes_nan(void **state)
     (void)state;
     bench at;
     bench_open(&at, cy_kernels_ref(), 1);
-    const cy_view q = numbers(&at, CY_F32, 1, 2, (const double[]){(double)NAN, (double)NAN});
-    const cy_view k = numbers(&at, CY_F32, 1, 2, (const double[]){1, 1});
+    const cy_view q = bench_numbers(&at, CY_F32, 1, 2, (const double[]){(double)NAN, (double)NAN});
+    const cy_view k = bench_numbers(&at, CY_F32, 1, 2, (const double[]){1, 1});
     const cy_view o = bench_make(&at, CY_F32, 1, 2, 0), lse = bench_make(&at, CY_F32, 1, 1, 0);
     const int32_t position = 0;
     const cy_attention_span span = {0, 1, 0, 1};
@@ -336,32 +307,33 @@ static void optimizer(void **state)
     bench at;
     bench_open(&at, cy_kernels_ref(), 1);
     cy_queue *queue = &at.queue;
-    const cy_view grad = numbers(&at, CY_F64, 1, 2, (const double[]){3, 4});
-    const cy_view sum = numbers(&at, CY_F64, 1, 1, (const double[]){0});
+    const cy_view grad = bench_numbers(&at, CY_F64, 1, 2, (const double[]){3, 4});
+    const cy_view sum = bench_numbers(&at, CY_F64, 1, 1, (const double[]){0});
     const cy_view scale = bench_make(&at, CY_F64, 1, 1, 0), norm = bench_twin(&at, scale);
     cy_sum_squares(queue, sum, grad);
     cy_clip_scale(queue, scale, norm, sum, 2.0, 0.0); // no limit
-    expect_numbers(norm, (const double[]){2.5}, 1e-15);
-    expect_numbers(scale, (const double[]){0.5}, 1e-15);
+    bench_expect(norm, (const double[]){2.5}, 1e-15);
+    bench_expect(scale, (const double[]){0.5}, 1e-15);
     cy_clip_scale(queue, scale, norm, sum, 2.0, 1.0);
-    expect_numbers(norm, (const double[]){2.5}, 1e-15);
-    expect_numbers(scale, (const double[]){0.2}, 1e-15); // to length 1
-    cy_clip_scale(queue, scale, norm, sum, 2.0, 3.0);    // within the limit
-    expect_numbers(scale, (const double[]){0.5}, 1e-15);
+    bench_expect(norm, (const double[]){2.5}, 1e-15);
+    bench_expect(scale, (const double[]){0.2}, 1e-15); // to length 1
+    cy_clip_scale(queue, scale, norm, sum, 2.0, 3.0);  // within the limit
+    bench_expect(scale, (const double[]){0.5}, 1e-15);
 
     // One step from rest moves by the learning rate against the gradient's sign, after the decay.
-    const cy_view master = numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
-    const cy_view m = numbers(&at, CY_F64, 1, 2, (const double[]){0, 0}), v = bench_twin(&at, m);
+    const cy_view master = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
+    const cy_view m = bench_numbers(&at, CY_F64, 1, 2, (const double[]){0, 0}),
+                  v = bench_twin(&at, m);
     const cy_view weight = bench_make(&at, CY_BF16, 1, 2, 0);
     cy_adamw_spec spec = {0.1, 0.9, 0.999, 0.0, 0.5, 1};
     cy_adamw(queue, weight, master, m, v, grad, scale, &spec);
-    expect_numbers(master, (const double[]){1 * 0.95 - 0.1, -2 * 0.95 - 0.1}, 1e-14);
-    expect_numbers(m, (const double[]){0.15, 0.2}, 1e-15);
-    expect_numbers(v, (const double[]){0.00225, 0.004}, 1e-15);
-    expect_numbers(weight, (const double[]){0.8515625, -2.0}, 0.0);
+    bench_expect(master, (const double[]){1 * 0.95 - 0.1, -2 * 0.95 - 0.1}, 1e-14);
+    bench_expect(m, (const double[]){0.15, 0.2}, 1e-15);
+    bench_expect(v, (const double[]){0.00225, 0.004}, 1e-15);
+    bench_expect(weight, (const double[]){0.8515625, -2.0}, 0.0);
 
     // A broken gradient: the norm says so, and the step changes nothing.
-    const cy_view broken = numbers(&at, CY_F64, 1, 2, (const double[]){(double)INFINITY, 4});
+    const cy_view broken = bench_numbers(&at, CY_F64, 1, 2, (const double[]){(double)INFINITY, 4});
     cy_fill(queue, sum, 0.0);
     cy_sum_squares(queue, sum, broken);
     cy_clip_scale(queue, scale, norm, sum, 2.0, 1.0);
@@ -397,134 +369,6 @@ static void hash_does_not_know_the_split(void **state)
     bench_close(&at);
 }
 
-// ---- fixed point
-
-static cy_view fixed(bench *at, int64_t rows, int64_t cols, int exponent)
-{
-    cy_view view = bench_make(at, CY_FX64, rows, cols, 0);
-    view.exponent = exponent;
-    memset(view.data, 0, cy_view_bytes(view));
-    return view;
-}
-
-static void fixed_sums_have_no_order(void **state)
-{
-    (void)state;
-    bench at;
-    bench_open(&at, cy_kernels_ref(), 2);
-    cy_queue *queue = &at.queue;
-    const int64_t t = 12, h = 5;
-    const cy_view x = bench_random(&at, CY_F32, t, h, 0, 1.0);
-    const cy_view dy = bench_random(&at, CY_F32, t, h, 0, 1e3);
-    const cy_view inv = bench_random(&at, CY_F32, 1, t, 0, 1.0);
-    const cy_view weight = bench_random(&at, CY_F32, 1, h, 0, 1.0);
-    const int32_t *tokens = bench_integers(&at, t, 0, 3);
-    cy_view sums[2][4]; // whole; by halves, the second first
-    for (int way = 0; way < 2; way++) {
-        sums[way][0] = fixed(&at, 1, h, -40);
-        sums[way][1] = fixed(&at, 3, h, -40);
-        sums[way][2] = fixed(&at, 1, h, -40);
-        sums[way][3] = fixed(&at, 1, 1, -30);
-        for (int part = way; part >= 0; part--) {
-            const int64_t rows = way == 0 ? t : t / 2, first = part * (t / 2);
-            const cy_view dy_part = cy_view_rows(dy, first, rows);
-            cy_norm_backward(queue, cy_view_none(), sums[way][0], dy_part,
-                cy_view_rows(x, first, rows), cy_view_cols(inv, first, rows), weight);
-            cy_embedding_backward(queue, sums[way][1], dy_part, tokens + first, 0);
-            cy_sum_rows(queue, sums[way][2], dy_part);
-            cy_sum_squares(queue, sums[way][3], dy_part);
-        }
-    }
-    for (int i = 0; i < 4; i++)
-        expect_same_bits("fixed sum", sums[1][i], sums[0][i]);
-    assert_false(queue->fixed_overflow);
-    // And they are the sums: against fp64.
-    const cy_view wide = bench_random(&at, CY_F64, 1, h, 0, 0.0);
-    cy_sum_rows(queue, wide, dy);
-    expect_close("fixed against fp64", sums[0][2], wide, 0.0, (double)t * 0x1p-41);
-    const cy_view back = bench_make(&at, CY_F64, 1, h, 0);
-    cy_copy(queue, back, sums[0][2]);
-    expect_close("copied from fixed", back, wide, 0.0, (double)t * 0x1p-41);
-    bench_check(&at);
-    bench_close(&at);
-}
-
-static void fixed_rounds_and_warns(void **state)
-{
-    (void)state;
-    bench at;
-    bench_open(&at, cy_kernels_ref(), 1);
-    cy_queue *queue = &at.queue;
-    const cy_view sum = fixed(&at, 1, 4, -2); // quarters
-    const cy_view x = numbers(&at, CY_F64, 1, 4, (const double[]){0.3, 0.375, -0.375, 0.625});
-    cy_add(queue, sum, sum, x); // ties to even: 1.5 -> 2, -1.5 -> -2, 2.5 -> 2
-    const int64_t want[] = {1, 2, -2, 2};
-    assert_memory_equal(sum.data, want, sizeof(want));
-    // More than 53 bits survive a copy and a sum between views of one unit.
-    ((int64_t *)sum.data)[0] = ((int64_t)1 << 60) + 1;
-    const cy_view twin = bench_twin(&at, sum);
-    cy_copy(queue, twin, sum);
-    cy_add(queue, twin, twin, sum);
-    assert_true(((int64_t *)twin.data)[0] == ((int64_t)1 << 61) + 2);
-    assert_false(queue->fixed_overflow);
-    cy_add(queue, twin, twin, twin); // 2^62 is beyond
-    assert_true(queue->fixed_overflow);
-    const double bad[] = {0x1p60, (double)NAN, (double)INFINITY, -0x1p60};
-    for (int i = 0; i < 4; i++) {
-        queue->fixed_overflow = false;
-        cy_fill(queue, sum, bad[i]);
-        assert_true(queue->fixed_overflow);
-    }
-    queue->fixed_overflow = false;
-    cy_fill(queue, sum, 0x1.fffffffffffffp59); // the last that fits
-    assert_false(queue->fixed_overflow);
-    bench_check(&at);
-    bench_close(&at);
-}
-
-// Products and attention into fixed point: the fp64 result, rounded.
-static void fixed_products(void **state)
-{
-    (void)state;
-    bench at;
-    bench_open(&at, cy_kernels_ref(), 2);
-    cy_queue *queue = &at.queue;
-    const int64_t t = 7;
-    const cy_view q = bench_random(&at, CY_F64, t, 8, 0, 1.0);
-    const cy_view k = bench_random(&at, CY_F64, t, 4, 0, 1.0);
-    const cy_view v = bench_random(&at, CY_F64, t, 4, 0, 1.0);
-    const cy_view d_o = bench_random(&at, CY_F64, t, 8, 0, 1.0), o = bench_twin(&at, d_o);
-    const cy_view lse = bench_make(&at, CY_F64, 2, t, 0), delta = bench_make(&at, CY_F64, 2, t, 0);
-    const int32_t *positions = bench_ascending(&at, t, 0);
-    const cy_attention_span span = {0, t, 0, t};
-    const cy_attention_spec spec = {.heads = 2,
-        .kv_heads = 1,
-        .head_dim = 4,
-        .scale = 0.5,
-        .spans = &span,
-        .span_count = 1,
-        .q_positions = positions,
-        .k_positions = positions};
-    cy_attention_forward(queue, o, lse, q, k, v, &spec);
-    cy_attention_delta(queue, delta, d_o, o, 2);
-    const cy_view dq = bench_make(&at, CY_F64, t, 8, 0), dk = bench_make(&at, CY_F64, t, 4, 0);
-    const cy_view dv = bench_make(&at, CY_F64, t, 4, 0), c = bench_make(&at, CY_F64, 8, 4, 0);
-    const cy_view fq = fixed(&at, t, 8, -40), fk = fixed(&at, t, 4, -40);
-    const cy_view fv = fixed(&at, t, 4, -40), fc = fixed(&at, 8, 4, -40);
-    cy_fill(queue, fq, 5.0); // overwritten
-    cy_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, &spec);
-    cy_attention_backward(queue, fq, fk, fv, d_o, lse, delta, q, k, v, &spec);
-    expect_close("fixed dq", fq, dq, 0.0, 0x1p-37);
-    expect_close("fixed dk", fk, dk, 0.0, 0x1p-37);
-    expect_close("fixed dv", fv, dv, 0.0, 0x1p-37);
-    const cy_matmul_spec product = {.transpose_a = true};
-    cy_matmul(queue, c, q, k, product);
-    cy_matmul(queue, fc, q, k, product);
-    expect_close("fixed product", fc, c, 0.0, 0x1p-41);
-    bench_check(&at);
-    bench_close(&at);
-}
-
 // fp64 rounds to 16 bits once: by way of fp32 this would round twice, to the other neighbour.
 static void one_rounding(void **state)
 {
@@ -532,143 +376,11 @@ static void one_rounding(void **state)
     bench at;
     bench_open(&at, cy_kernels_ref(), 1);
     const double above = 1.0 + 0x1p-8 + 0x1p-40, below = 1.0 + 3 * 0x1p-8 - 0x1p-40;
-    const cy_view x = numbers(&at, CY_F64, 1, 2, (const double[]){above, below});
+    const cy_view x = bench_numbers(&at, CY_F64, 1, 2, (const double[]){above, below});
     const cy_view y = bench_make(&at, CY_BF16, 1, 2, 0);
     cy_copy(&at.queue, y, x);
-    expect_numbers(y, (const double[]){1.0 + 0x1p-7, 1.0 + 0x1p-7}, 0.0);
+    bench_expect(y, (const double[]){1.0 + 0x1p-7, 1.0 + 0x1p-7}, 0.0);
     bench_close(&at);
-}
-
-// ---- the wrappers
-
-static void dry_queue_counts(void **state)
-{
-    (void)state;
-    bench at;
-    cy_arena nowhere;
-    bench_open(&at, cy_kernels_ref(), 1);
-    cy_queue *queue = &at.queue;
-    queue->dry = true;
-    cy_arena_measure(&nowhere, "nowhere"); // a touch would be a fault
-    const cy_view a = cy_view_take(&nowhere, CY_BF16, 100, 200);
-    const cy_view b = cy_view_take(&nowhere, CY_BF16, 200, 300);
-    const cy_view c = cy_view_take(&nowhere, CY_F32, 100, 300);
-    cy_matmul(queue, c, a, b, (cy_matmul_spec){0});
-    assert_true(queue->planned.flops == 2.0 * 100 * 200 * 300);
-    assert_true(queue->planned.bytes == 2.0 * 100 * 200 + 2.0 * 200 * 300 + 4.0 * 100 * 300);
-    queue->planned = (cy_cost){0};
-    cy_copy(queue, c, c);
-    cy_fill(queue, c, 1.0);
-    assert_true(queue->planned.flops == 0.0);
-    assert_true(queue->planned.bytes == 3 * 4.0 * 100 * 300);
-    bench_close(&at);
-}
-
-static void trace_has_the_operator(void **state)
-{
-    (void)state;
-    bench at;
-    cy_trace trace;
-    bench_open(&at, cy_kernels_ref(), 1);
-    CY_CHECK_OK(cy_trace_open(&trace, 8));
-    at.queue.trace = &trace;
-    const cy_view x = bench_random(&at, CY_F32, 3, 4, 0, 1.0), y = bench_twin(&at, x);
-    cy_add(&at.queue, y, x, y);
-    cy_add(&at.queue, cy_view_rows(y, 0, 0), cy_view_rows(x, 0, 0), cy_view_rows(y, 0, 0));
-    assert_int_equal(trace.count, 1); // nothing to do is nothing to show
-    assert_string_equal(trace.spans[0].name, "add");
-    assert_int_equal(trace.spans[0].kind, CY_SPAN_COMPUTE);
-    assert_true(trace.spans[0].cost.flops == 12.0 && trace.spans[0].cost.bytes == 3 * 48.0);
-    cy_trace_close(&trace);
-    bench_close(&at);
-}
-
-static void attention_cost_counts_pairs(void **state)
-{
-    (void)state;
-    const cy_attention_span spans[] = {{0, 4, 0, 4}, {4, 2, 0, 6}};
-    cy_attention_spec spec = {.heads = 3, .head_dim = 8, .spans = spans, .span_count = 2};
-    assert_true(cy_attention_pairs(&spec) == 1 + 2 + 3 + 4 + 5 + 6);
-    spec.window = 3;
-    assert_true(cy_attention_pairs(&spec) == 1 + 2 + 3 + 3 + 3 + 3);
-    spec.pairs = 100.0;
-    const cy_view none = cy_view_none();
-    assert_true(
-        cy_cost_attention_forward(none, none, none, none, none, &spec).flops == 4.0 * 100 * 3 * 8);
-    assert_true(
-        cy_cost_attention_backward(none, none, none, none, none, none, none, none, none, &spec)
-            .flops == 10.0 * 100 * 3 * 8);
-}
-
-// Whether a call ends the process by an assertion.
-static bool aborts(void (*call)(bench *))
-{
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        static bench at;
-        const struct rlimit none = {0, 0};
-        setrlimit(RLIMIT_CORE, &none);
-        signal(SIGABRT, SIG_DFL);
-        if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
-        bench_open(&at, cy_kernels_ref(), 1);
-        call(&at);
-        _exit(0);
-    }
-    int how = 0;
-    assert_int_equal(waitpid(child, &how, 0), child);
-    return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
-}
-
-static void wrong_depth(bench *at)
-{
-    const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
-    cy_matmul(&at->queue, y, cy_view_cols(x, 0, 3), x, (cy_matmul_spec){0});
-}
-
-static void product_in_place(bench *at)
-{
-    const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
-    cy_matmul(&at->queue, x, x, y, (cy_matmul_spec){0});
-}
-
-static void mixed_factors(bench *at)
-{
-    const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
-    cy_matmul(&at->queue, y, x, bench_random(at, CY_BF16, 4, 4, 0, 1.0), (cy_matmul_spec){0});
-}
-
-static void shifted_sum(bench *at)
-{
-    const cy_view x = bench_random(at, CY_F32, 4, 8, 0, 1.0);
-    cy_add(&at->queue, cy_view_cols(x, 0, 4), cy_view_cols(x, 1, 4), cy_view_cols(x, 4, 4));
-}
-
-static void narrow_accumulator(bench *at)
-{
-    const cy_view x = bench_random(at, CY_BF16, 4, 4, 0, 1.0);
-    const int32_t tokens[4] = {0};
-    cy_embedding_backward(&at->queue, bench_twin(at, x), x, tokens, 0);
-}
-
-// Columns of one matrix beside each other are not the same memory.
-static void columns_beside(bench *at)
-{
-    const cy_view x = bench_random(at, CY_F32, 4, 8, 3, 1.0);
-    cy_add(&at->queue, cy_view_cols(x, 0, 4), cy_view_cols(x, 0, 4), cy_view_cols(x, 4, 4));
-    cy_copy(&at->queue, cy_view_cols(x, 5, 3), cy_view_cols(x, 2, 3));
-}
-
-static void wrong_calls_are_assertions(void **state)
-{
-    (void)state;
-    assert_true(aborts(wrong_depth));
-    assert_true(aborts(product_in_place));
-    assert_true(aborts(mixed_factors));
-    assert_true(aborts(shifted_sum));
-    assert_true(aborts(narrow_accumulator));
-    assert_false(aborts(columns_beside));
 }
 
 int main(void)
@@ -685,14 +397,7 @@ int main(void)
         cmocka_unit_test(attention_passes_nan),
         cmocka_unit_test(optimizer),
         cmocka_unit_test(hash_does_not_know_the_split),
-        cmocka_unit_test(fixed_sums_have_no_order),
-        cmocka_unit_test(fixed_rounds_and_warns),
-        cmocka_unit_test(fixed_products),
         cmocka_unit_test(one_rounding),
-        cmocka_unit_test(dry_queue_counts),
-        cmocka_unit_test(trace_has_the_operator),
-        cmocka_unit_test(attention_cost_counts_pairs),
-        cmocka_unit_test(wrong_calls_are_assertions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
