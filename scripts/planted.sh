@@ -66,7 +66,8 @@ run_test() {
             link_program "$2" || return 120
             program=$work/cyclotron
         fi
-        CYCLOTRON=$program SOURCE=$PWD timeout "${4:-300}" "$work/program" >"$3" 2>&1
+        # In a shell of its own, which says of an abort what it has to say in the log.
+        (CYCLOTRON=$program SOURCE=$PWD timeout "${4:-300}" "$work/program") >"$3" 2>&1
         ;;
     *.sh)
         link_program "$2" || return 120
