@@ -99,23 +99,26 @@ draw() {
 (cd "$build" && ctest -N -LE 'slow|long|tidy') |
     sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' >"$work/tests"
 times=$build/mutation.times # of the last run, as long as the library is the same
-if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then : >"$work/tests"; else : >"$times"; fi
+if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then
+    cp "$times" "$work/times"
+    : >"$work/tests"
+fi
 while IFS= read -r name; do
     start=$(date +%s%N)
     status=0
     run_test "$name" "" "$work/log" </dev/null || status=$?
     took=$((($(date +%s%N) - start) / 1000000))
     case $status in
-    0) echo "$name $took" >>"$times" ;;
+    0) echo "$name $took" >>"$work/times" ;;
     77) ;; # skipped here
     *)
         tail -n 20 "$work/log" >&2
         echo "mutation: error: $name fails without a fault" >&2
-        rm -f "$times"
         exit 1
         ;;
     esac
 done <"$work/tests"
+cp "$work/times" "$times"
 
 # tests_for FILE: names and times, the likeliest to notice first.
 tests_for() {
@@ -135,7 +138,7 @@ tests_for() {
             rank=2
         fi
         echo "$rank $took $name"
-    done <"$times" | sort -k1,1n -k2,2n | awk '{ print $3, $2 }'
+    done <"$work/times" | sort -k1,1n -k2,2n | awk '{ print $3, $2 }'
 }
 
 # ---- one fault after the other
