@@ -2,47 +2,16 @@
 // head sizes, groups, windows, several spans, positions with gaps and views that are part of wider
 // matrices.
 
-#include "support/support.h"
+#include "kernel/machine.h"
 
 #include "base/half.h"
-#include "base/memory.h"
 #include "base/random.h"
 #include "kernel/cpu/state.h"
-#include "kernel/open.h"
 
 #include <math.h>
 #include <string.h>
 
 #define ARENA_BYTES ((size_t)192 << 20)
-
-typedef struct machine {
-    cy_queue queue;
-    cy_kernels kernels;
-    cy_arena scratch;
-    cy_arena data;
-    void *scratch_base, *data_base;
-} machine;
-
-static void machine_open(machine *self, const char *isa, int workers)
-{
-    memset(self, 0, sizeof(*self));
-    CY_CHECK_OK(cy_pool_open(&self->queue.pool, workers, -1, false));
-    CY_CHECK_OK(cy_memory_map(&self->scratch_base, ARENA_BYTES));
-    CY_CHECK_OK(cy_memory_map(&self->data_base, ARENA_BYTES));
-    cy_arena_place(&self->scratch, "scratch", self->scratch_base, ARENA_BYTES);
-    cy_arena_place(&self->data, "data", self->data_base, ARENA_BYTES);
-    self->queue.scratch = &self->scratch;
-    CY_CHECK_OK(cy_kernels_open(&self->queue, &self->kernels, isa));
-}
-
-static void machine_close(machine *self)
-{
-    assert_int_equal(self->scratch.used, 0);
-    cy_kernels_close(&self->queue);
-    cy_pool_close(self->queue.pool);
-    cy_memory_unmap(self->scratch_base, ARENA_BYTES);
-    cy_memory_unmap(self->data_base, ARENA_BYTES);
-}
 
 static int isas_of(const char *names[4])
 {
@@ -194,7 +163,7 @@ static void equal_to_the_portable_one(void **state)
     const int isa_count = isas_of(isas);
     for (int i = 0; i < isa_count; i++) {
         machine self;
-        machine_open(&self, isas[i], 2);
+        machine_open(&self, isas[i], 2, ARENA_BYTES);
         for (size_t s = 0; s < sizeof(settings) / sizeof(settings[0]); s++) {
             cy_arena_rewind(&self.data, 0);
             problem wanted = pose(&self, &settings[s], CY_F64);
@@ -228,7 +197,7 @@ static void workers_do_not_change_results(void **state)
         4, 2, 64, 0, 300, 300, {{0, 170, 0, 170}, {170, 130, 170, 130}}, 2, 0, 1, false};
     for (int workers = 1; workers <= 3; workers++) {
         machine self;
-        machine_open(&self, "auto", workers);
+        machine_open(&self, "auto", workers, ARENA_BYTES);
         problem p = pose(&self, &s, CY_BF16);
         run(&self, &p);
         for (int64_t i = 0; i < 300; i++) {
@@ -250,7 +219,7 @@ static void memory_grows_with_tokens_not_their_square(void **state)
 {
     (void)state;
     machine self;
-    machine_open(&self, "auto", 2);
+    machine_open(&self, "auto", 2, ARENA_BYTES);
     size_t peaks[2];
     for (int i = 0; i < 2; i++) {
         const int64_t t = i == 0 ? 4096 : 16384;
@@ -295,7 +264,7 @@ static void merged_parts_equal_the_whole(void **state)
 {
     (void)state;
     machine self;
-    machine_open(&self, "auto", 2);
+    machine_open(&self, "auto", 2, ARENA_BYTES);
     const setting whole = {4, 2, 64, 0, 100, 220, {{0, 100, 0, 220}}, 1, 120, 1, false};
     setting first = whole, second = whole;
     first.spans[0].k_count = 150;
@@ -331,7 +300,7 @@ static void pages_equal_the_portable_one(void **state)
     for (int i = 0; i < isa_count; i++) {
         for (int d = 0; d < 4; d++) {
             machine self;
-            machine_open(&self, isas[i], 2);
+            machine_open(&self, isas[i], 2, ARENA_BYTES);
             const cy_dtype dtype = d % 2 == 0 ? CY_F32 : CY_BF16;
             cy_view o[2], q, k, v;
             for (int j = 0; j < 2; j++) {

@@ -4,15 +4,13 @@
 // missing or counted twice. Real numbers then bound the rounding. c lies inside a larger matrix
 // whose other elements must stay as they were.
 
-#include "support/support.h"
+#include "kernel/machine.h"
 
 #include "base/half.h"
-#include "base/memory.h"
 #include "base/random.h"
 #include "build_info.h"
 #include "kernel/cpu/matmul.h"
 #include "kernel/cpu/state.h"
-#include "kernel/open.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,35 +19,6 @@
 #define ARENA_BYTES ((size_t)96 << 20)
 
 typedef void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec);
-
-typedef struct machine {
-    cy_queue queue;
-    cy_kernels kernels;
-    cy_arena scratch;
-    cy_arena data;
-    void *scratch_base, *data_base;
-} machine;
-
-static void machine_open(machine *self, const char *isa, int workers)
-{
-    memset(self, 0, sizeof(*self));
-    CY_CHECK_OK(cy_pool_open(&self->queue.pool, workers, -1, false));
-    CY_CHECK_OK(cy_memory_map(&self->scratch_base, ARENA_BYTES));
-    CY_CHECK_OK(cy_memory_map(&self->data_base, ARENA_BYTES));
-    cy_arena_place(&self->scratch, "scratch", self->scratch_base, ARENA_BYTES);
-    cy_arena_place(&self->data, "data", self->data_base, ARENA_BYTES);
-    self->queue.scratch = &self->scratch;
-    CY_CHECK_OK(cy_kernels_open(&self->queue, &self->kernels, isa));
-}
-
-static void machine_close(machine *self)
-{
-    assert_int_equal(self->scratch.used, 0);
-    cy_kernels_close(&self->queue);
-    cy_pool_close(self->queue.pool);
-    cy_memory_unmap(self->scratch_base, ARENA_BYTES);
-    cy_memory_unmap(self->data_base, ARENA_BYTES);
-}
 
 // The products of this machine: those of the instruction sets it has, and the table's choice.
 static int products_of(const machine *self, product *products)
@@ -200,7 +169,7 @@ static void all_products(const shape *sizes, size_t count, bool integers)
         {CY_F32, CY_F32}, {CY_BF16, CY_BF16}, {CY_BF16, CY_F32}, {CY_F16, CY_F16}};
     static double sums[8192], sizes_of_terms[8192];
     machine self;
-    machine_open(&self, "auto", 2);
+    machine_open(&self, "auto", 2, ARENA_BYTES);
     product products[8];
     const int product_count = products_of(&self, products);
     for (size_t s = 0; s < count; s++) {
@@ -244,7 +213,7 @@ static void large_products_equal_the_portable_one(void **state)
     static const shape sizes[] = {
         {300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}, {300, 70, 1100}, {520, 70, 4200}};
     machine self;
-    machine_open(&self, "auto", 2);
+    machine_open(&self, "auto", 2, ARENA_BYTES);
     product products[8];
     const int count = products_of(&self, products);
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -272,7 +241,7 @@ static void workers_do_not_change_results(void **state)
     static float kept[8][520 * 200];
     for (int workers = 1; workers <= 3; workers++) {
         machine self;
-        machine_open(&self, "auto", workers);
+        machine_open(&self, "auto", workers, ARENA_BYTES);
         product products[8];
         const int count = products_of(&self, products);
         for (int i = 0; i < count; i++) {
@@ -291,7 +260,7 @@ static void a_dry_run_measures_and_makes_all(void **state)
     (void)state;
     static const shape size = {300, 270, 129};
     machine self;
-    machine_open(&self, "auto", 2);
+    machine_open(&self, "auto", 2, ARENA_BYTES);
     product products[8];
     const int count = products_of(&self, products);
     for (int i = 0; i < count; i++) {
@@ -322,7 +291,7 @@ static void what_the_machine_lacks_is_an_error(void **state)
 {
     (void)state;
     machine self;
-    machine_open(&self, "ref", 1);
+    machine_open(&self, "ref", 1, ARENA_BYTES);
     assert_string_equal(self.kernels.name, "ref");
     assert_ptr_equal(self.kernels.matmul, cy_kernels_ref()->matmul);
     const cy_cpu cpu = ((const cy_cpu_state *)self.queue.kernel_state)->cpu;
