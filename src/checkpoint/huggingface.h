@@ -15,8 +15,11 @@
 CY_MUST_CHECK cy_status cy_checkpoint_weights_of(
     cy_global_tensor **tensors, int *count, const cy_model_shape *shape);
 
-// `to` becomes a checkpoint of step 0 with the weights in the dtype they have.
-CY_MUST_CHECK cy_status cy_checkpoint_import(const char *from, const char *to);
+// `to` becomes a checkpoint of step 0 with the weights in the dtype they have. With `link` its
+// files are those of the folder under a second name (hard links): nothing is copied, and what
+// writes into the folder's files writes into the checkpoint's, where checksums tell it.
+// CY_ERR_REQUEST where the two would be on different file systems.
+CY_MUST_CHECK cy_status cy_checkpoint_import(const char *from, const char *to, bool link);
 
 typedef struct cy_export_options {
     bool keep_dtype; // of the stored tensors; otherwise `dtype`

@@ -6,6 +6,7 @@
 #include "checkpoint/complete.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/link.h"
 #include "checkpoint/place.h"
 #include "checkpoint/shard.h"
 #include "model/manifest.h"
@@ -134,7 +135,8 @@ static cy_status check_carried(const cy_saved_file *files, int count)
     return CY_OK;
 }
 
-static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save *save)
+static cy_status write_import(
+    cy_checkpoint *source, const cy_place *place, cy_save *save, bool link)
 {
     cy_saved_file files[CARRIED_COUNT];
     void *memory[3] = {NULL, NULL, NULL};
@@ -156,7 +158,10 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     save->files = files;
     save->file_count = file_count;
     if (status == CY_OK) status = cy_complete_begin(save, place->making);
-    if (status == CY_OK) status = cy_shard_write(&bytes, save, place->making, 0);
+    if (status == CY_OK) {
+        status = link ? cy_link_shard(source, place->making)
+                      : cy_shard_write(&bytes, save, place->making, 0);
+    }
     if (status == CY_OK) status = cy_complete_write(save, place->making, 1);
     for (int i = 0; i < file_count; i++)
         cy_memory_free((void *)(uintptr_t)files[i].source);
@@ -167,7 +172,7 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     return status;
 }
 
-cy_status cy_checkpoint_import(const char *from, const char *to)
+cy_status cy_checkpoint_import(const char *from, const char *to, bool link)
 {
     cy_checkpoint source;
     cy_place place;
@@ -182,7 +187,7 @@ cy_status cy_checkpoint_import(const char *from, const char *to)
     if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
     cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
-    if (status == CY_OK) status = write_import(&source, &place, &save);
+    if (status == CY_OK) status = write_import(&source, &place, &save, link);
     cy_memory_free(needed);
     cy_checkpoint_close(&source);
 close_place:

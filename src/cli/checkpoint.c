@@ -279,11 +279,14 @@ typedef struct move_values {
     const char *out;
     const char *dtype;
     const char *shard_size;
+    bool link;
 } move_values;
 
 static const cy_option import_options[] = {
     {"out", CY_OPTION_TEXT, offsetof(move_values, out), .word = "DIR", .required = true,
         .doc = "the new checkpoint"},
+    {"link", CY_OPTION_FLAG, offsetof(move_values, link),
+        .doc = "give the folder's files a second name instead of copying them"},
 };
 
 static const cy_usage import_usage = {
@@ -292,7 +295,11 @@ static const cy_usage import_usage = {
     .least = 1,
     .most = 1,
     .doc = "Turns a Hugging Face folder into a checkpoint.",
-    .more = "Training and generation also take such a folder as it is.",
+    .more = "Training and generation also take such a folder as it is. With --link the checkpoint "
+            "takes\n"
+            "no room and is made as fast as its files are read; who writes into the folder's files "
+            "then\n"
+            "changes the checkpoint, which is found when it is next loaded.",
     .options = import_options,
     .option_count = CY_COUNT(import_options),
 };
@@ -303,7 +310,7 @@ static int import_folder(int argc, char **argv)
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &import_usage, argc, argv);
     if (exit_status == CY_GO_ON) {
-        const cy_status status = cy_checkpoint_import(arguments.positional[0], v.out);
+        const cy_status status = cy_checkpoint_import(arguments.positional[0], v.out, v.link);
         if (status == CY_OK) printf("%s: made from %s\n", v.out, arguments.positional[0]);
         exit_status = cy_report_output(cy_report_status(status));
     }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // Every weight of a folder against the values it was made with.
@@ -57,7 +58,7 @@ static void there_and_back(const cy_model_shape *shape, int files, cy_dtype dtyp
     snprintf(back, sizeof(back), "%s/back", folder);
     cy_test_huggingface(from, shape, files, dtype);
     check_values(from, shape, dtype);
-    CY_CHECK_OK(cy_checkpoint_import(from, own));
+    CY_CHECK_OK(cy_checkpoint_import(from, own, false));
     check_values(own, shape, dtype);
     cy_export_options options = {
         .keep_dtype = true, .shard_bytes = files > 1 ? 9000 : (uint64_t)1 << 30};
@@ -76,7 +77,72 @@ static void there_and_back(const cy_model_shape *shape, int files, cy_dtype dtyp
     cy_text_free(&text);
     // A place that is taken is refused.
     CY_CHECK_FAILS(cy_checkpoint_export(own, back, &options), CY_ERR_REQUEST, "is there already");
-    CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_REQUEST, "is there already");
+    CY_CHECK_FAILS(cy_checkpoint_import(from, own, false), CY_ERR_REQUEST, "is there already");
+}
+
+static cy_status verified(const char *path)
+{
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    CY_TRY(cy_checkpoint_open(&checkpoint, path));
+    const cy_status status =
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    cy_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static void flip_last_byte(const char *path)
+{
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    const int byte = fgetc(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
+    assert_int_equal(fclose(file), 0);
+}
+
+// The folder's own files under a second name: the same inode, and a change of one is found.
+static void files_are_linked(void **state)
+{
+    (void)state;
+    cy_model_shape shape = cy_test_shape();
+    for (int files = 1; files <= 3; files += 2) {
+        char folder[256], from[300], own[300], there[400], here[400];
+        cy_test_folder(folder, sizeof(folder));
+        snprintf(from, sizeof(from), "%s/from", folder);
+        snprintf(own, sizeof(own), "%s/own", folder);
+        const char *name = files == 1 ? "model.safetensors" : "model-00002-of-00003.safetensors";
+        snprintf(there, sizeof(there), "%s/%s", from, name);
+        snprintf(here, sizeof(here), "%s/%s", own, name);
+        cy_test_huggingface(from, &shape, files, CY_BF16);
+        CY_CHECK_OK(cy_checkpoint_import(from, own, true));
+        check_values(own, &shape, CY_BF16);
+        CY_CHECK_OK(verified(own));
+        struct stat a, b;
+        assert_int_equal(stat(there, &a), 0);
+        assert_int_equal(stat(here, &b), 0);
+        assert_true(a.st_ino == b.st_ino && a.st_dev == b.st_dev);
+        flip_last_byte(there);
+        CY_CHECK_FAILS(verified(own), CY_ERR_CORRUPT, name);
+    }
+}
+
+static void links_do_not_cross_file_systems(void **state)
+{
+    (void)state;
+    cy_model_shape shape = cy_test_shape();
+    char folder[256], from[300], own[64];
+    struct stat here, there;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    if (stat("/dev/shm", &there) != 0 || access("/dev/shm", W_OK) != 0) skip();
+    if (stat(folder, &here) != 0 || here.st_dev == there.st_dev) skip();
+    snprintf(own, sizeof(own), "/dev/shm/cy-link-%d", (int)getpid());
+    cy_test_huggingface(from, &shape, 1, CY_F32);
+    CY_CHECK_FAILS(cy_checkpoint_import(from, own, true), CY_ERR_REQUEST, "model.safetensors");
+    assert_non_null(strstr(cy_error_hint(), "--link"));
+    assert_false(cy_path_exists(own));
 }
 
 static void the_same_bits_come_back(void **state)
@@ -142,7 +208,7 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
         CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
         for (size_t tenth = 0; tenth < 10; tenth++) {
             assert_int_equal(truncate(file, (off_t)(text.length * tenth / 10)), 0);
-            CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_CORRUPT, names[i]);
+            CY_CHECK_FAILS(cy_checkpoint_import(from, own, false), CY_ERR_CORRUPT, names[i]);
             assert_int_equal(count_entries(folder), 1); // nothing was written
             FILE *stream = fopen(file, "wb");
             assert_int_equal(fwrite(text.bytes, 1, text.length, stream), text.length);
@@ -152,7 +218,7 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
     }
     snprintf(file, sizeof(file), "%s/model-00001-of-00002.safetensors", from);
     assert_int_equal(unlink(file), 0);
-    CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_CORRUPT,
+    CY_CHECK_FAILS(cy_checkpoint_import(from, own, false), CY_ERR_CORRUPT,
         "names files that are missing: model-00001-of-00002.safetensors");
     assert_int_equal(count_entries(folder), 1);
 }
@@ -175,12 +241,13 @@ static void a_tokenizer_of_another_type_is_refused(void **state)
         snprintf(json, sizeof(json), "{\"added_tokens\": [], \"model\": %s}", types[i]);
         assert_int_equal(unlink(file), 0);
         CY_CHECK_OK(cy_file_write(file, json, strlen(json)));
-        CY_CHECK_FAILS(cy_checkpoint_import(from, own), CY_ERR_UNSUPPORTED, "tokenizer.json");
+        CY_CHECK_FAILS(
+            cy_checkpoint_import(from, own, false), CY_ERR_UNSUPPORTED, "tokenizer.json");
         assert_non_null(strstr(cy_error_hint(), "without its tokenizer.json"));
         assert_int_equal(count_entries(folder), 1);
     }
     assert_int_equal(unlink(file), 0);
-    CY_CHECK_OK(cy_checkpoint_import(from, own));
+    CY_CHECK_OK(cy_checkpoint_import(from, own, false));
 }
 
 // A folder whose config.json is of another model: all that differs is listed.
@@ -202,7 +269,7 @@ static void missing_and_unknown_tensors_are_all_listed(void **state)
     snprintf(a, sizeof(a), "%s/config.json", from);
     snprintf(b, sizeof(b), "%s/config.json", other);
     assert_int_equal(rename(b, a), 0); // the two-layer weights with the three-layer configuration
-    const cy_status status = cy_checkpoint_import(from, own);
+    const cy_status status = cy_checkpoint_import(from, own, false);
     CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: missing there");
     CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.1.self_attn.k_proj.bias: missing there");
     CY_CHECK_FAILS(
@@ -211,7 +278,7 @@ static void missing_and_unknown_tensors_are_all_listed(void **state)
     shape = cy_test_shape();
     cy_test_huggingface(other, &shape, 1, CY_F32);
     assert_int_equal(rename(b, a), 0);
-    const cy_status again = cy_checkpoint_import(from, own);
+    const cy_status again = cy_checkpoint_import(from, own, false);
     CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: unknown here");
     CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.0.self_attn.q_proj.bias: unknown here");
     assert_false(cy_path_exists(own));
@@ -262,6 +329,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bits_come_back),
+        cmocka_unit_test(files_are_linked),
+        cmocka_unit_test(links_do_not_cross_file_systems),
         cmocka_unit_test(dtypes_change_on_export),
         cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
         cmocka_unit_test(a_tokenizer_of_another_type_is_refused),
