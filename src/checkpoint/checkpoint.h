@@ -3,7 +3,8 @@
 // A checkpoint is opened by its manifest alone (or, for a Hugging Face folder, by the headers of
 // its files): a table of global tensors and of the file ranges that hold them. Loading reads, for
 // each piece that a rank asks for, exactly the bytes that it shares with what is stored, and turns
-// them into the dtype of the memory. Nobody needs to know which mesh wrote it.
+// them into the dtype of the memory. Nobody needs to know which mesh wrote it. Checksums are
+// compared on the way: a chunk that a rank wants and checks is read once.
 //
 // Every rank opens the folder for itself; one thread uses a cy_checkpoint at a time. The object
 // owns all that it points to. Failures name the file and the tensor; nothing is ever written here.
@@ -11,19 +12,22 @@
 #ifndef CY_CHECKPOINT_CHECKPOINT_H
 #define CY_CHECKPOINT_CHECKPOINT_H
 
+#include "base/pool.h"
 #include "base/text.h"
 #include "checkpoint/piece.h"
 #include "model/shape.h"
 
 #define CY_CHECKPOINT_FORMAT 1
 
-// How the ranks of a job agree. A rank alone passes cy_checkpoint_alone().
+// How the ranks of a job agree. A rank alone passes cy_checkpoint_alone(). Both are collective and
+// fail only when the ranks cannot talk.
 typedef struct cy_checkpoint_ranks {
     int rank;
     int size;
-    // Collective: waits for all ranks; *worst becomes the largest status of all. Fails only when
-    // the ranks cannot talk.
+    // Waits for all ranks; *worst becomes the largest status of all.
     cy_status (*agree)(void *context, cy_status *worst, cy_status mine);
+    // Each of values [count] becomes the least that any rank has there.
+    cy_status (*least)(void *context, int64_t *values, int64_t count);
     void *context; // borrowed
 } cy_checkpoint_ranks;
 
@@ -66,6 +70,7 @@ typedef struct cy_checkpoint {
     int tensor_count;
     cy_stored_piece *pieces; // owned, [piece_count]
     int64_t piece_count;
+    cy_pool *pool; // borrowed, set by whoever opened it: the threads that load; NULL: the caller
 } cy_checkpoint;
 
 // Opens a folder: one with a manifest.json, or one with a config.json and safetensors files. Files
@@ -76,6 +81,9 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint);
 // Given a checkpoint or a folder of them, the path of the checkpoint: itself, or the newest one
 // within. CY_ERR_REQUEST when there is none. *path is owned by the caller.
 CY_MUST_CHECK cy_status cy_checkpoint_locate(char **path, const char *given);
+
+// Both in one: opens what a user named.
+CY_MUST_CHECK cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given);
 
 // The stored tensor, or NULL.
 const cy_stored_tensor *cy_checkpoint_find(
@@ -92,22 +100,29 @@ CY_MUST_CHECK cy_status cy_checkpoint_check_model(
 
 // What a rank has read so far. Zero it first; loading and verifying add to it.
 typedef struct cy_checkpoint_traffic {
-    int64_t read_bytes;   // for pieces
-    int64_t reads;        // calls
-    int64_t verify_bytes; // for checksums
+    int64_t read_bytes;   // that its pieces wanted
+    int64_t verify_bytes; // that it compared with their checksums
+    int64_t file_bytes;   // that it took out of files for both
 } cy_checkpoint_traffic;
 
-// Fills the pieces' memory. `pieces[i].tensor` counts in `tensors`, whose kind and name are looked
-// up and whose shape must be the stored one; the dtype in memory may differ between bf16, fp16,
-// fp32 and fp64. Not collective.
+// Fills the pieces' memory without a look at checksums. `pieces[i].tensor` counts in `tensors`,
+// whose kind and name are looked up and whose shape must be the stored one; the dtype in memory may
+// differ between bf16, fp16, fp32 and fp64. Not collective. A failure leaves the memory in between.
 CY_MUST_CHECK cy_status cy_checkpoint_load(cy_checkpoint *checkpoint,
     const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count,
     cy_checkpoint_traffic *traffic);
 
-// Collective: checks all checksums of the kinds below `kinds` once, each rank its share. A chunk
-// that is not what was written is named with file, tensor and bytes on the rank that found it; the
-// others then fail with CY_ERR_PEER. A foreign folder has none and passes.
+// Collective: fills the memory of every rank's pieces and compares all checksums of the kinds below
+// `kinds` once: a chunk is checked by one of the ranks that want most of it, on its way to its
+// place. The memory is good only when the call returns CY_OK. A chunk that is not what was written
+// is named with file, tensor and bytes on the rank that found it; the others then fail with
+// CY_ERR_PEER. A foreign folder has no checksums and is only read.
 // `kinds`: CY_TENSOR_KINDS for everything, CY_TENSOR_ADAM_M for the weights only.
+CY_MUST_CHECK cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint,
+    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count,
+    cy_tensor_kind kinds, cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic);
+
+// Collective: the same without loading anything; each rank reads an even share.
 CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
     cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic);
 

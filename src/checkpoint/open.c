@@ -20,9 +20,17 @@ static cy_status agree_alone(void *context, cy_status *worst, cy_status mine)
     return CY_OK;
 }
 
+static cy_status least_alone(void *context, int64_t *values, int64_t count)
+{
+    (void)context;
+    (void)values;
+    (void)count;
+    return CY_OK;
+}
+
 cy_checkpoint_ranks cy_checkpoint_alone(void)
 {
-    return (cy_checkpoint_ranks){.rank = 0, .size = 1, .agree = agree_alone};
+    return (cy_checkpoint_ranks){.rank = 0, .size = 1, .agree = agree_alone, .least = least_alone};
 }
 
 // Every file of the table must be there with its size; all that are not are named.
@@ -141,6 +149,15 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
     if (foreign) return cy_memory_copy_text(path, given);
     return CY_FAIL(CY_ERR_REQUEST,
         "%s holds no checkpoint: no " CY_MANIFEST_NAME ", no step-N folder, no config.json", given);
+}
+
+cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given)
+{
+    char *path = NULL;
+    CY_TRY(cy_checkpoint_locate(&path, given));
+    const cy_status status = cy_checkpoint_open(checkpoint, path);
+    cy_memory_free(path);
+    return status;
 }
 
 cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)

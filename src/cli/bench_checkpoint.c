@@ -39,9 +39,10 @@ static const cy_usage usage = {
 static void print_json(const cy_bench_checkpoint_result *r)
 {
     printf("{\"bytes\": %lld, \"save_s\": %.6g, \"plain_write_s\": %.6g, \"load_s\": %.6g, "
-           "\"plain_read_s\": %.6g, \"read_bytes\": %lld, \"verify_bytes\": %lld, \"ranks\": %d}\n",
+           "\"plain_read_s\": %.6g, \"read_bytes\": %lld, \"verify_bytes\": %lld, "
+           "\"file_bytes\": %lld, \"ranks\": %d}\n",
         (long long)r->bytes, r->save_s, r->plain_write_s, r->load_s, r->plain_read_s,
-        (long long)r->read_bytes, (long long)r->verify_bytes, r->ranks);
+        (long long)r->read_bytes, (long long)r->verify_bytes, (long long)r->file_bytes, r->ranks);
 }
 
 static void print_line(const char *what, double seconds, double plain_s, int64_t bytes)
@@ -56,8 +57,9 @@ static void print_table(const cy_bench_checkpoint_result *r)
         r->ranks == 1 ? "" : "s");
     if (r->save_s > 0) print_line("save", r->save_s, r->plain_write_s, r->bytes);
     print_line("load", r->load_s, r->plain_read_s, r->bytes);
-    printf("read  %.3f GB for the ranks' pieces, %.3f GB for checksums\n",
-        (double)r->read_bytes * 0x1p-30, (double)r->verify_bytes * 0x1p-30);
+    printf("read  %.3f GB of files: %.3f GB for the ranks' pieces, %.3f GB checked\n",
+        (double)r->file_bytes * 0x1p-30, (double)r->read_bytes * 0x1p-30,
+        (double)r->verify_bytes * 0x1p-30);
 }
 
 int cy_command_bench_checkpoint(int argc, char **argv)

@@ -20,11 +20,8 @@ static bool dtype_of_run(cy_dtype *dtype, const char *config_json)
 
 cy_status cy_model_find(cy_checkpoint *checkpoint, cy_dtype *dtype, const char *given)
 {
-    char *path = NULL;
-    CY_TRY(cy_checkpoint_locate(&path, given));
-    cy_status status = cy_checkpoint_open(checkpoint, path);
-    cy_memory_free(path);
-    if (status != CY_OK) return status;
+    cy_status status = CY_OK;
+    CY_TRY(cy_checkpoint_open_located(checkpoint, given));
     if (!checkpoint->has_model || checkpoint->tensor_count == 0) {
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: does not say which model it holds", checkpoint->path);
         cy_checkpoint_close(checkpoint);
@@ -55,13 +52,13 @@ cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
 {
     cy_parameters parameters = {0};
     cy_checkpoint_traffic traffic = {0};
-    CY_TRY(cy_checkpoint_verify(checkpoint, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic));
+    checkpoint->pool = decoder->pool;
     CY_TRY(cy_parameters_of_weights(&parameters, &decoder->storage));
     cy_status status =
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
-        status = cy_checkpoint_load(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, &traffic);
+        status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic);
     }
     cy_parameters_close(&parameters);
     return status;

@@ -172,9 +172,10 @@ static cy_status run_round(
     cy_checkpoint_traffic traffic = {0};
     if (saves) CY_TRY(time_save(bench, engine, rank, &save_s));
     CY_TRY(time_load(bench, engine, rank, &traffic, &load_s));
-    double bytes[] = {(double)traffic.read_bytes, (double)traffic.verify_bytes};
+    double bytes[] = {
+        (double)traffic.read_bytes, (double)traffic.verify_bytes, (double)traffic.file_bytes};
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
+        engine->options.groups.world, &engine->queue, cy_view_of(bytes, CY_F64, 1, 3), CY_SUM));
     if (rank->rank == 0) {
         cy_bench_checkpoint_result *result = bench->result;
         result->bytes = 0;
@@ -182,6 +183,7 @@ static cy_status run_round(
         CY_TRY(time_plain(bench, result->bytes, &write_s, &read_s));
         result->read_bytes = (int64_t)bytes[0];
         result->verify_bytes = (int64_t)bytes[1];
+        result->file_bytes = (int64_t)bytes[2];
         result->ranks = rank->mesh.world;
         const double found[4] = {save_s, saves ? write_s : 0, load_s, read_s};
         for (int i = 0; i < 4; i++)

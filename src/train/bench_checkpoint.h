@@ -22,7 +22,8 @@ typedef struct cy_bench_checkpoint_result {
     double load_s;        // verified and in place on all ranks
     double plain_read_s;
     int64_t read_bytes;   // of all ranks, for their pieces
-    int64_t verify_bytes; // of all ranks, for checksums
+    int64_t verify_bytes; // of all ranks, compared with checksums
+    int64_t file_bytes;   // of all ranks, out of files
     int ranks;
 } cy_bench_checkpoint_result;
 

@@ -113,15 +113,10 @@ static bool has_all(const cy_checkpoint *checkpoint, const cy_kept_back *list)
     return list->count > 0;
 }
 
-cy_status cy_kept_back_load(
-    cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint, bool *left_out)
+bool cy_kept_back_is_there(
+    const cy_kept_back *list, const cy_checkpoint *checkpoint, bool *left_out)
 {
-    cy_kept_back list = {0};
-    cy_checkpoint_traffic traffic = {0};
-    cy_status status = cy_kept_back_list(&list, engine, rank);
-    const bool loads = status == CY_OK && has_all(checkpoint, &list);
-    if (loads) status = cy_checkpoint_load(checkpoint, list.tensors, &list.piece, 1, &traffic);
-    *left_out = !loads && has_any(checkpoint);
-    cy_kept_back_close(&list);
-    return status;
+    const bool there = has_all(checkpoint, list);
+    *left_out = !there && has_any(checkpoint);
+    return there;
 }

@@ -26,9 +26,9 @@ CY_MUST_CHECK cy_status cy_kept_back_list(
     cy_kept_back *list, cy_engine *engine, const cy_rank *rank);
 void cy_kept_back_close(cy_kept_back *list);
 
-// Loads this rank's part where the checkpoint has that of all ranks of this mesh. *left_out: there
-// is something in the checkpoint that no rank here can use.
-CY_MUST_CHECK cy_status cy_kept_back_load(
-    cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint, bool *left_out);
+// True where the checkpoint has the parts of all ranks of this mesh: the same on every rank.
+// *left_out: there is something in the checkpoint that no rank here can use.
+bool cy_kept_back_is_there(
+    const cy_kept_back *list, const cy_checkpoint *checkpoint, bool *left_out);
 
 #endif

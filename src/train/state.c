@@ -17,10 +17,22 @@ static cy_status agree(void *context, cy_status *worst, cy_status mine)
     return CY_OK;
 }
 
+static cy_status least(void *context, int64_t *values, int64_t count)
+{
+    cy_engine *engine = context;
+    return cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(values, CY_I64, 1, count), CY_MIN);
+}
+
 cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine)
 {
     return (cy_checkpoint_ranks){
-        .rank = rank->rank, .size = rank->mesh.world, .agree = agree, .context = engine};
+        .rank = rank->rank,
+        .size = rank->mesh.world,
+        .agree = agree,
+        .least = least,
+        .context = engine,
+    };
 }
 
 // True when the folder holds a checkpoint, or is one.
@@ -125,28 +137,50 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
 
 // ---- loading and saving
 
-static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
-    bool weights_only, cy_checkpoint_traffic *traffic)
+// What a load is put together from. Start from a zeroed struct.
+typedef struct loaded_parts {
+    cy_parameters parameters;
+    cy_kept_back kept_back;
+    bool left_out;
+} loaded_parts;
+
+// What this rank wants of the checkpoint. Collective.
+static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_rank *rank,
+    const cy_checkpoint *checkpoint, bool weights_only)
 {
-    cy_parameters parameters = {0};
+    cy_parameters *parameters = &parts->parameters;
+    cy_kept_back *kept_back = &parts->kept_back;
+    if (engine->options.train) {
+        CY_TRY(cy_parameters_of_training(
+            parameters, &engine->storage, engine->reducer, !weights_only, NULL));
+    } else {
+        CY_TRY(cy_parameters_of_weights(parameters, &engine->storage));
+    }
+    CY_TRY(cy_checkpoint_check_tensors(checkpoint, parameters->tensors, parameters->tensor_count));
+    if (weights_only) return CY_OK;
+    CY_TRY(cy_kept_back_list(kept_back, engine, rank));
+    if (!cy_kept_back_is_there(kept_back, checkpoint, &parts->left_out)) return CY_OK;
+    return cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece);
+}
+
+static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
+    bool weights_only, bool *left_out, cy_checkpoint_traffic *traffic)
+{
+    loaded_parts parts = {0};
     if (checkpoint->has_model) {
         CY_TRY(cy_checkpoint_check_model(checkpoint, &engine->options.config->shape));
     }
-    CY_TRY(cy_checkpoint_verify(checkpoint, weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS,
-        cy_state_ranks(rank, engine), traffic));
-    if (engine->options.train) {
-        CY_TRY(cy_parameters_of_training(
-            &parameters, &engine->storage, engine->reducer, !weights_only, NULL));
-    } else {
-        CY_TRY(cy_parameters_of_weights(&parameters, &engine->storage));
-    }
-    cy_status status =
-        cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
+    checkpoint->pool = engine->pool;
+    cy_status status = list_wanted(&parts, engine, rank, checkpoint, weights_only);
     if (status == CY_OK) {
-        status = cy_checkpoint_load(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, traffic);
+        status = cy_checkpoint_load_checked(checkpoint, parts.parameters.tensors,
+            parts.parameters.pieces, (int64_t)parts.parameters.piece_count,
+            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS, cy_state_ranks(rank, engine),
+            traffic);
     }
-    cy_parameters_close(&parameters);
+    *left_out = parts.left_out;
+    cy_parameters_close(&parts.parameters);
+    cy_kept_back_close(&parts.kept_back);
     if (status == CY_OK && engine->options.train) status = cy_engine_masters_changed(engine);
     return status;
 }
@@ -163,17 +197,16 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
     cy_checkpoint checkpoint;
+    bool left_out = false;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     // What was imported has nothing but weights either.
     const bool weights =
         weights_only || checkpoint.foreign || (checkpoint.step == 0 && !has_moments(&checkpoint));
-    cy_status status = load_tensors(engine, rank, &checkpoint, weights, traffic);
+    cy_status status = load_tensors(engine, rank, &checkpoint, weights, &left_out, traffic);
     if (status == CY_OK && !weights) {
         status = read_state(engine, &checkpoint);
-        *position = (cy_run_position){.step = checkpoint.step, .tokens = checkpoint.tokens};
-    }
-    if (status == CY_OK && !weights) {
-        status = cy_kept_back_load(engine, rank, &checkpoint, &position->left_out);
+        *position = (cy_run_position){
+            .step = checkpoint.step, .tokens = checkpoint.tokens, .left_out = left_out};
     }
     cy_checkpoint_close(&checkpoint);
     return status;

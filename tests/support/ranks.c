@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct meeting {
     pthread_mutex_t mutex;
@@ -11,6 +12,8 @@ typedef struct meeting {
     int round;
     cy_status worst; // of the round that is gathering
     cy_status told;  // of the last complete round
+    int64_t *values; // of the rank that came first; all find the least there
+    int64_t count;
 } meeting;
 
 typedef struct thread_rank {
@@ -20,22 +23,49 @@ typedef struct thread_rank {
     void *context;
 } thread_rank;
 
-static cy_status agree(void *context, cy_status *worst, cy_status mine)
+// Waits for all ranks; the lock is held.
+static void wait_for_all(meeting *m)
 {
-    meeting *m = context;
-    pthread_mutex_lock(&m->mutex);
     const int round = m->round;
-    if (mine > m->worst) m->worst = mine;
     if (++m->here == m->size) {
-        m->told = m->worst;
-        m->worst = CY_OK;
         m->here = 0;
         m->round++;
         pthread_cond_broadcast(&m->all_here);
     }
     while (m->round == round)
         pthread_cond_wait(&m->all_here, &m->mutex);
+}
+
+static cy_status agree(void *context, cy_status *worst, cy_status mine)
+{
+    meeting *m = context;
+    pthread_mutex_lock(&m->mutex);
+    if (mine > m->worst) m->worst = mine;
+    if (m->here + 1 == m->size) {
+        m->told = m->worst;
+        m->worst = CY_OK;
+    }
+    wait_for_all(m);
     *worst = m->told;
+    pthread_mutex_unlock(&m->mutex);
+    return CY_OK;
+}
+
+static cy_status least(void *context, int64_t *values, int64_t count)
+{
+    meeting *m = context;
+    pthread_mutex_lock(&m->mutex);
+    if (m->here == 0) {
+        m->values = values;
+        m->count = count;
+    }
+    if (count != m->count) abort();
+    for (int64_t i = 0; i < count; i++) {
+        if (values[i] < m->values[i]) m->values[i] = values[i];
+    }
+    wait_for_all(m);
+    memcpy(values, m->values, values == m->values ? 0 : (size_t)count * sizeof(*values));
+    wait_for_all(m); // until all have read them
     pthread_mutex_unlock(&m->mutex);
     return CY_OK;
 }
@@ -44,7 +74,12 @@ static void *run_rank(void *argument)
 {
     const thread_rank *me = argument;
     const cy_checkpoint_ranks ranks = {
-        .rank = me->rank, .size = me->meeting->size, .agree = agree, .context = me->meeting};
+        .rank = me->rank,
+        .size = me->meeting->size,
+        .agree = agree,
+        .least = least,
+        .context = me->meeting,
+    };
     me->body(me->context, ranks);
     return NULL;
 }

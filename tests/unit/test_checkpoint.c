@@ -47,6 +47,8 @@ typedef struct job {
     atomic_llong bytes_read;
     atomic_llong bytes_asked;
     atomic_llong verified;
+    atomic_llong out_of_files;
+    int64_t most_verified; // by one rank
 } job;
 
 static void save_rank(void *context, cy_checkpoint_ranks ranks)
@@ -90,12 +92,13 @@ static void load_rank(void *context, cy_checkpoint_ranks ranks)
     snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->step);
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     CY_CHECK_OK(cy_checkpoint_check_tensors(&checkpoint, tensors, CY_TEST_TENSORS));
-    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
-    CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, shard.pieces, shard.count, &traffic));
+    CY_CHECK_OK(cy_checkpoint_load_checked(
+        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic));
     assert_int_equal(cy_test_shard_wrong(&shard, tensors, j->gap, j->run), 0);
     assert_int_equal(traffic.read_bytes, shard.bytes); // its share, and nothing else
     atomic_fetch_add(&j->bytes_read, traffic.read_bytes);
     atomic_fetch_add(&j->verified, traffic.verify_bytes);
+    atomic_fetch_add(&j->out_of_files, traffic.file_bytes);
     cy_checkpoint_close(&checkpoint);
     cy_test_shard_close(&shard);
 }
@@ -165,17 +168,45 @@ static void neither_saving_nor_loading_takes_a_copy(void **state)
         cy_checkpoint checkpoint;
         cy_checkpoint_traffic traffic = {0};
         CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
-        CY_CHECK_OK(
-            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic));
-        CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, shard.pieces, shard.count, &traffic));
+        CY_CHECK_OK(cy_pool_open(&checkpoint.pool, 4, -1, false));
+        CY_CHECK_OK(cy_checkpoint_load_checked(&checkpoint, tensors, shard.pieces, shard.count,
+            CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic));
+        cy_pool_close(checkpoint.pool);
         cy_checkpoint_close(&checkpoint);
         CY_CHECK_OK(cy_resident_read(&after));
+        assert_int_equal(cy_test_shard_wrong(&shard, tensors, gap, 0), 0);
         if (after.peak_bytes > before.now_bytes + ((size_t)8 << 20)) {
             fail_msg("a state of %lld bytes took %zu bytes more", (long long)shard.bytes,
                 after.peak_bytes - before.now_bytes);
         }
         cy_test_shard_close(&shard);
     }
+}
+
+static int64_t bytes_of_files(const char *path)
+{
+    cy_checkpoint checkpoint;
+    int64_t bytes = 0;
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    for (int i = 0; i < checkpoint.file_count; i++)
+        bytes += (int64_t)checkpoint.files[i].bytes;
+    cy_checkpoint_close(&checkpoint);
+    return bytes;
+}
+
+static void verify_rank(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    char path[400];
+    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->step);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
+    cy_checkpoint_close(&checkpoint);
+    // An even share, up to chunks that are not full.
+    assert_true(traffic.verify_bytes <= j->most_verified);
+    atomic_fetch_add(&j->verified, traffic.verify_bytes);
 }
 
 static void each_chunk_is_verified_once_by_all_ranks_together(void **state)
@@ -186,19 +217,50 @@ static void each_chunk_is_verified_once_by_all_ranks_together(void **state)
     job j = {.folder = folder, .mesh = {2, 2, 1}, .scale = 60, .step = 1};
     cy_test_ranks(4, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
-    cy_checkpoint checkpoint;
-    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
-    int64_t bytes = 0;
-    for (int i = 0; i < checkpoint.file_count; i++)
-        bytes += (int64_t)checkpoint.files[i].bytes;
+    const int64_t bytes = bytes_of_files(path);
     assert_true(bytes > 3 << 20);
-    cy_checkpoint_close(&checkpoint);
     for (int ranks = 1; ranks <= 5; ranks += 2) {
         j.mesh = (cy_test_mesh){1, ranks, 1};
         atomic_store(&j.verified, 0);
         cy_test_ranks(ranks, load_rank, &j);
         assert_int_equal(atomic_load(&j.verified), bytes);
+        atomic_store(&j.verified, 0);
+        j.most_verified = bytes / ranks + (1 << 20);
+        cy_test_ranks(ranks, verify_rank, &j);
+        assert_int_equal(atomic_load(&j.verified), bytes);
     }
+}
+
+// Checked on the way to their place: the mesh that wrote a checkpoint, one rank, and ranks that
+// want whole tensors read each byte once; others read beside what they want at most the rest of the
+// chunks that they check.
+static void a_byte_that_is_checked_is_not_read_again(void **state)
+{
+    (void)state;
+    static const cy_test_mesh once[] = {{2, 3, 1}, {1, 1, 1}, {1, 1, 3}};
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {2, 3, 1}, .scale = 60, .step = 1};
+    cy_test_ranks(6, save_rank, &j);
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    const int64_t bytes = bytes_of_files(path);
+    for (int gap = 0; gap <= 1; gap++) {
+        for (int i = 0; i < 3; i++) {
+            j.mesh = once[i];
+            j.gap = gap;
+            atomic_store(&j.out_of_files, 0);
+            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+            assert_int_equal(atomic_load(&j.out_of_files), bytes);
+        }
+    }
+    j.mesh = (cy_test_mesh){1, 4, 1};
+    atomic_store(&j.out_of_files, 0);
+    atomic_store(&j.bytes_read, 0);
+    atomic_store(&j.verified, 0);
+    cy_test_ranks(4, load_rank, &j);
+    assert_true(atomic_load(&j.out_of_files) >= bytes);
+    assert_true(
+        atomic_load(&j.out_of_files) < atomic_load(&j.bytes_read) + atomic_load(&j.verified) / 2);
 }
 
 static void everything_else_comes_back(void **state)
@@ -412,6 +474,7 @@ int main(void)
         cmocka_unit_test(any_mesh_reads_what_any_other_wrote),
         cmocka_unit_test(neither_saving_nor_loading_takes_a_copy),
         cmocka_unit_test(each_chunk_is_verified_once_by_all_ranks_together),
+        cmocka_unit_test(a_byte_that_is_checked_is_not_read_again),
         cmocka_unit_test(everything_else_comes_back),
         cmocka_unit_test(differences_are_all_named),
         cmocka_unit_test(dtypes_change_on_the_way),

@@ -1,5 +1,6 @@
 // What is damaged, cut, missing or too new is named; a save that fails leaves the earlier ones.
 #define _GNU_SOURCE
+#include "support/ranks.h"
 #include "support/shards.h"
 #include "support/support.h"
 
@@ -11,6 +12,7 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +48,46 @@ static void save_at(
     cy_test_shard_close(&shard);
 }
 
-// Opens and verifies as a loading job would.
-static cy_status check_whole(const char *path)
+// Loads all tensors of a checkpoint with two threads, as a job would: into rows that lie side by
+// side, so that chunks are checked where they belong, or apart, so that they pass through a buffer.
+static cy_status load_whole(cy_checkpoint *checkpoint, int scale, int gap)
+{
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_checkpoint_traffic traffic = {0};
+    cy_test_tensors(tensors, scale);
+    cy_test_shard_open(&shard, tensors, (cy_test_mesh){1, 1, 1}, 0, gap, false, 0);
+    CY_CHECK_OK(cy_pool_open(&checkpoint->pool, 2, -1, false));
+    const cy_status status = cy_checkpoint_load_checked(checkpoint, tensors, shard.pieces,
+        shard.count, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    cy_pool_close(checkpoint->pool);
+    checkpoint->pool = NULL;
+    cy_test_shard_close(&shard);
+    return status;
+}
+
+// Opens, verifies and loads: all three ways of looking at the bytes say the same.
+static cy_status check_whole_of(const char *path, int scale)
 {
     cy_checkpoint checkpoint = {0};
     cy_checkpoint_traffic traffic = {0};
+    char text[1024];
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
-    const cy_status status =
-        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    cy_status status[3];
+    for (int gap = 0; gap <= 1; gap++)
+        status[gap] = load_whole(&checkpoint, scale, gap);
+    snprintf(text, sizeof(text), "%s", status[1] != CY_OK ? cy_error_text() : "");
+    status[2] = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    assert_int_equal(status[0], status[2]);
+    assert_int_equal(status[1], status[2]);
+    if (status[2] != CY_OK) assert_string_equal(text, cy_error_text());
     cy_checkpoint_close(&checkpoint);
-    return status;
+    return status[2];
+}
+
+static cy_status check_whole(const char *path)
+{
+    return check_whole_of(path, 1);
 }
 
 static void put_file(const char *path, const void *bytes, size_t count)
@@ -95,13 +127,9 @@ static void a_flipped_bit_anywhere_is_named(void **state)
     CY_CHECK_OK(check_whole(path));
 }
 
-static void a_flipped_bit_names_its_tensor(void **state)
+static void flip_in_norm(const char *path)
 {
-    (void)state;
-    char folder[256], path[300], file[400];
-    cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 40, CY_OK, "");
-    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    char file[400];
     cy_checkpoint checkpoint;
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     const cy_stored_tensor *stored =
@@ -117,8 +145,62 @@ static void a_flipped_bit_names_its_tensor(void **state)
     fputc(byte ^ 4, stream);
     fclose(stream);
     cy_checkpoint_close(&checkpoint);
-    CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "optimizer-00000.safetensors");
-    CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "tensor adam_v of model.norm.weight");
+}
+
+static void a_flipped_bit_names_its_tensor(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 40, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    flip_in_norm(path);
+    CY_CHECK_FAILS(check_whole_of(path, 40), CY_ERR_CORRUPT, "optimizer-00000.safetensors");
+    CY_CHECK_FAILS(check_whole_of(path, 40), CY_ERR_CORRUPT, "tensor adam_v of model.norm.weight");
+}
+
+typedef struct damaged_job {
+    const char *path;
+    atomic_int named; // ranks that met the damage
+    atomic_int told;  // ranks that heard of it
+} damaged_job;
+
+static void load_damaged(void *context, cy_checkpoint_ranks ranks)
+{
+    damaged_job *job = context;
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_test_tensors(tensors, 40);
+    cy_test_shard_open(&shard, tensors, (cy_test_mesh){1, 3, 1}, ranks.rank, 0, false, 0);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, job->path));
+    const cy_status status = cy_checkpoint_load_checked(
+        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic);
+    const char *text = cy_error_text();
+    if (status == CY_ERR_CORRUPT && strstr(text, "tensor adam_v of model.norm.weight") != NULL) {
+        atomic_fetch_add(&job->named, 1);
+    }
+    if (status == CY_ERR_PEER && strstr(text, "another rank could not read") != NULL) {
+        atomic_fetch_add(&job->told, 1);
+    }
+    cy_checkpoint_close(&checkpoint);
+    cy_test_shard_close(&shard);
+}
+
+// The rank that checks the chunk names it, and no rank goes on.
+static void all_ranks_learn_of_a_flipped_bit(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    save_at(folder, 1, 40, CY_OK, "");
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    flip_in_norm(path);
+    damaged_job job = {.path = path};
+    cy_test_ranks(3, load_damaged, &job);
+    assert_int_equal(atomic_load(&job.named), 1);
+    assert_int_equal(atomic_load(&job.told), 2);
 }
 
 static void every_file_cut_at_every_tenth_is_named(void **state)
@@ -250,11 +332,11 @@ static void a_full_disk_leaves_the_earlier_checkpoint(void **state)
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(count_entries(folder), 2); // the lock and step 1
         snprintf(path, sizeof(path), "%s/step-00000001", folder);
-        CY_CHECK_OK(check_whole(path));
+        CY_CHECK_OK(check_whole_of(path, 30));
     }
     save_at(folder, 2, 30, CY_OK, "");
     snprintf(path, sizeof(path), "%s/step-00000002", folder);
-    CY_CHECK_OK(check_whole(path));
+    CY_CHECK_OK(check_whole_of(path, 30));
 }
 
 static void a_folder_that_holds_none_is_said(void **state)
@@ -280,6 +362,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flipped_bit_anywhere_is_named),
         cmocka_unit_test(a_flipped_bit_names_its_tensor),
+        cmocka_unit_test(all_ranks_learn_of_a_flipped_bit),
         cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
         cmocka_unit_test(manifests_that_lie_are_refused),
         cmocka_unit_test(a_full_disk_leaves_the_earlier_checkpoint),

@@ -1,0 +1,300 @@
+#include "checkpoint/fetch.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "checkpoint/bytes.h"
+#include "checkpoint/checksum.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/table.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define PARTS_MAX 1024 // a system call takes no more
+
+// ---- wishes
+
+static cy_status check_wish(const cy_checkpoint *checkpoint, const cy_stored_tensor *stored,
+    const cy_global_tensor *tensor, const cy_piece *piece)
+{
+    char label[256];
+    cy_tensor_label(label, sizeof(label), tensor);
+    if (stored == NULL) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: tensor %s is not there", checkpoint->path, label);
+    }
+    const cy_global_tensor *there = &stored->tensor;
+    if (there->rows != tensor->rows || there->cols != tensor->cols) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%s: tensor %s is %" PRId64 " x %" PRId64 " there, %" PRId64 " x %" PRId64 " here",
+            checkpoint->path, label, there->rows, there->cols, tensor->rows, tensor->cols);
+    }
+    if (!cy_convert_is_known(piece->dtype, there->dtype)) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: tensor %s is %s there and cannot become %s",
+            checkpoint->path, label, cy_dtype_name(there->dtype), cy_dtype_name(piece->dtype));
+    }
+    const cy_rectangle *r = &piece->rectangle;
+    CY_ASSERT(r->row_first >= 0 && r->row_first + r->rows <= tensor->rows);
+    CY_ASSERT(r->col_first >= 0 && r->col_first + r->cols <= tensor->cols);
+    CY_ASSERT(piece->first >= 0 && piece->first + piece->count <= r->rows * r->cols);
+    return CY_OK;
+}
+
+static int by_tensor(const void *left, const void *right)
+{
+    const cy_wish *a = left;
+    const cy_wish *b = right;
+    return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
+}
+
+cy_status cy_wishes_open(cy_wishes *wishes, const cy_checkpoint *checkpoint,
+    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count)
+{
+    void *memory = NULL;
+    *wishes = (cy_wishes){0};
+    if (piece_count == 0) return CY_OK;
+    CY_TRY(cy_memory_take(&memory, (size_t)piece_count, sizeof(cy_wish)));
+    cy_wish *list = memory;
+    for (int64_t i = 0; i < piece_count; i++) {
+        const cy_global_tensor *tensor = &tensors[pieces[i].tensor];
+        const cy_stored_tensor *stored = cy_checkpoint_find(checkpoint, tensor->kind, tensor->name);
+        const cy_status status = check_wish(checkpoint, stored, tensor, &pieces[i]);
+        if (status != CY_OK) {
+            cy_memory_free(memory);
+            return status;
+        }
+        list[i] = (cy_wish){.tensor = (int)(stored - checkpoint->tensors), .piece = &pieces[i]};
+    }
+    qsort(list, (size_t)piece_count, sizeof(*list), by_tensor);
+    *wishes = (cy_wishes){.list = list, .count = piece_count};
+    return CY_OK;
+}
+
+void cy_wishes_close(cy_wishes *wishes)
+{
+    cy_memory_free(wishes->list);
+    *wishes = (cy_wishes){0};
+}
+
+// The wishes of a tensor are neighbours: the first of them, and NULL behind the last.
+static const cy_wish *first_wish(const cy_wishes *wishes, int tensor)
+{
+    int64_t low = 0, high = wishes->count;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (wishes->list[middle].tensor < tensor) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const bool found = low < wishes->count && wishes->list[low].tensor == tensor;
+    return found ? &wishes->list[low] : NULL;
+}
+
+static const cy_wish *next_wish(const cy_wishes *wishes, const cy_wish *wish)
+{
+    const cy_wish *next = wish + 1;
+    return next < wishes->list + wishes->count && next->tensor == wish->tensor ? next : NULL;
+}
+
+// What is wanted of a chunk, run by run.
+typedef struct wanted_runs {
+    int64_t elements;
+    int64_t runs;
+    const cy_piece *piece; // of the last run
+    int64_t index;         // where the last run begins, in the piece's rectangle
+} wanted_runs;
+
+static cy_status count_run(void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
+{
+    (void)stored_index;
+    wanted_runs *found = context;
+    found->elements += count;
+    found->runs++;
+    found->index = wanted_index;
+    return CY_OK;
+}
+
+static wanted_runs runs_of(const cy_wishes *wishes, const cy_chunk *chunk)
+{
+    wanted_runs found = {0};
+    const cy_wish *wish = first_wish(wishes, chunk->range->tensor);
+    for (; wish != NULL; wish = next_wish(wishes, wish)) {
+        const int64_t before = found.runs;
+        const cy_status status = cy_piece_runs(wish->piece, &chunk->piece, count_run, &found);
+        CY_ASSERT(status == CY_OK);
+        if (found.runs > before) found.piece = wish->piece;
+    }
+    return found;
+}
+
+uint64_t cy_wishes_bytes(const cy_wishes *wishes, const cy_chunk *chunk)
+{
+    if (chunk->range->piece == NULL) return 0;
+    return (uint64_t)runs_of(wishes, chunk).elements * cy_dtype_size(chunk->piece.dtype);
+}
+
+// ---- one chunk
+
+// Where elements that follow each other in the file go.
+typedef struct target {
+    void *data;
+    int64_t count;
+} target;
+
+struct cy_fetcher {
+    cy_checkpoint *checkpoint; // borrowed
+    const cy_wishes *wishes;   // borrowed
+    cy_checkpoint_traffic traffic;
+    const cy_chunk *chunk; // of the call
+    const cy_piece *wanted;
+    struct iovec parts[PARTS_MAX]; // what waits to be read, one after the other in the file
+    target targets[PARTS_MAX];
+    int count;
+    uint64_t offset; // in the file, of the first that waits
+    uint64_t bytes;  // that wait
+    bool read;       // all of the chunk is in the buffer
+    char buffer[CY_CHUNK_BYTES];
+};
+
+cy_status cy_fetcher_open(cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes)
+{
+    void *memory = NULL;
+    CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_fetcher)));
+    *fetcher = memory;
+    (*fetcher)->checkpoint = checkpoint;
+    (*fetcher)->wishes = wishes;
+    return CY_OK;
+}
+
+void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic)
+{
+    if (fetcher == NULL) return;
+    traffic->read_bytes += fetcher->traffic.read_bytes;
+    traffic->verify_bytes += fetcher->traffic.verify_bytes;
+    traffic->file_bytes += fetcher->traffic.file_bytes;
+    cy_memory_free(fetcher);
+}
+
+static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts, int count)
+{
+    for (int i = 0; i < count; i++)
+        in->traffic.file_bytes += (int64_t)parts[i].iov_len;
+    return cy_bytes_read(in->checkpoint, in->chunk->range->file, offset, parts, count);
+}
+
+// Reads the runs that wait, straight to where they belong or, where the type changes, through the
+// buffer.
+static cy_status flush(cy_fetcher *in)
+{
+    if (in->count == 0) return CY_OK;
+    const cy_dtype from = in->chunk->piece.dtype, to = in->wanted->dtype;
+    const bool converts = from != to;
+    struct iovec whole = {.iov_base = in->buffer, .iov_len = in->bytes};
+    CY_TRY(read_bytes(in, in->offset, converts ? &whole : in->parts, converts ? 1 : in->count));
+    if (converts) {
+        const char *at = in->buffer;
+        for (int i = 0; i < in->count; i++) {
+            cy_convert(in->targets[i].data, to, at, from, in->targets[i].count);
+            at += in->targets[i].count * (int64_t)cy_dtype_size(from);
+        }
+    }
+    in->count = 0;
+    in->bytes = 0;
+    return CY_OK;
+}
+
+// Elements that are dense in the file and in memory.
+static cy_status place_dense(cy_fetcher *in, void *data, uint64_t offset, int64_t count)
+{
+    const cy_dtype from = in->chunk->piece.dtype;
+    const uint64_t bytes = (uint64_t)count * cy_dtype_size(from);
+    in->traffic.read_bytes += (int64_t)bytes;
+    if (in->read) {
+        cy_convert(data, in->wanted->dtype, in->buffer + (offset - in->chunk->offset), from, count);
+        return CY_OK;
+    }
+    const bool follows = in->count > 0 && in->offset + in->bytes == offset;
+    if (!follows || in->count == PARTS_MAX) CY_TRY(flush(in));
+    if (in->count == 0) in->offset = offset;
+    in->parts[in->count] = (struct iovec){.iov_base = data, .iov_len = (size_t)bytes};
+    in->targets[in->count] = (target){.data = data, .count = count};
+    in->count++;
+    in->bytes += bytes;
+    return CY_OK;
+}
+
+// A run of elements that wanted piece and chunk share; rows may lie apart in memory.
+static cy_status place_run(void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
+{
+    cy_fetcher *in = context;
+    const uint64_t size = cy_dtype_size(in->chunk->piece.dtype);
+    const int64_t cols = in->wanted->rectangle.cols;
+    const bool dense = cy_piece_is_dense(in->wanted);
+    while (count > 0) {
+        const int64_t to_row_end = cols - wanted_index % cols;
+        const int64_t some = dense || count < to_row_end ? count : to_row_end;
+        const uint64_t offset =
+            in->chunk->offset + (uint64_t)(stored_index - in->chunk->piece.first) * size;
+        CY_TRY(place_dense(in, cy_piece_at(in->wanted, wanted_index), offset, some));
+        wanted_index += some;
+        stored_index += some;
+        count -= some;
+    }
+    return CY_OK;
+}
+
+static cy_status place_wanted(cy_fetcher *in)
+{
+    const cy_wish *wish = first_wish(in->wishes, in->chunk->range->tensor);
+    for (; wish != NULL; wish = next_wish(in->wishes, wish)) {
+        in->wanted = wish->piece;
+        CY_TRY(cy_piece_runs(in->wanted, &in->chunk->piece, place_run, in));
+        CY_TRY(flush(in));
+    }
+    return CY_OK;
+}
+
+// Where all of a chunk lies in memory as it does in the file, once it is read; or NULL.
+static void *own_place(const cy_fetcher *in)
+{
+    const cy_piece *chunk = &in->chunk->piece;
+    if (in->chunk->range->piece == NULL) return NULL;
+    const wanted_runs found = runs_of(in->wishes, in->chunk);
+    if (found.runs != 1 || found.elements != chunk->count) return NULL;
+    if (found.piece->dtype != chunk->dtype) return NULL;
+    return cy_piece_is_dense(found.piece) ? cy_piece_at(found.piece, found.index) : NULL;
+}
+
+static cy_status fetch_checked(cy_fetcher *in)
+{
+    void *place = own_place(in);
+    struct iovec whole = {
+        .iov_base = place != NULL ? place : in->buffer, .iov_len = in->chunk->bytes};
+    const void *data = whole.iov_base;
+    CY_TRY(read_bytes(in, in->chunk->offset, &whole, 1));
+    in->traffic.verify_bytes += (int64_t)in->chunk->bytes;
+    CY_TRY(cy_chunk_check(in->checkpoint, in->chunk, data));
+    if (place != NULL) {
+        in->traffic.read_bytes += (int64_t)in->chunk->bytes;
+        return CY_OK;
+    }
+    in->read = true;
+    return place_wanted(in);
+}
+
+cy_status cy_fetch(cy_fetcher *in, const cy_chunk *chunk, bool checked)
+{
+    in->chunk = chunk;
+    in->read = false;
+    in->count = 0;
+    in->bytes = 0;
+    const cy_status status = checked ? fetch_checked(in) : place_wanted(in);
+    const bool unnamed = status == CY_ERR_IO || (status == CY_ERR_CORRUPT && !checked);
+    if (unnamed && chunk->range->tensor >= 0) {
+        char label[300];
+        cy_chunk_label(label, sizeof(label), in->checkpoint, chunk);
+        cy_error_prefix("%s: ", label);
+    }
+    return status;
+}

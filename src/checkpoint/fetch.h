@@ -1,0 +1,44 @@
+// checkpoint/fetch.h: one chunk out of a file, checked, and into the pieces that want it.
+//
+// A chunk that is checked is read once: straight to its place where it is dense there and of the
+// same type, and through a buffer of 1 MiB otherwise. Of a chunk that another rank checks exactly
+// the wanted bytes are read. Used inside src/checkpoint only. A fetcher belongs to one thread;
+// several work on one checkpoint, whose files must be open. Wishes are read only.
+
+#ifndef CY_CHECKPOINT_FETCH_H
+#define CY_CHECKPOINT_FETCH_H
+
+#include "checkpoint/chunks.h"
+
+// A piece to fill, and which of the checkpoint's tensors it is of.
+typedef struct cy_wish {
+    int tensor;
+    const cy_piece *piece; // borrowed
+} cy_wish;
+
+typedef struct cy_wishes {
+    cy_wish *list; // owned, [count], sorted by tensor
+    int64_t count;
+} cy_wishes;
+
+// Looks up what the pieces want and checks that it is there in a shape and a type that will do.
+// Arguments as of cy_checkpoint_load.
+CY_MUST_CHECK cy_status cy_wishes_open(cy_wishes *wishes, const cy_checkpoint *checkpoint,
+    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count);
+void cy_wishes_close(cy_wishes *wishes);
+
+// How many of a chunk's bytes are wanted; those that two pieces want count twice.
+uint64_t cy_wishes_bytes(const cy_wishes *wishes, const cy_chunk *chunk);
+
+typedef struct cy_fetcher cy_fetcher;
+
+CY_MUST_CHECK cy_status cy_fetcher_open(
+    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes);
+
+// Adds what was read to *traffic.
+void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
+
+// Fills what is wanted of a chunk; with `checked` all of it is compared with its checksum.
+CY_MUST_CHECK cy_status cy_fetch(cy_fetcher *fetcher, const cy_chunk *chunk, bool checked);
+
+#endif
