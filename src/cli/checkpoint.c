@@ -19,15 +19,6 @@
 
 #define GIB ((double)(1 << 30))
 
-static cy_status open_located(cy_checkpoint *checkpoint, const char *given)
-{
-    char *path = NULL;
-    CY_TRY(cy_checkpoint_locate(&path, given));
-    const cy_status status = cy_checkpoint_open(checkpoint, path);
-    cy_memory_free(path);
-    return status;
-}
-
 static cy_status add_quoted(cy_text *json, const char *text)
 {
     json_t *value = json_string(text);
@@ -194,7 +185,7 @@ static int inspect(int argc, char **argv)
     if (exit_status == CY_GO_ON) {
         cy_checkpoint checkpoint = {0};
         cy_text json = {0};
-        cy_status status = open_located(&checkpoint, arguments.positional[0]);
+        cy_status status = cy_checkpoint_open_located(&checkpoint, arguments.positional[0]);
         if (status == CY_OK && v.json) status = add_json(&json, &checkpoint);
         if (status == CY_OK && v.json) fputs(json.bytes, stdout);
         if (status == CY_OK && !v.json) print_human(&checkpoint, v.tensors);
@@ -233,7 +224,7 @@ static cy_status verify_located(const char *given, bool json)
     cy_checkpoint checkpoint = {0};
     cy_checkpoint_traffic traffic = {0};
     const double start = cy_clock_s();
-    CY_TRY(open_located(&checkpoint, given));
+    CY_TRY(cy_checkpoint_open_located(&checkpoint, given));
     cy_status status =
         cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
     const double seconds = cy_clock_s() - start;
@@ -386,6 +377,7 @@ int cy_command_checkpoint(int argc, char **argv)
     static const cy_command commands[] = {
         {"inspect", inspect, "what a checkpoint holds"},
         {"verify", verify, "whether it is whole"},
+        {"compare", cy_command_checkpoint_compare, "how far two checkpoints lie apart"},
         {"import", import_folder, "a Hugging Face folder becomes a checkpoint"},
         {"export", export_command, "a checkpoint becomes a Hugging Face folder"},
     };

@@ -38,6 +38,7 @@ int cy_command_version(int argc, char **argv);
 
 // Parts of groups that have a file of their own.
 int cy_command_bench_checkpoint(int argc, char **argv);
+int cy_command_checkpoint_compare(int argc, char **argv);
 int cy_command_bench_comm(int argc, char **argv);
 int cy_command_bench_kernel(int argc, char **argv);
 int cy_command_bench_step(int argc, char **argv);

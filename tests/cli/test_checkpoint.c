@@ -4,7 +4,9 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "checkpoint/safetensors.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +83,11 @@ static void a_folder_goes_in_and_out(void **state)
     run(0, "checkpoint export @/own --out=@/back --dtype=fp32 --shard-size=10KB");
     run(0, "checkpoint inspect @/back");
     says("fp32");
+    run(0, "checkpoint compare @/own @/back --within=0");
+    says("weight      21 of 21 tensors equal; furthest 0.00e+00");
+    run(0, "checkpoint compare @/own @/hf --json");
+    says("{\"difference\":0,\"equal\":true,\"tensors\":[{\"kind\":\"weight\",\"name\":\"lm_head."
+         "weight\"");
     run(2, "checkpoint export @/own --out=@/other --shard-size=big");
     says("--shard-size=big is not a size");
     run(2, "checkpoint inspect @/nothing");
@@ -109,10 +116,43 @@ static void damage_ends_with_status_1(void **state)
     assert_false(cy_path_exists(path));
 }
 
+static void a_changed_weight_is_measured(void **state)
+{
+    (void)state;
+    char path[400];
+    cy_text text = {0};
+    cy_safetensors file;
+    run(0, "checkpoint export @/hf --out=@/changed --dtype=fp32");
+    snprintf(path, sizeof(path), "%s/changed/model.safetensors", folder);
+    CY_CHECK_OK(cy_file_read(&text, path, 1 << 20));
+    CY_CHECK_OK(cy_safetensors_open(&file, path));
+    const cy_safetensors_entry *entry = cy_safetensors_find(&file, "model.norm.weight");
+    float norm[16];
+    double squares = 0;
+    assert_int_equal(entry->bytes, sizeof(norm));
+    memcpy(norm, text.bytes + entry->offset, sizeof(norm));
+    for (int i = 0; i < 16; i++)
+        squares += (double)norm[i] * (double)norm[i];
+    norm[15] += (float)sqrt(squares / 64); // an eighth of the tensor's 2-norm
+    memcpy(text.bytes + entry->offset, norm, sizeof(norm));
+    cy_safetensors_close(&file);
+    CY_CHECK_OK(cy_file_write(path, text.bytes, text.length));
+    cy_text_free(&text);
+    run(0, "checkpoint compare @/hf @/changed");
+    says("weight      20 of 21 tensors equal; furthest 1.25e-01, model.norm.weight");
+    run(0, "checkpoint compare @/hf @/changed --tensors --within=0.2");
+    says("  model.norm.weight                                             1.25e-01\n");
+    run(1, "checkpoint compare @/hf @/changed --within=0.1");
+    says("model.norm.weight of ");
+    says(" are 1.25e-01 apart, allowed are 1.00e-01");
+    run(2, "checkpoint compare @/hf");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_goes_in_and_out),
+        cmocka_unit_test(a_changed_weight_is_measured),
         cmocka_unit_test(damage_ends_with_status_1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,164 @@
+// cyclotron checkpoint compare: how far two checkpoints of one model lie apart.
+
+#include "base/memory.h"
+#include "checkpoint/compare.h"
+#include "checkpoint/table.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "observe/number.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct values {
+    bool json;
+    bool tensors;
+    double within;
+} values;
+
+static const cy_option options[] = {
+    {"within", CY_OPTION_NUMBER, offsetof(values, within), .low = 0, .high = 1e300,
+        .initial = "1e300", .doc = "fail where a weight is further apart", .word = "BOUND"},
+    {"tensors", CY_OPTION_FLAG, offsetof(values, tensors), .doc = "list every tensor"},
+    {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print JSON only, with every tensor"},
+};
+
+static const cy_usage usage = {
+    .name = "checkpoint compare",
+    .positional = "DIR OTHER",
+    .least = 2,
+    .most = 2,
+    .doc = "Tells how far the tensors of two checkpoints of one model lie apart, in the 2-norm of\n"
+           "each, as a share of the first one's.",
+    .more = "Whatever the meshes that wrote them; Hugging Face folders will do. In JSON, "
+            "difference is\n"
+            "that of the weights, and equal is true where all tensors have the same bits.",
+    .options = options,
+    .option_count = CY_COUNT(options),
+};
+
+// What is known of the tensors of one kind.
+typedef struct summary {
+    int count;
+    int equal;
+    double worst;
+    const char *name; // borrowed: of the tensor that is furthest apart
+} summary;
+
+typedef struct comparison {
+    const values *given;
+    cy_checkpoint one, other;
+    summary kinds[CY_TENSOR_KINDS];
+    cy_text tensors; // the list of them, as JSON or as lines
+} comparison;
+
+static cy_status add_tensor(
+    comparison *all, const cy_global_tensor *tensor, const cy_tensor_difference *difference)
+{
+    char label[256];
+    const double relative = cy_tensor_difference_relative(difference);
+    summary *kind = &all->kinds[tensor->kind];
+    kind->count++;
+    kind->equal += difference->equal;
+    if (kind->name == NULL || !(relative <= kind->worst)) {
+        kind->worst = relative;
+        kind->name = tensor->name;
+    }
+    if (all->given->json) {
+        CY_TRY(cy_text_add(&all->tensors, "%s{\"kind\":\"%s\",\"name\":",
+            all->tensors.length > 0 ? "," : "", cy_tensor_kind_name(tensor->kind)));
+        CY_TRY(cy_text_add_json_string(&all->tensors, tensor->name, strlen(tensor->name)));
+        CY_TRY(cy_text_add(&all->tensors, ",\"difference\":"));
+        CY_TRY(cy_number_json(&all->tensors, relative));
+        return cy_text_add(&all->tensors, ",\"equal\":%s}", difference->equal ? "true" : "false");
+    }
+    if (!all->given->tensors) return CY_OK;
+    cy_tensor_label(label, sizeof(label), tensor);
+    return cy_text_add(
+        &all->tensors, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
+}
+
+static cy_status compare(comparison *all)
+{
+    void *memory = NULL;
+    const int count = all->one.tensor_count;
+    CY_TRY(cy_memory_take(&memory, (size_t)count, sizeof(cy_global_tensor)));
+    cy_global_tensor *tensors = memory;
+    for (int i = 0; i < count; i++)
+        tensors[i] = all->one.tensors[i].tensor;
+    cy_status status = cy_checkpoint_check_tensors(&all->other, tensors, count);
+    for (int i = 0; status == CY_OK && i < count; i++) {
+        cy_tensor_difference difference;
+        status = cy_checkpoint_compare(&difference, &all->one, &all->other, &tensors[i]);
+        if (status == CY_OK) status = add_tensor(all, &all->one.tensors[i].tensor, &difference);
+    }
+    cy_memory_free(memory);
+    return status;
+}
+
+static cy_status print_json(const comparison *all)
+{
+    cy_text out = {0};
+    const summary *weights = &all->kinds[CY_TENSOR_WEIGHT];
+    int count = 0, equal = 0;
+    for (int i = 0; i < CY_TENSOR_KINDS; i++) {
+        count += all->kinds[i].count;
+        equal += all->kinds[i].equal;
+    }
+    cy_status status = cy_text_add(&out, "{\"difference\":");
+    if (status == CY_OK) status = cy_number_json(&out, weights->worst);
+    if (status == CY_OK) {
+        status = cy_text_add(&out, ",\"equal\":%s,\"tensors\":[%s]}\n",
+            equal == count ? "true" : "false",
+            all->tensors.bytes != NULL ? all->tensors.bytes : "");
+    }
+    if (status == CY_OK) fputs(out.bytes, stdout);
+    cy_text_free(&out);
+    return status;
+}
+
+static void print_lines(const comparison *all)
+{
+    for (int i = 0; i < CY_TENSOR_KINDS; i++) {
+        const summary *kind = &all->kinds[i];
+        if (kind->count == 0) continue;
+        printf("%-10s  %d of %d tensors equal; furthest %.2e, %s\n",
+            cy_tensor_kind_name((cy_tensor_kind)i), kind->equal, kind->count, kind->worst,
+            kind->name);
+    }
+    if (all->tensors.bytes != NULL) fputs(all->tensors.bytes, stdout);
+}
+
+static cy_status run(comparison *all, const char *const *paths)
+{
+    CY_TRY(cy_checkpoint_open_located(&all->one, paths[0]));
+    CY_TRY(cy_checkpoint_open_located(&all->other, paths[1]));
+    CY_TRY(compare(all));
+    if (all->given->json) CY_TRY(print_json(all));
+    if (!all->given->json) print_lines(all);
+    const summary *weights = &all->kinds[CY_TENSOR_WEIGHT];
+    if (weights->count > 0 && !(weights->worst <= all->given->within)) {
+        return CY_FAIL(CY_ERR_CORRUPT, "%s of %s and of %s are %.2e apart, allowed are %.2e",
+            weights->name, all->one.path, all->other.path, weights->worst, all->given->within);
+    }
+    return CY_OK;
+}
+
+int cy_command_checkpoint_compare(int argc, char **argv)
+{
+    values given;
+    cy_arguments arguments;
+    int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
+    if (status == CY_GO_ON) {
+        comparison all = {.given = &given};
+        status = cy_report_output(cy_report_status(run(&all, arguments.positional)));
+        cy_text_free(&all.tensors);
+        cy_checkpoint_close(&all.one);
+        cy_checkpoint_close(&all.other);
+    }
+    cy_arguments_free(&arguments);
+    return status;
+}
