@@ -183,6 +183,24 @@ static cy_slice split_units(int64_t units, int64_t unit_length, int tp_rank, int
     return slice;
 }
 
+int64_t cy_vocab_unit(int64_t vocab)
+{
+    int64_t unit = 1;
+    while (unit < 128 && unit * 2 * 64 <= vocab)
+        unit *= 2;
+    return unit;
+}
+
+// Where the part of rank `part` begins; the last part ends at the vocabulary's end.
+static int64_t vocab_cut(int64_t vocab, int part, int tp_size)
+{
+    CY_ASSERT(vocab >= tp_size);
+    int64_t unit = cy_vocab_unit(vocab);
+    if ((vocab + unit - 1) / unit < tp_size) unit = 1;
+    const int64_t units = (vocab + unit - 1) / unit;
+    return part == tp_size ? vocab : units * part / tp_size * unit;
+}
+
 cy_slice cy_param_slice(
     const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size)
 {
@@ -198,9 +216,8 @@ cy_slice cy_param_slice(
         slice = split_units(length, 1, tp_rank, tp_size);
         break;
     case CY_SPLIT_VOCAB:
-        CY_ASSERT(length >= tp_size);
-        slice.row_first = length * tp_rank / tp_size;
-        slice.rows = length * (tp_rank + 1) / tp_size - slice.row_first;
+        slice.row_first = vocab_cut(length, tp_rank, tp_size);
+        slice.rows = vocab_cut(length, tp_rank + 1, tp_size) - slice.row_first;
         break;
     case CY_SPLIT_KV_ROWS:
         slice = split_units(shape->kv_heads, shape->head_dim, tp_rank, tp_size);

@@ -14,7 +14,7 @@
 typedef enum cy_split {
     CY_SPLIT_NONE,    // every rank holds all of it
     CY_SPLIT_ROWS,    // equal ranges of rows: column-parallel linear
-    CY_SPLIT_VOCAB,   // ranges of rows that differ by one row at most: no token is made up
+    CY_SPLIT_VOCAB,   // ranges of rows, cut at multiples of cy_vocab_unit: no token is made up
     CY_SPLIT_COLS,    // equal ranges of columns: row-parallel linear
     CY_SPLIT_KV_ROWS, // rows by kv head; with fewer kv heads than ranks, neighbours share a copy
 } cy_split;
@@ -83,6 +83,12 @@ typedef struct cy_slice {
     int copies;     // ranks that hold this very rectangle (kv heads fewer than ranks)
     int copy_index; // which of them this rank is; 0 owns it in norms, hashes and checkpoints
 } cy_slice;
+
+// The rows at whose multiples tensor parallelism cuts a vocabulary of so many: a power of two, at
+// most a 64th of it and at most 128. Follows from the size alone, so that the chains of strict mode
+// lie within one rank's part on every mesh. Where there are more ranks than such pieces, ranges are
+// cut anywhere.
+int64_t cy_vocab_unit(int64_t vocab);
 
 cy_slice cy_param_slice(
     const cy_param *param, const cy_model_shape *shape, int tp_rank, int tp_size);

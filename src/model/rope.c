@@ -1,13 +1,22 @@
 #include "model/rope.h"
 
+#include "kernel/strict/math.h"
+
 #include <math.h>
 
 #define PI 3.14159265358979323846
 
+// x^y for x > 0. Not the system's: a frequency is a weight that no training sees, and strict mode
+// promises the same bits on every processor and with every mathematics library.
+static double power(double x, double y)
+{
+    return cy_strict_exp(y * cy_strict_log(x));
+}
+
 static void plain(double *inv_freq, double theta, int64_t head_dim)
 {
     for (int64_t i = 0; i < head_dim / 2; i++) {
-        inv_freq[i] = pow(theta, -2.0 * (double)i / (double)head_dim);
+        inv_freq[i] = power(theta, -2.0 * (double)i / (double)head_dim);
     }
 }
 
@@ -35,8 +44,9 @@ static void scale_llama3(double *inv_freq, const cy_rope_shape *rope, int64_t he
 // The pair whose wave turns `rotations` times within the original length.
 static double yarn_pair(const cy_rope_shape *rope, int64_t head_dim, double rotations)
 {
-    return (double)head_dim * log((double)rope->original_length / (rotations * 2.0 * PI)) /
-        (2.0 * log(rope->theta));
+    return (double)head_dim *
+        cy_strict_log((double)rope->original_length / (rotations * 2.0 * PI)) /
+        (2.0 * cy_strict_log(rope->theta));
 }
 
 static double scale_yarn(double *inv_freq, const cy_rope_shape *rope, int64_t head_dim)
@@ -50,7 +60,7 @@ static double scale_yarn(double *inv_freq, const cy_rope_shape *rope, int64_t he
         inv_freq[i] = inv_freq[i] / rope->factor * ramp + inv_freq[i] * (1.0 - ramp);
     }
     if (rope->attention_factor > 0) return rope->attention_factor;
-    return rope->factor > 1.0 ? 0.1 * log(rope->factor) + 1.0 : 1.0;
+    return rope->factor > 1.0 ? 0.1 * cy_strict_log(rope->factor) + 1.0 : 1.0;
 }
 
 double cy_rope_frequencies(double *inv_freq, const cy_model_shape *shape, int64_t length)
@@ -61,7 +71,7 @@ double cy_rope_frequencies(double *inv_freq, const cy_model_shape *shape, int64_
     if (rope->scaling == CY_ROPE_DYNAMIC && length > rope->original_length) {
         const double grown =
             rope->factor * (double)length / (double)rope->original_length - (rope->factor - 1.0);
-        theta *= pow(grown, (double)head_dim / (double)(head_dim - 2));
+        theta *= power(grown, (double)head_dim / (double)(head_dim - 2));
     }
     plain(inv_freq, theta, head_dim);
     switch (rope->scaling) {

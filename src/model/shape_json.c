@@ -2,6 +2,7 @@
 #include "model/shape_json.h"
 
 #include "base/file.h"
+#include "kernel/strict/math.h"
 #include "model/shape_family.h"
 
 #include <inttypes.h>
@@ -134,7 +135,7 @@ static void check_rope_keys(reader *in, const json_t *object, const char *prefix
 
 static double yarn_scale(double factor, double mscale)
 {
-    return factor <= 1 ? 1.0 : 0.1 * mscale * log(factor) + 1.0;
+    return factor <= 1 ? 1.0 : 0.1 * mscale * cy_strict_log(factor) + 1.0;
 }
 
 static void take_yarn(reader *in, cy_model_shape *shape, const json_t *object, const char *prefix)

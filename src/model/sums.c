@@ -56,7 +56,7 @@ cy_sum_blocks cy_sum_blocks_of(const cy_model_shape *shape, int64_t seq_length)
     return (cy_sum_blocks){
         .heads = least(power_of_two_in(shape->head_dim), MOST_BLOCK),
         .ffn = block_of(shape->ffn, shape->heads),
-        .vocab = block_of(shape->vocab, shape->heads),
+        .vocab = cy_vocab_unit(shape->vocab),
         .tokens = least(tokens > CY_STRICT_BLOCK_K ? tokens : CY_STRICT_BLOCK_K, MOST_BLOCK),
     };
 }

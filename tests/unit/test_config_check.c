@@ -233,8 +233,14 @@ static void strict_cuts(void **state)
         "sequence");
     refuses(STRICT("\"intermediate_size\": 72", "\"seq_length\": 64", "\"tp_size\": 2"),
         "model.intermediate_size 72 is cut at 36 by tp_size 2, and its blocks are 8");
-    refuses(STRICT("\"vocab_size\": 515", "\"seq_length\": 64", "\"tp_size\": 2"),
-        "model.vocab_size 515 is cut at 257 by tp_size 2, and its blocks are 32");
+    passes(STRICT(
+        "\"vocab_size\": 515, \"intermediate_size\": 256", "\"seq_length\": 64", "\"tp_size\": 2"));
+    passes(STRICT("\"vocab_size\": 50257, \"intermediate_size\": 256", "\"seq_length\": 64",
+        "\"tp_size\": 4"));
+    refuses(STRICT("\"vocab_size\": 129, \"num_attention_heads\": 128, \"hidden_size\": 256, "
+                   "\"num_key_value_heads\": 128, \"intermediate_size\": 4096",
+                "\"seq_length\": 64", "\"tp_size\": 128"),
+        "model.vocab_size 129 has 65 blocks of 2, tp_size is 128");
     refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024, \"micro_batch_size\": 4097",
                 "\"dp_size\": 1"),
         "4195328 tokens in a global batch, at most 4194304");

@@ -49,6 +49,18 @@ static void check_sequence(
     }
 }
 
+// The vocabulary is cut at multiples of its blocks wherever it has a block for each rank.
+static void check_vocabulary(
+    const cy_config *config, const cy_sum_blocks *blocks, cy_config_errors *errors)
+{
+    const long long vocab = config->shape.vocab, block = blocks->vocab;
+    const int tp = config->distributed.tp_size;
+    if (tp == 1 || (vocab + block - 1) / block >= tp) return;
+    cy_config_fault(errors,
+        "training.strict = true: model.vocab_size %lld has %lld blocks of %lld, tp_size is %d",
+        vocab, (vocab + block - 1) / block, block, tp);
+}
+
 static void check_cut(const cy_config *config, const char *what, int64_t length, int64_t block,
     cy_config_errors *errors)
 {
@@ -75,5 +87,5 @@ void cy_config_check_strict(const cy_config *config, cy_config_errors *errors)
     check_limits(config, errors);
     check_sequence(config, &blocks, errors);
     check_cut(config, "model.intermediate_size", config->shape.ffn, blocks.ffn, errors);
-    check_cut(config, "model.vocab_size", config->shape.vocab, blocks.vocab, errors);
+    check_vocabulary(config, &blocks, errors);
 }
