@@ -53,6 +53,7 @@ cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics)
     CY_TRY(add_fixed(line, "Grad norm", metrics->grad_norm, 4));
     CY_TRY(cy_text_add(line, " | LR: %.2e", metrics->learning_rate));
     if (metrics->skipped) CY_TRY(cy_text_add(line, " | Skipped"));
+    if (metrics->repeats > 0) CY_TRY(cy_text_add(line, " | Repeated: %d", metrics->repeats));
     return CY_OK;
 }
 
@@ -94,6 +95,7 @@ cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
     CY_TRY(add_number(line, "mem_gb", metrics->memory_bytes / GB));
     CY_TRY(add_comm(line, metrics));
     CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
+    if (metrics->repeats > 0) CY_TRY(cy_text_add(line, ",\"repeated\":%d", metrics->repeats));
     if (metrics->has_params_hash) {
         CY_TRY(cy_text_add(line, ",\"params_hash\":\"%016" PRIx64 "\"", metrics->params_hash));
     }

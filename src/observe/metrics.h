@@ -40,6 +40,7 @@ typedef struct cy_step_metrics {
     double mfu_causal;
     double memory_bytes; // resident, of the largest rank
     bool skipped;        // the update was not applied: loss scaling met an overflow
+    int repeats;         // strict mode: how often the step was done again
     bool has_params_hash;
     uint64_t params_hash;
     cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]

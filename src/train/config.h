@@ -216,6 +216,7 @@ typedef struct cy_config_logging {
     int64_t eval_frequency; // 0: never
     int64_t eval_tokens;    // 0: all of the validation part
     int64_t hash_frequency; // 0: never
+    bool measure_peak;      // false: the machine's peak is not measured
     bool tensorboard;
     bool use_wandb; // picotron's: true is an error
     char project_name[CY_CONFIG_TEXT_BYTES];

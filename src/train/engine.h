@@ -74,6 +74,7 @@ typedef struct cy_step_result {
     double loss; // mean over all tokens of the global batch
     double grad_norm;
     bool skipped; // fp16: an overflow, and no update
+    int repeats;  // strict mode: how often the step was done again, with larger exponents
 } cy_step_result;
 
 typedef struct cy_engine {

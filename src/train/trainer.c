@@ -41,7 +41,7 @@ typedef struct rank_run {
     cy_rate_spec rate;
     int64_t last_step;
     cy_rank_traffic sent; // of this rank in the last step
-    double peak_flop_s;   // of the cores of all ranks together
+    double peak_flop_s;   // of the cores of all ranks together; 0: not measured
     bool stopped;
 } rank_run;
 
@@ -121,7 +121,7 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
 // After the first step, which should not wait for it.
 static cy_status measure_peak(rank_run *trainer)
 {
-    if (trainer->peak_flop_s > 0) return CY_OK;
+    if (trainer->peak_flop_s > 0 || !trainer->run->config->logging.measure_peak) return CY_OK;
     cy_engine *engine = &trainer->engine;
     CY_TRY(cy_engine_peak(engine, &trainer->peak_flop_s));
     return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
@@ -150,6 +150,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
         .tok_s_rank = batch_tokens / seconds / trainer->rank->mesh.world,
         .memory_bytes = memory,
         .skipped = result->skipped,
+        .repeats = result->repeats,
     };
     CY_TRY(measure_peak(trainer));
     const int64_t length = config->training.seq_length;

@@ -38,7 +38,7 @@ traffic() {
 }
 
 # The 8 bytes of the loss are of the dimension whose group adds them; the norm is of all ranks.
-traffic dp 'dp' --distributed.dp_size=2 --training.gradient_accumulation_steps=1
+traffic dp 'dp' --distributed.dp_size=2 --training.gradient_accumulation_steps=1 --logging.measure_peak=true
 traffic zero3 'dp world' --distributed.dp_size=2 --distributed.zero_stage=3
 # Tied embeddings: the gradients of both copies meet, which is the pipeline's traffic.
 traffic pp 'pp world' --distributed.pp_size=2

@@ -8,7 +8,7 @@
 
 # ---- lines and files
 
-train 0 whole --logging.hash_frequency=4 --logging.eval_frequency=4 --logging.eval_tokens=1000 \
+train 0 whole --logging.measure_peak=true --logging.hash_frequency=4 --logging.eval_frequency=4 --logging.eval_tokens=1000 \
     --checkpoint.save_dir="$folder/saves" --checkpoint.save_frequency=3
 number='[0-9.]+[KMBT]?'
 line="^\\[rank 0\\] Step: [0-9]+ \\| Loss: [0-9]+\\.[0-9]{4} \\| Global batch size: 256 \\| "
@@ -33,6 +33,7 @@ same "fields of a step" "$fields" "$(head -n 1 "$metrics" | found)"
 same "fields of a step with its hash" "$fields params_hash" \
     "$(grep '"step":4,.*"loss"' "$metrics" | found)"
 same "fields of an evaluation" "step val_loss val_tokens" "$(grep val_loss "$metrics" | head -n 1 | found)"
+check "an mfu in every line" test "$(grep -cE '"mfu":[0-9.e-]+,"mfu_causal":[0-9.e-]+,' "$metrics")" = 8
 same "lines" "8 2 2" "$(grep -c '"loss"' "$metrics") $(grep -c val_loss "$metrics") $(grep -c \
     '"params_hash":"[0-9a-f]\{16\}"' "$metrics")"
 same "the tokens after eight steps" '"tokens":2048' "$(tail -n 2 "$metrics" | grep -o '"tokens":2048')"
@@ -44,6 +45,14 @@ same "the saved steps" "step-00000003 step-00000006 step-00000008" \
 expect 0 train "$folder/whole/config.json" --logging.run_dir="$folder/again" \
     --checkpoint.save_dir="$folder/saves_again"
 same "losses of the run that its config.json starts" "$(losses whole)" "$(losses again)"
+
+# ---- without the machine's peak
+
+train 0 no_peak --logging.measure_peak=false
+says out '| MFU: - |'
+same "lines without mfu" 8 "$(grep -c '"mfu":null,"mfu_causal":null,' "$folder/no_peak/metrics.jsonl")"
+same "losses without mfu" "$(losses whole | sed 's/"params_hash[^}]*//')" \
+    "$(losses no_peak | sed 's/"params_hash[^}]*//')"
 
 # ---- stopped and resumed, bit for bit
 

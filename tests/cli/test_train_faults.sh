@@ -76,8 +76,47 @@ file=$(find "$folder/shards" -type f ! -name '*.json' -size +0 | sort | head -n 
 truncate -s -3 "$file"
 train 1 damaged --dataset.name="$folder/shards"
 says err "$(basename "$file")"
-train 2 damaged --checkpoint.load_path="$folder/good/step-00000002" --model.hidden_size=64
-says err 'hidden_size'
+
+# ---- a checkpoint that is not for this run: status 2 with every difference, or 1 where it
+# cannot be read
+
+train 2 damaged --checkpoint.load_path="$folder/good/step-00000002" --model.hidden_size=64 \
+    --model.num_hidden_layers=3 --model.rope_theta=5000 --model.tie_word_embeddings=false
+says err 'is of another model: 5 differences'
+says err 'hidden_size: there 32, here 64'
+says err 'num_hidden_layers: there 2, here 3'
+says err 'rope_theta: there 10000, here 5000'
+says err 'tie_word_embeddings: there 1, here 0'
+train 2 damaged --checkpoint.load_path="$folder/good" --distributed.tp_size=3
+says err 'distributed.tp_size = 3: does not divide model.num_attention_heads 4'
+train 2 damaged --checkpoint.load_path="$folder/good" --distributed.pp_size=3
+says err 'pp_size'
+cp -r "$folder/good/step-00000002" "$folder/newer"
+sed -i 's/"format_version": 1/"format_version": 2/' "$folder/newer/manifest.json"
+train 1 damaged --checkpoint.load_path="$folder/newer"
+says err 'format version 2, this program reads version 1'
+cp -r "$folder/good/step-00000002" "$folder/missing"
+rm "$folder/missing/optimizer-00000.safetensors"
+train 1 damaged --checkpoint.load_path="$folder/missing"
+says err 'optimizer-00000.safetensors is missing'
+check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
+
+# ---- two runs that save in one folder: the second is refused, the first goes on
+
+"$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/shared" \
+    --training.total_train_steps=1000000 >"$folder/holder" 2>&1 &
+holder=$!
+for _ in $(seq 200); do
+    [ "$(grep -c 'Step:' "$folder/holder")" -ge 1 ] && break
+    sleep 0.05
+done
+train 2 second --checkpoint.save_dir="$folder/shared"
+says err "another run saves its checkpoints in $folder/shared"
+says err "process $holder"
+kill -TERM "$holder"
+wait "$holder"
+same "status of the first run" 143 "$?"
+same "its save" 1 "$(find "$folder/shared" -maxdepth 1 -name 'step-*' | wc -l)"
 
 # ---- text that is not UTF-8 trains
 

@@ -11,7 +11,7 @@ cat >"$folder/config.json" <<JSON
  "training": {"seq_length": 32, "micro_batch_size": 2, "global_batch_size": 8, "grad_clip": 1.0,
   "total_train_steps": 3},
  "dataset": {"name": "$folder/text.txt", "tokenizer": "$folder/tokenizer.json"},
- "logging": {"hash_frequency": 1}}
+ "logging": {"hash_frequency": 1, "measure_peak": false}}
 JSON
 
 train() { # STATUS RUN OPTIONS...

@@ -177,12 +177,15 @@ static void a_step_that_does_not_fit_is_done_again(void **state)
     const int loss_exponent = engine.sums.loss.exponent;
     cy_engine_close(&engine);
     assert_int_equal(loss_exponent, -24 - 20); // the raises ended with the step
+    assert_int_equal(plain.result.repeats, 0);
+    assert_int_equal(split.result.repeats, 2);
     config.training.micro_batch_size = 4;
     config.training.gradient_accumulation_steps = 1;
     CY_CHECK_OK(step_with(&engine, &config, 20, &whole));
     cy_engine_close(&engine);
     assert_true(whole.result.loss == split.result.loss && whole.hash == split.hash);
     assert_true(whole.result.grad_norm == split.result.grad_norm);
+    assert_int_equal(whole.result.repeats, 2);
     assert_true(fabs(split.result.loss / plain.result.loss - 1.0) < 1e-6);
     assert_true(fabs(split.result.grad_norm / plain.result.grad_norm - 1.0) < 1e-5);
 }

@@ -54,6 +54,11 @@ static void console_line_is_to_the_letter(void **state)
         "[rank 0] Step: 12 | Loss: nan | Global batch size: 8.19K | Tokens/s: 4.21K | "
         "Tokens/s/GPU: 2.10K | Tokens: 98.3K | MFU: - | Memory usage: 1.20GB | "
         "Grad norm: 1.2500 | LR: 3.00e-04 | Skipped");
+    line.length = 0;
+    metrics.skipped = false;
+    metrics.repeats = 2;
+    CY_CHECK_OK(cy_metrics_add_console(&line, &metrics));
+    assert_non_null(strstr(line.bytes, " | LR: 3.00e-04 | Repeated: 2"));
     cy_text_free(&line);
 }
 

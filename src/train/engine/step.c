@@ -148,6 +148,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
     }
     CY_TRY(settle(engine, adamw, tokens, result));
+    if (!engine->queue.dry) result->repeats = cy_engine_repeats(raised);
     cy_engine_end_step(engine, raised);
     return cy_reducer_share_weights(engine->reducer);
 }

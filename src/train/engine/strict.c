@@ -96,6 +96,11 @@ cy_status cy_engine_end_try(cy_engine *engine, int64_t step, int *raised, bool *
     return CY_OK;
 }
 
+int cy_engine_repeats(int raised)
+{
+    return raised / RAISE;
+}
+
 void cy_engine_end_step(cy_engine *engine, int raised)
 {
     if (is_strict(engine) && !engine->queue.dry) cy_sums_follow(&engine->sums, raised);

@@ -25,6 +25,9 @@ void cy_engine_begin_try(cy_engine *engine);
 CY_MUST_CHECK cy_status cy_engine_end_try(
     cy_engine *engine, int64_t step, int *raised, bool *again);
 
+// How many tries came before the one whose exponents were raised by so much.
+int cy_engine_repeats(int raised);
+
 // When the gradients are used up: the exponents of the next step.
 void cy_engine_end_step(cy_engine *engine, int raised);
 
