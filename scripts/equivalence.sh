@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # One training on many meshes: `make equivalence`. Every mesh trains the same small model on the same
-# text with the same global batch; its losses and gradient norms are held against those of one rank.
+# text with the same global batch; its losses, gradient norms and final weights are held against
+# those of one rank.
 #
 #   scripts/equivalence.sh [--part] [--steps=N] [--dtype="fp64 fp32 bf16"] [--ranks="1 2 4 8 16"]
-#                          [--strict] [--share=I/N] [--list] [--page=FILE]
+#                          [--strict] [--share=I/N] [--resume] [--list] [--page=FILE]
 #
 # Without options: every (tp, cp, pp, dp) whose product is 1, 2, 4 or 8 with every ZeRO stage and
 # engine that it allows, a sample of 16 ranks, 50 steps in fp32 and in bf16. --part takes a few
 # meshes of each kind, for the tests. --strict trains in strict mode, 20 steps in fp32 unless told
-# otherwise: losses, gradient norms and the hash of all parameters after each step must be those of
-# one rank, digit by digit, and so must those of runs that continue another mesh's checkpoint.
-# --share takes the I-th of N parts of the list, counted from 0; --list only says what would run;
-# --page writes what docs/ shows.
+# otherwise: losses, gradient norms and the hash of all parameters after each step, and weights and
+# moments at the end, must be those of one rank, bit by bit, and so must those of runs that continue
+# another mesh's checkpoint. --share takes the I-th of N parts of the list, counted from 0; --resume
+# goes on where an earlier call with this folder was stopped: rows that stand in EQUIVALENCE/rows and
+# were good are not run again; --list only says what would run; --page writes what docs/ shows.
 #
 # Prints one line a mesh with the worst difference (relative; of losses in bf16 absolute), writes
 # EQUIVALENCE/table.md (build/equivalence), and fails if a mesh is beyond its dtype's bound.
@@ -20,6 +22,8 @@
 # 3e-3, dp 2) and at 0.06 in bf16 (at 1e-3).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=mesh_runs.sh
+. scripts/mesh_runs.sh
 
 program=${CYCLOTRON:-build/cyclotron}
 folder=${EQUIVALENCE:-build/equivalence}
@@ -29,6 +33,7 @@ worlds="1 2 4 8 16"
 part=no
 strict=false
 share=0/1
+resume=no
 list=no
 page=
 for argument in "$@"; do
@@ -39,6 +44,7 @@ for argument in "$@"; do
     --ranks=*) worlds=${argument#*=} ;;
     --strict) strict=true ;;
     --share=*) share=${argument#*=} ;;
+    --resume) resume=yes ;;
     --list) list=yes ;;
     --page=*) page=${argument#*=} ;;
     *) echo "equivalence: error: what is $argument" >&2; exit 2 ;;
@@ -49,80 +55,11 @@ done
 vocabulary=320 width=128 length=64 rate=3e-4
 if [ $strict = true ]; then
     dtypes=${dtypes:-fp32} steps=${steps:-20}
-    vocabulary=512 width=256 length=256 rate=3e-3
+    width=256 length=256 rate=3e-3
 fi
 dtypes=${dtypes:-fp32 bf16}
 steps=${steps:-50}
-
-# bounds_of DTYPE: the bounds on losses and on gradient norms.
-bounds_of() {
-    case $1 in
-    fp64) echo 1e-10 1e-9 ;;
-    fp32) echo 1e-5 1e-4 ;;
-    bf16) echo 1e-2 2e-2 ;;
-    *) echo "equivalence: error: dtype $1: fp64, fp32 or bf16" >&2; exit 2 ;;
-    esac
-}
-
-mkdir -p "$folder"
-awk 'BEGIN {
-    split("the a one ring of ranks that sums its parts in order and gives each rank all of them", w, " ")
-    state = 1
-    for (line = 0; line < 6000; line++) {
-        for (i = 0; i < 12; i++) {
-            state = (state * 16807) % 2147483647
-            printf "%s ", w[1 + state % 18]
-        }
-        print state % 97
-    }
-}' >"$folder/text.txt"
-"$program" tokenizer train --vocab-size=320 --out="$folder/tokenizer.json" "$folder/text.txt" >/dev/null
-cat >"$folder/config.json" <<END
-{
-    "model": {"num_hidden_layers": 8, "hidden_size": 64, "intermediate_size": $width,
-        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": $vocabulary,
-        "tie_word_embeddings": true},
-    "training": {"seq_length": $length, "micro_batch_size": 1, "global_batch_size": 16,
-        "total_train_steps": $steps, "learning_rate": $rate, "grad_clip": 1.0, "weight_decay": 0.1,
-        "strict": $strict},
-    "dataset": {"name": "$folder/text.txt", "tokenizer": "$folder/tokenizer.json"},
-    "distributed": {"threads_per_rank": 1},
-    "logging": {"hash_frequency": 1}
-}
-END
-
-# run NAME OPTION...: leaves loss, norm and hash of each step in NAME.numbers.
-run() {
-    local name=$1
-    shift
-    rm -rf "$folder/run"
-    "$program" train "$folder/config.json" --logging.run_dir="$folder/run" \
-        --model.dtype="$dtype" "$@" >"$folder/$name.log" 2>&1 || return 1
-    sed -n 's/.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*"params_hash":"\([0-9a-f]*\)".*/\1 \2 \3/p' \
-        "$folder/run/metrics.jsonl" >"$folder/$name.numbers"
-    [ -s "$folder/$name.numbers" ]
-}
-
-# compare NAME BOUND NORM_BOUND: the largest differences of NAME's losses and norms from those of
-# one rank, then ok, OFF, or same where every bit is.
-compare() {
-    paste "$folder/one.numbers" "$folder/$1.numbers" |
-        awk -v bound="$2" -v norm_bound="$3" -v dtype="$dtype" -v strict="$strict" \
-            -v steps="$steps" '
-        function off(a, b) { return a > b ? a - b : b - a }
-        {
-            loss = off($1, $4) / (dtype == "bf16" ? 1 : $1)
-            if (!(loss <= worst)) worst = loss
-            if (!(off($2, $5) / $2 <= norm)) norm = off($2, $5) / $2
-            if ($1 != $4 || $2 != $5 || $3 != $6) differ = 1
-            count++
-        }
-        END {
-            verdict = count != steps ? "OFF: " count " steps" : !differ ? "same" : strict == "true" ? "OFF" : \
-                worst <= bound && norm <= norm_bound ? "ok" : "OFF"
-            printf "%.1e %.1e %s", worst, norm, verdict
-        }'
-}
+half=$((steps / 2))
 
 count=0
 ran=0
@@ -130,98 +67,107 @@ failed=0
 total=1
 if [ "$share" != 0/1 ]; then
     # The same request without a share says how many there are; its own share is all of them.
-    words=(--list --dtype="$dtypes" --ranks="$worlds")
-    if [ $strict = true ]; then words+=(--strict); fi
-    if [ "$part" = yes ]; then words+=(--part); fi
-    total=$(bash scripts/equivalence.sh "${words[@]}" | sed -n 's/^equivalence: \([0-9]*\) .*/\1/p')
+    request=(--list --dtype="$dtypes" --ranks="$worlds")
+    if [ $strict = true ]; then request+=(--strict); fi
+    if [ "$part" = yes ]; then request+=(--part); fi
+    total=$(bash scripts/equivalence.sh "${request[@]}" | sed -n 's/^equivalence: \([0-9]*\) .*/\1/p')
 fi
+
+# row WHAT COMMAND...: one row of the table, unless it is of another share. WHAT are its first five
+# columns; the command prints differences and verdict.
+row() {
+    local what=$1 key loss norm weights verdict
+    shift
+    count=$((count + 1))
+    if [ "$share" != 0/1 ] && [ $(((count - 1) * ${share#*/} / total)) -ne "${share%/*}" ]; then
+        return
+    fi
+    ran=$((ran + 1))
+    if [ "$list" = yes ]; then
+        echo "$what"
+        return
+    fi
+    key="$dtype $steps $strict: $what"
+    verdict=
+    if [ $resume = yes ] && [ -e "$folder/rows" ]; then
+        read -r loss norm weights verdict < <(awk -F '\t' -v key="$key" \
+            '$1 == key && $2 !~ /OFF|FAILED/ { found = $2 } END { print found }' "$folder/rows") || true
+    fi
+    if [ -z "$verdict" ]; then
+        read -r loss norm weights verdict < <("$@")
+        printf '%s\t%s %s %s %s\n' "$key" "$loss" "$norm" "$weights" "$verdict" >>"$folder/rows"
+    fi
+    case $verdict in
+    ok | same | "no MPI here") ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+    printf '%s %-76s loss %s norm %s weights %s  %s\n' "$dtype" "$what" "$loss" "$norm" \
+        "$weights" "$verdict"
+    awk -v words="$what" -v rest="| $loss | $norm | $weights | $verdict |" 'BEGIN {
+        if (split(words, w, " ") >= 8 && w[1] == "tp") {
+            options = words
+            sub(/^tp [0-9]+ cp [0-9]+ pp [0-9]+ dp [0-9]+ */, "", options)
+            print "| " w[2] " | " w[4] " | " w[6] " | " w[8] " | " options " " rest
+        } else {
+            print "| | | | | " words " " rest
+        }
+    }' >>"$folder/table.md"
+}
+
+# Trains on a mesh and compares. Arguments as of `train`.
+try_mesh() {
+    rm -rf "$folder/mesh"
+    if train mesh "$1" --checkpoint.save_dir="$folder/mesh"; then
+        compare mesh "$steps" "$folder/one" "$folder/mesh"
+    else
+        echo "- - - FAILED: $(why mesh)"
+    fi
+}
 
 # mesh TP CP PP DP OPTION...
 mesh() {
-    local tp=$1 cp=$2 pp=$3 dp=$4
-    shift 4
-    local words=() options=() result option
-    for option in "$@"; do
-        words+=("$option")
-        case $option in
-        --*) options+=("$option") ;; # of another section
-        *) options+=("--distributed.$option") ;;
-        esac
-    done
-    count=$((count + 1))
-    if [ "$share" != 0/1 ] && [ $(((count - 1) * ${share#*/} / total)) -ne "${share%/*}" ]; then
-        return
-    fi
-    ran=$((ran + 1))
-    if [ "$list" = yes ]; then
-        echo "tp $tp cp $cp pp $pp dp $dp  ${words[*]:-}"
-        return
-    fi
-    if run mesh --distributed.tp_size="$tp" --distributed.cp_size="$cp" \
-        --distributed.pp_size="$pp" --distributed.dp_size="$dp" ${options[@]+"${options[@]}"}; then
-        result=$(compare mesh "$bound" "$norm_bound")
-    else
-        result="- - FAILED: $(grep -m 1 error "$folder/mesh.log" || tail -n 1 "$folder/mesh.log")"
-    fi
-    local loss norm verdict
-    read -r loss norm verdict <<<"$result"
-    case $verdict in
-    ok | same) ;;
-    *) failed=$((failed + 1)) ;;
-    esac
-    printf '%s tp %d cp %d pp %d dp %d  %-48s loss %s norm %s  %s\n' "$dtype" "$tp" "$cp" "$pp" \
-        "$dp" "${words[*]:-}" "$loss" "$norm" "$verdict"
-    printf '| %d | %d | %d | %d | %s | %s | %s | %s |\n' "$tp" "$cp" "$pp" "$dp" "${words[*]:-}" \
-        "$loss" "$norm" "$verdict" >>"$folder/table.md"
+    row "tp $1 cp $2 pp $3 dp $4 ${*:5}" try_mesh "$*"
 }
 
-# processes N TP CP PP DP OPTION...: a mesh whose ranks are N processes, where there is MPI.
-processes() {
-    local ranks=$1 threads=$program
-    shift
+try_processes() {
     if ! "$program" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
-        echo "no MPI: processes are not tried"
-        return 0
+        echo "- - - no MPI here"
+        return
     fi
-    printf '#!/bin/sh\nexec mpirun --oversubscribe -n %s %s "$@"\n' "$ranks" "$(realpath "$program")" \
+    printf '#!/bin/sh\nexec mpirun --oversubscribe -n %s %s "$@"\n' "$1" "$(realpath "$program")" \
         >"$folder/mpi"
     chmod +x "$folder/mpi"
-    program=$folder/mpi
-    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mesh "$@" backend=mpi
-    program=$threads
+    rm -rf "$folder/mesh"
+    if OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 program=$folder/mpi \
+        train mesh "$2 backend=mpi" --checkpoint.save_dir="$folder/mesh"; then
+        compare mesh "$steps" "$folder/one" "$folder/mesh"
+    else
+        echo "- - - FAILED: $(why mesh)"
+    fi
 }
 
-# continued "WRITER OPTIONS" "READER OPTIONS": the first half of the steps on one mesh, the rest on
-# another from its checkpoint, against one rank without a stop.
-continued() {
-    local half=$((steps / 2)) option writer=() reader=() loss=- norm=- verdict
-    for option in $1; do writer+=("--distributed.$option"); done
-    for option in $2; do reader+=("--distributed.$option"); done
-    count=$((count + 1))
-    if [ "$share" != 0/1 ] && [ $(((count - 1) * ${share#*/} / total)) -ne "${share%/*}" ]; then
-        return
-    fi
-    ran=$((ran + 1))
-    if [ "$list" = yes ]; then
-        echo "saved by [$1], continued by [$2]"
-        return
-    fi
-    rm -rf "$folder/saved"
-    if run first --training.total_train_steps=$half --checkpoint.save_dir="$folder/saved" \
-        ${writer[@]+"${writer[@]}"} && cp "$folder/first.numbers" "$folder/halves.numbers" &&
-        run second --checkpoint.load_path="$folder/saved" ${reader[@]+"${reader[@]}"}; then
-        cat "$folder/second.numbers" >>"$folder/halves.numbers"
-        read -r loss norm verdict < <(compare halves "$bound" "$norm_bound"; echo)
+# processes N TP CP PP DP OPTION...: a mesh whose ranks are N processes.
+processes() {
+    row "tp $2 cp $3 pp $4 dp $5 ${*:6} backend=mpi" try_processes "$1" "${*:2}"
+}
+
+try_pair() {
+    rm -rf "$folder/saved" "$folder/mesh"
+    if train first "$(words_of "$1")" --training.total_train_steps=$half \
+        --checkpoint.save_dir="$folder/saved" && cp "$folder/first.numbers" "$folder/both.numbers" &&
+        train second "$(words_of "$2")" --checkpoint.load_path="$folder/saved" \
+            --checkpoint.save_dir="$folder/mesh"; then
+        cat "$folder/second.numbers" >>"$folder/both.numbers"
+        compare both "$steps" "$folder/one" "$folder/mesh"
     else
-        verdict="FAILED: $(grep -h -m 1 error "$folder/first.log" "$folder/second.log" || true)"
+        echo "- - - FAILED: $(why first second)"
     fi
-    case $verdict in
-    ok | same) ;;
-    *) failed=$((failed + 1)) ;;
-    esac
-    printf '%s saved by [%s], continued by [%s]  %s\n' "$dtype" "$1" "$2" "$verdict"
-    printf '| | | | | saved by %s, continued by %s | %s | %s | %s |\n' "${1:-one rank}" \
-        "${2:-one rank}" "$loss" "$norm" "$verdict" >>"$folder/table.md"
+}
+
+# continued FROM TO: the first half of the steps on one mesh of the list, the rest on another from its
+# checkpoint.
+continued() {
+    row "saved by $1, continued by $2" try_pair "$1" "$2"
 }
 
 # The ZeRO stages and engines that a mesh allows, each with each. The model has 8 layers, so that a
@@ -269,10 +215,11 @@ few_strict_meshes() {
     mesh 1 2 2 2 zero_stage=1
     mesh 1 1 1 1 --training.micro_batch_size=4 --distributed.threads_per_rank=2
     processes 4 2 1 1 2 zero_stage=1
-    continued "tp_size=2 cp_size=2" "pp_size=2 dp_size=2 zero_stage=1"
+    continued tc4 pp2
 }
 
-# What strict mode promises besides: other splits of the batch, other threads, other meshes to go on.
+# What strict mode promises besides: other splits of the batch, other threads, other meshes to go
+# on. tests/dist/test_resume_strict_long.sh has more pairs.
 more_strict() {
     mesh 1 1 1 1 --training.micro_batch_size=4 --distributed.threads_per_rank=2
     mesh 1 1 1 1 --training.micro_batch_size=16 --training.recompute=full
@@ -280,12 +227,12 @@ more_strict() {
     processes 2 1 1 2 1
     processes 4 2 1 1 2 zero_stage=3
     processes 8 2 2 1 2 zero_stage=1
-    continued "" "tp_size=2 cp_size=2"
-    continued "tp_size=2 cp_size=2" "pp_size=2 dp_size=2 zero_stage=1"
-    continued "dp_size=4 zero_stage=3" "tp_size=8"
-    continued "pp_size=4 dp_size=2" "cp_size=2 dp_size=4 zero_stage=2"
-    continued "cp_size=4 cp_style=ulysses" "pp_size=2 pp_engine=interleaved pp_chunks=2"
-    continued "tp_size=4 sequence_parallel=true dp_size=2 zero_stage=2" ""
+    continued one tc4
+    continued tc4 tpd8
+    continued tpd8 dp4z3
+    continued dp4z3 tp8
+    continued cp4u pp2v
+    continued tp4 one
 }
 
 few_meshes() {
@@ -325,14 +272,23 @@ all_meshes() {
 }
 
 declare -A strict_words=([true]=", strict" [false]="")
+mkdir -p "$folder"
 : >"$folder/table.md"
+if [ "$list" = no ]; then
+    make_data
+    make_config "$steps" "\"hidden_size\": 64, \"intermediate_size\": $width, \"vocab_size\": $vocabulary" \
+        "\"seq_length\": $length, \"global_batch_size\": 16, \"learning_rate\": $rate"
+fi
 for dtype in $dtypes; do
-    read -r bound norm_bound < <(bounds_of "$dtype")
-    if [ "$list" = no ]; then run one || { tail -n 3 "$folder/one.log" >&2; exit 1; }; fi
+    bounds_of "$dtype" >/dev/null
+    if [ "$list" = no ]; then
+        rm -rf "$folder/one"
+        train one "1 1 1 1" --checkpoint.save_dir="$folder/one" || { why one >&2; exit 1; }
+    fi
     {
         printf '\n## %s, %d steps%s\n\n' "$dtype" "$steps" "${strict_words[$strict]}"
-        printf '| tp | cp | pp | dp | options | loss | gradient norm | |\n'
-        printf '|---|---|---|---|---|---|---|---|\n'
+        printf '| tp | cp | pp | dp | options | loss | gradient norm | weights | |\n'
+        printf '|---|---|---|---|---|---|---|---|---|\n'
     } >>"$folder/table.md"
     if [ "$part" = no ]; then
         all_meshes

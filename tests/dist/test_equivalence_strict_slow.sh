@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Strict mode on meshes of every dimension, in both dtypes: losses, norms and hashes of one rank
-# after each of 20 steps (8 in bf16), also where another mesh continues a checkpoint.
-# `make equivalence` has all meshes.
+# after each step and weights and moments at the end, also where another mesh continues a checkpoint.
+# test_equivalence_strict_long.sh has them over 20 steps, `make equivalence` has all meshes.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-for run in "fp32 20" "bf16 8"; do
-    dtype=${run% *}
-    EQUIVALENCE=$folder/$dtype "$SOURCE/scripts/equivalence.sh" --part --strict --steps="${run#* }" \
+for run in ${RUNS:-fp32:6 bf16:2}; do
+    dtype=${run%:*}
+    EQUIVALENCE=$folder/$dtype "$SOURCE/scripts/equivalence.sh" --part --strict --steps="${run#*:}" \
         --dtype="$dtype"
     [ "$(grep -c '| same |' "$folder/$dtype/table.md")" -ge 9 ]
 done
