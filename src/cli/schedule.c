@@ -210,6 +210,9 @@ int cy_command_schedule(int argc, char **argv)
     if (status == CY_GO_ON && v.csv != NULL && strcmp(v.engine, "csv") != 0) {
         status = cy_usage_error(&usage, "--csv goes with --engine=csv, not %s", v.engine);
     }
+    if (status == CY_GO_ON && v.csv != NULL && cy_report_missing(&v.csv, 1)) {
+        status = CY_EXIT_REQUEST;
+    }
     if (status == CY_GO_ON) status = print_schedule(&v);
     cy_arguments_free(&arguments);
     return status;

@@ -37,6 +37,8 @@ expect 2 schedule --engine=afab --stages=4 --microbatches=8 --chunks=2
 says err 'afab takes 1 chunk a stage, not 2'
 expect 2 schedule --engine=csv --stages=2 --microbatches=2
 says err 'the csv engine needs the path of its schedule'
+expect 2 schedule --engine=csv --csv="$folder/none.csv" --stages=2 --microbatches=2
+says err 'none.csv: No such file or directory'
 expect 2 schedule --engine=1f1b --stages=2 --microbatches=2 --csv=x
 says err '--csv goes with --engine=csv, not 1f1b'
 expect 2 schedule --engine=gpipe --stages=2 --microbatches=2

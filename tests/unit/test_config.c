@@ -262,6 +262,20 @@ static void shapes(void **state)
         "model.num_attention_heads = 3: does not divide model.hidden_size 64");
 }
 
+// Until experts are trained, and beside a dense model after that, their keys are errors.
+static void keys_of_experts_need_experts(void **state)
+{
+    (void)state;
+    refuses("{\"model\": {\"name\": \"tiny\", \"model_type\": \"mixtral\"}}",
+        "model.model_type = \"mixtral\": the model has no experts\n"
+        "  leave it out, or give model.num_local_experts\n");
+    refuses("{\"model\": {\"name\": \"tiny\", \"num_experts_per_tok\": 2,"
+            " \"moe_intermediate_size\": 8, \"router_aux_loss_coef\": 0.1}}",
+        "model.num_experts_per_tok = 2: the model has no experts\n"
+        "model.moe_intermediate_size = 8: the model has no experts\n"
+        "model.router_aux_loss_coef = 0.1: the model has no experts\n");
+}
+
 static void folder_of_a_model(void **state)
 {
     (void)state;
@@ -389,6 +403,7 @@ int main(void)
         cmocka_unit_test(overrides_win),
         cmocka_unit_test(overrides_win_over_other_words),
         cmocka_unit_test(shapes),
+        cmocka_unit_test(keys_of_experts_need_experts),
         cmocka_unit_test(folder_of_a_model),
         cmocka_unit_test(accumulation),
         cmocka_unit_test(round_trips),

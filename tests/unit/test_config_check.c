@@ -121,7 +121,8 @@ static void pipeline(void **state)
     (void)state;
     passes(TINY("\"distributed\": {\"pp_size\": 2}"));
     refuses(TINY("\"distributed\": {\"pp_size\": 4}"),
-        "model.num_hidden_layers = 2: fewer than pp_size 4 x pp_chunks 1 = 4");
+        "model.num_hidden_layers = 2: fewer than pp_size 4 x pp_chunks 1 = 4\n"
+        "  pp_size 2 would do\n");
     refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_layers\": [2]}"),
         "distributed.pp_layers: 1 entries, pp_size 2 x pp_chunks 1 = 2 are wanted");
     refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_layers\": [2, 1]}"),

@@ -225,6 +225,8 @@ static void check_stages(const cy_config *config, cy_config_errors *errors)
         cy_config_fault(errors,
             "model.num_hidden_layers = %d: fewer than pp_size %d x pp_chunks %d = %lld",
             config->shape.layers, d->pp_size, d->pp_chunks, (long long)pieces);
+        const int most = config->shape.layers / d->pp_chunks;
+        if (most > 0) cy_config_advice(errors, "pp_size %d would do", most);
     }
     if (d->pp_layer_count == 0) return;
     int64_t sum = 0;

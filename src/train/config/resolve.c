@@ -165,6 +165,33 @@ static void apply_architecture(
     }
 }
 
+// Keys of experts mean nothing without experts: whoever gave them wanted some.
+static void refuse_expert_keys(
+    const cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
+{
+    const char *type = shape->architecture;
+    const int before = errors->count;
+    if (shape->experts > 0) return;
+    if (strcmp(type, "mixtral") == 0 || strcmp(type, "qwen3_moe") == 0) {
+        cy_config_fault(errors, "model.model_type = \"%s\": the model has no experts", type);
+    }
+    if (model->num_experts_per_tok > 0) {
+        cy_config_fault(errors, "model.num_experts_per_tok = %d: the model has no experts",
+            model->num_experts_per_tok);
+    }
+    if (model->moe_intermediate_size > 0) {
+        cy_config_fault(errors, "model.moe_intermediate_size = %lld: the model has no experts",
+            (long long)model->moe_intermediate_size);
+    }
+    if (model->router_aux_loss_coef > 0) {
+        cy_config_fault(errors, "model.router_aux_loss_coef = %g: the model has no experts",
+            model->router_aux_loss_coef);
+    }
+    if (errors->count > before) {
+        cy_config_advice(errors, "leave it out, or give model.num_local_experts");
+    }
+}
+
 static void missing_sizes(
     const cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
 {
@@ -231,6 +258,7 @@ static void resolve_shape(cy_config *config, cy_config_errors *errors)
     if (!shape_from_name(shape, model->name, errors)) return;
     apply_keys(shape, model, errors);
     apply_architecture(shape, model, errors);
+    refuse_expert_keys(shape, model, errors);
     const int64_t seq_length = config->training.seq_length;
     if (model->max_position_embeddings > 0) {
         shape->max_positions = model->max_position_embeddings;
