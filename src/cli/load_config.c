@@ -64,9 +64,8 @@ int cy_load_config(cy_config *config, const cy_arguments *arguments, cy_config_p
     const cy_status status = cy_config_load(config, &errors, arguments->positional[0],
         arguments->overrides, arguments->override_count, purpose, &machine);
     int exit_status = CY_GO_ON;
-    if (status == CY_ERR_REQUEST && machine.rank > 0) {
-        exit_status = CY_EXIT_REQUEST; // rank 0 says why
-    } else if (status != CY_OK) {
+    if (status != CY_OK) {
+        cy_report_leave_to_rank_zero();
         exit_status = cy_report_config(status, &errors);
     }
     cy_config_errors_free(&errors);

@@ -2,6 +2,7 @@
 #include "cli/report.h"
 
 #include "base/file.h"
+#include "cli/load_config.h"
 #include "comm/world.h"
 
 #include <errno.h>
@@ -26,6 +27,9 @@ static void say(const char *colour, const char *label, const char *text, size_t 
         fprintf(stderr, "%s%.*s\n", label, (int)length, text);
     }
 }
+
+// How long a rank waits for rank 0 to tell of what both have met.
+#define RANK_ZERO_S 5
 
 static const char error_label[] = "cyclotron: error: ";
 static const char error_colour[] = "1;31";
@@ -95,8 +99,18 @@ int cy_report_status(cy_status status)
     return status == CY_ERR_STOPPED ? CY_EXIT_INTERRUPTED : CY_EXIT_FAILED;
 }
 
+void cy_report_leave_to_rank_zero(void)
+{
+    if (cy_machine_found().rank > 0 && !cy_world_has_begun()) sleep(RANK_ZERO_S);
+}
+
 int cy_report_ranks(cy_status status)
 {
+    if (status != CY_OK && !cy_world_has_begun()) {
+        cy_report_leave_to_rank_zero();
+        const int rank = cy_machine_found().rank;
+        if (rank > 0) cy_error_prefix("rank %d: ", rank);
+    }
     const int exit_status = cy_report_status(status);
     if (status != CY_OK) cy_world_end_job(exit_status);
     return exit_status;

@@ -113,6 +113,13 @@ static const cy_world_ops mpi_ops = {
     .fail = mpi_fail,
 };
 
+bool cy_world_has_begun(void)
+{
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    return initialized != 0;
+}
+
 void cy_world_end_job(int exit_status)
 {
     int initialized = 0;

@@ -39,6 +39,11 @@ void cy_world_end_job(int exit_status)
 {
     (void)exit_status;
 }
+
+bool cy_world_has_begun(void)
+{
+    return false;
+}
 #endif
 
 cy_status cy_world_run(const char *backend, bool launched, const cy_world_options *options,

@@ -59,6 +59,9 @@ CY_MUST_CHECK cy_status cy_world_run(const char *backend, bool launched,
 // printed; it returns where this process is the only one.
 void cy_world_end_job(int exit_status);
 
+// Whether this process has joined its MPI job. What fails before that every process may meet.
+bool cy_world_has_begun(void);
+
 int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);
 const char *cy_world_backend(const cy_world *world);

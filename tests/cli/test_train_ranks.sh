@@ -74,6 +74,16 @@ if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mismatch"
     failures=$((failures + 1))
 fi
 
+# Data that no rank can read, and a fault of the file: said once as well.
+head -c 20 "$folder/text.txt" >"$folder/short.txt"
+for fault in --dataset.name="$folder/short.txt" --training.sed=1; do
+    train 2 refused --distributed.dp_size=2 "$fault"
+    if [ "$(grep -c 'cyclotron: error' "$folder/err")" != 1 ] || [ -e "$folder/refused" ]; then
+        echo "FAIL: $fault: said more than once or not at all, or something was written"
+        failures=$((failures + 1))
+    fi
+done
+
 # Ranks as threads in every process: each would do the whole job.
 for backend in threads self; do
     train 2 mixed --distributed.dp_size=2 --distributed.backend=$backend
