@@ -82,6 +82,11 @@ cy_status cy_text_add_json_string(cy_text *text, const char *bytes, size_t count
     return cy_text_add_bytes(text, "\"", 1);
 }
 
+const char *cy_list_items(const cy_text *lines, int count)
+{
+    return count == 1 ? lines->bytes + strlen("\n  -") : lines->bytes;
+}
+
 void cy_text_free(cy_text *text)
 {
     cy_memory_free(text->bytes);

@@ -22,4 +22,8 @@ CY_MUST_CHECK cy_status cy_text_add_bytes(cy_text *text, const void *bytes, size
 CY_MUST_CHECK cy_status cy_text_add_json_string(cy_text *text, const char *bytes, size_t count);
 void cy_text_free(cy_text *text);
 
+// What follows the colon of a message: a list of lines that begin with "\n  - " as it is, the one
+// line of a list of one without them.
+const char *cy_list_items(const cy_text *lines, int count);
+
 #endif

@@ -89,8 +89,9 @@ CY_MUST_CHECK cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, co
 const cy_stored_tensor *cy_checkpoint_find(
     const cy_checkpoint *checkpoint, cy_tensor_kind kind, const char *name);
 
-// All differences between what is stored and what a model needs, in one failure: tensors that are
-// missing, of another shape, or, of the kinds that occur in `tensors`, of an unknown name.
+// All differences between what is stored and what a model needs, in one failure (CY_ERR_CORRUPT: a
+// folder does not hold what its own model has): tensors that are missing, of another shape, or, of
+// the kinds that occur in `tensors`, of an unknown name.
 CY_MUST_CHECK cy_status cy_checkpoint_check_tensors(
     const cy_checkpoint *checkpoint, const cy_global_tensor *tensors, int count);
 

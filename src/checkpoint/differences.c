@@ -78,6 +78,12 @@ static cy_status fold_layers(cy_text *lines)
     return status;
 }
 
+// The file that holds a tensor, or the first of several.
+static const char *file_of(const cy_checkpoint *checkpoint, const cy_stored_tensor *stored)
+{
+    return checkpoint->files[stored->pieces[0].file].name;
+}
+
 static cy_status compare_tensor(
     cy_text *lines, int *count, const cy_checkpoint *checkpoint, const cy_global_tensor *tensor)
 {
@@ -92,8 +98,8 @@ static cy_status compare_tensor(
     if (there->rows == tensor->rows && there->cols == tensor->cols) return CY_OK;
     ++*count;
     return cy_text_add(lines,
-        "\n  - %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64, label,
-        there->rows, there->cols, tensor->rows, tensor->cols);
+        "\n  - %s: %s: there %" PRId64 " x %" PRId64 ", here %" PRId64 " x %" PRId64,
+        file_of(checkpoint, stored), label, there->rows, there->cols, tensor->rows, tensor->cols);
 }
 
 cy_status cy_checkpoint_check_tensors(
@@ -117,12 +123,13 @@ cy_status cy_checkpoint_check_tensors(
         if (known) continue;
         wrong++;
         cy_tensor_label(label, sizeof(label), there);
-        status = cy_text_add(&lines, "\n  - %s: unknown here", label);
+        status = cy_text_add(&lines, "\n  - %s: %s: unknown here",
+            file_of(checkpoint, &checkpoint->tensors[i]), label);
     }
     if (status == CY_OK && lines.length > LIST_BYTES) status = fold_layers(&lines);
     if (status == CY_OK && wrong > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d of its tensors differ:%s",
-            checkpoint->path, wrong, lines.bytes);
+        status = CY_FAIL(CY_ERR_CORRUPT, "%s: %d of its tensors differ from what its model has:%s",
+            checkpoint->path, wrong, cy_list_items(&lines, wrong));
     }
     cy_text_free(&lines);
     return status;

@@ -58,7 +58,7 @@ static cy_status check_files(const cy_checkpoint *checkpoint)
     }
     if (status == CY_OK && count > 0) {
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: %d of its files are not as they were:%s",
-            checkpoint->path, count, wrong.bytes);
+            checkpoint->path, count, cy_list_items(&wrong, count));
     }
     cy_text_free(&wrong);
     return status;
@@ -168,7 +168,7 @@ cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_mo
     cy_status status = cy_model_shape_differences(&lines, &wrong, &checkpoint->model, model);
     if (status == CY_OK && wrong > 0) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d differences:%s",
-            checkpoint->path, wrong, lines.bytes);
+            checkpoint->path, wrong, cy_list_items(&lines, wrong));
     }
     cy_text_free(&lines);
     return status;

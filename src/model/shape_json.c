@@ -376,7 +376,7 @@ static cy_status read_root(cy_model_shape *out, json_t *root, const char *where)
     cy_status status = in.status;
     if (status == CY_OK && in.wrong_count > 0) {
         status = CY_FAIL(CY_ERR_UNSUPPORTED, "%s: %d of its keys cannot be followed:%s", where,
-            in.wrong_count, in.wrong.bytes);
+            in.wrong_count, cy_list_items(&in.wrong, in.wrong_count));
     }
     cy_text_free(&in.wrong);
     if (status == CY_OK) {

@@ -319,10 +319,11 @@ static void differences_are_all_named(void **state)
     tensors[3].name = "model.other.weight";
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     const cy_status status = cy_checkpoint_check_tensors(&checkpoint, tensors, 5);
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "3 of its tensors differ");
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.embed_tokens.weight: there 11 x 6, here 12 x 6");
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.other.weight: missing there");
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.norm.weight: unknown here");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "3 of its tensors differ");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT,
+        "weights-00000.safetensors: model.embed_tokens.weight: there 11 x 6, here 12 x 6");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.other.weight: missing there");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.norm.weight: unknown here");
     float room[72];
     cy_checkpoint_traffic traffic = {0};
     const cy_piece piece = cy_piece_of_view(0, cy_view_of(room, CY_F32, 12, 6), 0, 0);

@@ -270,17 +270,18 @@ static void missing_and_unknown_tensors_are_all_listed(void **state)
     snprintf(b, sizeof(b), "%s/config.json", other);
     assert_int_equal(rename(b, a), 0); // the two-layer weights with the three-layer configuration
     const cy_status status = cy_checkpoint_import(from, own, false);
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: missing there");
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "model.layers.1.self_attn.k_proj.bias: missing there");
-    CY_CHECK_FAILS(
-        status, CY_ERR_REQUEST, "model.layers.0.mlp.up_proj.weight: there 40 x 16, here 48 x 16");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.layers.2.mlp.up_proj.weight: missing there");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.layers.1.self_attn.k_proj.bias: missing there");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT,
+        "model.safetensors: model.layers.0.mlp.up_proj.weight: there 40 x 16, here 48 x 16");
     cy_test_huggingface(from, &shape, 1, CY_F32);
     shape = cy_test_shape();
     cy_test_huggingface(other, &shape, 1, CY_F32);
     assert_int_equal(rename(b, a), 0);
     const cy_status again = cy_checkpoint_import(from, own, false);
-    CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.2.mlp.up_proj.weight: unknown here");
-    CY_CHECK_FAILS(again, CY_ERR_REQUEST, "model.layers.0.self_attn.q_proj.bias: unknown here");
+    CY_CHECK_FAILS(again, CY_ERR_CORRUPT,
+        "model.safetensors: model.layers.2.mlp.up_proj.weight: unknown here");
+    CY_CHECK_FAILS(again, CY_ERR_CORRUPT, "model.layers.0.self_attn.q_proj.bias: unknown here");
     assert_false(cy_path_exists(own));
 }
 
@@ -300,11 +301,11 @@ static void long_lists_are_folded_not_cut(void **state)
     shape.qkv_bias = true;
     CY_CHECK_OK(cy_checkpoint_weights_of(&tensors, &count, &shape));
     const cy_status status = cy_checkpoint_check_tensors(&checkpoint, tensors, count);
-    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "702 of its tensors differ");
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "702 of its tensors differ");
     CY_CHECK_FAILS(
-        status, CY_ERR_REQUEST, "model.layers.{2..59}.mlp.up_proj.weight: missing there");
+        status, CY_ERR_CORRUPT, "model.layers.{2..59}.mlp.up_proj.weight: missing there");
     CY_CHECK_FAILS(
-        status, CY_ERR_REQUEST, "model.layers.{0..59}.self_attn.v_proj.bias: missing there");
+        status, CY_ERR_CORRUPT, "model.layers.{0..59}.self_attn.v_proj.bias: missing there");
     cy_memory_free(tensors);
     cy_checkpoint_close(&checkpoint);
 }
