@@ -195,8 +195,26 @@ typedef struct cy_adamw_spec {
     double beta1, beta2;
     double eps;
     double weight_decay;
-    int64_t step; // from 1, for the bias corrections
+    int64_t step;    // from 1, for the bias corrections
+    int64_t v_steps; // v is updated in the first so many steps and held then; 0: always
+    // While it is held it is raised to (v_share g)^2 where it is less: g is the sum of what 1 /
+    // v_share steps brought, and a mean of squares is never below the square of the mean.
+    double v_share;
 } cy_adamw_spec;
+
+// What that makes of the second moment: its decay at this step, the least of it as a multiple of g,
+// and the steps that it has seen.
+typedef struct cy_adamw_second {
+    double beta2, share;
+    int64_t steps;
+} cy_adamw_second;
+
+static inline cy_adamw_second cy_adamw_second_of(const cy_adamw_spec *spec)
+{
+    const bool held = spec->v_steps > 0 && spec->step > spec->v_steps;
+    if (!held) return (cy_adamw_second){spec->beta2, 0.0, spec->step};
+    return (cy_adamw_second){1.0, spec->v_share, spec->v_steps};
+}
 
 // One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight`
 // (none, or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64. A

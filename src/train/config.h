@@ -123,6 +123,7 @@ typedef struct cy_config_distributed {
     double bucket_mb;
     cy_config_compression compression;
     double topk_ratio;
+    int64_t topk_dense_steps; // before topk begins; its ratio falls to a quarter after each
     cy_config_backend backend;
     char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
     int threads_per_rank;                  // 0: cores / ranks on the machine

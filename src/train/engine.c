@@ -156,6 +156,9 @@ static cy_compression_spec compression_of(const cy_engine *engine, const storage
     return (cy_compression_spec){
         .kind = (cy_compression)config->distributed.compression,
         .ratio = config->distributed.topk_ratio,
+        // After the dense steps comes a quarter.
+        .most_ratio = fmax(
+            config->distributed.topk_ratio, config->distributed.topk_dense_steps > 0 ? 0.25 : 0.0),
         .most_norm =
             config->training.grad_clip * (double)cy_config_batch_tokens(config) / sqrt(ranks),
         .model = engine->options.groups.norm,

@@ -88,6 +88,7 @@ static cy_status reduce_all(
         .train = true,
         .compression = {.kind = CY_COMPRESSION_TOPK,
             .ratio = 0.07,
+            .most_ratio = 0.07,
             .most_norm = run->most_norm,
             .model = cy_group_self(),
             .dense = vectors,

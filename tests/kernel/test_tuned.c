@@ -236,12 +236,14 @@ static void adamw_case(bench *at, size of, cy_dtype dtype, result *made)
         .eps = 1e-8,
         .weight_decay = 0.1,
         .step = 1,
+        .v_steps = 3,
+        .v_share = 0.9,
     };
     if (!queue->dry) {
         cy_ref_fill(queue, m, 0.0);
         cy_ref_fill(queue, v, 0.0);
     }
-    for (spec.step = 1; spec.step < 4; spec.step++) {
+    for (spec.step = 1; spec.step < 6; spec.step++) { // v is held in the last two
         cy_adamw(queue, weight, master, m, v, grad, scale, &spec);
     }
     give(made, weight, 0.0, 0.0);
@@ -453,7 +455,7 @@ static void check_ranges(const char *isa)
         for (int i = 0; i < 5; i++)
             parts[i] = bench_twin(at, whole[i]);
         const cy_view scale = scalar(at, CY_F64, 0.3), broken = scalar(at, CY_F64, (double)NAN);
-        const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7};
+        const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7, 0, 0};
         cy_adamw(&at->queue, whole[0], whole[1], whole[2], whole[3], whole[4], scale, &spec);
         for (int64_t first = 0; first < n;) {
             int64_t count = 1 + first * 3 / 7;

@@ -72,6 +72,7 @@ typedef struct adamw_range {
     float step_size;                  // learning rate over the first moment's correction
     float root;                       // 1 / sqrt of the second moment's correction
     float eps, decay;                 // decay = learning rate * weight decay
+    float share;                      // of g, whose square is the least second moment; mostly 0
 } adamw_range;
 
 FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, cy_dtype grad_dtype)
@@ -86,8 +87,10 @@ FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, 
     const vec g = vec_mul(vec_all(of->scale), load(of->grad.data, grad_dtype, i, lanes));
     const vec first =
         vec_fma(vec_all(of->rest1), g, vec_mul(vec_all(of->beta1), load_f32(m, lanes)));
-    const vec second =
-        vec_fma(vec_mul(vec_all(of->rest2), g), g, vec_mul(vec_all(of->beta2), load_f32(v, lanes)));
+    const vec least = vec_mul(vec_all(of->share), g);
+    const vec second = vec_max(
+        vec_fma(vec_mul(vec_all(of->rest2), g), g, vec_mul(vec_all(of->beta2), load_f32(v, lanes))),
+        vec_mul(least, least));
     const vec below = vec_fma(vec_sqrt(second), vec_all(of->root), vec_all(of->eps));
     const vec step = vec_div(vec_mul(vec_all(of->step_size), first), below);
     // Both small terms first: 1 - decay as one factor would lose most of the decay's digits.
@@ -126,7 +129,8 @@ static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
     const double factor = *(const double *)scale.data;
     if (!isfinite(factor)) return;
     const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
-    const double correction2 = 1.0 - pow(spec->beta2, (double)spec->step);
+    const cy_adamw_second second = cy_adamw_second_of(spec);
+    const double correction2 = 1.0 - pow(spec->beta2, (double)second.steps);
     adamw_range of = {
         .cut = grid_of(1, master.cols),
         .weight = weight,
@@ -136,13 +140,14 @@ static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
         .grad = grad,
         .scale = (float)factor,
         .beta1 = (float)spec->beta1,
-        .beta2 = (float)spec->beta2,
+        .beta2 = (float)second.beta2,
         .rest1 = (float)(1.0 - spec->beta1),
-        .rest2 = (float)(1.0 - spec->beta2),
+        .rest2 = (float)(1.0 - second.beta2),
         .step_size = (float)(spec->learning_rate / correction1),
         .root = (float)(1.0 / sqrt(correction2)),
         .eps = (float)spec->eps,
         .decay = (float)(spec->learning_rate * spec->weight_decay),
+        .share = (float)second.share,
     };
     cy_queue_run(queue, adamw_piece, &of, of.cut.count);
 }

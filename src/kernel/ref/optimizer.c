@@ -43,11 +43,14 @@ void cy_ref_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
     const double factor = cy_ref_load(scale, 0, 0);
     if (!isfinite(factor)) return;
     const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
-    const double correction2 = 1.0 - pow(spec->beta2, (double)spec->step);
+    const cy_adamw_second of_second = cy_adamw_second_of(spec);
+    const double beta2 = of_second.beta2;
+    const double correction2 = 1.0 - pow(spec->beta2, (double)of_second.steps);
     for (int64_t i = 0; i < master.cols; i++) {
         const double g = factor * cy_ref_load(grad, 0, i);
         const double first = spec->beta1 * cy_ref_load(m, 0, i) + (1.0 - spec->beta1) * g;
-        const double second = spec->beta2 * cy_ref_load(v, 0, i) + (1.0 - spec->beta2) * g * g;
+        const double least = of_second.share * g * of_second.share * g;
+        const double second = fmax(beta2 * cy_ref_load(v, 0, i) + (1.0 - beta2) * g * g, least);
         const double step = first / correction1 / (sqrt(second / correction2) + spec->eps);
         const double kept =
             cy_ref_load(master, 0, i) * (1.0 - spec->learning_rate * spec->weight_decay);

@@ -23,6 +23,15 @@ int64_t cy_topk_count(double ratio, int64_t n)
     return count < n ? count : n;
 }
 
+double cy_topk_ratio_at(double ratio, int64_t dense_steps, int64_t step)
+{
+    double now = 1.0;
+    for (int64_t end = dense_steps; dense_steps > 0 && end < step && now > ratio;
+         end += dense_steps)
+        now /= 4.0;
+    return dense_steps == 0 || now < ratio ? ratio : now;
+}
+
 static int64_t blocks_of(int64_t n)
 {
     return (n + CY_QUANTIZE_BLOCK - 1) / CY_QUANTIZE_BLOCK;
@@ -44,7 +53,8 @@ cy_status cy_compressor_open(cy_reducer *reducer)
 {
     const cy_compression_spec *spec = &reducer->spec.compression;
     cy_compressor *at = &reducer->compressor;
-    if (!cy_reducer_compresses(reducer) || spec->dense_count == 0) return CY_OK;
+    at->ratio = spec->ratio;
+    if (!cy_reducer_may_compress(reducer) || spec->dense_count == 0) return CY_OK;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)spec->dense_count, sizeof(cy_flat_range)));
     memcpy(block, spec->dense, (size_t)spec->dense_count * sizeof(cy_flat_range));
@@ -61,10 +71,11 @@ void cy_compressor_close(cy_compressor *compressor)
     *compressor = (cy_compressor){0};
 }
 
-static size_t row_bytes(const cy_reducer *reducer, int64_t n)
+static size_t row_bytes(const cy_reducer *reducer, double ratio, int64_t n)
 {
-    return cy_compressed_bytes(
-        &reducer->spec.compression, reducer->spec.grad_dtype, n, reducer->size);
+    cy_compression_spec spec = reducer->spec.compression;
+    spec.ratio = ratio;
+    return cy_compressed_bytes(&spec, reducer->spec.grad_dtype, n, reducer->size);
 }
 
 static bool is_topk(const cy_reducer *reducer)
@@ -74,7 +85,7 @@ static bool is_topk(const cy_reducer *reducer)
 
 void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
 {
-    if (!cy_reducer_compresses(reducer)) return;
+    if (!cy_reducer_may_compress(reducer)) return;
     cy_compressor *at = &reducer->compressor;
     const cy_dtype dtype = reducer->spec.grad_dtype;
     int64_t most = 0;
@@ -82,7 +93,8 @@ void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
         const int64_t count = reducer->pieces.pieces[i].count;
         if (count > most) most = count;
     }
-    const int64_t bytes = (int64_t)row_bytes(reducer, most) * reducer->size;
+    const double ratio = reducer->spec.compression.most_ratio;
+    const int64_t bytes = (int64_t)row_bytes(reducer, ratio, most) * reducer->size;
     const int rooms = reducer->pieces.count < CY_COMPRESSED_IN_FLIGHT ? reducer->pieces.count
                                                                       : CY_COMPRESSED_IN_FLIGHT;
     at->residual = cy_view_none();
@@ -109,8 +121,8 @@ static cy_view room_of(const cy_reducer *reducer, int started, int half)
 {
     const int64_t count = reducer->pieces.pieces[reducer->sent[started]].count;
     const cy_view room = reducer->compressor.rooms[started % CY_COMPRESSED_IN_FLIGHT];
-    return cy_view_of(
-        cy_view_at(room, half, 0), CY_U8, reducer->size, (int64_t)row_bytes(reducer, count));
+    const size_t bytes = row_bytes(reducer, reducer->compressor.ratio, count);
+    return cy_view_of(cy_view_at(room, half, 0), CY_U8, reducer->size, (int64_t)bytes);
 }
 
 typedef struct sparse {
@@ -120,7 +132,7 @@ typedef struct sparse {
 static sparse sparse_of(const cy_reducer *reducer, cy_view room, int rank, int64_t n)
 {
     const cy_dtype dtype = reducer->spec.grad_dtype;
-    const int64_t k = cy_topk_count(reducer->spec.compression.ratio, n);
+    const int64_t k = cy_topk_count(reducer->compressor.ratio, n);
     char *row = cy_view_at(room, rank, 0);
     return (sparse){
         .values = cy_view_of(row, dtype, 1, k),

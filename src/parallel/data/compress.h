@@ -29,9 +29,10 @@ typedef enum cy_compression {
 
 typedef struct cy_compression_spec {
     cy_compression kind;
-    double ratio;     // of topk: the share of a bucket's elements that is sent
-    double most_norm; // of topk: of a rank's gradient, clipped to it first; 0: no limit
-    cy_group *model;  // borrowed: the ranks that hold the parts of one model
+    double ratio; // of topk: the share of a bucket's elements that is sent, until told otherwise
+    double most_ratio; // the most that will be asked for
+    double most_norm;  // of topk: of a rank's gradient, clipped to it first; 0: no limit
+    cy_group *model;   // borrowed: the ranks that hold the parts of one model
     const struct cy_flat_range *dense; // borrowed while opening, [dense_count]: sent as they are
     int dense_count;
 } cy_compression_spec;
@@ -39,6 +40,12 @@ typedef struct cy_compression_spec {
 // Elements of a bucket of n that topk sends: ratio * n rounded up, and to an even number, which
 // keeps rows of fp64 values aligned.
 int64_t cy_topk_count(double ratio, int64_t n);
+
+// The ratio of a step, counted from 1. Everything in the first `dense_steps`; then a quarter, and a
+// quarter of that after each further dense_steps, until the ratio that was asked for is reached
+// (the exponential warm-up of Lin et al., section 3.3). Without dense steps it is that from the
+// first one on.
+double cy_topk_ratio_at(double ratio, int64_t dense_steps, int64_t step);
 
 // Bytes of one rank's share of a bucket of n elements on the wire.
 size_t cy_compressed_bytes(

@@ -225,6 +225,15 @@ void cy_reducer_zero(cy_reducer *reducer)
     reducer->in_step = true;
 }
 
+void cy_reducer_set_ratio(cy_reducer *reducer, double ratio)
+{
+    cy_compressor *at = &reducer->compressor;
+    at->idle = ratio >= 1.0 && reducer->spec.compression.most_ratio < 1.0;
+    if (at->idle) return;
+    CY_ASSERT(ratio <= reducer->spec.compression.most_ratio);
+    at->ratio = ratio;
+}
+
 cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit)
 {
     CY_ASSERT(0 <= unit && unit < reducer->unit_count);

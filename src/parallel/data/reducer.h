@@ -75,6 +75,10 @@ void *cy_reducer_grads(const cy_reducer *reducer, int unit);
 // Start of an optimizer step: gradients are zero.
 void cy_reducer_zero(cy_reducer *reducer);
 
+// Before cy_reducer_zero: the part of its elements that topk sends of a bucket from now on, at most
+// the most_ratio of the specification. With 1 topk has not begun, and buckets travel as they are.
+void cy_reducer_set_ratio(cy_reducer *reducer, double ratio);
+
 // A unit's weights are needed, are no more needed; its gradients are about to be added to (again),
 // are final for this micro-batch (`last`: for this step). What cy_reducer_weights and
 // cy_reducer_grads say may have changed afterwards.

@@ -31,6 +31,8 @@ typedef struct cy_compressor {
     size_t room_bytes;
     cy_view squares; // [1, 1] fp64
     double factor;   // of this step's gradient: clipping
+    double ratio;    // of topk, now
+    bool idle;       // topk has not begun: buckets travel as they are
 } cy_compressor;
 
 struct cy_reducer {
@@ -84,10 +86,15 @@ static inline bool cy_reducer_shards_weights(const cy_reducer *reducer)
 cy_view cy_reducer_part(
     const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece);
 
-static inline bool cy_reducer_compresses(const cy_reducer *reducer)
+static inline bool cy_reducer_may_compress(const cy_reducer *reducer)
 {
     return reducer->spec.train && reducer->size > 1 &&
         reducer->spec.compression.kind != CY_COMPRESSION_NONE;
+}
+
+static inline bool cy_reducer_compresses(const cy_reducer *reducer)
+{
+    return cy_reducer_may_compress(reducer) && !reducer->compressor.idle;
 }
 
 // ---- compress.c: buckets that are made small

@@ -325,6 +325,14 @@ static void resolve_batch(cy_config *config, cy_config_errors *errors)
     training->seq_length = 1;
 }
 
+static void resolve_compression(cy_config *config)
+{
+    cy_config_distributed *distributed = &config->distributed;
+    if (distributed->topk_dense_steps >= 0) return;
+    if (distributed->compression != CY_CONFIG_COMPRESSION_TOPK) return;
+    distributed->topk_dense_steps = cy_config_last_step(config) / 5;
+}
+
 static void resolve_tokenizer(cy_config *config)
 {
     char path[CY_CONFIG_PATH_BYTES + 16];
@@ -340,6 +348,7 @@ cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors)
     resolve_aliases(config, errors);
     resolve_shape(config, errors);
     resolve_batch(config, errors);
+    resolve_compression(config);
     resolve_tokenizer(config);
     return cy_config_errors_status(errors);
 }

@@ -55,6 +55,11 @@ static const cy_key keys[] = {
         .values = "none|topk|int8", .doc = "of gradients between replicas"},
     {NAMED(distributed, topk_ratio), .kind = CY_KEY_NUMBER, .initial = "0.01", .above = true,
         .high = 1, .doc = "part of the gradient that topk sends"},
+    {NAMED(distributed, topk_dense_steps), .kind = CY_KEY_COUNT, .initial = "-1", .low = -1,
+        .high = 0x1p48,
+        .doc =
+            "steps before topk begins; its ratio falls by quarters after each so many more; -1: a "
+            "fifth of the run's"},
     {NAMED(distributed, backend), .kind = CY_KEY_CHOICE, .initial = "auto",
         .values = "auto|self|threads|mpi|nccl|gloo",
         .doc = "what carries messages; auto: mpi under mpirun or srun, else threads; gloo: auto"},

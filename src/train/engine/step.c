@@ -131,10 +131,28 @@ static cy_status try_step(cy_engine *engine, double tokens)
     return cy_update_norm(&engine->update, tokens * engine->scaler.scale);
 }
 
+// Sparse gradients come late and as sums, whose squares say nothing of a step's gradient: AdamW's
+// second moment is that of the dense beginning (Tang et al., "1-bit Adam", 2021).
+static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
+{
+    const cy_config_distributed *distributed = &engine->options.config->distributed;
+    const int64_t dense = distributed->topk_dense_steps;
+    const double ratio = cy_topk_ratio_at(distributed->topk_ratio, dense, adamw->step);
+    if (engine->queue.dry) return; // plans the steps after the beginning
+    cy_reducer_set_ratio(engine->reducer, ratio);
+    adamw->v_steps = dense;
+    adamw->v_share = ratio / 4.0; // a sum may be of more steps than most
+}
+
 cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result)
 {
     const double tokens = (double)cy_config_batch_tokens(engine->options.config);
+    cy_adamw_spec held = *adamw;
+    if (engine->options.config->distributed.compression == CY_CONFIG_COMPRESSION_TOPK) {
+        begin_topk(engine, &held);
+        adamw = &held;
+    }
     for (int64_t i = 0; i < engine->micro_batches && !engine->queue.dry; i++) {
         CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
             engine->targets + i * engine->tokens));
