@@ -2,10 +2,18 @@
 #include "comm/mpi_ranks.h"
 #include "comm/reduce.h"
 
+#include <stdio.h>
 #include <string.h>
 
-// Up to so many bytes everybody gets everything and reduces it itself: one exchange, not two.
-#define GATHER_BYTES 8192
+// What an exchange of messages of n bytes takes, in nanoseconds, where everybody sends to
+// everybody: a beginning that messages above EAGER_BYTES have to agree on, and n bytes a message.
+// Rough, and the same everywhere: both ways of a sum have the same bits, so the choice is one of
+// time alone.
+#define EAGER_BYTES 4032
+#define EAGER_NS    400.0
+#define AGREE_NS    2600.0
+#define BYTES_A_NS  20.0
+#define SUM_A_NS    30.0
 
 // Up to so many members data go straight from each to each. MPI's collectives that do not block
 // walk through a schedule for the same messages, which takes longer than small ones.
@@ -50,14 +58,37 @@ static int64_t part_first(int64_t count, int size, int part)
     return count / size * part + longer;
 }
 
+static double exchange_ns(double bytes, double others)
+{
+    return (bytes > EAGER_BYTES ? AGREE_NS : EAGER_NS) + others * bytes / BYTES_A_NS;
+}
+
+// Everybody gets everything and reduces it itself: one exchange of more bytes, not two.
 static bool gathers_all(const mpi_group *group, const cy_operation *o)
 {
-    return cy_view_bytes(o->in) * (size_t)(group->base.size - 1) <= GATHER_BYTES;
+    const double bytes = (double)cy_view_bytes(o->in);
+    const double size = group->base.size;
+    const double part = bytes / size;
+    const double one = exchange_ns(bytes, size - 1) + bytes * size / SUM_A_NS;
+    const double two = 2.0 * exchange_ns(part, size - 1) + bytes / SUM_A_NS;
+    return one <= two;
 }
 
 static bool in_pairs(const mpi_group *group)
 {
     return group->base.size <= PAIRS_MOST;
+}
+
+bool mpi_says_itself(const mpi_group *group, const cy_operation *operation)
+{
+    return operation->kind == CY_OP_ALL_REDUCE && in_pairs(group) &&
+        cy_view_bytes(operation->in) <= EAGER_BYTES && gathers_all(group, operation);
+}
+
+// Bytes before the data in a message that says what is called.
+static size_t head_bytes(const mpi_group *group, const cy_operation *o)
+{
+    return mpi_says_itself(group, o) ? sizeof(uint64_t) : 0;
 }
 
 // One message of a pair; empty ones are not sent.
@@ -70,15 +101,23 @@ static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *da
                 : MPI_Irecv(data, (int)bytes, MPI_BYTE, member, tag, group->second, request);
 }
 
-// Everybody's data to everybody, in order of rank in the staging memory; the own ones stay.
+// Everybody's data to everybody, in order of rank in the staging memory. The own ones go from there
+// too when the call goes before them.
 static int post_all_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
-    const size_t bytes = cy_view_bytes(o->in);
+    const size_t head = head_bytes(group, o);
+    const size_t bytes = head + cy_view_bytes(o->in);
+    char *mine = o->in.data;
     int code = MPI_SUCCESS;
+    if (head > 0) {
+        mine = record->staging + bytes * (size_t)group->base.rank;
+        memcpy(mine, &record->call, head);
+        if (bytes > head) memcpy(mine + head, o->in.data, bytes - head);
+    }
     for (int send = 0; send < 2; send++) {
         for (int m = 0; m < group->base.size && code == MPI_SUCCESS; m++) {
             if (m == group->base.rank) continue;
-            char *data = send ? o->in.data : record->staging + bytes * (size_t)m;
+            char *data = send ? mine : record->staging + bytes * (size_t)m;
             code = post_pair(group, record, send, data, bytes, m, TAG_FIRST);
         }
     }
@@ -227,7 +266,8 @@ cy_status mpi_collective_start(
         const size_t size = (size_t)group->base.size;
         const size_t part = bytes / size + cy_dtype_size(operation->in.dtype);
         const bool whole = operation->kind == CY_OP_ALL_REDUCE && gathers_all(group, operation);
-        CY_TRY(take_staging(record, whole ? bytes * size : part * size));
+        const size_t head = head_bytes(group, operation);
+        CY_TRY(take_staging(record, whole ? (head + bytes) * size : part * size));
     }
     const int code = post(group, record, operation);
     if (code != MPI_SUCCESS) return mpi_failed(code, cy_operation_name(operation->kind));
@@ -239,14 +279,29 @@ cy_status mpi_collective_start(
 
 // ---- what happens when the first phase is over
 
+static cy_status report_call(mpi_group *group, const mpi_transfer *record, int member)
+{
+    CY_TRY(mpi_check_calls(group, record->sequence)); // knows what they call, on one machine
+    char text[256];
+    snprintf(text, sizeof(text), "collective %llu of %s: rank %d (%s) calls something else",
+        (unsigned long long)record->sequence, group->base.dimension, group->ranks[member],
+        group->world->hosts[group->ranks[member]]);
+    return mpi_break_group(group, CY_ERR_PEER, text);
+}
+
 static cy_status reduce_whole(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
-    const size_t bytes = cy_view_bytes(o->in);
+    const size_t head = head_bytes(group, o);
+    const size_t bytes = head + cy_view_bytes(o->in);
     const void *ins[4096];
     if (group->base.size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
-    for (int m = 0; m < group->base.size; m++)
-        ins[m] = record->staging + bytes * (size_t)m;
+    for (int m = 0; m < group->base.size; m++) {
+        const char *said = record->staging + bytes * (size_t)m;
+        if (head > 0 && memcmp(said, &record->call, head) != 0)
+            return report_call(group, record, m);
+        ins[m] = said + head;
+    }
     ins[group->base.rank] = o->in.data;
     void *out = o->out.data;
     const bool overflow = cy_reduce_many(
@@ -329,7 +384,10 @@ static cy_status advance_group(mpi_group *group)
     while (group->head != NULL) {
         mpi_transfer *head = group->head;
         bool done = false;
-        CY_TRY(test(head, &done));
+        const cy_status status = test(head, &done);
+        // A message that is too long is of another call.
+        if (status != CY_OK) CY_TRY(mpi_check_calls(group, head->sequence));
+        CY_TRY(status);
         if (!done) break;
         group->head = head->next;
         if (group->head == NULL) group->tail = NULL;

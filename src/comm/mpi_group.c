@@ -15,10 +15,24 @@
 #define LOOK_NS  20000000 // how often a long wait looks after the others
 #define SLEEP_NS 50000
 
+// ---- one thread at a time
+
+void mpi_lock(mpi_world *world)
+{
+    pthread_mutex_lock(&world->lock);
+    // MPI was asked for turns of threads only; two at once would damage its lists now and then.
+    CY_ASSERT(!atomic_exchange(&world->inside, true));
+}
+
+void mpi_unlock(mpi_world *world)
+{
+    atomic_store(&world->inside, false);
+    pthread_mutex_unlock(&world->lock);
+}
+
 // ---- what members say about their collectives
 
-// One call as a number: kind, reduction, dtype, root, count.
-static uint64_t call_pack(const cy_operation *o)
+uint64_t mpi_call_pack(const cy_operation *o)
 {
     const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
     const int root = o->kind == CY_OP_BROADCAST ? o->peer : 0;
@@ -47,7 +61,7 @@ static void call_describe(uint64_t call, char *text, size_t bytes)
     }
 }
 
-static cy_status break_group(mpi_group *group, cy_status status, const char *text)
+cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text)
 {
     group->broken = true;
     group->broken_status = status;
@@ -62,8 +76,7 @@ static cy_status failure(const mpi_group *group)
     return CY_OK;
 }
 
-// Compares this member's collective with those of the members that have come to it already.
-static cy_status check_calls(mpi_group *group, uint64_t sequence)
+cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
 {
     if (group->entries == NULL) return CY_OK;
     const uint64_t ours =
@@ -83,18 +96,26 @@ static cy_status check_calls(mpi_group *group, uint64_t sequence)
             "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
             (unsigned long long)sequence, group->base.dimension, us, group->world->hosts[us],
             our_call, group->ranks[m], group->world->hosts[group->ranks[m]], their_call);
-        return break_group(group, CY_ERR_PEER, text);
+        return mpi_break_group(group, CY_ERR_PEER, text);
     }
     return CY_OK;
 }
 
-static cy_status say_call(mpi_group *group, const cy_operation *operation, uint64_t sequence)
+static cy_status say_call(mpi_group *group, const mpi_transfer *record)
 {
     if (group->entries == NULL) return CY_OK;
     mpi_entry *entry = group->entries[group->base.rank];
-    atomic_store(&entry->calls[sequence % CALL_RING], call_pack(operation));
-    atomic_store(&entry->came, sequence + 1);
-    return check_calls(group, sequence);
+    // Small messages carry the call with them: the others' entries are lines of other cores, and to
+    // look at them at every call costs more than the message. Nobody waits for these stores.
+    if (mpi_says_itself(group, &record->operation)) {
+        atomic_store_explicit(
+            &entry->calls[record->sequence % CALL_RING], record->call, memory_order_relaxed);
+        atomic_store_explicit(&entry->came, record->sequence + 1, memory_order_release);
+        return CY_OK;
+    }
+    atomic_store(&entry->calls[record->sequence % CALL_RING], record->call);
+    atomic_store(&entry->came, record->sequence + 1);
+    return mpi_check_calls(group, record->sequence);
 }
 
 // ---- waiting
@@ -123,14 +144,14 @@ static cy_status blame(
     mpi_describe(group->world, rank, who, sizeof(who));
     snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
         (unsigned long long)record->sequence, group->base.dimension, why, who);
-    return break_group(group, status, text);
+    return mpi_break_group(group, status, text);
 }
 
 static cy_status look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
 {
     mpi_world *world = group->world;
     CY_TRY(failure(group));
-    if (!is_message(record->base.kind)) CY_TRY(check_calls(group, record->sequence));
+    if (!is_message(record->base.kind)) CY_TRY(mpi_check_calls(group, record->sequence));
     for (int m = 0; m < group->base.size; m++) {
         const mpi_page *page = world->pages[group->ranks[m]];
         if (page == NULL || atomic_load(&page->ended) != 0) continue;
@@ -166,9 +187,9 @@ static void record_give(mpi_group *group, mpi_transfer *record)
 
 static cy_status advance_locked(mpi_group *group, mpi_transfer *record)
 {
-    pthread_mutex_lock(&group->world->lock);
+    mpi_lock(group->world);
     const cy_status status = mpi_advance(group, record);
-    pthread_mutex_unlock(&group->world->lock);
+    mpi_unlock(group->world);
     return status;
 }
 
@@ -202,9 +223,9 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) {
-        pthread_mutex_lock(&group->world->lock);
+        mpi_lock(group->world);
         record_give(group, record);
-        pthread_mutex_unlock(&group->world->lock);
+        mpi_unlock(group->world);
     }
     return status;
 }
@@ -289,7 +310,8 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
     } else {
         record->sequence = group->sequence++;
         mpi_says(group->world, group->base.dimension, operation->kind, record->sequence);
-        status = say_call(group, operation, record->sequence);
+        record->call = mpi_call_pack(operation);
+        status = say_call(group, record);
         if (status == CY_OK) status = mpi_collective_start(group, record, operation);
     }
     if (status != CY_OK) {
@@ -306,9 +328,9 @@ static cy_status mpi_start(
     (void)queue;
     mpi_group *group = (mpi_group *)base;
     CY_TRY(failure(group));
-    pthread_mutex_lock(&group->world->lock);
+    mpi_lock(group->world);
     const cy_status status = start_locked(group, request, operation);
-    pthread_mutex_unlock(&group->world->lock);
+    mpi_unlock(group->world);
     return status;
 }
 
@@ -319,7 +341,7 @@ static void mpi_abort_group(cy_group *base, const char *text)
     mpi_group *group = (mpi_group *)base;
     char whole[900];
     snprintf(whole, sizeof(whole), "%s was aborted: %s", base->dimension, text);
-    (void)break_group(group, CY_ERR_PEER, whole);
+    (void)mpi_break_group(group, CY_ERR_PEER, whole);
     cy_world_abort(&group->world->base, whole);
 }
 
@@ -327,7 +349,7 @@ static void mpi_close(cy_group *base)
 {
     mpi_group *group = (mpi_group *)base;
     mpi_world *world = group->world;
-    pthread_mutex_lock(&world->lock);
+    mpi_lock(world);
     mpi_group **link = &group->world->groups;
     while (*link != group)
         link = &(*link)->next;
@@ -350,7 +372,7 @@ static void mpi_close(cy_group *base)
     cy_memory_free(group->entries);
     cy_memory_free(group->ranks);
     cy_memory_free(group);
-    pthread_mutex_unlock(&world->lock);
+    mpi_unlock(world);
 }
 
 static const cy_group_ops mpi_group_ops = {
@@ -417,14 +439,14 @@ cy_status mpi_open_group(
     while (ranks[place] != world->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
-    pthread_mutex_lock(&made->world->lock);
+    mpi_lock(made->world);
     status = open_communicators(made, count);
     if (status == CY_OK) status = open_entries(made);
     if (status == CY_OK) {
         made->next = made->world->groups;
         made->world->groups = made;
     }
-    pthread_mutex_unlock(&made->world->lock);
+    mpi_unlock(made->world);
     if (status != CY_OK) goto free_ranks;
     *group = &made->base;
     return CY_OK;

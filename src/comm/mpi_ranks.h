@@ -37,14 +37,18 @@ typedef struct mpi_entry {
     _Atomic uint64_t calls[CALL_RING];
 } mpi_entry;
 
+typedef struct mpi_launch mpi_launch;
+
 typedef struct mpi_world {
     cy_world base;
+    mpi_launch *start; // owned
     MPI_Win window;
     mpi_page **pages;  // owned, [size]; NULL for ranks of other machines
     mpi_page *common;  // of this machine
     char (*hosts)[64]; // owned, [size]
     bool spin;
     pthread_mutex_t lock;     // around every call of MPI, and of the groups' own lists
+    _Atomic bool inside;      // a thread that has the lock
     struct mpi_group *groups; // borrowed: the open ones, all of which go on while one waits
 } mpi_world;
 
@@ -63,6 +67,7 @@ typedef struct mpi_transfer {
     MPI_Request *pairs; // owned, [2 size]: messages with each member, instead of `request`
     int pair_count;     // of them in flight
     uint64_t sequence;
+    uint64_t call; // what it is, as a number: see mpi_call_pack
     char *staging; // owned: what the others sent, before it is reduced
     size_t staging_bytes;
     bool overflow;
@@ -88,6 +93,13 @@ typedef struct mpi_group {
     char broken_text[1024];
 } mpi_group;
 
+// ---- mpi_start.c
+
+// Begins MPI; fails when not all ranks have come within the time limit. Ended by mpi_end, after
+// which there is no MPI any more.
+cy_status mpi_begin(mpi_launch **start, const cy_world_options *options);
+void mpi_end(mpi_launch *start);
+
 // ---- mpi_world.c
 
 cy_status mpi_failed(int code, const char *what);
@@ -101,7 +113,24 @@ int mpi_culprit(const mpi_world *world, int rank);
 cy_status mpi_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
 
+// Around every call of MPI: the threads of a rank take turns.
+void mpi_lock(mpi_world *world);
+void mpi_unlock(mpi_world *world);
+
+// One call as a number: kind, reduction, dtype, root, count.
+uint64_t mpi_call_pack(const cy_operation *operation);
+
+// Fails, and the group with it, when a member that has come to this collective calls something
+// else.
+cy_status mpi_check_calls(mpi_group *group, uint64_t sequence);
+
+// The group can only be closed from now on, for this reason.
+cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text);
+
 // ---- mpi_collective.c
+
+// Whether the members' messages say what they call, so that nobody has to look elsewhere.
+bool mpi_says_itself(const mpi_group *group, const cy_operation *operation);
 
 // Posts the first phase of an operation.
 cy_status mpi_collective_start(

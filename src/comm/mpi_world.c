@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#include "base/build_id.h"
 #include "base/clock.h"
 #include "base/memory.h"
 #include "build_info.h"
@@ -160,7 +161,9 @@ static cy_status exchange_bootstrap(mpi_world *world)
 {
     bootstrap mine = {.configuration = world->base.options.configuration};
     if (gethostname(mine.host, sizeof(mine.host) - 1) != 0) snprintf(mine.host, 2, "?");
-    snprintf(mine.build, sizeof(mine.build), "%s-%s", CY_VERSION, CY_COMMIT);
+    char id[32];
+    cy_build_id(id, sizeof(id));
+    snprintf(mine.build, sizeof(mine.build), "%s-%s-%s", CY_VERSION, CY_COMMIT, id);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)world->base.size, sizeof(bootstrap)));
     bootstrap *all = block;
@@ -260,7 +263,7 @@ static cy_status finish(mpi_world *world, cy_status status)
     if (status == CY_OK) {
         atomic_store(&world->pages[world->base.rank]->ended, 1);
         MPI_Win_free(&world->window);
-        MPI_Finalize();
+        mpi_end(world->start);
         cy_memory_free(world->hosts);
         cy_memory_free(world->pages);
         return CY_OK;
@@ -280,14 +283,14 @@ cy_status cy_world_run_mpi(
     int initialized = 0;
     MPI_Initialized(&initialized);
     if (initialized != 0) return CY_FAIL(CY_ERR_REQUEST, "a world of mpi was already run");
-    int level = 0;
-    const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
-    if (code != MPI_SUCCESS) return mpi_failed(code, "start of MPI");
+    mpi_launch *start = NULL;
+    CY_TRY(mpi_begin(&start, options));
     void *block = NULL;
     // A mapping, because the beat has a cache line of its own. It stays when the job fails: the
     // ranks of this machine may still look at it.
     CY_TRY(cy_memory_map(&block, sizeof(mpi_world)));
     mpi_world *world = block;
+    world->start = start;
     pthread_mutex_init(&world->lock, NULL);
     cy_status status = mpi_world_open(world, options);
     if (status == CY_OK) status = function(&world->base, context);

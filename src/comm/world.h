@@ -25,6 +25,7 @@ typedef struct cy_world_delay {
 typedef struct cy_world_options {
     int ranks;             // 0: as many as the launcher started; needed for threads
     int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
+    int launched_rank;     // which of the started processes this is; 0 where nobody says
     double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
     bool check;            // fill buffers in flight with NaN: for tests and debug builds
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group

@@ -175,6 +175,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     cy_world_options options = cy_world_defaults();
     options.ranks = run.mesh.world;
     options.threads_per_rank = threads_of_rank(&run);
+    options.launched_rank = run.machine->rank;
     options.timeout_s = config->distributed.timeout_s;
     options.algorithm = config->distributed.algorithm;
     options.delay = delay;

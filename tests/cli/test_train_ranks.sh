@@ -105,6 +105,25 @@ if [ -e "$folder/different" ]; then
     failures=$((failures + 1))
 fi
 
+# Two builds of the program: the copy has another build id, and is the same otherwise.
+id=$folder/id
+if objcopy --dump-section .note.gnu.build-id="$id" "$program" "$folder/other" 2>"$folder/err"; then
+    cp "$id" "$id.other" # a header of 16 bytes, then the digest
+    printf '\252\125' | dd of="$id.other" bs=1 seek=16 conv=notrunc status=none
+    objcopy --update-section .note.gnu.build-id="$id.other" "$program" "$folder/other"
+    printf '#!/bin/sh\nexec mpirun --oversubscribe -n 1 %s "$@" : -n 1 %s "$@"\n' \
+        "$program" "$folder/other" >"$folder/mpi"
+    train 2 builds --distributed.dp_size=2
+    says err 'rank 1'
+    says err 'runs build'
+    if [ "$(grep -c 'runs build' "$folder/err")" != 1 ] || [ -e "$folder/builds" ]; then
+        echo "FAIL: said more than once, or something was written"
+        failures=$((failures + 1))
+    fi
+else
+    echo "no objcopy: different builds are not tested"
+fi
+
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
 cyclotron=$program
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3

@@ -159,6 +159,7 @@ static int run_rank(char *scenario)
         options.configuration = number != NULL && strcmp(number, "1") == 0 ? 7 : 8;
     }
     if (strcmp(scenario, "size") == 0) options.ranks = 5;
+    if (number != NULL) options.launched_rank = (int)strtol(number, NULL, 10);
     cy_rank_function function = strcmp(scenario, "suite") == 0 ? run_suite : misbehave;
     if (strcmp(scenario, "ring") == 0) {
         options.algorithm = "ring";
