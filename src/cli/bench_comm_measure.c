@@ -61,13 +61,11 @@ static cy_status run_send(cy_group *group, cy_view data)
 {
     const int rank = cy_group_rank(group);
     for (int turn = 0; turn < 2 && rank < 2; turn++) {
-        cy_request request = {0};
         if (rank == turn) {
-            CY_TRY(cy_group_start_send(group, NULL, &request, data, 1 - rank, 0));
+            CY_TRY(cy_group_send(group, NULL, data, 1 - rank, 0));
         } else {
-            CY_TRY(cy_group_start_recv(group, NULL, &request, data, 1 - rank, 0));
+            CY_TRY(cy_group_recv(group, NULL, data, 1 - rank, 0));
         }
-        CY_TRY(cy_group_wait(group, NULL, &request));
     }
     return CY_OK;
 }
@@ -79,7 +77,6 @@ static cy_status run_group(bench_op op, cy_group *group, const buffers *b, int64
     const cy_view all_in = cy_view_of(b->in, CY_F32, size, part);
     const cy_view all_out = cy_view_of(b->out, CY_F32, size, part);
     const cy_view data = cy_view_of(b->in, CY_F32, 1, bytes / 4);
-    cy_request request = {0};
     switch (op) {
     case BENCH_ALL_REDUCE:
         return cy_group_all_reduce(group, NULL, data, CY_SUM);
@@ -88,8 +85,7 @@ static cy_status run_group(bench_op op, cy_group *group, const buffers *b, int64
     case BENCH_ALL_GATHER:
         return cy_group_all_gather(group, NULL, all_out, cy_view_rows(all_in, 0, 1));
     case BENCH_ALL_TO_ALL:
-        CY_TRY(cy_group_start_all_to_all(group, NULL, &request, all_out, all_in));
-        return cy_group_wait(group, NULL, &request);
+        return cy_group_all_to_all(group, NULL, all_out, all_in);
     case BENCH_BROADCAST:
         return cy_group_broadcast(group, NULL, data, 0);
     case BENCH_BARRIER:

@@ -38,13 +38,74 @@ cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm)
     return (cy_algorithm_table){.count = 1, .rows = {{INT64_MAX, algorithm}}};
 }
 
-cy_algorithm_table cy_algorithm_default(void)
+// ---- the choice by formulas
+
+static double message_s(const cy_link *link, double bytes)
 {
-    return (cy_algorithm_table){
-        .count = 3,
-        .rows = {{4096, CY_ALGORITHM_DOUBLING}, {262144, CY_ALGORITHM_TREE},
-            {INT64_MAX, CY_ALGORITHM_RING}},
-    };
+    return link->latency_s + (link->bytes_per_s > 0.0 ? bytes / link->bytes_per_s : 0.0);
+}
+
+static int log2_up(int ranks)
+{
+    int rounds = 0;
+    while (1 << rounds < ranks)
+        rounds++;
+    return rounds;
+}
+
+double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes)
+{
+    const double ranks = links->ranks;
+    const double node = links->node_ranks;
+    const double nodes = ranks / node;
+    const double rounds = log2_up(links->ranks);
+    const bool power = 1 << log2_up(links->ranks) == links->ranks;
+    // A round ends with its slowest message.
+    const cy_link *slowest = nodes > 1.0 ? &links->between : &links->inside;
+    switch (algorithm) {
+    case CY_ALGORITHM_NATIVE:
+    case CY_ALGORITHM_RING:
+        return 2.0 * (ranks - 1.0) * message_s(slowest, bytes / ranks);
+    case CY_ALGORITHM_TREE: {
+        if (!power) return 2.0 * rounds * message_s(slowest, bytes);
+        double seconds = 0.0; // halves, quarters, ...
+        for (double part = bytes / 2.0, i = 0.0; i < rounds; i++, part /= 2.0)
+            seconds += 2.0 * message_s(slowest, part);
+        return seconds;
+    }
+    case CY_ALGORITHM_DOUBLING:
+        // Ranks beyond a power of two hand their data to another first and get the sum at the end.
+        return (power ? rounds : rounds + 1.0) * message_s(slowest, bytes);
+    case CY_ALGORITHM_HIERARCHICAL:
+        return 2.0 * (node - 1.0) * message_s(&links->inside, bytes / node) +
+            2.0 * (nodes - 1.0) * message_s(&links->between, bytes / ranks);
+    case CY_ALGORITHM_SERVER:
+        return 2.0 * message_s(slowest, bytes); // at the least: the server's messages take turns
+    }
+    return 0.0;
+}
+
+cy_algorithm_table cy_algorithm_for(const cy_links *links)
+{
+    cy_algorithm_table made = {0};
+    for (int64_t bytes = 8; made.count < CY_ALGORITHM_ROWS && bytes < INT64_C(1) << 36;
+         bytes *= 2) {
+        cy_algorithm best = CY_ALGORITHM_RING;
+        for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHM_SERVER; a++) {
+            if (a == CY_ALGORITHM_HIERARCHICAL && links->node_ranks == links->ranks) continue;
+            if (a == CY_ALGORITHM_HIERARCHICAL && links->node_ranks == 1) continue;
+            if (cy_algorithm_seconds((cy_algorithm)a, links, (double)bytes) <
+                cy_algorithm_seconds(best, links, (double)bytes)) {
+                best = (cy_algorithm)a;
+            }
+        }
+        if (made.count == 0 || made.rows[made.count - 1].algorithm != best) {
+            made.rows[made.count++].algorithm = best;
+        }
+        made.rows[made.count - 1].bytes = bytes;
+    }
+    made.rows[made.count - 1].bytes = INT64_MAX;
+    return made;
 }
 
 cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes)

@@ -46,8 +46,25 @@ typedef struct cy_algorithm_table {
 // A table with one row.
 cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm);
 
-// What is right on most links: few rounds for small messages, few bytes for large ones.
-cy_algorithm_table cy_algorithm_default(void);
+// A message of n bytes takes latency_s + n / bytes_per_s.
+typedef struct cy_link {
+    double latency_s;
+    double bytes_per_s; // 0 is without limit
+} cy_link;
+
+// The links among ranks: nodes of `node_ranks` consecutive ones, which divides `ranks`.
+typedef struct cy_links {
+    int ranks, node_ranks;
+    cy_link inside, between; // a node; nodes
+} cy_links;
+
+// Seconds of an all_reduce of so many bytes, by its rounds and bytes; docs/collectives.md has the
+// formulas. Native is what a group of messages makes of it, the ring.
+double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes);
+
+// The fastest at each size by these formulas: a function of the links alone, the same everywhere
+// and in every run.
+cy_algorithm_table cy_algorithm_for(const cy_links *links);
 
 cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes);
 
@@ -74,11 +91,6 @@ cy_algorithm_counters cy_algorithm_count(const cy_group *group);
 // group of messages; the medians of rank 0 decide for all. The group is only borrowed.
 CY_MUST_CHECK cy_status cy_algorithm_tune(
     cy_algorithm_table *table, cy_group *inside, cy_queue *queue, int node_ranks, size_t bytes_max);
-
-typedef struct cy_link {
-    double latency_s;
-    double bytes_per_s; // 0 is without limit
-} cy_link;
 
 // links [size, size]: from, to; borrowed only during the call. *group takes over `inside`.
 CY_MUST_CHECK cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links);

@@ -325,15 +325,20 @@ cy_status cy_group_start_all_gather(
     return start(group, queue, request, &operation);
 }
 
-cy_status cy_group_start_all_to_all(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in)
+static cy_operation all_to_all_of(const cy_group *group, cy_view out, cy_view in)
 {
     CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
     CY_ASSERT(same_content(out, in));
     CY_ASSERT(cy_view_count(in) % group->size == 0);
     CY_ASSERT(out.data != in.data ||
         cy_view_count(in) == 0); // a part may be read after its place is written
-    const cy_operation operation = {.kind = CY_OP_ALL_TO_ALL, .out = out, .in = in};
+    return (cy_operation){.kind = CY_OP_ALL_TO_ALL, .out = out, .in = in};
+}
+
+cy_status cy_group_start_all_to_all(
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in)
+{
+    const cy_operation operation = all_to_all_of(group, out, in);
     return start(group, queue, request, &operation);
 }
 
@@ -374,25 +379,26 @@ cy_status cy_group_start_broadcast(
     return start(group, queue, request, &operation);
 }
 
+static cy_operation message_of(
+    const cy_group *group, cy_operation_kind kind, cy_view data, int peer, int tag)
+{
+    CY_ASSERT(cy_view_is_dense(data));
+    CY_ASSERT(0 <= peer && peer < group->size && peer != group->rank);
+    CY_ASSERT(0 <= tag && tag < CY_TAG_LIMIT);
+    return (cy_operation){.kind = kind, .in = data, .out = data, .peer = peer, .tag = tag};
+}
+
 cy_status cy_group_start_send(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int to, int tag)
 {
-    CY_ASSERT(cy_view_is_dense(data));
-    CY_ASSERT(0 <= to && to < group->size && to != group->rank);
-    CY_ASSERT(0 <= tag && tag < CY_TAG_LIMIT);
-    const cy_operation operation = {
-        .kind = CY_OP_SEND, .in = data, .out = data, .peer = to, .tag = tag};
+    const cy_operation operation = message_of(group, CY_OP_SEND, data, to, tag);
     return start(group, queue, request, &operation);
 }
 
 cy_status cy_group_start_recv(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int from, int tag)
 {
-    CY_ASSERT(cy_view_is_dense(data));
-    CY_ASSERT(0 <= from && from < group->size && from != group->rank);
-    CY_ASSERT(0 <= tag && tag < CY_TAG_LIMIT);
-    const cy_operation operation = {
-        .kind = CY_OP_RECV, .in = data, .out = data, .peer = from, .tag = tag};
+    const cy_operation operation = message_of(group, CY_OP_RECV, data, from, tag);
     return start(group, queue, request, &operation);
 }
 
@@ -441,5 +447,23 @@ cy_status cy_group_all_gather(cy_group *group, cy_queue *queue, cy_view out, cy_
 cy_status cy_group_broadcast(cy_group *group, cy_queue *queue, cy_view data, int root)
 {
     const cy_operation operation = broadcast_of(group, data, root);
+    return run(group, queue, &operation);
+}
+
+cy_status cy_group_all_to_all(cy_group *group, cy_queue *queue, cy_view out, cy_view in)
+{
+    const cy_operation operation = all_to_all_of(group, out, in);
+    return run(group, queue, &operation);
+}
+
+cy_status cy_group_send(cy_group *group, cy_queue *queue, cy_view data, int to, int tag)
+{
+    const cy_operation operation = message_of(group, CY_OP_SEND, data, to, tag);
+    return run(group, queue, &operation);
+}
+
+cy_status cy_group_recv(cy_group *group, cy_queue *queue, cy_view data, int from, int tag)
+{
+    const cy_operation operation = message_of(group, CY_OP_RECV, data, from, tag);
     return run(group, queue, &operation);
 }

@@ -111,7 +111,13 @@ CY_MUST_CHECK cy_status cy_group_reduce_scatter(
     cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op);
 CY_MUST_CHECK cy_status cy_group_all_gather(
     cy_group *group, cy_queue *queue, cy_view out, cy_view in);
+CY_MUST_CHECK cy_status cy_group_all_to_all(
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in);
 CY_MUST_CHECK cy_status cy_group_broadcast(
     cy_group *group, cy_queue *queue, cy_view data, int root);
+CY_MUST_CHECK cy_status cy_group_send(
+    cy_group *group, cy_queue *queue, cy_view data, int to, int tag);
+CY_MUST_CHECK cy_status cy_group_recv(
+    cy_group *group, cy_queue *queue, cy_view data, int from, int tag);
 
 #endif

@@ -27,6 +27,11 @@
 #define NOTE_BYTES 32
 #define ROOM_BYTES 8192
 
+// Data of a message that fit into a letter, and letters that a pair keeps before the sender waits
+// for the lock. Powers of two.
+#define LETTER_BYTES 104
+#define LETTERS      16
+
 // Rooms that a member has from the beginning; it takes more when so many are read late.
 #define ROOMS 4
 
@@ -124,11 +129,46 @@ typedef struct slot {
 
 typedef struct threads_transfer threads_transfer;
 
-// Messages from one member to another that have no counterpart yet, in order.
+// A message of few bytes: one or two cache lines that the sender writes and then forgets.
+typedef struct letter {
+    _Alignas(64) _Atomic uint64_t number; // 1 + that of the letter in its pair; written last
+    int64_t count;
+    int32_t tag;
+    cy_dtype dtype;
+    char data[LETTER_BYTES];
+} letter;
+
+// What one member writes to another. The counts are the sender's own.
+typedef struct mailbox {
+    _Alignas(64) uint64_t written; // letters
+    uint64_t seen;                 // of those that were taken out
+    letter letters[LETTERS];
+} mailbox;
+
+// The copy of a message of many bytes, which both ends do.
+typedef struct message_copy {
+    struct message_copy *next; // among the free ones of a pair
+    const char *from;          // borrowed, as `to`
+    char *to;
+    size_t bytes;
+    size_t grain; // of a piece
+    int64_t pieces;
+    int ends;              // that have not left, under the pair's lock
+    _Atomic int inside;    // ends that copy a piece
+    _Atomic int64_t taken; // pieces
+    _Atomic int64_t finished;
+} message_copy;
+
+// Messages from one member to another. Letters come after all of `sends`, and in order.
 typedef struct pair {
-    pthread_mutex_t lock;
-    threads_transfer *sends; // borrowed
-    threads_transfer *recvs; // borrowed
+    _Alignas(64) pthread_mutex_t lock;   // of all but the box's inside
+    threads_transfer *sends;             // without counterpart, in order; borrowed, or kept letters
+    threads_transfer *recvs;             // borrowed
+    _Atomic uint64_t taken;              // letters
+    _Alignas(64) _Atomic(mailbox *) box; // owned through box_block; NULL before the first letter
+    void *box_block;
+    struct kept_letter *kept; // owned: free records of letters that nobody expected yet
+    message_copy *copies;     // owned: free ones
 } pair;
 
 typedef struct threads_shared {
@@ -142,7 +182,8 @@ typedef struct threads_shared {
     board *boards;    // owned, [size], one mapping with the slots
     slot *slots;      // borrowed, [SLOTS]
     _Atomic int late; // members that wait for others to complete what is a ring behind
-    pair *pairs;      // owned, [size, size]: from, to
+    pair *pairs;      // [size, size]: from, to; owned through pairs_block
+    void *pairs_block;
     char dimension[CY_DIMENSION_BYTES];
     pthread_mutex_t lock;
     _Atomic bool aborted;
@@ -152,8 +193,7 @@ typedef struct threads_shared {
 
 typedef enum message_state {
     MESSAGE_POSTED,
-    MESSAGE_MATCHED, // its counterpart is here; whoever waits first copies
-    MESSAGE_COPYING,
+    MESSAGE_MATCHED, // its counterpart is here: whoever waits copies
     MESSAGE_DONE,
     MESSAGE_FAILED,
 } message_state;
@@ -171,7 +211,9 @@ struct threads_transfer {
     cy_status status;
     // a message
     _Atomic int state;
-    threads_transfer *partner; // borrowed, while MATCHED or COPYING
+    bool kept;                 // a letter's, which belongs to the pair
+    threads_transfer *partner; // borrowed, while MATCHED and the copy has two ends
+    message_copy *copy;        // borrowed, while MATCHED
     cy_view view;
     int peer;
     int tag;
@@ -296,7 +338,52 @@ cy_status message_start(
 cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
 bool message_test(threads_group *group, threads_transfer *record);
 
+// False while the other end is what this one waits for.
+bool message_has_moved(threads_group *group, const threads_transfer *record);
+
 // After a failure: when this returns nobody touches this end's buffer any more.
 void message_take_back(threads_group *group, threads_transfer *record);
+
+// The first record with this tag, taken off a list; NULL when there is none.
+threads_transfer *message_unlink(threads_transfer **list, int tag);
+void message_append(threads_transfer **list, threads_transfer *record);
+
+// Fails, and the group with it, when the ends of a message from member `from` to member `to` do
+// not mean the same bytes.
+cy_status message_check(threads_group *group, int from, int to, int tag, cy_view sent, cy_view got);
+
+// ---- threads_letter.c
+
+cy_status pairs_make(threads_shared *shared);
+void pairs_free(threads_shared *shared);
+
+// Writes a message of at most LETTER_BYTES into the box of its pair: it is done then.
+cy_status letter_send(threads_group *group, pair *between, threads_transfer *record);
+
+// Whether there is a letter that nobody has taken out.
+bool letter_waits(const pair *between);
+
+// Under the lock: takes all letters out, in order, each to who waits for its tag or among the
+// sends. `to` is the receiving member.
+cy_status letters_sort(threads_group *group, pair *between, int from, int to);
+
+// Under the lock: the record of a kept letter is free again.
+void letter_forget(pair *between, threads_transfer *record);
+
+// ---- threads_copy.c
+
+// Under the lock: the two ends, one of which sends, are matched and begin to copy.
+cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *receiver);
+
+// Copies pieces until none is left to take.
+void copy_help(threads_group *group, const threads_transfer *record);
+
+// Whether there is a piece to take, or none is under way any more.
+bool copy_has_moved(const threads_transfer *record);
+bool copy_is_over(const threads_transfer *record);
+
+// This end is done with it, or, after a failure, gives it up for both.
+void copy_leave(pair *between, threads_transfer *record);
+void copy_give_up(pair *between, threads_transfer *record);
 
 #endif

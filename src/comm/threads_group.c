@@ -225,10 +225,10 @@ static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer,
     threads_group *group = (threads_group *)base;
     const threads_transfer *record = (const threads_transfer *)transfer;
     CY_TRY(group_failure(group->shared));
-    if (!is_message(transfer->kind) || atomic_load(&record->state) != MESSAGE_POSTED) return CY_OK;
+    if (!is_message(transfer->kind) || message_has_moved(group, record)) return CY_OK;
     const int missed = group->shared->ranks[record->peer];
     const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
-    if (atomic_load(&record->state) != MESSAGE_POSTED) return CY_OK;
+    if (message_has_moved(group, record)) return CY_OK; // its last act was this message
     atomic_store(&group->rank->waiting_for, missed);
     return look_after(group, eye, record->peer, finished, record);
 }
@@ -273,10 +273,7 @@ void threads_shared_free(threads_shared *shared)
             cy_memory_free(shared->boards[m].rooms[i]);
     }
     if (shared->slots != NULL) cy_memory_unmap(shared->slots, shared_bytes(shared->size));
-    for (int i = 0; shared->pairs != NULL && i < shared->size * shared->size; i++) {
-        pthread_mutex_destroy(&shared->pairs[i].lock);
-    }
-    cy_memory_free(shared->pairs);
+    pairs_free(shared);
     cy_memory_free(shared->has_joined);
     cy_memory_free(shared->ranks);
     pthread_mutex_destroy(&shared->lock);
@@ -361,11 +358,8 @@ static cy_status shared_make(
     if (status != CY_OK) goto undo;
     made->has_joined = block;
 
-    status = cy_memory_take(&block, (size_t)count * (size_t)count, sizeof(pair));
+    status = pairs_make(made);
     if (status != CY_OK) goto undo;
-    made->pairs = block;
-    for (int i = 0; i < count * count; i++)
-        pthread_mutex_init(&made->pairs[i].lock, NULL);
 
     status = cy_memory_map(&block, shared_bytes(count));
     if (status != CY_OK) goto undo;

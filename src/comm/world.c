@@ -125,6 +125,23 @@ static int ranks_of_node(const cy_world_delay *delay, const int *ranks, int coun
     return count % first == 0 ? first : count;
 }
 
+static cy_algorithm_table choose_for(
+    const cy_world_delay *delay, const int *ranks, int count, int node_ranks)
+{
+    bool crosses = false;
+    for (int i = 1; i < count; i++)
+        crosses = crosses || ranks[i] / delay->node_ranks != ranks[0] / delay->node_ranks;
+    // Nodes that do not have as many ranks each count as links between nodes all over.
+    const bool uneven = crosses && node_ranks == count;
+    const cy_links links = {
+        .ranks = count,
+        .node_ranks = node_ranks,
+        .inside = uneven ? delay->between : delay->inside,
+        .between = delay->between,
+    };
+    return cy_algorithm_for(&links);
+}
+
 static cy_status add_algorithm(cy_world *world, cy_group **group, const int *ranks, int count)
 {
     const cy_world_delay *delay = world->options.delay;
@@ -132,9 +149,12 @@ static cy_status add_algorithm(cy_world *world, cy_group **group, const int *ran
     cy_algorithm algorithm = CY_ALGORITHM_NATIVE;
     if (!automatic) CY_TRY(cy_algorithm_from_name(&algorithm, world->options.algorithm));
     if (algorithm == CY_ALGORITHM_NATIVE && delay == NULL) return CY_OK;
+    const int node_ranks = ranks_of_node(delay, ranks, count);
+    cy_algorithm_table table = cy_algorithm_always(algorithm);
+    if (automatic) table = choose_for(delay, ranks, count, node_ranks);
     const cy_algorithm_options options = {
-        .table = automatic ? cy_algorithm_default() : cy_algorithm_always(algorithm),
-        .node_ranks = ranks_of_node(delay, ranks, count),
+        .table = table,
+        .node_ranks = node_ranks,
         // A rank that waits in one group must go on in all others: its peers may wait there.
         .progress_thread = true,
     };
