@@ -74,10 +74,10 @@ cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
         // What was made stays: the thread waits on, inside MPI.
         char ranks[32] = "";
         if (options->ranks > 0) snprintf(ranks, sizeof(ranks), " of %d", options->ranks);
-        const cy_status status = CY_FAIL(CY_ERR_TIMEOUT,
-            "start of MPI: after %.3g s not all ranks%s have come", limit_s, ranks);
-        cy_error_set_hint("each process of the job must be this program; a slow start is given time "
-                          "by distributed.timeout_s");
+        const cy_status status = CY_FAIL(
+            CY_ERR_TIMEOUT, "start of MPI: after %.3g s not all ranks%s have come", limit_s, ranks);
+        cy_error_set_hint("each process of the job must be this program; distributed.timeout_s "
+                          "gives a slow start more time");
         return status;
     }
     if (made->code != MPI_SUCCESS) return mpi_failed(made->code, "start of MPI");

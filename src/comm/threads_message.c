@@ -85,9 +85,10 @@ static cy_status match(pair *between, threads_transfer *sender, threads_transfer
     const size_t bytes = cy_view_bytes(sender->view);
     if (bytes > AT_ONCE_BYTES) return copy_begin(between, sender, receiver);
     if (bytes > 0) memcpy(receiver->view.data, sender->view.data, bytes);
+    const bool kept = sender->kept; // with its last store a record is its owner's again
     atomic_store(&receiver->state, MESSAGE_DONE);
     atomic_store(&sender->state, MESSAGE_DONE);
-    if (sender->kept) letter_forget(between, sender);
+    if (kept) letter_forget(between, sender);
     return CY_OK;
 }
 

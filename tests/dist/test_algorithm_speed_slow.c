@@ -85,8 +85,7 @@ static void links_that_are_alike(void **state)
 {
     (void)state;
     const cy_link link = {.latency_s = 0.005, .bytes_per_s = 20e6};
-    expect_near_the_best(
-        &(cy_world_delay){.inside = link, .between = link, .node_ranks = RANKS});
+    expect_near_the_best(&(cy_world_delay){.inside = link, .between = link, .node_ranks = RANKS});
 }
 
 static void links_that_are_slow_between_nodes(void **state)

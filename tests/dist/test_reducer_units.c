@@ -59,9 +59,9 @@ static cy_status step(cy_reducer *reducer, const cy_queue *queue, const run *wha
                 wanted += gradient(r, i);
             const float found = ((const float *)owned.grad.data)[i - owned.first];
             if (found == wanted) continue;
-            return CY_FAIL(CY_ERR_CORRUPT, "zero %d, %d ranks use unit 1: element %lld is %g, not %g",
-                what->zero_stage, what->first_skipping, (long long)i, (double)found,
-                (double)wanted);
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "zero %d, %d ranks use unit 1: element %lld is %g, not %g", what->zero_stage,
+                what->first_skipping, (long long)i, (double)found, (double)wanted);
         }
         if (what->zero_stage > 0 || o != 1) continue;
         if (owned.grad.data != cy_reducer_grads(reducer, 1)) {

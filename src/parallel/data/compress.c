@@ -17,36 +17,6 @@
 #include <math.h>
 #include <string.h>
 
-int64_t cy_topk_count(double ratio, int64_t n)
-{
-    const int64_t count = ((int64_t)ceil(ratio * (double)n) + 1) / 2 * 2;
-    return count < n ? count : n;
-}
-
-double cy_topk_ratio_at(double ratio, int64_t dense_steps, int64_t step)
-{
-    double now = 1.0;
-    for (int64_t end = dense_steps; dense_steps > 0 && end < step && now > ratio;
-         end += dense_steps)
-        now /= 4.0;
-    return dense_steps == 0 || now < ratio ? ratio : now;
-}
-
-static int64_t blocks_of(int64_t n)
-{
-    return (n + CY_QUANTIZE_BLOCK - 1) / CY_QUANTIZE_BLOCK;
-}
-
-size_t cy_compressed_bytes(
-    const cy_compression_spec *spec, cy_dtype dtype, int64_t n, int group_size)
-{
-    if (spec->kind == CY_COMPRESSION_TOPK) {
-        return (size_t)cy_topk_count(spec->ratio, n) * (cy_dtype_size(dtype) + sizeof(int32_t));
-    }
-    const int64_t part = n / group_size;
-    return (size_t)blocks_of(part) * sizeof(float) + (size_t)part;
-}
-
 // ---- opening and memory
 
 cy_status cy_compressor_open(cy_reducer *reducer)
@@ -147,7 +117,7 @@ typedef struct quantized {
 static quantized quantized_of(cy_view room, int rank, int64_t part)
 {
     char *row = cy_view_at(room, rank, 0);
-    const int64_t blocks = blocks_of(part);
+    const int64_t blocks = cy_quantize_blocks(part);
     return (quantized){
         .scales = cy_view_of(row, CY_F32, 1, blocks),
         .codes = cy_view_of(row + (size_t)blocks * sizeof(float), CY_U8, 1, part),

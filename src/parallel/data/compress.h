@@ -37,6 +37,12 @@ typedef struct cy_compression_spec {
     int dense_count;
 } cy_compression_spec;
 
+// Blocks of int8 that n elements make, each of which has a scale.
+static inline int64_t cy_quantize_blocks(int64_t n)
+{
+    return (n + CY_QUANTIZE_BLOCK - 1) / CY_QUANTIZE_BLOCK;
+}
+
 // Elements of a bucket of n that topk sends: ratio * n rounded up, and to an even number, which
 // keeps rows of fp64 values aligned.
 int64_t cy_topk_count(double ratio, int64_t n);
