@@ -333,14 +333,14 @@ static void optimizer(void **state)
     bench_expect(weight, (const double[]){0.8515625, -2.0}, 0.0);
 
     // v is held from step 3 on, with the correction of two steps, but is not below (g / 4)^2.
-    const cy_view late = numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
-    const cy_view kept_m = numbers(&at, CY_F64, 1, 2, (const double[]){0, 0});
-    const cy_view kept_v = numbers(&at, CY_F64, 1, 2, (const double[]){1, 0});
+    const cy_view late = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
+    const cy_view kept_m = bench_numbers(&at, CY_F64, 1, 2, (const double[]){0, 0});
+    const cy_view kept_v = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, 0});
     spec = (cy_adamw_spec){0.1, 0.0, 0.5, 0.0, 0.0, 9, 2, 0.25};
     cy_adamw(queue, cy_view_none(), late, kept_m, kept_v, grad, scale, &spec);
-    expect_numbers(kept_v, (const double[]){1, 0.25}, 1e-15); // g = 1.5, 2
-    const double root = sqrt(0.75);                           // of the correction, 1 - 0.5^2
-    expect_numbers(late, (const double[]){1 - 0.15 * root, -2 - 0.4 * root}, 1e-14);
+    bench_expect(kept_v, (const double[]){1, 0.25}, 1e-15); // g = 1.5, 2
+    const double root = sqrt(0.75);                         // of the correction, 1 - 0.5^2
+    bench_expect(late, (const double[]){1 - 0.15 * root, -2 - 0.4 * root}, 1e-14);
 
     // A broken gradient: the norm says so, and the step changes nothing.
     const cy_view broken = bench_numbers(&at, CY_F64, 1, 2, (const double[]){(double)INFINITY, 4});
