@@ -236,7 +236,8 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
 
 // ---- a few rows
 
-#define FEW_COLS 64 // of a task at least; 64 tasks at most
+#define FEW_COLS                                                                                   \
+    64 // of a task at least; one task a worker, so that each reads one long stretch of b
 
 typedef struct few_call {
     const cy_block_ops *ops;
@@ -268,13 +269,13 @@ void cy_matmul_few(
     cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, bool accumulate)
 {
     few_call self = {.ops = ops, .c = c, .b = b, .accumulate = accumulate};
-    self.cols = cy_round_up(c.cols / 64, FEW_COLS);
-    if (self.cols == 0) self.cols = FEW_COLS;
+    const int64_t workers = cy_queue_workers(queue);
+    self.cols = cy_round_up((c.cols + workers - 1) / workers, FEW_COLS);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view wide = cy_view_take(queue->scratch, CY_F32, a.rows, a.cols);
     self.a = wide.data;
-    self.sums = cy_arena_take(queue->scratch,
-        (size_t)cy_queue_workers(queue) * 2 * CY_MATMUL_FEW * (size_t)self.cols * sizeof(float));
+    self.sums = cy_arena_take(
+        queue->scratch, (size_t)workers * 2 * CY_MATMUL_FEW * (size_t)self.cols * sizeof(float));
     if (!queue->dry) ops->convert(wide, a);
     cy_queue_run(queue, run_few, &self, (c.cols + self.cols - 1) / self.cols);
     cy_arena_rewind(queue->scratch, mark);
