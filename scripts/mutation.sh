@@ -97,7 +97,8 @@ draw() {
 # ---- the tests of `make check`, with the time that each took, unbroken
 
 (cd "$build" && ctest -N -LE 'slow|long|tidy') |
-    sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' >"$work/tests"
+    sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' |
+    grep -vx cli.examples >"$work/tests" # programs of their own, which nothing is linked into
 times=$build/mutation.times # of the last run, as long as the library is the same
 if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then
     cp "$times" "$work/times"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What takes long: a step's speed against the last commit's, every test under the address, undefined and
-# thread sanitizers, and the fuzzers.
+# thread sanitizers, two ranks of MPI in valgrind, and the fuzzers.
 #
 # FUZZ_RUNS is how often each fuzzer runs (100000); FUZZ_SECONDS limits each (300).
 set -euo pipefail
@@ -26,6 +26,14 @@ echo "== leaks of groups and ranks"
 (cd build-address && ASAN_OPTIONS=detect_leaks=1 ctest --output-on-failure \
     -R '^dist\.(ranks_close|group_threads|interleave)$')
 sanitize thread thread
+
+echo "== two ranks of MPI in valgrind, without oneDNN"
+cmake -S . -B build-valgrind -DCMAKE_BUILD_TYPE=Release -DCY_WITH_DNNL=OFF >/dev/null
+cmake --build build-valgrind -j "$jobs" --target cyclotron >build-valgrind/log ||
+    { tail -n 30 build-valgrind/log; exit 1; }
+status=0
+CYCLOTRON=build-valgrind/cyclotron SOURCE=$PWD bash tests/dist/test_valgrind_long.sh || status=$?
+[ "$status" -eq 0 ] || [ "$status" -eq 77 ] || exit 1
 
 echo "== fuzzers"
 if ! command -v clang >/dev/null; then

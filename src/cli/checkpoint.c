@@ -12,7 +12,6 @@
 #include "model/shape_json.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +20,7 @@
 
 static cy_status add_quoted(cy_text *json, const char *text)
 {
-    json_t *value = json_string(text);
-    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    if (quoted == NULL) return cy_text_add(json, "null"); // not UTF-8
-    const cy_status status = cy_text_add(json, "%s", quoted);
-    free(quoted);
-    return status;
+    return cy_text_add_json_string(json, text, strlen(text));
 }
 
 typedef struct totals {
