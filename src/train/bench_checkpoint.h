@@ -14,7 +14,8 @@ typedef struct cy_bench_checkpoint_options {
 } cy_bench_checkpoint_options;
 
 // Seconds are medians over rounds. "plain" is what `dd bs=1M conv=fsync` does with as many bytes,
-// and a reading of as many in calls of 1 MiB; what is read was put out of the page cache before.
+// and a reading of the same files, one after the other, in calls of 1 MiB. What is read was put out
+// of the page cache before.
 typedef struct cy_bench_checkpoint_result {
     int64_t bytes;        // of the files that the ranks wrote, or found
     double save_s;        // until the checkpoint stood, forced to disk and named; 0 when loading
