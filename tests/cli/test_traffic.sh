@@ -37,8 +37,22 @@ traffic() {
     done
 }
 
+# formula NAME DIMENSION BYTES: a step of a run sends as many as the formula says, within a percent.
+formula() {
+    local found
+    found=$(sent "$1" 1 | awk -v d="$2" '$1 == d { print $2 }')
+    same "$1: bytes of $2 are the formula's $3 (they are $found)" yes \
+        "$(awk -v a="${found:-0}" -v b="$3" 'BEGIN { print ((a >= b * 0.99 && a <= b * 1.01) ? "yes" : "no") }')"
+}
+parameters=$((320 * 32 + 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 64 * 32 + 2 * 32) + 32))
+
 # The 8 bytes of the loss are of the dimension whose group adds them; the norm is of all ranks.
 traffic dp 'dp' --distributed.dp_size=2 --training.gradient_accumulation_steps=1 --logging.measure_peak=true
+# 2 (d-1)/d of the fp32 gradients a rank, once a step whatever the accumulation.
+formula dp dp $((2 * 2 * 1 * 4 * parameters / 2))
+train 0 dp4 --training.total_train_steps=1 --distributed.dp_size=4 --training.micro_batch_size=1 \
+    --model.vocab_size=4096 # so that the rounding of ranks' shards weighs little
+formula dp4 dp $((4 * 2 * 3 * 4 * (parameters + 32 * (4096 - 320)) / 4))
 traffic zero3 'dp world' --distributed.dp_size=2 --distributed.zero_stage=3
 # Tied embeddings: the gradients of both copies meet, which is the pipeline's traffic.
 traffic pp 'pp world' --distributed.pp_size=2
@@ -47,6 +61,8 @@ train 0 untied --training.total_train_steps=1 --distributed.pp_size=2 \
     --model.tie_word_embeddings=false
 same "bytes of the embedding's gradients" "$((2 * 4 * 320 * 32))" \
     "$((tied - $(sent untied 1 | awk '$1 == "pp" { print $2 }')))"
+# 2 (P-1) M b s h elements: activations one way, their gradients the other.
+formula untied pp $((2 * 1 * 2 * 4 * 32 * 32 * 4))
 # One head of keys and values on two ranks: both copies' gradients meet, which is tp's.
 traffic tp 'tp world' --distributed.tp_size=2 --model.num_key_value_heads=1
 traffic cp 'cp dp' --distributed.cp_size=2
