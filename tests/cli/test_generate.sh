@@ -76,6 +76,17 @@ expect 0 checkpoint export "$saved" --out="$folder/hf"
 expect 0 generate "$folder/hf" --prompt="the king" --max-tokens=12 --temperature=0 --json --dtype=fp32
 same "tokens of the exported model" "$tokens" "$(grep -oE '\[[0-9, ]*\]' "$folder/out")"
 
+# A tokenizer may know more than the model, which has rows for 320 tokens; a prompt may not use it.
+for id in 319 320; do
+    cp -r "$folder/hf" "$folder/hf$id"
+    sed -i "0,/\"added_tokens\": *\[/s//&{\"id\": $id, \"content\": \"<|far|>\", \"single_word\": false, \
+\"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true},/" \
+        "$folder/hf$id/tokenizer.json"
+done
+expect 0 generate "$folder/hf319" --prompt="the king<|far|>" --max-tokens=2
+expect 2 generate "$folder/hf320" --prompt="the king<|far|>" --max-tokens=2
+says err "the prompt's token 320 is not among the 320 that the model knows"
+
 # ---- eval
 
 value() {

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# cyclotron bench comm: one row an operation, algorithm and size, with the fixed fields; the bus rate
+# is what bytes and time say.
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+expect 0 bench comm --backend=threads --op=all_reduce --bytes=512 --json
+is err ""
+# shellcheck disable=SC2016 # awk's
+if ! awk -F'[:,}]' -v ranks=2 '
+    /^\[|^\]/ { next }
+    !/^\{"op":"all_reduce","algorithm":"[a-z]+","backend":"threads","ranks":2,"bytes":[0-9]+,"us":[0-9.]+,"bus_gb_s":[0-9.]+\},?$/ {
+        print "another row: " $0; faults++; next
+    }
+    {
+        rows++; algorithms[$4]++; sizes[$10]++
+        us = $12; rate = $14
+        want = 2 * (ranks - 1) / ranks * $10 / us / 1000
+        if (!(us > 0) || rate - want > 0.01 * want + 0.0001 || want - rate > 0.01 * want + 0.0001) {
+            print $0 ": the bus rate should be " want; faults++
+        }
+    }
+    END {
+        for (name in algorithms) count++
+        for (size in sizes) many++
+        if (!("\"native\"" in algorithms) || !("\"ring\"" in algorithms) || count < 4 || many != 3 ||
+            rows != count * many) {
+            print rows " rows of " count " algorithms and " many " sizes"; faults++
+        }
+        exit faults > 0
+    }' "$folder/out"; then
+    failures=$((failures + 1))
+fi
+
+expect 0 bench comm --backend=threads --op=barrier
+says out 'barrier'
+expect 2 bench comm --ranks=1
+says err '--ranks'
+expect 2 bench comm --op=gossip
+says err 'gossip'
+finish
