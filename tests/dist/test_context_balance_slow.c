@@ -96,7 +96,7 @@ static void zigzag_saves_a_third(void **state)
     take(&with, &arena);
 
     // The least of some runs is what the work takes when nothing else disturbs it.
-    double contiguous = INFINITY, zigzag = INFINITY;
+    double contiguous = (double)INFINITY, zigzag = (double)INFINITY;
     for (int i = 0; i < 3; i++) {
         contiguous = fmin(contiguous, time_slowest(&with, false));
         zigzag = fmin(zigzag, time_slowest(&with, true));

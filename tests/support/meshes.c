@@ -177,7 +177,7 @@ void cy_test_train(cy_test_training *training, const cy_config *config, int step
     training->weights = malloc((size_t)training->elements * sizeof(double));
     if (training->grads == NULL || training->weights == NULL) abort();
     for (int64_t i = 0; i < training->elements; i++)
-        training->grads[i] = training->weights[i] = NAN;
+        training->grads[i] = training->weights[i] = (double)NAN;
 
     mesh_run run = {.config = config, .isa = isa, .training = training};
     pthread_mutex_init(&run.lock, NULL);

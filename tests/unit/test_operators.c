@@ -27,11 +27,11 @@ static void products_are_exact(const char *isa, cy_dtype dtype)
     float a32[M * K], b32[N * K], c32[M * N];
     double a64[M * K], b64[N * K], c64[M * N];
     for (int i = 0; i < M * K; i++)
-        a64[i] = a32[i] = (float)(i % 7 - 3);
+        a64[i] = (double)(a32[i] = (float)(i % 7 - 3));
     for (int i = 0; i < N * K; i++)
-        b64[i] = b32[i] = (float)(i % 5 - 2);
+        b64[i] = (double)(b32[i] = (float)(i % 5 - 2));
     for (int i = 0; i < M * N; i++)
-        c64[i] = c32[i] = 100;
+        c64[i] = (double)(c32[i] = 100);
     const bool wide = dtype == CY_F64;
     const cy_matrix a = cy_matrix_of(wide ? (void *)a64 : a32, dtype, M, K);
     const cy_matrix b = cy_matrix_of(wide ? (void *)b64 : b32, dtype, N, K);
@@ -219,7 +219,7 @@ static void a_wrong_one_is_found_with_its_place(void **state)
     assert_int_equal(report.col, 1);
     assert_true(report.gradient == of.gradient[1] && fabs(report.difference - 6.0) < 1e-8);
     of = right_cube();
-    of.gradient[2] = NAN;
+    of.gradient[2] = (double)NAN;
     CY_CHECK_OK(check_cube(&report, &of));
     assert_false(report.agrees);
     assert_int_equal(report.col, 2);
