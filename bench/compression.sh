@@ -31,7 +31,7 @@ done
 start=()
 if command -v mpirun >/dev/null; then start=(mpirun -n 2); fi
 printf '\n%-10s %12s %12s %12s\n' 'dp_reduce' tokens/s least most
-for turn in 1 2 3; do
+for _ in 1 2 3; do
     for way in naive bucketed; do
         line=$("${start[@]}" "$cyclotron" bench step bench/step/many-small.json --json --warmup=10 \
             --steps=60 --distributed.dp_reduce="$way" 2>/dev/null)

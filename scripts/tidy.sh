@@ -20,7 +20,7 @@ run() {
 check_gcc() {
     cmake -S . -B "$build-gcc" -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Release -DCY_TESTS=OFF \
         -DCMAKE_C_FLAGS=-fanalyzer >/dev/null || return 1
-    cmake --build "$build-gcc" -j "$jobs" >"$build-gcc/log" 2>&1 && return 0
+    cmake --build "$build-gcc" -j "$jobs" -- -k >"$build-gcc/log" 2>&1 && return 0
     grep -E -A 12 'warning:|error:' "$build-gcc/log" | head -n 120
     return 1
 }

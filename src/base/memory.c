@@ -41,10 +41,9 @@ cy_status cy_memory_grow(void **pointer, size_t *capacity, size_t count, size_t 
 
 cy_status cy_memory_copy_text(char **copy, const char *text)
 {
-    void *block = NULL;
-    const size_t bytes = strlen(text) + 1;
-    CY_TRY(cy_memory_take(&block, bytes, 1));
-    memcpy(block, text, bytes);
+    char *block = strdup(text);
+    if (block == NULL)
+        return CY_FAIL(CY_ERR_MEMORY, "no memory for a text of %zu bytes", strlen(text));
     *copy = block;
     return CY_OK;
 }

@@ -176,7 +176,8 @@ static void set_defaults(parser *p)
         } else if (option->kind == CY_OPTION_NUMBER) {
             memcpy(p->values + option->offset, &(double){0}, sizeof(double));
         } else {
-            memcpy(p->values + option->offset, &(const char *){NULL}, sizeof(const char *));
+            const char *none = NULL;
+            memcpy(p->values + option->offset, &none, sizeof(none));
         }
     }
 }

@@ -116,8 +116,8 @@ cy_status cy_bpe_index(cy_bpe *bpe)
         bpe->words[at] = id;
     }
     for (int byte = 0; byte < 256; byte++) {
-        const unsigned char c = (unsigned char)byte;
-        bpe->byte_ids[byte] = cy_bpe_find(bpe, &c, 1);
+        const unsigned char one[1] = {(unsigned char)byte};
+        bpe->byte_ids[byte] = cy_bpe_find(bpe, one, 1);
     }
     return CY_OK;
 }

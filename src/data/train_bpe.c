@@ -129,8 +129,8 @@ static cy_status put_first_tokens(trainer *t, int32_t byte_ids[256], const char 
     for (uint32_t point = 0; point < 0x200; point++) {
         const int byte = cy_byte_of_char(point);
         if (byte < 0) continue;
-        const unsigned char c = (unsigned char)byte;
-        CY_TRY(put_token(t, &byte_ids[byte], &c, 1));
+        const unsigned char one[1] = {(unsigned char)byte};
+        CY_TRY(put_token(t, &byte_ids[byte], one, 1));
     }
     return CY_OK;
 }

@@ -92,7 +92,8 @@ static cy_status find_best(int32_t *best, const cy_sampler *sampler, const float
 
 static bool ranks_before(const double *scores, int32_t a, int32_t b)
 {
-    return scores[a] > scores[b] || (scores[a] == scores[b] && a < b);
+    const double first = scores[a], second = scores[b];
+    return first > second || (first == second && a < b);
 }
 
 static void sift(const double *scores, int32_t *heap, int64_t count, int64_t at)

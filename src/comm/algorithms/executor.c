@@ -150,10 +150,10 @@ static cy_status post(planned_group *group, planned_transfer *record, const cy_r
         ((cy_transfer *)record->recv.handle)->kind = CY_OP_RECV;
     }
     if (round->to >= 0) {
-        cy_view view = piece(NULL, record->dtype, 0, round->send_count);
         // Sends only read, but a view has one kind of pointer.
-        memcpy(&view.data, &record->source, sizeof(view.data));
-        view.data = (char *)view.data + (size_t)round->send_first * cy_dtype_size(record->dtype);
+        char *source;
+        memcpy(&source, &record->source, sizeof(source));
+        const cy_view view = piece(source, record->dtype, round->send_first, round->send_count);
         const cy_operation send = {
             .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
         CY_TRY(group->inside->ops->start(group->inside, NULL, &record->send, &send));

@@ -34,12 +34,15 @@ static void take(walk *w, cy_slot_kind kind, int chunk, int microbatch)
     if (w->live[kind] > w->peak[kind]) w->peak[kind] = w->live[kind];
     if (!w->giving) return;
     // The one that is free longest: its message has had most time to leave.
-    int best = -1;
-    for (int i = 0; i < w->slots->count[kind]; i++) {
+    const int count = w->slots->count[kind];
+    int best = 0;
+    while (best < count && w->freed[kind][best] < 0)
+        best++;
+    CY_ASSERT(best < count);
+    for (int i = best + 1; i < count; i++) {
         const int freed = w->freed[kind][i];
-        if (freed >= 0 && (best < 0 || freed < w->freed[kind][best])) best = i;
+        if (freed >= 0 && freed < w->freed[kind][best]) best = i;
     }
-    CY_ASSERT(best >= 0);
     w->freed[kind][best] = -1;
     *cell(w->slots, kind, chunk, microbatch) = best;
 }

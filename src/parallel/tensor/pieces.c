@@ -99,8 +99,11 @@ cy_status cy_tensor_gather_next(cy_tensor_gathering *gathering, cy_tensor_rows *
     if (step > 0) CY_TRY(gather_wait(gathering));
     if (step > 0 && step + 1 < size) CY_TRY(exchange_own(gathering, step + 1));
     gathering->handed++;
-    *rows = size == 1 ? (cy_tensor_rows){.count = gathering->all.rows}
-                      : piece_of(gathering->outside, neighbour(parallel, -step));
+    if (size == 1) {
+        rows->count = gathering->all.rows;
+    } else {
+        *rows = piece_of(gathering->outside, neighbour(parallel, -step));
+    }
     return CY_OK;
 }
 
