@@ -276,6 +276,28 @@ static void keys_of_experts_need_experts(void **state)
         "model.router_aux_loss_coef = 0.1: the model has no experts\n");
 }
 
+static void scalings_are_relative_to_the_positions(void **state)
+{
+    (void)state;
+    cy_config c;
+    static const char *const scalings[] = {"\"dynamic\", \"factor\": 4", "\"yarn\", \"factor\": 4",
+        "\"llama3\", \"factor\": 4, \"low_freq_factor\": 1, \"high_freq_factor\": 4"};
+    for (size_t i = 0; i < sizeof(scalings) / sizeof(scalings[0]); i++) {
+        char text[256];
+        snprintf(text, sizeof(text),
+            "{\"model\": {\"name\": \"tiny\", \"rope_scaling\": {\"rope_type\": %s}}}",
+            scalings[i]);
+        takes(&c, text);
+        assert_int_equal(c.shape.rope.original_length, c.shape.max_positions);
+    }
+    refuses("{\"model\": {\"name\": \"tiny\", \"rope_scaling\": {\"rope_type\": \"dynamic\","
+            " \"factor\": 2, \"original_max_position_embeddings\": 64}}}",
+        "original_max_position_embeddings = 64: differs from max_position_embeddings 1024");
+    refuses("{\"model\": {\"name\": \"tiny\", \"rope_scaling\": {\"rope_type\": \"llama3\","
+            " \"factor\": 2, \"low_freq_factor\": 4, \"high_freq_factor\": 1}}}",
+        "high_freq_factor = 1: must be above low_freq_factor 4");
+}
+
 static void folder_of_a_model(void **state)
 {
     (void)state;
@@ -404,6 +426,7 @@ int main(void)
         cmocka_unit_test(overrides_win_over_other_words),
         cmocka_unit_test(shapes),
         cmocka_unit_test(keys_of_experts_need_experts),
+        cmocka_unit_test(scalings_are_relative_to_the_positions),
         cmocka_unit_test(folder_of_a_model),
         cmocka_unit_test(accumulation),
         cmocka_unit_test(round_trips),

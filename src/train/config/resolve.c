@@ -250,6 +250,25 @@ static void keys_from_shape(cy_config_model *model, const cy_model_shape *shape)
     model->moe_intermediate_size = shape->experts > 0 ? shape->expert_ffn : 0;
 }
 
+// What a scaling is relative to, where it does not say: the model's positions, as in a config.json.
+static void resolve_rope(cy_model_shape *shape, cy_config_errors *errors)
+{
+    cy_rope_shape *rope = &shape->rope;
+    if (rope->scaling == CY_ROPE_PLAIN || rope->scaling == CY_ROPE_LINEAR) return;
+    if (rope->original_length == 0) rope->original_length = shape->max_positions;
+    if (rope->scaling == CY_ROPE_DYNAMIC && rope->original_length != shape->max_positions) {
+        cy_config_fault(errors,
+            "model.rope_scaling.original_max_position_embeddings = %lld: differs from "
+            "max_position_embeddings %lld",
+            (long long)rope->original_length, (long long)shape->max_positions);
+    }
+    if (rope->scaling == CY_ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor) {
+        cy_config_fault(errors,
+            "model.rope_scaling.high_freq_factor = %g: must be above low_freq_factor %g",
+            rope->high_freq_factor, rope->low_freq_factor);
+    }
+}
+
 static void resolve_shape(cy_config *config, cy_config_errors *errors)
 {
     cy_config_model *model = &config->model;
@@ -265,6 +284,7 @@ static void resolve_shape(cy_config *config, cy_config_errors *errors)
     } else if (shape->max_positions < seq_length) {
         shape->max_positions = seq_length;
     }
+    resolve_rope(shape, errors);
     // A misspelt key is missing too: saying both would be one mistake said twice.
     if (faults_before == 0) missing_sizes(shape, model, errors);
     if (errors->count == faults_before) keys_from_shape(model, shape);
