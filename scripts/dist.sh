@@ -15,5 +15,10 @@ trap 'rm -rf "$work"' EXIT
 git archive --format=tar --prefix="$name/" HEAD | xz -9e >"$archive.part"
 tar -xJf "$archive.part" -C "$work"
 make -C "$work/$name" check
+commit=$("$work/$name/build/cyclotron" --version | sed -n 's/^commit: //p')
+if [ "$commit" != "$(git rev-parse --short HEAD)" ]; then
+    echo "dist: error: the program of the archive says commit $commit" >&2
+    exit 1
+fi
 mv "$archive.part" "$archive"
 sha256sum "$archive"
