@@ -7,6 +7,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/table.h"
 #include "cli/commands.h"
+#include "cli/load_config.h"
 #include "cli/options.h"
 #include "cli/report.h"
 #include "model/shape_json.h"
@@ -218,8 +219,13 @@ static cy_status verify_located(const char *given, bool json)
     cy_checkpoint_traffic traffic = {0};
     const double start = cy_clock_s();
     CY_TRY(cy_checkpoint_open_located(&checkpoint, given));
-    cy_status status =
-        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    cy_status status = cy_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
+    if (status == CY_OK) {
+        status =
+            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+        cy_pool_close(checkpoint.pool);
+        checkpoint.pool = NULL;
+    }
     const double seconds = cy_clock_s() - start;
     if (status == CY_OK && json) {
         cy_text out = {0};
