@@ -8,6 +8,7 @@
 #include "cli/process_start.h"
 #include "cli/report.h"
 
+#include <math.h>
 #include <stdio.h>
 
 typedef struct values {
@@ -48,18 +49,30 @@ static const cy_usage usage = {
     .overrides = true,
 };
 
+// A member of the JSON object; what was not measured is null.
+static void print_member(const char *name, double value)
+{
+    if (isfinite(value)) {
+        printf("\"%s\": %.6g, ", name, value);
+    } else {
+        printf("\"%s\": null, ", name);
+    }
+}
+
 static void print_json(const cy_config *config, const cy_bench_step_result *r)
 {
-    printf("{\"tok_s\": %.6g, \"tok_s_min\": %.6g, \"tok_s_max\": %.6g, \"mfu\": %.6g, "
-           "\"mfu_causal\": %.6g, \"flops_per_token\": %.17g, \"peak_gflop_s\": %.6g, "
-           "\"peak_rss_gb\": %.6g, \"planned_gb\": %.6g, \"first_step_s\": %.6g, \"ranks\": %d, "
+    printf("{\"tok_s\": %.6g, \"tok_s_min\": %.6g, \"tok_s_max\": %.6g, ", r->tok_s, r->tok_s_min,
+        r->tok_s_max);
+    print_member("mfu", r->mfu);
+    print_member("mfu_causal", r->mfu_causal);
+    printf("\"flops_per_token\": %.17g, ", r->flops_per_token);
+    print_member("peak_gflop_s", r->peak_flop_s > 0 ? r->peak_flop_s * 1e-9 : (double)NAN);
+    printf("\"peak_rss_gb\": %.6g, \"planned_gb\": %.6g, \"first_step_s\": %.6g, \"ranks\": %d, "
            "\"threads\": %d, \"dtype\": \"%s\", \"seq\": %lld, \"batch\": %lld, "
            "\"params\": %lld, \"traffic\": [",
-        r->tok_s, r->tok_s_min, r->tok_s_max, r->mfu, r->mfu_causal, r->flops_per_token,
-        r->peak_flop_s * 1e-9, r->peak_rss_bytes * 0x1p-30, r->planned_bytes * 0x1p-30,
-        r->first_step_s, r->ranks, r->threads, cy_dtype_name(config->model.dtype),
-        (long long)config->training.seq_length, (long long)cy_config_batch_samples(config),
-        (long long)r->params);
+        r->peak_rss_bytes * 0x1p-30, r->planned_bytes * 0x1p-30, r->first_step_s, r->ranks,
+        r->threads, cy_dtype_name(config->model.dtype), (long long)config->training.seq_length,
+        (long long)cy_config_batch_samples(config), (long long)r->params);
     const char *comma = "";
     for (int i = 0; i < CY_TRAFFIC_WORLD; i++) {
         const cy_traffic *sent = &r->traffic.of[i];
@@ -78,9 +91,12 @@ static void print_table(const cy_config *config, const cy_bench_step_result *r)
     printf("tokens/s      %.1f (%.1f to %.1f), %d rank%s of %d thread%s, %s\n", r->tok_s,
         r->tok_s_min, r->tok_s_max, r->ranks, r->ranks == 1 ? "" : "s", r->threads,
         r->threads == 1 ? "" : "s", cy_dtype_name(config->model.dtype));
-    printf("share         %.1f %% of the measured matrix peak of %.0f GFLOP/s (%.1f %% with half "
-           "the attention)\n",
-        r->mfu * 100, r->peak_flop_s * 1e-9, r->mfu_causal * 100);
+    if (r->peak_flop_s > 0) {
+        printf(
+            "share         %.1f %% of the measured matrix peak of %.0f GFLOP/s (%.1f %% with half "
+            "the attention)\n",
+            r->mfu * 100, r->peak_flop_s * 1e-9, r->mfu_causal * 100);
+    }
     printf("memory        %.2f GB at most, %.2f GB planned\n", r->peak_rss_bytes * 0x1p-30,
         r->planned_bytes * 0x1p-30);
     printf("first step    done %.2f s after the start\n", r->first_step_s);

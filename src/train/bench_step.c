@@ -119,7 +119,8 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
     double peak_flop_s = 0;
-    CY_TRY(cy_engine_peak(engine, &peak_flop_s));
+    const bool wanted = bench->config->logging.measure_peak || options->profile != NULL;
+    if (wanted) CY_TRY(cy_engine_peak(engine, &peak_flop_s));
     CY_TRY(over_ranks(engine, &peak_flop_s, CY_SUM));
     if (rank->rank != 0) return CY_OK;
     *bench->result = (cy_bench_step_result){
