@@ -37,9 +37,7 @@ void cy_bpe_free(cy_bpe *bpe)
 
 cy_status cy_bpe_put(cy_bpe *bpe, int32_t id, const void *bytes, size_t count, cy_bpe_kind kind)
 {
-    if (id < 0 || id > CY_BPE_ID_MAX) {
-        return CY_FAIL(CY_ERR_CORRUPT, "token id %" PRId32 " is not in 0..%d", id, CY_BPE_ID_MAX);
-    }
+    CY_ASSERT(0 <= id && id <= CY_BPE_ID_MAX); // who reads a file has looked
     if (id >= bpe->count) {
         void *block = bpe->tokens;
         const size_t wanted = (size_t)id + 1;

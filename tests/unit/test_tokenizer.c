@@ -226,6 +226,30 @@ static void words_merge_by_the_definition(void **state)
     cy_tokenizer_close(tokenizer);
 }
 
+// An id becomes a place in a table: what is no place is refused, in the vocabulary and among the
+// added tokens.
+static void ids_that_are_no_place_are_refused(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {"-1", "16777217", "4294967296", "1.5", "\"1\""};
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        char json[300];
+        cy_tokenizer *tokenizer = NULL;
+        int bytes = snprintf(json, sizeof(json),
+            "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": %s}, \"merges\": []}}", ids[i]);
+        assert_int_equal(
+            cy_tokenizer_open_text(&tokenizer, json, (size_t)bytes, "a.json"), CY_ERR_CORRUPT);
+        assert_non_null(strstr(cy_error_text(), "token a"));
+        bytes = snprintf(json, sizeof(json),
+            "{\"added_tokens\": [{\"id\": %s, \"content\": \"b\"}], \"model\": {\"type\": \"BPE\", "
+            "\"vocab\": {\"a\": 0}, \"merges\": []}}",
+            ids[i]);
+        assert_int_equal(
+            cy_tokenizer_open_text(&tokenizer, json, (size_t)bytes, "b.json"), CY_ERR_CORRUPT);
+        assert_null(tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +260,7 @@ int main(void)
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(scanners_cut_as_their_patterns_do),
         cmocka_unit_test(words_merge_by_the_definition),
+        cmocka_unit_test(ids_that_are_no_place_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
