@@ -50,7 +50,7 @@ const char *cy_status_name(cy_status status)
     return "unknown";
 }
 
-cy_status cy_error_set(cy_status code, const char *format, ...)
+void cy_error_set(const char *format, ...)
 {
     char text[TEXT_BYTES]; // the arguments may point into the old text
     va_list arguments;
@@ -59,10 +59,9 @@ cy_status cy_error_set(cy_status code, const char *format, ...)
     va_end(arguments);
     memcpy(error_text, text, sizeof(text));
     error_hint[0] = '\0';
-    return code;
 }
 
-cy_status cy_error_set_errno(cy_status code, const char *format, ...)
+void cy_error_set_errno(const char *format, ...)
 {
     const int number = errno;
     char text[TEXT_BYTES];
@@ -75,7 +74,6 @@ cy_status cy_error_set_errno(cy_status code, const char *format, ...)
     }
     memcpy(error_text, text, sizeof(text));
     error_hint[0] = '\0';
-    return code;
 }
 
 void cy_error_set_hint(const char *format, ...)

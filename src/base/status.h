@@ -9,11 +9,11 @@
 
 #include <cyclotron/status.h>
 
-// Records the text and returns `code`.
-#define CY_FAIL(code, ...) cy_error_set((code), __VA_ARGS__)
+// Records the text and returns `code`: visibly, so that analysers know that it is no success.
+#define CY_FAIL(code, ...) (cy_error_set(__VA_ARGS__), (code))
 
 // The same, followed by ": " and the words for errno.
-#define CY_FAIL_ERRNO(code, ...) cy_error_set_errno((code), __VA_ARGS__)
+#define CY_FAIL_ERRNO(code, ...) (cy_error_set_errno(__VA_ARGS__), (code))
 
 #define CY_TRY(call)                                                                               \
     do {                                                                                           \
@@ -21,10 +21,8 @@
         if (cy_try_status != CY_OK) return cy_try_status;                                          \
     } while (0)
 
-cy_status cy_error_set(cy_status code, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-cy_status cy_error_set_errno(cy_status code, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void cy_error_set(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void cy_error_set_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Adds advice to the failure that was just recorded.
 void cy_error_set_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -163,7 +163,7 @@ static void set_defaults(parser *p)
     for (int i = 0; i < p->usage->option_count; i++) {
         const cy_option *option = &p->usage->options[i];
         if (option->kind == CY_OPTION_LIST) {
-            const cy_option_list list = {.items = p->arguments->list + lists * p->argc};
+            const cy_option_list list = {.items = p->arguments->list + (ptrdiff_t)lists * p->argc};
             memcpy(p->values + option->offset, &list, sizeof(list));
             lists++;
         } else if (option->initial != NULL) {

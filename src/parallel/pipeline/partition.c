@@ -59,11 +59,11 @@ static cy_status check_enough(const cy_schedule *schedule, int layers)
 {
     const int segments = cy_schedule_segments(schedule);
     if (layers >= segments) return CY_OK;
-    CY_FAIL(CY_ERR_REQUEST, "%d stages with %d chunk%s each are more than the model's %d layer%s",
-        schedule->stages, schedule->chunks, schedule->chunks == 1 ? "" : "s", layers,
-        layers == 1 ? "" : "s");
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "%d stages with %d chunk%s each are more than the model's %d layer%s", schedule->stages,
+        schedule->chunks, schedule->chunks == 1 ? "" : "s", layers, layers == 1 ? "" : "s");
     cy_error_set_hint("lower distributed.pp_size or distributed.pp_chunks");
-    return CY_ERR_REQUEST;
+    return status;
 }
 
 cy_status cy_partition_by_cost(cy_layer_range *ranges, const cy_schedule *schedule, int layers,

@@ -196,8 +196,8 @@ static cy_status check_engine(const cy_schedule_options *options)
     case CY_PIPELINE_AFAB:
     case CY_PIPELINE_1F1B:
         if (chunks == 1) return CY_OK;
-        CY_FAIL(CY_ERR_REQUEST, "%s takes 1 chunk a stage, not %d",
-            cy_pipeline_engine_name(options->engine), chunks);
+        cy_error_set(
+            "%s takes 1 chunk a stage, not %d", cy_pipeline_engine_name(options->engine), chunks);
         cy_error_set_hint("the engines with chunks are interleaved, and zero_bubble with 2");
         return CY_ERR_REQUEST;
     case CY_PIPELINE_ZERO_BUBBLE:

@@ -286,7 +286,7 @@ static void check_rank_order(const cy_config *config, cy_config_errors *errors)
     for (int i = 0; i < 4 && is_right; i++) {
         int times = 0;
         for (int place = 0; place < 4; place++)
-            times += memcmp(order + 3 * place, axes[i], 2) == 0;
+            times += memcmp(&order[(size_t)place * 3], axes[i], 2) == 0;
         is_right = times == 1 && (i == 3 || order[3 * i + 2] == ',');
     }
     if (is_right) return;
