@@ -53,6 +53,15 @@ static int log2_up(int ranks)
     return rounds;
 }
 
+// The slowest message of a round in which partners are `distance` ranks apart.
+static const cy_link *link_of(const cy_links *links, int distance)
+{
+    const int node = links->node_ranks;
+    if (node == links->ranks) return &links->inside;
+    const bool aligned = 1 << log2_up(node) == node; // partners of the same node stay in it
+    return aligned && distance < node ? &links->inside : &links->between;
+}
+
 double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes)
 {
     const double ranks = links->ranks;
@@ -68,14 +77,20 @@ double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, doubl
         return 2.0 * (ranks - 1.0) * message_s(slowest, bytes / ranks);
     case CY_ALGORITHM_TREE: {
         if (!power) return 2.0 * rounds * message_s(slowest, bytes);
-        double seconds = 0.0; // halves, quarters, ...
-        for (double part = bytes / 2.0, i = 0.0; i < rounds; i++, part /= 2.0)
-            seconds += 2.0 * message_s(slowest, part);
+        double seconds = 0.0; // halves to the farthest partner, quarters to the next, ...
+        double part = bytes / 2.0;
+        for (int distance = links->ranks / 2; distance > 0; distance /= 2, part /= 2.0)
+            seconds += 2.0 * message_s(link_of(links, distance), part);
         return seconds;
     }
-    case CY_ALGORITHM_DOUBLING:
+    case CY_ALGORITHM_DOUBLING: {
         // Ranks beyond a power of two hand their data to another first and get the sum at the end.
-        return (power ? rounds : rounds + 1.0) * message_s(slowest, bytes);
+        if (!power) return (rounds + 1.0) * message_s(slowest, bytes);
+        double seconds = 0.0;
+        for (int distance = 1; distance < links->ranks; distance *= 2)
+            seconds += message_s(link_of(links, distance), bytes);
+        return seconds;
+    }
     case CY_ALGORITHM_HIERARCHICAL:
         return 2.0 * (node - 1.0) * message_s(&links->inside, bytes / node) +
             2.0 * (nodes - 1.0) * message_s(&links->between, bytes / ranks);
