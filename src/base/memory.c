@@ -8,6 +8,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
+#else
+#define UNPOISON(p, n) ((void)(p), (void)(n))
+#endif
+
 #define HUGE_PAGE ((size_t)2 << 20)
 
 cy_status cy_memory_take(void **pointer, size_t count, size_t size)
@@ -75,5 +82,8 @@ cy_status cy_memory_map(void **base, size_t bytes)
 
 void cy_memory_unmap(void *base, size_t bytes)
 {
-    if (base != NULL) munmap(base, map_size(bytes));
+    if (base == NULL) return;
+    // What an arena has poisoned would stay so for whatever the system puts there next.
+    UNPOISON(base, map_size(bytes));
+    munmap(base, map_size(bytes));
 }
