@@ -10,6 +10,8 @@
 #define TASK_ROWS 64 // rows of a task: one block of a prompt
 #define RUN_MIN   4  // fewer rows than this are cheaper one by one
 
+#define KEYS_AHEAD 16 // keys that are asked for before they are used
+
 typedef struct paged_call {
     const cy_attention_ops *ops;
     const cy_block_ops *block;
@@ -52,6 +54,15 @@ static int64_t first_seen(const cy_attention_spec *spec, int64_t position)
     return spec->window > 0 && position >= spec->window ? position - spec->window + 1 : 0;
 }
 
+// Asks for one head of a row of the cache: it lies alone among those of other heads and layers.
+static inline void expect_head(cy_view rows, int64_t row, int64_t col, int64_t dim)
+{
+    const char *at = cy_view_at(rows, row, col);
+    const int64_t bytes = dim * (int64_t)cy_dtype_size(rows.dtype);
+    for (int64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i);
+}
+
 // Scores, weights and sums of up to CY_FLASH_KEYS keys for the query heads of one key head.
 static void row_block(paged_state *s, const paged_call *self, int64_t sequence, int64_t first,
     int64_t count, int64_t kv_col)
@@ -60,8 +71,14 @@ static void row_block(paged_state *s, const paged_call *self, int64_t sequence, 
     const int64_t dim = self->spec->head_dim, group = self->spec->heads / self->spec->kv_heads;
     const cy_view keys = self->pages->keys, values = self->pages->values;
     int64_t at[CY_FLASH_KEYS];
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count; i++)
         at[i] = page_row(self->pages, sequence, first + i);
+    for (int64_t i = 0; i < count && i < KEYS_AHEAD; i++)
+        expect_head(keys, at[i], kv_col, dim);
+    for (int64_t i = 0; i < count; i++) {
+        if (i + KEYS_AHEAD < count) expect_head(keys, at[i + KEYS_AHEAD], kv_col, dim);
+        expect_head(
+            values, at[i], kv_col, dim); // a block of them stays in a cache till it is added
         rows->dot(s->scores + i, CY_FLASH_KEYS, s->queries, group, cy_view_at(keys, at[i], kv_col),
             keys.dtype, dim);
     }
