@@ -5,29 +5,14 @@
 #include "base/memory.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
+#include "checkpoint/chunks.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/shard.h"
 #include "checkpoint/table.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-// A range of a file and where its checksums go.
-typedef struct range {
-    int file;
-    uint64_t offset, bytes;
-    uint64_t **checksums;
-} range;
-
-static int by_place(const void *left, const void *right)
-{
-    const range *a = left;
-    const range *b = right;
-    if (a->file != b->file) return a->file < b->file ? -1 : 1;
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
-}
 
 static cy_status link_file(const char *folder, const char *from_folder, const char *name)
 {
@@ -48,17 +33,23 @@ static cy_status link_file(const char *folder, const char *from_folder, const ch
     return status;
 }
 
-static cy_status checksum_range(cy_checkpoint *source, const range *at, char *buffer)
+static cy_status checksum_range(
+    cy_checkpoint *source, const cy_chunks *chunks, const cy_chunk_range *range, char *buffer)
 {
-    void *checksums = NULL;
-    CY_TRY(cy_memory_take(&checksums, (size_t)cy_chunk_count(at->bytes), sizeof(uint64_t)));
-    *at->checksums = checksums;
-    for (uint64_t done = 0; done < at->bytes; done += CY_CHUNK_BYTES) {
-        const uint64_t left = at->bytes - done;
-        const uint64_t bytes = left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES;
-        struct iovec part = {.iov_base = buffer, .iov_len = bytes};
-        CY_TRY(cy_bytes_read(source, at->file, at->offset + done, &part, 1));
-        (*at->checksums)[done / CY_CHUNK_BYTES] = cy_checksum(buffer, bytes);
+    void *memory = NULL;
+    const int64_t count = cy_chunk_count(range->bytes);
+    CY_TRY(cy_memory_take(&memory, (size_t)count, sizeof(uint64_t)));
+    uint64_t *checksums = memory;
+    if (range->piece == NULL) {
+        source->files[range->file].checksums = checksums;
+    } else {
+        source->pieces[range->piece - source->pieces].checksums = checksums;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const cy_chunk chunk = cy_chunks_at(chunks, range->first + i);
+        struct iovec part = {.iov_base = buffer, .iov_len = chunk.bytes};
+        CY_TRY(cy_bytes_read(source, range->file, chunk.offset, &part, 1));
+        checksums[i] = cy_checksum(buffer, chunk.bytes);
     }
     return CY_OK;
 }
@@ -66,27 +57,14 @@ static cy_status checksum_range(cy_checkpoint *source, const range *at, char *bu
 // From the start of the first file to the end of the last, as the disk likes it.
 static cy_status checksum_files(cy_checkpoint *source)
 {
-    void *memory = NULL, *buffer = NULL;
-    const size_t count = (size_t)source->file_count + (size_t)source->piece_count;
-    CY_TRY(cy_memory_take(&memory, count, sizeof(range)));
-    range *ranges = memory;
-    for (int i = 0; i < source->file_count; i++) {
-        cy_checkpoint_file *file = &source->files[i];
-        ranges[i] = (range){.file = i, .bytes = file->head_bytes, .checksums = &file->checksums};
-    }
-    for (int64_t i = 0; i < source->piece_count; i++) {
-        cy_stored_piece *piece = &source->pieces[i];
-        ranges[source->file_count + i] = (range){.file = piece->file,
-            .offset = piece->offset,
-            .bytes = cy_stored_piece_bytes(piece),
-            .checksums = &piece->checksums};
-    }
-    qsort(ranges, count, sizeof(range), by_place);
+    cy_chunks chunks;
+    void *buffer = NULL;
+    CY_TRY(cy_chunks_open(&chunks, source));
     cy_status status = cy_memory_take(&buffer, CY_CHUNK_BYTES, 1);
-    for (size_t i = 0; status == CY_OK && i < count; i++)
-        status = checksum_range(source, &ranges[i], buffer);
+    for (int64_t i = 0; status == CY_OK && i < chunks.range_count; i++)
+        status = checksum_range(source, &chunks, &chunks.ranges[i], buffer);
     cy_memory_free(buffer);
-    cy_memory_free(memory);
+    cy_chunks_close(&chunks);
     return status;
 }
 
