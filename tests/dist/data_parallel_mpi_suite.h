@@ -44,12 +44,7 @@ static inline cy_status train_case(const cy_rank *rank, const cy_config *config,
     cy_test_batch batch = cy_test_batch_of(&engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     for (int step = 1; step <= MPI_STEPS; step++) {
-        const cy_adamw_spec adamw = {.learning_rate = config->training.learning_rate,
-            .beta1 = 0.9,
-            .beta2 = 0.999,
-            .eps = 1e-8,
-            .weight_decay = 0.01,
-            .step = step};
+        const cy_adamw_spec adamw = cy_test_adamw(config->training.learning_rate, step);
         cy_step_result result;
         CY_TRY(cy_engine_train_step(&engine, &source, &adamw, &result));
         if (rank->rank == 0) printf("%a %a ", result.loss, result.grad_norm);

@@ -84,6 +84,16 @@ static cy_status collect(void *context, const cy_owned_range *range, const cy_st
     return CY_OK;
 }
 
+cy_adamw_spec cy_test_adamw(double learning_rate, int step)
+{
+    return (cy_adamw_spec){.learning_rate = learning_rate,
+        .beta1 = 0.9,
+        .beta2 = 0.999,
+        .eps = 1e-8,
+        .weight_decay = 0.01,
+        .step = step};
+}
+
 cy_test_batch cy_test_batch_of(const cy_engine *engine, const cy_rank *rank)
 {
     const cy_config *config = engine->options.config;
@@ -117,12 +127,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     cy_traffic tp = {0}, kv = {0}, cp = {0}, gradient = {0};
     CY_TRY(cy_replicas_check(engine));
     for (int step = 1; step <= training->steps; step++) {
-        const cy_adamw_spec adamw = {.learning_rate = config->training.learning_rate,
-            .beta1 = 0.9,
-            .beta2 = 0.999,
-            .eps = 1e-8,
-            .weight_decay = 0.01,
-            .step = step};
+        const cy_adamw_spec adamw = cy_test_adamw(config->training.learning_rate, step);
         cy_step_result result;
         tp = cy_group_counters(rank->groups.tp);
         kv = cy_group_counters(rank->groups.kv);

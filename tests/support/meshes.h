@@ -46,6 +46,9 @@ cy_batch_source cy_test_batch_source(cy_test_batch *batch);
 // The part of the global batch that this rank's engine takes.
 cy_test_batch cy_test_batch_of(const cy_engine *engine, const cy_rank *rank);
 
+// The optimizer of step `step`, counted from 1, of every training on a mesh.
+cy_adamw_spec cy_test_adamw(double learning_rate, int step);
+
 // Opens the engine of a rank, of one thread with the kernels that `isa` names, hands it to `use`
 // and closes it. Fails with what `use` returns.
 CY_MUST_CHECK cy_status cy_test_with_engine(const cy_rank *rank, const cy_config *config,

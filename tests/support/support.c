@@ -42,6 +42,19 @@ static void remove_folders(void)
         nftw(made[i], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+void cy_test_flip(const char *path, long offset, int mask)
+{
+    const int from = offset < 0 ? SEEK_END : SEEK_SET;
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, offset, from), 0);
+    const int byte = fgetc(file);
+    assert_int_not_equal(byte, EOF);
+    assert_int_equal(fseek(file, offset, from), 0);
+    assert_int_equal(fputc(byte ^ mask, file), byte ^ mask);
+    assert_int_equal(fclose(file), 0);
+}
+
 void cy_test_folder(char *path, size_t bytes)
 {
     const char *root = getenv("TMPDIR");

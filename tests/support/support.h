@@ -28,6 +28,9 @@ void cy_check_fails(cy_status status, cy_status wanted, const char *words, const
 // belongs to the caller's buffer.
 void cy_test_folder(char *path, size_t bytes);
 
+// Turns the bits of `mask` in one byte of a file; a negative offset counts from its end.
+void cy_test_flip(const char *path, long offset, int mask);
+
 // The path of the program under test, from the environment that CTest sets.
 const char *cy_test_program(void);
 

@@ -137,13 +137,7 @@ static void flip_in_norm(const char *path)
     assert_non_null(stored);
     const cy_stored_piece *piece = &stored->pieces[0];
     snprintf(file, sizeof(file), "%s/%s", path, checkpoint.files[piece->file].name);
-    FILE *stream = fopen(file, "r+b");
-    assert_non_null(stream);
-    fseek(stream, (long)piece->offset + 279 * 4, SEEK_SET);
-    const int byte = fgetc(stream);
-    fseek(stream, (long)piece->offset + 279 * 4, SEEK_SET);
-    fputc(byte ^ 4, stream);
-    fclose(stream);
+    cy_test_flip(file, (long)piece->offset + 279 * 4, 4);
     cy_checkpoint_close(&checkpoint);
 }
 

@@ -91,17 +91,6 @@ static cy_status verified(const char *path)
     return status;
 }
 
-static void flip_last_byte(const char *path)
-{
-    FILE *file = fopen(path, "r+b");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    const int byte = fgetc(file);
-    assert_int_equal(fseek(file, -1, SEEK_END), 0);
-    assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
-    assert_int_equal(fclose(file), 0);
-}
-
 // The folder's own files under a second name: the same inode, and a change of one is found.
 static void files_are_linked(void **state)
 {
@@ -123,7 +112,7 @@ static void files_are_linked(void **state)
         assert_int_equal(stat(there, &a), 0);
         assert_int_equal(stat(here, &b), 0);
         assert_true(a.st_ino == b.st_ino && a.st_dev == b.st_dev);
-        flip_last_byte(there);
+        cy_test_flip(there, -1, 1);
         CY_CHECK_FAILS(verified(own), CY_ERR_CORRUPT, name);
     }
 }
