@@ -45,7 +45,7 @@ if ! command -v clang >/dev/null; then
     exit 1
 fi
 cmake -S . -B build-fuzz -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCY_FUZZ=ON >/dev/null
-cmake --build build-fuzz -j "$jobs" >build-fuzz/log || { tail -n 30 build-fuzz/log; exit 1; }
+cmake --build build-fuzz -j "$jobs" --target fuzzers >build-fuzz/log || { tail -n 30 build-fuzz/log; exit 1; }
 for target in build-fuzz/tests/fuzz/fuzz_*; do
     if [ ! -x "$target" ] || [ ! -f "$target" ]; then
         continue

@@ -61,6 +61,12 @@ static int has_words(const char *in, const char *name)
     return found >= 4;
 }
 
+// Too many changes for names of which the longer one has so many letters.
+static int is_far(int distance, size_t longer)
+{
+    return distance > 2 && (size_t)distance * 5 > longer * 2;
+}
+
 const char *cy_nearest(const char *name, const char *const *names, size_t count)
 {
     const char *best = NULL;
@@ -68,12 +74,15 @@ const char *cy_nearest(const char *name, const char *const *names, size_t count)
     const size_t length = strlen(name);
     if (length > LONGEST) return NULL;
     for (size_t i = 0; i < count; i++) {
+        const size_t other = strlen(names[i]);
+        const size_t longer = other > length ? other : length;
+        const int words = has_words(names[i], name);
+        // No distance is below that of the lengths, and most names are told apart by it.
+        if (!words && is_far((int)(longer - (other < length ? other : length)), longer)) continue;
         int distance = cy_name_distance(name, names[i]);
         // A word that was cut short ("layers" for "num_hidden_layers") is one or two steps away.
-        if (has_words(names[i], name)) distance = least(distance, 2);
-        const size_t longer = strlen(names[i]) > length ? strlen(names[i]) : length;
-        if (distance > 2 && (size_t)distance * 5 > longer * 2) continue;
-        if ((size_t)distance >= longer) continue;
+        if (words) distance = least(distance, 2);
+        if (is_far(distance, longer) || (size_t)distance >= longer) continue;
         if (best == NULL || distance < best_distance) {
             best = names[i];
             best_distance = distance;

@@ -7,10 +7,9 @@ void cy_unicode_expand(uint8_t *values, const uint32_t *ranges, size_t count)
     for (size_t i = 0; i < count; i++) {
         const uint32_t first = ranges[i] >> 8;
         const uint32_t end = i + 1 < count ? ranges[i + 1] >> 8 : CY_UNICODE_POINTS;
-        memset(values + first, (int)(ranges[i] & 0xff), end - first);
+        const int value = (int)(ranges[i] & 0xff);
+        if (value != 0) memset(values + first, value, end - first);
     }
-    if (count > 0 && ranges[0] >> 8 > 0) memset(values, 0, ranges[0] >> 8);
-    values[CY_UNICODE_INVALID] = 0;
 }
 
 size_t cy_utf8_decode_before(uint32_t *point, const unsigned char *s, size_t end)

@@ -33,7 +33,8 @@ extern const size_t cy_unicode_pairs_count;
 extern const uint32_t cy_unicode_combining[];
 extern const size_t cy_unicode_combining_count;
 
-// Spreads a table of ranges: values [CY_UNICODE_POINTS + 1], the last one for invalid bytes.
+// Spreads a table of ranges over values [CY_UNICODE_POINTS + 1], which are zero before: the last
+// one, for invalid bytes, stays so, and pages in which nothing else stands are not touched.
 void cy_unicode_expand(uint8_t *values, const uint32_t *ranges, size_t count);
 
 // The character at s [left], left > 0; returns its length in bytes.

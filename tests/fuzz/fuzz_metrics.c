@@ -15,9 +15,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *path = fuzz_file(data, size);
     if (cy_history_open(&history, path) == CY_OK) cy_history_close(&history);
 
-    // Going on replaces the file, so it gets one of its own.
+    // Going on replaces the file, so it gets one of its own, in memory where there is a place for
+    // it: it is forced to the disk.
     char own[64];
-    snprintf(own, sizeof(own), "/tmp/cyclotron-fuzz-%ld.jsonl", (long)getpid());
+    snprintf(own, sizeof(own), "%s/cyclotron-fuzz-%ld.jsonl",
+        access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
     FILE *file = fopen(own, "wb");
     if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
     cy_metrics_file metrics;
