@@ -70,7 +70,7 @@ int main(int argument_count, char **arguments)
                 for (int64_t j = 0; j < qkv.cols; j++) {
                     const float x = sinf((float)(i * 7 + j * 13));
                     cy_copy(&r.queue, cy_view_cols(cy_view_rows(qkv, i, 1), j, 1),
-                        cy_view_of((void *)(uintptr_t)&x, CY_F32, 1, 1));
+                        cy_view_of(cy_memory_writable(&x), CY_F32, 1, 1));
                 }
             }
             r.q = cy_view_cols(qkv, 0, 576);

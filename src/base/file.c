@@ -135,6 +135,6 @@ cy_status cy_mapping_open(cy_mapping *mapping, const char *path)
 
 void cy_mapping_close(cy_mapping *mapping)
 {
-    if (mapping->bytes != NULL) munmap((void *)(uintptr_t)mapping->bytes, mapping->count);
+    if (mapping->bytes != NULL) munmap(cy_memory_writable(mapping->bytes), mapping->count);
     *mapping = (cy_mapping){0};
 }

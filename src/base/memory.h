@@ -22,6 +22,17 @@ CY_MUST_CHECK cy_status cy_memory_copy_text(char **copy, const char *text);
 
 void cy_memory_free(void *pointer);
 
+// The same pointer without its const, the one place that drops it: for who owns the memory and
+// keeps it under a pointer to const, and for libraries that take as writable what they only read.
+static inline void *cy_memory_writable(const void *pointer)
+{
+    const union {
+        const void *as_read;
+        void *as_written;
+    } same = {.as_read = pointer};
+    return same.as_written;
+}
+
 // A large range of zeroed pages for an arena, 2 MiB aligned, on huge pages where the system has
 // them. Released with the same size.
 CY_MUST_CHECK cy_status cy_memory_map(void **base, size_t bytes);

@@ -74,7 +74,7 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
         const cy_global_tensor *tensor = &out->tensors[i];
         const bool matrix = tensor->dimensions == 2;
         entries[i - first] = (cy_safetensors_entry){
-            .name = (char *)(uintptr_t)tensor->name, // only read
+            .name = cy_memory_writable(tensor->name), // only read
             .dtype = dtype_of(out, i),
             .dimensions = tensor->dimensions,
             .dims = {matrix ? tensor->rows : tensor->cols, tensor->cols},

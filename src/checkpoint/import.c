@@ -67,7 +67,7 @@ static cy_status map_pieces(
         pieces[i] = stored->piece;
         pieces[i].tensor = i;
         // Only read, as a saved piece is.
-        pieces[i].data = (void *)(uintptr_t)(mappings[stored->file].bytes + stored->offset);
+        pieces[i].data = cy_memory_writable(mappings[stored->file].bytes + stored->offset);
     }
     return CY_OK;
 }
@@ -164,7 +164,7 @@ static cy_status write_import(
     }
     if (status == CY_OK) status = cy_complete_write(save, place->making, 1);
     for (int i = 0; i < file_count; i++)
-        cy_memory_free((void *)(uintptr_t)files[i].source);
+        cy_memory_free(cy_memory_writable(files[i].source));
     for (int i = 0; i < source->file_count; i++)
         cy_mapping_close((cy_mapping *)memory[0] + i);
     for (int i = 0; i < 3; i++)

@@ -114,7 +114,7 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint)
         cy_memory_free(file->checksums);
     }
     for (int i = 0; i < checkpoint->tensor_count; i++) {
-        cy_memory_free((void *)(uintptr_t)checkpoint->tensors[i].tensor.name);
+        cy_memory_free(cy_memory_writable(checkpoint->tensors[i].tensor.name));
     }
     for (int64_t i = 0; i < checkpoint->piece_count; i++) {
         cy_memory_free(checkpoint->pieces[i].checksums);

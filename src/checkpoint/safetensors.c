@@ -120,7 +120,7 @@ static cy_status read_entry(
     }
     const char *key;
     json_t *member;
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
+    json_object_foreach((json_t *)cy_memory_writable(value), key, member)
     {
         if (strcmp(key, "dtype") == 0 || strcmp(key, "shape") == 0) continue;
         if (strcmp(key, "data_offsets") == 0) continue;

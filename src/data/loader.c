@@ -247,7 +247,7 @@ void cy_loader_seek(cy_loader *loader, int64_t step)
 
 cy_loader_counters cy_loader_count(const cy_loader *loader)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&loader->lock;
+    pthread_mutex_t *lock = cy_memory_writable(&loader->lock);
     pthread_mutex_lock(lock);
     const cy_loader_counters counters = loader->counters;
     pthread_mutex_unlock(lock);

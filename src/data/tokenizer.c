@@ -100,7 +100,7 @@ cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path)
 static cy_status take_encoder(cy_encoder **encoder, const cy_tokenizer *tokenizer)
 {
     // The list of idle encoders is the one part that changes; its lock makes that invisible.
-    cy_tokenizer *owner = (cy_tokenizer *)(uintptr_t)tokenizer;
+    cy_tokenizer *owner = cy_memory_writable(tokenizer);
     pthread_mutex_lock(&owner->lock);
     cy_encoder *idle = owner->idle;
     if (idle != NULL) owner->idle = idle->next;
@@ -118,7 +118,7 @@ static cy_status take_encoder(cy_encoder **encoder, const cy_tokenizer *tokenize
 
 static void give_encoder(cy_encoder *encoder)
 {
-    cy_tokenizer *owner = (cy_tokenizer *)(uintptr_t)encoder->tokenizer;
+    cy_tokenizer *owner = cy_memory_writable(encoder->tokenizer);
     pthread_mutex_lock(&owner->lock);
     encoder->next = owner->idle;
     owner->idle = encoder;

@@ -2,6 +2,7 @@
 #include "model/shape_json.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "kernel/strict/math.h"
 #include "model/shape_family.h"
 
@@ -121,7 +122,7 @@ static void check_rope_keys(reader *in, const json_t *object, const char *prefix
 {
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    json_object_foreach((json_t *)cy_memory_writable(object), key, value)
     {
         char spaced[80];
         if (strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0) continue;

@@ -1,6 +1,7 @@
 // The public face of training.
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "train/trainer.h"
 
 #include <stddef.h>
@@ -79,7 +80,7 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
     cy_config_errors_free(&errors);
     if (status != CY_OK) return status;
     const cy_trainer_events events = {
-        .context = (void *)(uintptr_t)request,
+        .context = cy_memory_writable(request),
         .begin = begin,
         .step = step,
         .progress = progress,

@@ -11,6 +11,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "dist/data_parallel_suite.h"
 
+#include "base/memory.h"
 #include "build_info.h"
 
 #include <inttypes.h>
@@ -81,7 +82,7 @@ static inline int run_mpi_rank(const mpi_cases *cases)
     config.distributed.backend = CY_CONFIG_BACKEND_MPI;
     const cy_config_machine machine = {
         .cores = 2, .under_mpi = true, .world = cases->ranks, .sharing = cases->ranks};
-    if (cy_ranks_run(&config, &machine, train_cases, (void *)(uintptr_t)cases) == CY_OK) return 0;
+    if (cy_ranks_run(&config, &machine, train_cases, cy_memory_writable(cases)) == CY_OK) return 0;
     fprintf(stderr, "error: %s\n", cy_error_text());
     cy_world_end_job(1);
     return 1;

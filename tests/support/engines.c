@@ -73,7 +73,7 @@ static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32
 
 cy_batch_source cy_test_tokens(const cy_engine *engine)
 {
-    return (cy_batch_source){.context = (void *)(uintptr_t)engine, .fill = fill};
+    return (cy_batch_source){.context = cy_memory_writable(engine), .fill = fill};
 }
 
 cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first)

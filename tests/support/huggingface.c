@@ -52,7 +52,7 @@ static void write_file(
     for (int i = first; i < end; i++) {
         const bool matrix = tensors[i].dimensions == 2;
         entries[i - first] = (cy_safetensors_entry){
-            .name = (char *)(uintptr_t)tensors[i].name,
+            .name = cy_memory_writable(tensors[i].name),
             .dtype = dtype,
             .dimensions = tensors[i].dimensions,
             .dims = {matrix ? tensors[i].rows : tensors[i].cols, tensors[i].cols},

@@ -1,5 +1,6 @@
 #include "train/config/rope.h"
 
+#include "base/memory.h"
 #include "base/nearest.h"
 #include "train/config/errors.h"
 
@@ -89,7 +90,7 @@ void cy_key_read_rope(cy_config *config, cy_config_errors *errors, const json_t 
     const char *name;
     json_t *entry;
     // jansson's loop takes an object that it may change; this one is only read.
-    json_object_foreach((json_t *)(uintptr_t)value, name, entry)
+    json_object_foreach((json_t *)cy_memory_writable(value), name, entry)
     {
         if (strcmp(name, "rope_type") != 0 && strcmp(name, "type") != 0 && !json_is_null(entry)) {
             read_entry(&rope, errors, name, entry);
