@@ -33,18 +33,39 @@ sources() {
     done
 }
 
+# tidy_file FILE: what clang-tidy says of it. A file that was clean is passed over as long as it, what
+# it includes, its flags and the list of checks stay: their sum is the name of a file in $build/clean.
+tidy_file() {
+    local command sum
+    command=$(awk -v file="/$1\"" -F '"command": ' \
+        '/"command"/ { command = $2 } /"file"/ && index($0, file) { print command; exit }' \
+        "$build/compile_commands.json" | sed -E 's/^"(.*)",?$/\1/; s/\\"/"/g; s/ -o [^ ]+ -c / -E -CC /')
+    sum=$({ echo "$checks $command"; eval "$command"; } | sha256sum | cut -c 1-40)
+    [ ! -e "$build/clean/$sum" ] || return 0
+    if clang-tidy -p "$build" --quiet --warnings-as-errors='*' "$1" >"$build/$sum.log" 2>/dev/null; then
+        touch "$build/clean/$sum"
+    else
+        grep -E 'warning:|error:' "$build/$sum.log" || echo "$1: error: clang-tidy failed"
+    fi
+    rm -f "$build/$sum.log"
+}
+
 check_clang_tidy() {
-    sources | xargs -P "$jobs" -n 4 clang-tidy -p "$build" --quiet 2>/dev/null >"$build/tidy.log"
-    local found
-    found=$(grep -cE 'warning:|error:' "$build/tidy.log")
-    [ "$found" -eq 0 ] && return 0
-    grep -E 'warning:|error:' "$build/tidy.log" | sort -u | head -n 100
+    mkdir -p "$build/clean"
+    checks=$({ clang-tidy --version; cat .clang-tidy; } | sha256sum)
+    export build checks
+    export -f tidy_file
+    sources | xargs -P "$jobs" -I{} bash -c 'tidy_file {}' >"$build/tidy.log"
+    [ -s "$build/tidy.log" ] || return 0
+    sort -u "$build/tidy.log" | head -n 100
     return 1
 }
 
 check_cppcheck() {
+    mkdir -p "$build/cppcheck"
     cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 \
-        --inline-suppr --suppressions-list=.cppcheck -j "$jobs" -I include -I src src
+        --inline-suppr --suppressions-list=.cppcheck --cppcheck-build-dir="$build/cppcheck" \
+        -j "$jobs" -I include -I src src
 }
 
 check_shellcheck() {
