@@ -145,8 +145,13 @@ static void print_link(const bench_table *t, const bench_values *v, const char *
     const bench_row *small = bench_find_row(t, backend, BENCH_SEND, "native", 8);
     const bench_row *large = bench_find_row(t, backend, BENCH_SEND, "native", v->bytes);
     if (small == NULL || large == NULL || large == small) return;
-    printf("\nlink over %s: alpha %.2f us, beta %.2f GB/s\n", backend, small->us,
-        (double)(large->bytes - small->bytes) / (large->us - small->us) * 1e-3);
+    printf("\nlink over %s: alpha %.2f us, ", backend, small->us);
+    if (large->us < 2.0 * small->us) { // what sending costs hides what the bytes cost
+        printf("beta needs larger messages than %lld bytes\n", (long long)v->bytes);
+        return;
+    }
+    printf(
+        "beta %.2f GB/s\n", (double)(large->bytes - small->bytes) / (large->us - small->us) * 1e-3);
 }
 
 // Bytes that memory must give and take for n bytes on P ranks of one process, as multiples of n:

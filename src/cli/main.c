@@ -2,6 +2,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/report.h"
 #include "cli/version.h"
 
 #include <string.h>
@@ -25,6 +26,17 @@ static const cy_command commands[] = {
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };
 
+// Commands that this version does not have yet, and what does their work meanwhile.
+static const struct {
+    const char *name;
+    const char *instead;
+} absent[] = {
+    {"monitor",
+        "'cyclotron metrics RUN --plot' draws the loss of a run, also while it goes on; "
+        "--logging.tensorboard=true writes curves as well"},
+    {"submit", "in a job script, 'srun cyclotron train CONFIG' takes the ranks that the job has"},
+};
+
 const cy_command *cy_commands(int *count)
 {
     *count = CY_COUNT(commands);
@@ -34,5 +46,11 @@ const cy_command *cy_commands(int *count)
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--version") == 0) return cy_version_print();
+    for (int i = 0; argc > 1 && i < CY_COUNT(absent); i++) {
+        if (strcmp(argv[1], absent[i].name) != 0) continue;
+        cy_report_error("this version has no command '%s' yet", absent[i].name);
+        cy_report_hint("%s", absent[i].instead);
+        return CY_EXIT_REQUEST;
+    }
     return cy_commands_run(commands, CY_COUNT(commands), "", argc - 1, argv + 1);
 }

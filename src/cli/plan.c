@@ -14,7 +14,7 @@ typedef struct values {
 
 static const cy_option options[] = {
     {"search", CY_OPTION_FLAG, offsetof(values, search),
-        .doc = "look for the best mesh: this build does not"},
+        .doc = "look for the best mesh: this version does not"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -50,7 +50,11 @@ int cy_command_plan(int argc, char **argv)
     cy_config config;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
     if (status == CY_GO_ON && given.search) {
-        status = cy_usage_error(&usage, "--search: this build does not search for meshes");
+        cy_report_error("--search: this version does not search for meshes yet");
+        cy_report_hint("plan one mesh after the other: 'cyclotron plan %s "
+                       "--distributed.tp_size=2', and measure with 'cyclotron bench step'",
+            arguments.positional[0]);
+        status = CY_EXIT_REQUEST;
     }
     if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
     if (status == CY_GO_ON) {

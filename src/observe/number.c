@@ -14,6 +14,12 @@ static cy_status add_plain(cy_text *text, const char *printed)
     return CY_OK;
 }
 
+// The sign of what is no number says nothing and differs from processor to processor.
+static cy_status add_not_finite(cy_text *text, double value)
+{
+    return cy_text_add(text, "%g", isnan(value) ? fabs(value) : value);
+}
+
 cy_status cy_number_json(cy_text *text, double value)
 {
     if (!isfinite(value)) return cy_text_add(text, "null");
@@ -24,7 +30,7 @@ cy_status cy_number_json(cy_text *text, double value)
 
 cy_status cy_number_fixed(cy_text *text, double value, int digits)
 {
-    if (!isfinite(value)) return cy_text_add(text, "%g", value);
+    if (!isfinite(value)) return add_not_finite(text, value);
     char printed[400];
     snprintf(printed, sizeof(printed), "%.*f", digits, value);
     return add_plain(text, printed);
@@ -33,7 +39,7 @@ cy_status cy_number_fixed(cy_text *text, double value, int digits)
 cy_status cy_number_short(cy_text *text, double value)
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
-    if (!isfinite(value)) return cy_text_add(text, "%g", value);
+    if (!isfinite(value)) return add_not_finite(text, value);
     double size = fabs(value);
     int unit = 0;
     // 999.5 has four digits once it is rounded to three.

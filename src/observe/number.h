@@ -16,7 +16,8 @@ CY_MUST_CHECK cy_status cy_number_json(cy_text *text, double value);
 // 98.3K, 1.00M. Rounding may carry into the next unit: 999,950 is 1.00M.
 CY_MUST_CHECK cy_status cy_number_short(cy_text *text, double value);
 
-// With `digits` digits after the point, printf's %.*f.
+// With `digits` digits after the point, printf's %.*f; `nan`, `inf` and `-inf` for what is not
+// finite.
 CY_MUST_CHECK cy_status cy_number_fixed(cy_text *text, double value, int digits);
 
 #endif

@@ -19,6 +19,15 @@ typedef struct evaluate_run {
     cy_evaluation *evaluation;
 } evaluate_run;
 
+// A path of a configuration; one that does not fit is an error and not another path.
+static cy_status set_path(char *field, const char *folder, const char *name)
+{
+    const int length = snprintf(field, CY_CONFIG_PATH_BYTES, "%s%s", folder, name);
+    if (length >= 0 && length < CY_CONFIG_PATH_BYTES) return CY_OK;
+    return CY_FAIL(CY_ERR_REQUEST, "%s%s: a path of %d bytes, at most %d are taken", folder, name,
+        length, CY_CONFIG_PATH_BYTES - 1);
+}
+
 // The configuration that the model was trained with, cut down to one rank and the data that was
 // given; for a Hugging Face folder the defaults.
 static cy_status make_config(evaluate_run *run)
@@ -57,12 +66,10 @@ static cy_status make_config(evaluate_run *run)
     config->training.seed = trained.seed;
     config->dataset.validation_fraction =
         options->validation_fraction < 0 ? held_out : options->validation_fraction;
-    snprintf(config->dataset.tokenizer, sizeof(config->dataset.tokenizer), "%s/tokenizer.json",
-        run->checkpoint.path);
+    CY_TRY(set_path(config->dataset.tokenizer, run->checkpoint.path, "/tokenizer.json"));
     if (!cy_path_exists(config->dataset.tokenizer)) config->dataset.tokenizer[0] = '\0';
     for (int i = 0; i < options->data_count; i++) {
-        snprintf(config->dataset.sources[i].path, sizeof(config->dataset.sources[i].path), "%s",
-            options->data[i]);
+        CY_TRY(set_path(config->dataset.sources[i].path, options->data[i], ""));
     }
     config->dataset.source_count = options->data_count;
     return CY_OK;

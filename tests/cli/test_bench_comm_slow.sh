@@ -32,6 +32,13 @@ if ! awk -F'[:,}]' -v ranks=2 '
     failures=$((failures + 1))
 fi
 
+# 64 bytes cost what 8 cost: no rate is made of the difference.
+expect 0 bench comm --backend=threads --op=send --bytes=64
+check "no rate of small messages" grep -qE \
+    'alpha [0-9.]+ us, beta needs larger messages than 64 bytes$' "$folder/out"
+expect 0 bench comm --backend=threads --op=send --bytes=1M
+check "a rate of large ones" grep -qE 'alpha [0-9.]+ us, beta [0-9.]+ GB/s$' "$folder/out"
+
 expect 0 bench comm --backend=threads --op=barrier
 says out 'barrier'
 expect 2 bench comm --ranks=1

@@ -24,6 +24,15 @@ expect 2 versoin
 is err "cyclotron: error: there is no command 'cyclotron versoin'
   hint: did you mean 'version'?"
 
+# What is to come says so, and what does its work meanwhile.
+expect 2 monitor run
+is out ""
+says err "cyclotron: error: this version has no command 'monitor' yet"
+says err "  hint: 'cyclotron metrics RUN --plot'"
+expect 2 submit config.json
+says err "cyclotron: error: this version has no command 'submit' yet"
+says err "  hint: in a job script, 'srun cyclotron train CONFIG'"
+
 expect 2 version --hepl
 says err 'cyclotron: error: cyclotron version has no option --hepl'
 says err '  hint: did you mean --help?'

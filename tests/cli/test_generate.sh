@@ -136,6 +136,10 @@ expect 0 eval "$saved" "$folder/text.txt"
 says out 'bits per byte'
 expect 2 eval "$saved" "$folder/nothing.txt"
 says err "$folder/nothing.txt"
+# A path that the configuration has no room for is not cut.
+far="$folder/$(printf './%.0s' {1..512})text.txt"
+expect 2 eval "$saved" "$far"
+says err "$far: a path of ${#far} bytes, at most 1023 are taken"
 expect 1 eval "$folder/cut" "$folder/text.txt"
 says err "$(basename "$file")"
 

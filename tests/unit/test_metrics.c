@@ -47,7 +47,7 @@ static void console_line_is_to_the_letter(void **state)
     line.length = 0;
     metrics.max_tokens = 0;
     metrics.mfu = (double)NAN;
-    metrics.loss = (double)NAN;
+    metrics.loss = copysign((double)NAN, -1); // as processors make them of 0 / 0
     metrics.skipped = true;
     CY_CHECK_OK(cy_metrics_add_console(&line, &metrics));
     assert_string_equal(line.bytes,

@@ -353,13 +353,17 @@ static void resolve_compression(cy_config *config)
     distributed->topk_dense_steps = cy_config_last_step(config) / 5;
 }
 
-static void resolve_tokenizer(cy_config *config)
+static void resolve_tokenizer(cy_config *config, cy_config_errors *errors)
 {
     char path[CY_CONFIG_PATH_BYTES + 16];
     if (config->dataset.tokenizer[0] != '\0' || !cy_path_is_folder(config->model.name)) return;
     const int length = snprintf(path, sizeof(path), "%s/tokenizer.json", config->model.name);
-    if (length < CY_CONFIG_PATH_BYTES && cy_path_exists(path)) {
+    if (!cy_path_exists(path)) return;
+    if (length < CY_CONFIG_PATH_BYTES) {
         memcpy(config->dataset.tokenizer, path, (size_t)length + 1);
+    } else {
+        cy_config_fault(errors, "dataset.tokenizer = \"%s\": %d bytes, at most %d are taken", path,
+            length, CY_CONFIG_PATH_BYTES - 1);
     }
 }
 
@@ -369,7 +373,7 @@ cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors)
     resolve_shape(config, errors);
     resolve_batch(config, errors);
     resolve_compression(config);
-    resolve_tokenizer(config);
+    resolve_tokenizer(config, errors);
     return cy_config_errors_status(errors);
 }
 

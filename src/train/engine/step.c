@@ -91,7 +91,8 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
         cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
     return CY_FAIL(CY_ERR_NOT_FINITE,
         "step %lld: loss %g, gradient norm %g; first tensor whose gradient is not finite: %s",
-        (long long)step, result->loss, result->grad_norm,
+        (long long)step, isnan(result->loss) ? fabs(result->loss) : result->loss,
+        fabs(result->grad_norm), // no "-nan"
         search.found < manifest->count ? manifest->params[search.found].name : "none");
 }
 
