@@ -3,7 +3,7 @@
 #ifndef CY_MODEL_CONTEXT_H
 #define CY_MODEL_CONTEXT_H
 
-#include "model/sums.h"
+#include "model/strict_sums.h"
 #include "parallel/context/attention.h"
 #include "parallel/tensor/linear.h"
 

@@ -16,7 +16,7 @@
 #define CY_MODEL_STORAGE_H
 
 #include "device/view.h"
-#include "model/sums.h"
+#include "model/strict_sums.h"
 
 // One manifest entry as this rank holds it.
 typedef struct cy_tensor {

@@ -2,7 +2,7 @@
 // chains are the terms of its sums, and that the number of terms is bounded. docs/equivalence.md.
 
 #include "kernel/strict/strict.h"
-#include "model/sums.h"
+#include "model/strict_sums.h"
 #include "train/config/check.h"
 
 static void check_dtype(const cy_config *config, cy_config_errors *errors)

@@ -5,7 +5,7 @@
 #include "optim/owned.h"
 #include "train/engine/pipeline.h"
 #include "train/engine/strict.h"
-#include "train/engine/sums.h"
+#include "train/engine/sum_parts.h"
 
 #include <math.h>
 

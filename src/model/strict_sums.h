@@ -1,4 +1,5 @@
-// model/sums.h: the sums of a model that strict mode keeps in fixed point, and their exponents.
+// model/strict_sums.h: the sums of a model that strict mode keeps in fixed point, and their
+// exponents.
 //
 // One entry for each gradient of a parameter (fused matrices share one) and for each other place of
 // a layer where a split cuts a sum. Every rank has the whole table, and it is the same on all of
@@ -7,8 +8,8 @@
 //
 // The table belongs to one engine and its thread; kernels note the sizes of terms from any thread.
 
-#ifndef CY_MODEL_SUMS_H
-#define CY_MODEL_SUMS_H
+#ifndef CY_MODEL_STRICT_SUMS_H
+#define CY_MODEL_STRICT_SUMS_H
 
 #include "device/fixed.h"
 #include "model/manifest.h"

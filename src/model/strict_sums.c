@@ -1,4 +1,4 @@
-#include "model/sums.h"
+#include "model/strict_sums.h"
 
 #include "base/half.h"
 #include "base/memory.h"

@@ -1,4 +1,4 @@
-#include "train/engine/sums.h"
+#include "train/engine/sum_parts.h"
 
 #include "optim/owned.h"
 

@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/half.h"
-#include "model/sums.h"
+#include "model/strict_sums.h"
 
 #include <math.h>
 

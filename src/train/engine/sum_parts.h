@@ -1,4 +1,4 @@
-// train/engine/sums.h: gradients that tensor-parallel ranks hold in parts.
+// train/engine/sum_parts.h: gradients that tensor-parallel ranks hold in parts.
 //
 // Most parameters are either cut over the tensor-parallel ranks, and then each rank's gradient is
 // whole, or held by all of them with the same gradient. Three kinds are neither, and their
@@ -11,8 +11,8 @@
 // The sums are taken once a step, over what a rank owns after the reduction over data, so that with
 // ZeRO only a share moves. Part of the engine: its thread, its failures.
 
-#ifndef CY_TRAIN_ENGINE_SUMS_H
-#define CY_TRAIN_ENGINE_SUMS_H
+#ifndef CY_TRAIN_ENGINE_SUM_PARTS_H
+#define CY_TRAIN_ENGINE_SUM_PARTS_H
 
 #include "train/engine.h"
 
