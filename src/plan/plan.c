@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "observe/resident.h"
+#include "train/config/pipeline.h"
 #include "train/ranks.h"
 
 #include <string.h>
@@ -97,22 +98,8 @@ static cy_status plan_rank(cy_plan *plan, const cy_config_machine *machine, int 
 
 static cy_status plan_schedule(cy_plan *plan)
 {
-    static const cy_pipeline_engine engines[] = {
-        [CY_CONFIG_ENGINE_AFAB] = CY_PIPELINE_AFAB,
-        [CY_CONFIG_ENGINE_1F1B] = CY_PIPELINE_1F1B,
-        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_PIPELINE_INTERLEAVED,
-        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_PIPELINE_ZERO_BUBBLE,
-        [CY_CONFIG_ENGINE_CSV] = CY_PIPELINE_CSV,
-    };
-    const cy_config_distributed *distributed = &plan->config->distributed;
-    if (distributed->pp_size == 1) return CY_OK;
-    const cy_schedule_options options = {
-        .engine = engines[distributed->pp_engine],
-        .stages = distributed->pp_size,
-        .microbatches = (int)plan->config->training.gradient_accumulation_steps,
-        .chunks = distributed->pp_chunks,
-        .csv = distributed->pp_schedule[0] != '\0' ? distributed->pp_schedule : NULL,
-    };
+    if (plan->config->distributed.pp_size == 1) return CY_OK;
+    const cy_schedule_options options = cy_config_schedule(plan->config);
     CY_TRY(cy_schedule_open(&plan->schedule, &options));
     plan->has_schedule = true;
     return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);

@@ -262,7 +262,8 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
     // What an engine takes, and whether the file's schedule can run, the engine knows best.
     const cy_schedule_options options = cy_config_schedule(config);
     cy_schedule schedule;
-    if (cy_schedule_open(&schedule, &options) == CY_OK) {
+    const cy_status status = cy_schedule_open(&schedule, &options);
+    if (status == CY_OK) {
         const char *conflict = cy_config_schedule_conflict(config, &schedule);
         if (conflict != NULL) {
             cy_config_fault(errors, "training.recompute with pp_engine %s: %s",
@@ -272,10 +273,9 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
         cy_schedule_close(&schedule);
         return;
     }
-    cy_config_fault(errors,
+    cy_config_fault_of(errors, status,
         "distributed: pp_size %d, pp_chunks %d, gradient_accumulation_steps %lld: %s", d->pp_size,
         d->pp_chunks, (long long)config->training.gradient_accumulation_steps, cy_error_text());
-    if (cy_error_hint()[0] != '\0') cy_config_advice(errors, "%s", cy_error_hint());
 }
 
 static void check_rank_order(const cy_config *config, cy_config_errors *errors)

@@ -37,9 +37,25 @@ void cy_config_advice(cy_config_errors *errors, const char *format, ...)
     va_end(arguments);
 }
 
+void cy_config_fault_of(cy_config_errors *errors, cy_status status, const char *format, ...)
+{
+    if (status == CY_ERR_MEMORY) { // no fault of the request
+        errors->broken = status;
+        return;
+    }
+    va_list arguments;
+    va_start(arguments, format);
+    add_line(errors, "", format, arguments);
+    va_end(arguments);
+    errors->count++;
+    if (cy_error_hint()[0] != '\0') cy_config_advice(errors, "%s", cy_error_hint());
+}
+
 cy_status cy_config_errors_status(const cy_config_errors *errors)
 {
-    if (errors->broken != CY_OK) return errors->broken;
+    if (errors->broken != CY_OK) {
+        return CY_FAIL(errors->broken, "configuration: no memory to read and check it");
+    }
     if (errors->count == 0) return CY_OK;
     // The last line break would look like an empty line behind the text.
     return CY_FAIL(CY_ERR_REQUEST, "%.*s", (int)(errors->lines.length - 1), errors->lines.bytes);

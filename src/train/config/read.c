@@ -225,11 +225,12 @@ cy_status cy_config_load(cy_config *config, cy_config_errors *errors, const char
     const cy_config_machine *machine)
 {
     cy_text text = {0};
-    if (cy_file_read(&text, path, MOST_FILE_BYTES) != CY_OK) {
-        cy_config_fault(errors, "configuration: %s", cy_error_text());
+    cy_status status = cy_file_read(&text, path, MOST_FILE_BYTES);
+    if (status != CY_OK) {
+        cy_config_fault_of(errors, status, "configuration: %s", cy_error_text());
         return cy_config_errors_status(errors);
     }
-    cy_status status =
+    status =
         cy_config_read(config, errors, text.bytes, text.length, path, overrides, override_count);
     cy_text_free(&text);
     if (goes_on(status, errors)) status = cy_config_resolve(config, errors);

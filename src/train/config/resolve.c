@@ -80,8 +80,9 @@ static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_e
     char path[CY_CONFIG_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/config.json", name);
     if (cy_path_exists(path)) {
-        if (cy_model_shape_read(shape, path) == CY_OK) return true;
-        cy_config_fault(errors, "model.name = \"%s\": %s", name, cy_error_text());
+        const cy_status status = cy_model_shape_read(shape, path);
+        if (status == CY_OK) return true;
+        cy_config_fault_of(errors, status, "model.name = \"%s\": %s", name, cy_error_text());
         return false;
     }
     if (!cy_path_is_folder(name) && cy_preset_find(shape, name)) return true;
