@@ -12,8 +12,9 @@
 #
 # The tests of `make check` run on each fault until one fails: those first that include the header of
 # the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
-# times as long as it did unbroken counts as failed. Prints a line a fault and the share that was
-# caught, and fails below --least per cent. BEFORE=COMMAND is run before each fault.
+# times the processor time that it took unbroken, and 20 s more, counts as failed. Prints a line a
+# fault and the share that was caught, and fails below --least per cent. BEFORE=COMMAND is run before
+# each fault.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -116,9 +116,9 @@ static cy_status read_config(cy_metrics_row *row, const char *run)
     if (status == CY_OK) {
         // Only the batch is needed: that the model's folder may be gone since is no fault here.
         const cy_status resolved = cy_config_resolve(&config, &errors);
-        (void)resolved;
+        if (resolved == CY_ERR_MEMORY) status = resolved;
         fill_from_config(row, &config);
-    } else {
+    } else if (status != CY_ERR_MEMORY) {
         cy_report_warning("%s: %s", path.bytes, cy_error_text());
         status = CY_OK;
     }
