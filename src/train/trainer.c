@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "checkpoint/folder.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
 #include "observe/tensorboard.h"
@@ -299,13 +300,30 @@ static cy_status train_step(rank_run *trainer)
     return after_step(trainer);
 }
 
+// Who reads a folder of checkpoints takes the newest step: an earlier run's, if it went further.
+static cy_status tell_of_later_steps(const rank_run *trainer, const char *folder)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    CY_TRY(cy_folder_steps(&steps, &count, folder));
+    if (count > 0 && steps[count - 1] > trainer->position.step) {
+        note(trainer,
+            "%s holds step %lld of an earlier run, which is what its readers take until this one "
+            "has passed it",
+            folder, (long long)steps[count - 1]);
+    }
+    cy_memory_free(steps);
+    return CY_OK;
+}
+
 static cy_status open_outputs(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
-    if (config->checkpoint.save_dir[0] != '\0') {
-        CY_TRY(cy_saver_open(&trainer->saver, config->checkpoint.save_dir,
-            (int)config->checkpoint.keep_last, cy_state_ranks(trainer->rank, &trainer->engine),
-            NULL));
+    const char *save_dir = config->checkpoint.save_dir;
+    if (save_dir[0] != '\0') {
+        CY_TRY(cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
+            cy_state_ranks(trainer->rank, &trainer->engine), NULL));
+        if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
     CY_TRY(cy_run_folder_open(&trainer->metrics, config, trainer->position.step));

@@ -59,6 +59,7 @@ same "losses without mfu" "$(losses whole | sed 's/"params_hash[^}]*//')" \
 train 0 first --training.total_train_steps=5 --checkpoint.save_dir="$folder/parts"
 train 0 second --checkpoint.load_path="$folder/parts" --logging.hash_frequency=4
 says err "continuing $folder/parts/step-00000005 from step 5"
+check "no word of later steps" bash -c "! grep -q 'earlier run' '$folder/err'"
 same "steps of the resumed run" "6 7 8" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
 same "losses after a resume" "$(losses whole 6)" "$(losses second)"
 
@@ -72,6 +73,8 @@ same "losses of the joined run" "$(losses whole | sed 's/"params_hash[^}]*//')" 
 train 0 fresh --checkpoint.save_dir="$folder/none_yet" --checkpoint.resume=auto \
     --training.total_train_steps=2
 same "steps of a fresh start" "1 2" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+train 0 behind --checkpoint.save_dir="$folder/none_yet" --training.total_train_steps=1
+says err "$folder/none_yet holds step 2 of an earlier run"
 
 # A run that began with the weights of another goes on from its own saves, moments and all.
 weights=(--checkpoint.load_path="$folder/parts" --checkpoint.load=weights
