@@ -298,11 +298,9 @@ static void delta_task(void *context, int64_t task, int worker)
     const int64_t dim = self->o.cols / self->heads;
     const int64_t end = (task + 1) * ROWS_OF_TASK;
     for (int64_t row = task * ROWS_OF_TASK; row < end && row < self->o.rows; row++) {
-        for (int head = 0; head < self->heads; head++) {
-            *(float *)cy_view_at(self->lse, head, row) =
-                self->ops->rows->inner(cy_view_at(self->part, row, head * dim), self->part.dtype,
-                    cy_view_at(self->o, row, head * dim), self->o.dtype, dim);
-        }
+        self->ops->rows->inner(cy_view_at(self->lse, 0, row), self->lse.stride,
+            cy_view_at(self->part, row, 0), self->part.dtype, cy_view_at(self->o, row, 0),
+            self->o.dtype, self->heads, dim);
     }
 }
 

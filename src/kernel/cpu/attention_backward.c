@@ -36,16 +36,19 @@ typedef struct head_state {
     size_t across_bytes, along_bytes; // of one block of the former, of the latter
     float *dq;                        // [blocks, head_dim, QUERIES], transposed
     float *log_sum, *delta;           // [blocks * QUERIES]
-    void *k, *v;                      // left operands [KEYS, head_dim]
-    void *k_transposed;               // left operand [head_dim, KEYS]
-    float *scores, *d_weights;        // [KEYS, QUERIES]
-    void *weights, *d_scores;         // left operands [KEYS, QUERIES]
-    void *d_scores_right;             // right operand [KEYS, QUERIES]
-    float *dk, *dv;                   // [KEYS, out_cols]
-    float *turned;                    // [QUERIES, head_dim]
-    cy_row_range *ranges;             // [KEYS]: queries of the span that see a key
-    cy_row_range *seen;               // [KEYS], of one block
-    int64_t depth, out_cols, blocks;
+    void *k_packed, *v_packed;        // left operands [KEYS, head_dim], where they are packed
+    const void *k, *v;                // the same or, where they can be used as they lie, those
+    int64_t k_stride, v_stride;
+    void *k_transposed;        // left operand [head_dim, KEYS]
+    float *scores, *d_weights; // [KEYS, QUERIES]
+    void *weights, *d_scores;  // left operands [KEYS, QUERIES]
+    void *d_scores_right;      // right operand [KEYS, QUERIES]
+    float *dk, *dv;            // [KEYS, dim] of this head's parts
+    bool started;              // dk and dv hold sums already
+    float *turned;             // [QUERIES, head_dim]
+    cy_row_range *ranges;      // [KEYS]: queries of the span that see a key
+    cy_row_range *seen;        // [KEYS], of one block
+    int64_t depth, blocks;
 } head_state;
 
 static void layout(
@@ -56,7 +59,6 @@ static void layout(
     const size_t floats = sizeof(float), element = cy_dtype_size(ops->dtype);
     s->blocks = (queries + QUERIES - 1) / QUERIES;
     s->depth = cy_round_up(dim, ops->depth_step);
-    s->out_cols = cy_round_up(dim, CY_BLOCK_COLS);
     s->across_bytes = cy_block_right_bytes(ops, QUERIES, dim);
     s->along_bytes = cy_block_right_bytes(ops, dim, QUERIES);
     const size_t blocks = (size_t)s->blocks, cells = (size_t)KEYS * QUERIES;
@@ -67,16 +69,14 @@ static void layout(
     s->dq = cy_flash_piece(base, used, blocks * (size_t)dim * QUERIES * floats);
     s->log_sum = cy_flash_piece(base, used, blocks * QUERIES * floats);
     s->delta = cy_flash_piece(base, used, blocks * QUERIES * floats);
-    s->k = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
-    s->v = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
+    s->k_packed = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
+    s->v_packed = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
     s->k_transposed = cy_flash_piece(base, used, cy_block_left_bytes(ops, dim, KEYS));
     s->scores = cy_flash_piece(base, used, cells * floats);
     s->d_weights = cy_flash_piece(base, used, cells * floats);
     s->weights = cy_flash_piece(base, used, cells * element);
     s->d_scores = cy_flash_piece(base, used, cells * element);
     s->d_scores_right = cy_flash_piece(base, used, cells * element);
-    s->dk = cy_flash_piece(base, used, (size_t)(KEYS * s->out_cols) * floats);
-    s->dv = cy_flash_piece(base, used, (size_t)(KEYS * s->out_cols) * floats);
     s->turned = cy_flash_piece(base, used, (size_t)(QUERIES * dim) * floats);
     s->ranges = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
     s->seen = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
@@ -151,9 +151,10 @@ static void step(
     if (!any) return;
 
     const size_t across = (size_t)index * s->across_bytes, along = (size_t)index * s->along_bytes;
-    ops->multiply(s->scores, cols, s->k, s->depth, s->q_left + across, keys, cols, s->depth, false);
     ops->multiply(
-        s->d_weights, cols, s->v, s->depth, s->do_left + across, keys, cols, s->depth, false);
+        s->scores, cols, s->k, s->k_stride, s->q_left + across, keys, cols, s->depth, false);
+    ops->multiply(
+        s->d_weights, cols, s->v, s->v_stride, s->do_left + across, keys, cols, s->depth, false);
     const cy_gradient_block block = {
         .scores = s->scores,
         .d_weights = s->d_weights,
@@ -170,10 +171,12 @@ static void step(
     };
     self->ops->rows->gradient(&block);
     const int64_t depth = cy_round_up(queries, ops->depth_step);
+    const int64_t width = self->spec->heads * dim;
     ops->multiply(
-        s->dv, s->out_cols, s->weights, cols, s->do_right + along, keys, s->out_cols, depth, true);
+        s->dv, width, s->weights, cols, s->do_right + along, keys, dim, depth, s->started);
     ops->multiply(
-        s->dk, s->out_cols, s->d_scores, cols, s->q_right + along, keys, s->out_cols, depth, true);
+        s->dk, width, s->d_scores, cols, s->q_right + along, keys, dim, depth, s->started);
+    s->started = true;
     ops->pack_right(s->d_scores_right, cy_view_of(s->d_scores, ops->dtype, keys, cols), false);
     const int64_t key_depth = cy_round_up(keys, ops->depth_step);
     ops->multiply(s->dq + index * dim * QUERIES, QUERIES, s->k_transposed, key_depth,
@@ -212,6 +215,45 @@ static void deliver_dq(
     }
 }
 
+// A left operand: as it lies where that will do, otherwise packed.
+static const void *left_operand(
+    const cy_block_ops *ops, void *packed, int64_t *stride, cy_view source)
+{
+    if (cy_block_left_fits(ops, source)) {
+        *stride = source.stride;
+        return source.data;
+    }
+    ops->pack_left(packed, source, false);
+    *stride = cy_round_up(source.cols, ops->depth_step);
+    return packed;
+}
+
+// All queries that see keys [key, key + keys) of the span, whose parts of dk and dv begin at `at`.
+static void backward_keys(head_state *s, const backward_call *self, const cy_attention_span *span,
+    int64_t key, int64_t keys, int64_t kv_col, int64_t at)
+{
+    const int64_t dim = self->spec->head_dim, width = self->spec->heads * dim;
+    const cy_row_range all = find_ranges(s->ranges, self->spec, span, key, keys);
+    s->dk = self->dk_parts + at;
+    s->dv = self->dv_parts + at;
+    s->started = false;
+    if (all.first < all.last) {
+        const int64_t row = span->k_first + key;
+        const cy_view k = cy_view_cols(cy_view_rows(self->k, row, keys), kv_col, dim);
+        const cy_view v = cy_view_cols(cy_view_rows(self->v, row, keys), kv_col, dim);
+        s->k = left_operand(self->block, s->k_packed, &s->k_stride, k);
+        s->v = left_operand(self->block, s->v_packed, &s->v_stride, v);
+        self->block->pack_left(s->k_transposed, k, true);
+        for (int64_t i = all.first / QUERIES; i * QUERIES < all.last; i++) {
+            step(s, self, i, least(span->q_count - i * QUERIES, QUERIES), keys);
+        }
+    }
+    for (int64_t i = 0; i < keys && !s->started; i++) {
+        memset(s->dk + i * width, 0, (size_t)dim * sizeof(float));
+        memset(s->dv + i * width, 0, (size_t)dim * sizeof(float));
+    }
+}
+
 static void backward_task(void *context, int64_t task, int worker)
 {
     const backward_call *self = context;
@@ -229,27 +271,8 @@ static void backward_task(void *context, int64_t task, int worker)
     self->block->enter();
     pack_queries(&s, self, span, head);
     for (int64_t key = 0; key < span->k_count; key += KEYS) {
-        const int64_t keys = least(span->k_count - key, KEYS);
-        const cy_row_range all = find_ranges(s.ranges, spec, span, key, keys);
-        memset(s.dk, 0, (size_t)(keys * s.out_cols) * sizeof(float));
-        memset(s.dv, 0, (size_t)(keys * s.out_cols) * sizeof(float));
-        if (all.first < all.last) {
-            const int64_t row = span->k_first + key;
-            const cy_view k = cy_view_cols(cy_view_rows(self->k, row, keys), kv_col, dim);
-            const cy_view v = cy_view_cols(cy_view_rows(self->v, row, keys), kv_col, dim);
-            self->block->pack_left(s.k, k, false);
-            self->block->pack_left(s.v, v, false);
-            self->block->pack_left(s.k_transposed, k, true);
-            for (int64_t i = all.first / QUERIES; i * QUERIES < all.last; i++) {
-                step(&s, self, i, least(span->q_count - i * QUERIES, QUERIES), keys);
-            }
-        }
-        const int64_t width = spec->heads * dim;
-        for (int64_t i = 0; i < keys; i++) {
-            const int64_t at = (part_row + key + i) * width + head * dim;
-            memcpy(self->dk_parts + at, s.dk + i * s.out_cols, (size_t)dim * sizeof(float));
-            memcpy(self->dv_parts + at, s.dv + i * s.out_cols, (size_t)dim * sizeof(float));
-        }
+        backward_keys(&s, self, span, key, least(span->k_count - key, KEYS), kv_col,
+            ((part_row + key) * spec->heads + head) * dim);
     }
     deliver_dq(&s, self, span, head);
     self->block->leave();
@@ -265,20 +288,20 @@ static void sum_row(const backward_call *self, cy_view to, const float *parts, i
     const cy_attention_spec *spec = self->spec;
     const int64_t dim = spec->head_dim, group = spec->heads / spec->kv_heads;
     for (int64_t kv_head = 0; kv_head < spec->kv_heads; kv_head++) {
-        float sum[CY_FLASH_HEAD_MAX] = {0}, buffer[CY_FLASH_HEAD_MAX];
+        float sum[CY_FLASH_HEAD_MAX], buffer[CY_FLASH_HEAD_MAX];
         int64_t part_row = 0;
+        bool started = false;
         for (int i = 0; i < spec->span_count; i++) {
             const cy_attention_span *span = &spec->spans[i];
             const int64_t at = row - span->k_first;
             if (at >= 0 && at < span->k_count) {
                 const float *from = parts + ((part_row + at) * spec->heads + kv_head * group) * dim;
-                for (int64_t j = 0; j < group; j++) {
-                    for (int64_t d = 0; d < dim; d++)
-                        sum[d] += from[j * dim + d];
-                }
+                self->ops->rows->total(sum, from, group, dim, started);
+                started = true;
             }
             part_row += span->k_count;
         }
+        if (!started) memset(sum, 0, (size_t)dim * sizeof(float));
         deliver(self, cy_view_cols(cy_view_rows(to, row, 1), kv_head * dim, dim), sum, dim, buffer);
     }
 }

@@ -3,7 +3,8 @@
 //
 // Everything is borrowed and pure; any thread. Rows of fp32 blocks have room for a multiple of 32
 // columns, so whole vectors may be read and written. Scores come as plain products; `factor` is
-// scale * log2(e), so that weights are powers of two, each with a relative error below 2^-21.
+// scale * log2(e), so that weights are powers of two, each with a relative error below 2^-21, or
+// 2^-18 where they are stored as bf16.
 
 #ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
 #define CY_KERNEL_CPU_ATTENTION_ROWS_H
@@ -55,8 +56,13 @@ typedef struct cy_attention_rows {
     void (*blend)(void *o, cy_dtype dtype, float a, const void *part, cy_dtype part_dtype, float b,
         int64_t count);
 
-    // The sum of products of two rows.
-    float (*inner)(const void *a, cy_dtype a_dtype, const void *b, cy_dtype b_dtype, int64_t count);
+    // sums[head * stride] = the sum of products of a's and b's elements of that head; rows of heads
+    // * dim.
+    void (*inner)(float *sums, int64_t stride, const void *a, cy_dtype a_dtype, const void *b,
+        cy_dtype b_dtype, int64_t heads, int64_t dim);
+
+    // sum [dim] = the sum of parts [count, dim], in ascending order, behind what it holds if `add`.
+    void (*total)(float *sum, const float *parts, int64_t count, int64_t dim, bool add);
 } cy_attention_rows;
 
 const cy_attention_rows *cy_attention_rows_avx2(void);

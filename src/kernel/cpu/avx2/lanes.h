@@ -65,9 +65,11 @@ static inline lanes lanes_max(lanes a, lanes b)
     return _mm256_max_ps(a, b);
 }
 
-static inline lanes lanes_round(lanes x)
+static inline lanes lanes_fraction(lanes x, lanes *whole)
 {
-    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const lanes clamped = _mm256_max_ps(_mm256_set1_ps(-160.0f), x); // a NaN passes
+    *whole = _mm256_round_ps(clamped, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return _mm256_sub_ps(clamped, *whole);
 }
 
 // In two halves, so that results below 2^-126 come out as subnormals, rounded as scalef does.

@@ -70,9 +70,12 @@ static inline lanes lanes_max(lanes a, lanes b)
     return _mm512_max_ps(a, b);
 }
 
-static inline lanes lanes_round(lanes x)
+// x = *whole + what is returned, in [0, 1]. What is below -160 counts as -160.
+static inline lanes lanes_fraction(lanes x, lanes *whole)
 {
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const lanes clamped = _mm512_max_ps(_mm512_set1_ps(-160.0f), x); // a NaN passes
+    *whole = _mm512_roundscale_ps(clamped, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    return _mm512_sub_ps(clamped, *whole);
 }
 
 // x * 2^n for whole numbers n.

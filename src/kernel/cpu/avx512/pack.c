@@ -7,6 +7,12 @@
 // Sixteen rows of fp32, from `row` on, columns [col, col + 16): zero beyond the source.
 static inline void load_rows_f32(__m512i r[16], cy_view source, int64_t row, int64_t col)
 {
+    if (source.dtype == CY_F32 && row + 16 <= source.rows && col + 16 <= source.cols) {
+        const float *at = (const float *)source.data + row * source.stride + col;
+        for (int i = 0; i < 16; i++)
+            r[i] = _mm512_loadu_si512(at + i * source.stride);
+        return;
+    }
     const __mmask16 lanes = cy_lanes16(source.cols - col);
     for (int i = 0; i < 16; i++) {
         r[i] = row + i < source.rows
@@ -44,8 +50,36 @@ static inline void interleave(__m512i *low, __m512i *high, __m512i a, __m512i b)
     *high = _mm512_permutex2var_epi16(a, second, b);
 }
 
+// Rows ahead of which a copy asks for its source and its destination: rows of one head lie far
+// apart in a matrix of all heads, and no prefetcher of the processor's follows their first lines.
+#define AHEAD 8
+
+static void copy_rows(cy_view to, cy_view from, int64_t row_bytes, int64_t element)
+{
+    for (int64_t i = 0; i < to.rows; i++) {
+        const char *x = (const char *)from.data + i * from.stride * element;
+        char *y = (char *)to.data + i * to.stride * element;
+        for (int64_t at = 0; at < row_bytes; at += 64) {
+            _mm_prefetch(x + AHEAD * from.stride * element + at, _MM_HINT_T0);
+            _mm_prefetch(y + AHEAD * to.stride * element + at, _MM_HINT_T0);
+            _mm512_storeu_si512(y + at, _mm512_loadu_si512(x + at));
+        }
+    }
+}
+
+// Whether rows are whole cache lines of one dtype.
+static bool same_lines(cy_view to, cy_view from)
+{
+    return to.dtype == from.dtype && to.cols * (int64_t)cy_dtype_size(to.dtype) % 64 == 0;
+}
+
 void cy_convert_avx512(cy_view to, cy_view from)
 {
+    if (same_lines(to, from)) {
+        const int64_t element = (int64_t)cy_dtype_size(to.dtype);
+        copy_rows(to, from, to.cols * element, element);
+        return;
+    }
     for (int64_t i = 0; i < to.rows; i++) {
         for (int64_t j = 0; j < to.cols; j += 16) {
             const __mmask16 lanes = cy_lanes16(to.cols - j);
@@ -62,10 +96,11 @@ void cy_convert_avx512_bf16(cy_view to, cy_view from)
         return;
     }
     for (int64_t i = 0; i < to.rows; i++) {
-        const float *x = cy_view_at(from, i, 0);
-        uint16_t *y = cy_view_at(to, i, 0);
+        const float *x = (const float *)from.data + i * from.stride;
+        uint16_t *y = (uint16_t *)to.data + i * to.stride;
         int64_t j = 0;
         for (; j + 32 <= to.cols; j += 32) {
+            _mm_prefetch((const char *)(y + AHEAD * to.stride + j), _MM_HINT_T0);
             const __m512bh half =
                 _mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + j + 16), _mm512_loadu_ps(x + j));
             _mm512_storeu_si512(y + j, (__m512i)half);
@@ -110,6 +145,11 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
     const int64_t depth = transposed ? source.cols : source.rows;
     float *to = right;
     for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
+        if (!transposed && source.dtype == CY_F32 && cols - col >= CY_BLOCK_COLS) {
+            cy_view panel = cy_view_of(to, CY_F32, depth, CY_BLOCK_COLS);
+            copy_rows(panel, cy_view_cols(source, col, CY_BLOCK_COLS), CY_BLOCK_COLS * 4, 4);
+            continue;
+        }
         if (!transposed) {
             const __mmask16 first = cy_lanes16(cols - col);
             const __mmask16 second = cols - col > 16 ? cy_lanes16(cols - col - 16) : 0;
@@ -188,6 +228,10 @@ void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64
         return;
     }
     const int64_t depth = cy_round_up(source.cols, step);
+    if (source.dtype == CY_BF16 && depth == source.cols && depth % 32 == 0) {
+        copy_rows(cy_view_of(left, CY_BF16, source.rows, depth), source, depth * 2, 2);
+        return;
+    }
     for (int64_t i = 0; i < source.rows; i++) {
         for (int64_t k = 0; k < depth; k += 32) {
             _mm512_mask_storeu_epi16(
