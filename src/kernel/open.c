@@ -85,16 +85,25 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 #endif
 
 #if CY_HAVE_DNNL
+// Rows of `view` lie a multiple of 4 KiB apart: a column of it falls into one set of a cache, and
+// who reads down columns waits for memory.
+static bool aliases(cy_view view)
+{
+    return view.stride * (int64_t)cy_dtype_size(view.dtype) % 4096 == 0;
+}
+
 // Whichever is faster where it was measured (docs/products.md): our own for bf16 where the
-// processor multiplies it, for products with a transposed b (the forward pass) in AVX-512, for a
-// few rows, and for fp16, which oneDNN does not take; oneDNN for the rest.
+// processor multiplies it, in AVX-512 for products with a transposed b (the forward pass) and for
+// those with a transposed a whose columns alias (some gradients of weights), for a few rows, and
+// for fp16, which oneDNN does not take; oneDNN for the rest.
 static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const cy_cpu_state *state = queue->kernel_state;
     const bool forward = spec.transpose_b && !spec.transpose_a;
     const bool few = forward && c.rows <= CY_MATMUL_FEW;
     const bool narrow = a.dtype == CY_BF16 && state->attention.narrow != NULL;
-    const bool wide = a.dtype == CY_F32 && forward && state->cpu.avx512;
+    const bool turned = spec.transpose_a && !spec.transpose_b && aliases(a);
+    const bool wide = a.dtype == CY_F32 && (forward || turned) && state->cpu.avx512;
     if (few || narrow || wide || a.dtype == CY_F16) {
         cy_matmul_blocks(queue, state->attention.wide, state->attention.narrow, c, a, b, spec);
     } else {

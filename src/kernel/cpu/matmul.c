@@ -9,6 +9,10 @@
 // its rows of a and its columns of b once.
 #define DEEP 8192
 
+// Depth of a slice of fp32 that is turned round: rows of it must not lie a power of two apart, or
+// they chase each other out of the first cache.
+#define TURNED_DEPTH 528
+
 // What packed columns may take of the second-level cache, where it is a common one of 1 to 2 MiB.
 #define PACKED_BYTES ((int64_t)768 << 10)
 
@@ -46,7 +50,7 @@ static void cut(call *self, int workers)
 {
     const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
-        self->depth_block = least(depth, 1024);
+        self->depth_block = least(depth, self->ops->dtype == CY_F32 ? TURNED_DEPTH : 1024);
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;

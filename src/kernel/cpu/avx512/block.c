@@ -13,7 +13,7 @@
 // Words of depth of one pass over c at most. Sums are read and written once a pass, so passes are
 // few: two panels of right come from L2 then, four lines in the twelve cycles of a step, which it
 // gives with ease, while 128 rows of left stay there too.
-#define MICRO_DEPTH 512
+#define MICRO_DEPTH 528
 
 static inline __attribute__((always_inline)) __m512 multiply_add(
     __m512 sum, __m512 a, __m512 b, bool pairs)

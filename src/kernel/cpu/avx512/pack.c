@@ -21,6 +21,14 @@ static inline void load_rows_f32(__m512i r[16], cy_view source, int64_t row, int
     }
 }
 
+// Asks for 16 lines of as many rows, for a later call.
+static inline void prefetch_square_f32(cy_view source, int64_t row, int64_t col)
+{
+    const float *at = (const float *)source.data + row * source.stride + col;
+    for (int i = 0; i < 16; i++)
+        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T0);
+}
+
 // Thirty-two bf16, narrowed where the source is wider: zero beyond the source.
 static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)
 {
@@ -113,16 +121,18 @@ void cy_convert_avx512_bf16(cy_view to, cy_view from)
     }
 }
 
-// to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to.
+// to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to. Along the source's rows
+// first, as they lie; the rows below are asked for meanwhile.
 void cy_transpose_avx512(float *to, int64_t stride, cy_view from)
 {
-    for (int64_t col = 0; col < from.cols; col += 16) {
-        const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
-        for (int64_t row = 0; row < from.rows; row += 16) {
+    for (int64_t row = 0; row < from.rows; row += 16) {
+        const __mmask16 lanes = cy_lanes16(from.rows - row);
+        for (int64_t col = 0; col < from.cols; col += 16) {
+            const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
             __m512i r[16];
             load_rows_f32(r, from, row, col);
+            if (from.dtype == CY_F32) prefetch_square_f32(from, row + 16, col);
             cy_transpose16(r);
-            const __mmask16 lanes = cy_lanes16(from.rows - row);
             for (int64_t j = 0; j < cols; j++) {
                 _mm512_mask_storeu_epi32(to + (col + j) * stride + row, lanes, r[j]);
             }
@@ -165,6 +175,7 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
             for (int64_t k = 0; k < depth; k += 16) {
                 __m512i r[16];
                 load_rows_f32(r, source, col + 16 * half, k);
+                if (source.dtype == CY_F32) prefetch_square_f32(source, col + 16 * half + 16, k);
                 cy_transpose16(r);
                 for (int64_t i = 0; i < 16 && k + i < depth; i++) {
                     _mm512_storeu_si512(to + (k + i) * 32 + 16 * half, r[i]);
