@@ -6,7 +6,7 @@
 #define ROW_BLOCK 128
 
 // Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
-// its rows of a and its columns of b once.
+// its rows of a and its columns of b once, side by side, so that no two pack the same b.
 #define DEEP 8192
 
 // Depth of a slice of fp32 that is turned round: rows of it must not lie a power of two apart, or
@@ -54,7 +54,13 @@ static void cut(call *self, int workers)
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
-        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 640, workers, false);
+        self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 512, 640, 1, false);
+        const int64_t tiles = cy_tiles_count(&self->tiles);
+        if (tiles < workers) {
+            const int64_t even = (self->tiles.cols * tiles + workers - 1) / workers;
+            self->tiles.cols = cy_round_up(even, CY_BLOCK_COLS);
+            self->tiles.col_count = (self->c.cols + self->tiles.cols - 1) / self->tiles.cols;
+        }
     } else {
         self->depth_block = least(depth, 4096);
         const int64_t element = (int64_t)cy_dtype_size(self->ops->dtype);
