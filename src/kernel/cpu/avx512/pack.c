@@ -204,12 +204,20 @@ static inline void prefetch_square_bf16(cy_view source, int64_t row, int64_t col
 {
     const uint16_t *at = (const uint16_t *)source.data + row * source.stride + col;
     for (int i = 0; i < 32; i++)
-        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T1);
+        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T0);
+}
+
+// Likewise 16 rows of the next group that a panel is packed from.
+static inline void prefetch_rows_bf16(cy_view source, int64_t row, int64_t col)
+{
+    const uint16_t *at = (const uint16_t *)source.data + row * source.stride + col;
+    for (int i = 0; i < 16; i++)
+        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T0);
 }
 
 // left [source.cols, depth] from source [source.rows, source.cols], 32 x 32 at a time: pairs of
-// rows side by side, then a transposition of pairs. Along the source's rows first, as they lie.
-// What lies beside the source in its rows is what the next call is for.
+// rows side by side, then a transposition of pairs. Along the source's rows first, as they lie; the
+// rows below are asked for meanwhile.
 static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
 {
     for (int64_t k = 0; k < depth; k += 32) {
@@ -218,7 +226,7 @@ static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
             const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
             __m512i r[32], low[16], high[16];
             load_square_bf16(r, source, k, col);
-            if (source.dtype == CY_BF16) prefetch_square_bf16(source, k, source.cols + col);
+            if (source.dtype == CY_BF16) prefetch_square_bf16(source, k + 32, col);
             for (int i = 0; i < 16; i++)
                 interleave(&low[i], &high[i], r[2 * i], r[2 * i + 1]);
             cy_transpose16(low);
@@ -284,6 +292,7 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
     // are a power of two apart and would otherwise chase each other out of the cache.
     for (int64_t group = 0; group < depth; group += 16) {
         for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+            if (source.dtype == CY_BF16) prefetch_rows_bf16(source, group + 16, col);
             for (int64_t k = group; k < group + 16 && k < depth; k += 2) {
                 __m512i low, high;
                 interleave(
