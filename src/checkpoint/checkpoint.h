@@ -70,7 +70,9 @@ typedef struct cy_checkpoint {
     int tensor_count;
     cy_stored_piece *pieces; // owned, [piece_count]
     int64_t piece_count;
-    cy_pool *pool; // borrowed, set by whoever opened it: the threads that load; NULL: the caller
+    cy_pool *pool;  // borrowed, set by whoever opened it: the threads that load; NULL: the caller
+    bool read_once; // set by whoever opened it: what is loaded with its checksums bypasses the page
+                    // cache, with threads besides `pool` where that has too few to keep a disk busy
 } cy_checkpoint;
 
 // Opens a folder: one with a manifest.json, or one with a config.json and safetensors files. Files
@@ -103,7 +105,7 @@ CY_MUST_CHECK cy_status cy_checkpoint_check_model(
 typedef struct cy_checkpoint_traffic {
     int64_t read_bytes;   // that its pieces wanted
     int64_t verify_bytes; // that it compared with their checksums
-    int64_t file_bytes;   // that it took out of files for both
+    int64_t file_bytes;   // that it took out of files for both; past the page cache in whole blocks
 } cy_checkpoint_traffic;
 
 // Fills the pieces' memory without a look at checksums. `pieces[i].tensor` counts in `tensors`,

@@ -114,12 +114,11 @@ cy_status cy_complete_commit(
     }
     if (renameat2(AT_FDCWD, making, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
         CY_TRY(cy_folder_sync(folder));
-        return cy_folder_remove(making);
+        return CY_OK;
     }
     CY_TRY(cy_folder_remove(old));
     if (rename(place, old) != 0 || rename(making, place) != 0) {
         return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
     }
-    CY_TRY(cy_folder_sync(folder));
-    return cy_folder_remove(old);
+    return cy_folder_sync(folder);
 }

@@ -17,7 +17,8 @@ CY_MUST_CHECK cy_status cy_complete_begin(const cy_save *save, const char *makin
 CY_MUST_CHECK cy_status cy_complete_write(const cy_save *save, const char *making, int ranks);
 
 // Renames. What stands at `place` is taken away in the same instant where the file system can
-// exchange two names, otherwise it is first renamed to `old`. `folder` holds them all.
+// exchange two names, otherwise it is first renamed to `old`. `folder` holds them all. The files of
+// what was replaced stay under a name that a sweep of the folder removes.
 CY_MUST_CHECK cy_status cy_complete_commit(
     const char *folder, const char *making, const char *place, const char *old);
 

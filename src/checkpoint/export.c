@@ -10,6 +10,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/place.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/sink.h"
 #include "checkpoint/table.h"
 #include "model/shape_json.h"
 
@@ -45,7 +46,7 @@ static uint64_t bytes_of(const exporter *out, int tensor)
     return (uint64_t)(wanted->rows * wanted->cols) * cy_dtype_size(dtype_of(out, tensor));
 }
 
-static cy_status stream_tensor(exporter *out, cy_safetensors_writer *writer, int tensor)
+static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
 {
     const cy_global_tensor *wanted = &out->tensors[tensor];
     const cy_rectangle all = {0, wanted->rows, 0, wanted->cols};
@@ -57,7 +58,7 @@ static cy_status stream_tensor(exporter *out, cy_safetensors_writer *writer, int
         const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
         const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, dtype);
         CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
-        CY_TRY(cy_safetensors_writer_add(writer, out->buffer, (size_t)some * cy_dtype_size(dtype)));
+        CY_TRY(cy_sink_add(sink, out->buffer, (size_t)some * cy_dtype_size(dtype)));
     }
     return CY_OK;
 }
@@ -67,7 +68,7 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
 {
     void *memory = NULL;
     cy_text header = {0};
-    cy_safetensors_writer writer = {.fd = -1};
+    cy_sink *sink = NULL;
     CY_TRY(cy_memory_take(&memory, (size_t)(end - first), sizeof(cy_safetensors_entry)));
     cy_safetensors_entry *entries = memory;
     for (int i = first; i < end; i++) {
@@ -83,11 +84,12 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
     cy_status status = cy_safetensors_header(&header, entries, end - first, "{\"format\":\"pt\"}");
     if (status == CY_OK) {
         const cy_safetensors_entry *last = &entries[end - first - 1];
-        status = cy_safetensors_writer_open(&writer, path, header, last->offset + last->bytes);
+        status = cy_sink_open(&sink, path, last->offset + last->bytes, 0);
     }
+    if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);
     for (int i = first; status == CY_OK && i < end; i++)
-        status = stream_tensor(out, &writer, i);
-    const cy_status closed = cy_safetensors_writer_close(&writer, status == CY_OK);
+        status = stream_tensor(out, sink, i);
+    const cy_status closed = cy_sink_close(sink, status == CY_OK);
     if (status == CY_OK) status = closed;
     cy_text_free(&header);
     cy_memory_free(memory);

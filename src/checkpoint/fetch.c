@@ -151,19 +151,24 @@ struct cy_fetcher {
     struct iovec parts[PARTS_MAX]; // what waits to be read, one after the other in the file
     target targets[PARTS_MAX];
     int count;
-    uint64_t offset; // in the file, of the first that waits
-    uint64_t bytes;  // that wait
-    bool read;       // all of the chunk is in the buffer
-    char buffer[CY_CHUNK_BYTES];
+    uint64_t offset;  // in the file, of the first that waits
+    uint64_t bytes;   // that wait
+    const char *data; // all of the chunk; NULL while it is not read
+    int held_file;    // of whose bytes the buffer holds [held, held_end); -1: of none
+    uint64_t held, held_end;
+    char *buffer; // borrowed, [CY_FETCH_BYTES]
 };
 
-cy_status cy_fetcher_open(cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes)
+cy_status cy_fetcher_open(
+    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes, char *buffer)
 {
     void *memory = NULL;
     CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_fetcher)));
     *fetcher = memory;
     (*fetcher)->checkpoint = checkpoint;
     (*fetcher)->wishes = wishes;
+    (*fetcher)->buffer = buffer;
+    (*fetcher)->held_file = -1;
     return CY_OK;
 }
 
@@ -174,6 +179,29 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic)
     traffic->verify_bytes += fetcher->traffic.verify_bytes;
     traffic->file_bytes += fetcher->traffic.file_bytes;
     cy_memory_free(fetcher);
+}
+
+bool cy_fetcher_hold(
+    cy_fetcher *in, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t hull = cy_direct_hull(offset, bytes);
+    CY_ASSERT(hull <= CY_FETCH_BYTES);
+    in->held_file = -1;
+    if (!cy_direct_read(file, in->buffer, offset, bytes)) return false;
+    in->traffic.file_bytes += (int64_t)hull;
+    in->held_file = number;
+    in->held = cy_direct_first(offset);
+    in->held_end = offset + bytes;
+    return true;
+}
+
+// All of the chunk, where the buffer holds it; or NULL.
+static const char *held_chunk(const cy_fetcher *in)
+{
+    const cy_chunk *chunk = in->chunk;
+    const bool held = chunk->range->file == in->held_file && chunk->offset >= in->held &&
+        chunk->offset + chunk->bytes <= in->held_end;
+    return held ? in->buffer + (chunk->offset - in->held) : NULL;
 }
 
 static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts, int count)
@@ -190,6 +218,7 @@ static cy_status flush(cy_fetcher *in)
     if (in->count == 0) return CY_OK;
     const cy_dtype from = in->chunk->piece.dtype, to = in->wanted->dtype;
     const bool converts = from != to;
+    if (converts) in->held_file = -1;
     struct iovec whole = {.iov_base = in->buffer, .iov_len = in->bytes};
     CY_TRY(read_bytes(in, in->offset, converts ? &whole : in->parts, converts ? 1 : in->count));
     if (converts) {
@@ -210,8 +239,8 @@ static cy_status place_dense(cy_fetcher *in, void *data, uint64_t offset, int64_
     const cy_dtype from = in->chunk->piece.dtype;
     const uint64_t bytes = (uint64_t)count * cy_dtype_size(from);
     in->traffic.read_bytes += (int64_t)bytes;
-    if (in->read) {
-        cy_convert(data, in->wanted->dtype, in->buffer + (offset - in->chunk->offset), from, count);
+    if (in->data != NULL) {
+        cy_convert(data, in->wanted->dtype, in->data + (offset - in->chunk->offset), from, count);
         return CY_OK;
     }
     const bool follows = in->count > 0 && in->offset + in->bytes == offset;
@@ -266,27 +295,33 @@ static void *own_place(const cy_fetcher *in)
     return cy_piece_is_dense(found.piece) ? cy_piece_at(found.piece, found.index) : NULL;
 }
 
+// Reads all of a chunk: to its place, which is returned, or to the buffer.
+static cy_status read_chunk(cy_fetcher *in, void **place)
+{
+    *place = own_place(in);
+    struct iovec whole = {
+        .iov_base = *place != NULL ? *place : in->buffer, .iov_len = in->chunk->bytes};
+    in->held_file = -1;
+    in->data = whole.iov_base;
+    return read_bytes(in, in->chunk->offset, &whole, 1);
+}
+
 static cy_status fetch_checked(cy_fetcher *in)
 {
-    void *place = own_place(in);
-    struct iovec whole = {
-        .iov_base = place != NULL ? place : in->buffer, .iov_len = in->chunk->bytes};
-    const void *data = whole.iov_base;
-    CY_TRY(read_bytes(in, in->chunk->offset, &whole, 1));
+    void *place = NULL;
+    in->data = held_chunk(in);
+    if (in->data == NULL) CY_TRY(read_chunk(in, &place));
     in->traffic.verify_bytes += (int64_t)in->chunk->bytes;
-    CY_TRY(cy_chunk_check(in->checkpoint, in->chunk, data));
-    if (place != NULL) {
-        in->traffic.read_bytes += (int64_t)in->chunk->bytes;
-        return CY_OK;
-    }
-    in->read = true;
-    return place_wanted(in);
+    CY_TRY(cy_chunk_check(in->checkpoint, in->chunk, in->data));
+    if (place == NULL) return place_wanted(in);
+    in->traffic.read_bytes += (int64_t)in->chunk->bytes;
+    return CY_OK;
 }
 
 cy_status cy_fetch(cy_fetcher *in, const cy_chunk *chunk, bool checked)
 {
     in->chunk = chunk;
-    in->read = false;
+    in->data = NULL;
     in->count = 0;
     in->bytes = 0;
     const cy_status status = checked ? fetch_checked(in) : place_wanted(in);

@@ -1,14 +1,16 @@
 // checkpoint/fetch.h: one chunk out of a file, checked, and into the pieces that want it.
 //
-// A chunk that is checked is read once: straight to its place where it is dense there and of the
-// same type, and through a buffer of 1 MiB otherwise. Of a chunk that another rank checks exactly
-// the wanted bytes are read. Used inside src/checkpoint only. A fetcher belongs to one thread;
-// several work on one checkpoint, whose files must be open. Wishes are read only.
+// A chunk that is checked is read once: past the page cache to the fetcher's buffer, many bytes at
+// a time, or plainly: straight to its place where it is dense there and of the same type, and
+// through the buffer otherwise. Of a chunk that another rank checks exactly the wanted bytes are
+// read. Used inside src/checkpoint only. A fetcher belongs to one thread; several work on one
+// checkpoint, whose files must be open. Wishes are read only.
 
 #ifndef CY_CHECKPOINT_FETCH_H
 #define CY_CHECKPOINT_FETCH_H
 
 #include "checkpoint/chunks.h"
+#include "checkpoint/direct.h"
 
 // A piece to fill, and which of the checkpoint's tensors it is of.
 typedef struct cy_wish {
@@ -32,11 +34,21 @@ uint64_t cy_wishes_bytes(const cy_wishes *wishes, const cy_chunk *chunk);
 
 typedef struct cy_fetcher cy_fetcher;
 
+// What a fetcher's buffer holds: a chunk and its neighbours, in whole disk blocks.
+#define CY_FETCH_BYTES ((size_t)3 << 19)
+
+// `buffer` [CY_FETCH_BYTES] is borrowed and begins on a page.
 CY_MUST_CHECK cy_status cy_fetcher_open(
-    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes);
+    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes, char *buffer);
 
 // Adds what was read to *traffic.
 void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
+
+// Reads bytes [offset, offset + bytes) of a file, whose blocks the buffer must have room for, past
+// the page cache, for calls of cy_fetch with chunks that lie in them. False where that does not
+// work: then cy_fetch reads, and says what is wrong.
+bool cy_fetcher_hold(
+    cy_fetcher *fetcher, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes);
 
 // Fills what is wanted of a chunk; with `checked` all of it is compared with its checksum.
 CY_MUST_CHECK cy_status cy_fetch(cy_fetcher *fetcher, const cy_chunk *chunk, bool checked);

@@ -160,7 +160,7 @@ static cy_status write_import(
     if (status == CY_OK) status = cy_complete_begin(save, place->making);
     if (status == CY_OK) {
         status = link ? cy_link_shard(source, place->making)
-                      : cy_shard_write(&bytes, save, place->making, 0);
+                      : cy_shard_write(&bytes, save, place->making, 0, 1);
     }
     if (status == CY_OK) status = cy_complete_write(save, place->making, 1);
     for (int i = 0; i < file_count; i++)

@@ -6,6 +6,7 @@
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/fetch.h"
+#include "checkpoint/folder.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,7 +16,21 @@
 #define AHEAD_BYTES     ((uint64_t)64 << 20)
 #define AHEAD_BYTES_MIN ((uint64_t)4 << 20)
 
+// Reads past the page cache that are in flight on all ranks together, and of one rank: a disk likes
+// several. Shorter ones would cost more in whole blocks than they save.
+#define READERS      8
+#define READERS_MOST 4
+#define DIRECT_BYTES ((uint64_t)128 << 10)
+
 #define NOBODY INT64_MAX
+
+// Chunks that follow each other in a file, or one.
+typedef struct batch {
+    int64_t first, count; // in the tasks
+    int file;
+    uint64_t offset, bytes;
+    bool direct; // to be read past the page cache
+} batch;
 
 typedef struct loader {
     cy_checkpoint *checkpoint;
@@ -29,11 +44,18 @@ typedef struct loader {
     int64_t *checkers; // owned, [chunks.count]: the rank that checks a chunk, or NOBODY
     int64_t *tasks;    // owned, [task_count]: the chunks that this rank reads, ascending
     int64_t task_count;
+    batch *batches; // owned, [batch_count]
+    int64_t batch_count;
+    cy_direct_file *direct; // owned, [files of the checkpoint]
+    cy_pool *pool;          // the checkpoint's or own_pool; NULL: the caller reads
+    cy_pool *own_pool;      // owned
+    char *buffers;          // owned, [workers, CY_FETCH_BYTES]
+    size_t buffer_bytes;
     cy_fetcher **fetchers; // owned, [workers]
     int workers;
 
     pthread_mutex_t lock; // guards what follows, but for the atomics
-    int64_t asked;        // tasks that the system was asked for
+    int64_t asked;        // batches that the system was asked for
     int64_t asked_bytes;
     atomic_llong begun_bytes; // of tasks that were begun
     atomic_bool failed;
@@ -92,16 +114,53 @@ static cy_status settle_checkers(loader *in)
     return CY_OK;
 }
 
+// Opened here, since the threads that read may not.
+static cy_status open_file(loader *in, int file)
+{
+    const cy_checkpoint_file *entry = &in->checkpoint->files[file];
+    int fd = -1;
+    CY_TRY(cy_bytes_open(&fd, in->checkpoint, file));
+    if (!in->checkpoint->read_once || in->direct[file].bytes > 0) return CY_OK;
+    char *path = NULL;
+    CY_TRY(cy_folder_join(&path, in->checkpoint->path, entry->name));
+    cy_direct_open(&in->direct[file], path, entry->bytes);
+    cy_memory_free(path);
+    return CY_OK;
+}
+
+// Adds a chunk to the last batch, or as one of its own. What this rank checks is read whole, so
+// neighbours can be read together; of the rest a rank may want a few rows.
+static void add_task(loader *in, const cy_chunk *chunk)
+{
+    const bool mine = in->checkers[chunk->number] == in->ranks.rank;
+    const bool direct = mine && in->direct[chunk->range->file].fd >= 0;
+    batch *last = in->batch_count > 0 ? &in->batches[in->batch_count - 1] : NULL;
+    if (last != NULL && direct && last->direct && last->file == chunk->range->file &&
+        last->offset + last->bytes == chunk->offset &&
+        cy_direct_hull(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES) {
+        last->bytes += chunk->bytes;
+        last->count++;
+    } else {
+        in->batches[in->batch_count++] = (batch){
+            .first = in->task_count,
+            .count = 1,
+            .file = chunk->range->file,
+            .offset = chunk->offset,
+            .bytes = chunk->bytes,
+            .direct = direct,
+        };
+    }
+    in->tasks[in->task_count++] = chunk->number;
+}
+
 static cy_status list_tasks(loader *in)
 {
     for (int64_t i = 0; i < in->chunks.count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
         const bool wanted = cy_wishes_bytes(&in->wishes, &chunk) > 0;
         if (!wanted && in->checkers[i] != in->ranks.rank) continue;
-        // Opened here, since the threads that read may not.
-        int fd = -1;
-        CY_TRY(cy_bytes_open(&fd, in->checkpoint, chunk.range->file));
-        in->tasks[in->task_count++] = i;
+        CY_TRY(open_file(in, chunk.range->file));
+        add_task(in, &chunk);
     }
     return CY_OK;
 }
@@ -115,10 +174,12 @@ static void ask_ahead(loader *in)
     const uint64_t share = AHEAD_BYTES / (uint64_t)in->ranks.size;
     const int64_t ahead = (int64_t)(share > AHEAD_BYTES_MIN ? share : AHEAD_BYTES_MIN);
     if (pthread_mutex_trylock(&in->lock) != 0) return;
-    while (in->asked < in->task_count && in->asked_bytes < atomic_load(&in->begun_bytes) + ahead) {
-        const cy_chunk chunk = cy_chunks_at(&in->chunks, in->tasks[in->asked++]);
-        in->asked_bytes += (int64_t)chunk.bytes;
-        cy_bytes_expect(in->checkpoint, chunk.range->file, chunk.offset, chunk.bytes);
+    while (in->asked < in->batch_count && in->asked_bytes < atomic_load(&in->begun_bytes) + ahead) {
+        const batch *next = &in->batches[in->asked++];
+        in->asked_bytes += (int64_t)next->bytes;
+        if (!next->direct) {
+            cy_bytes_expect(in->checkpoint, next->file, next->offset, next->bytes);
+        }
     }
     pthread_mutex_unlock(&in->lock);
 }
@@ -134,38 +195,69 @@ static void note_failure(loader *in, cy_status status)
     atomic_store(&in->failed, true);
 }
 
-static void fetch_task(void *context, int64_t task, int worker)
+// What the page cache has is taken from there.
+static void hold(const loader *in, const batch *some, int worker)
+{
+    const cy_direct_file *file = &in->direct[some->file];
+    if (!some->direct || some->bytes < DIRECT_BYTES) return;
+    if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
+    // Where it fails the chunks are read plainly, which names what is wrong.
+    (void)cy_fetcher_hold(in->fetchers[worker], file, some->file, some->offset, some->bytes);
+}
+
+static void fetch_batch(void *context, int64_t number, int worker)
 {
     loader *in = context;
+    const batch *some = &in->batches[number];
     if (atomic_load(&in->failed)) return;
-    const int64_t number = in->tasks[task];
-    const cy_chunk chunk = cy_chunks_at(&in->chunks, number);
-    atomic_fetch_add(&in->begun_bytes, (long long)chunk.bytes);
+    atomic_fetch_add(&in->begun_bytes, (long long)some->bytes);
     ask_ahead(in);
-    const cy_status status =
-        cy_fetch(in->fetchers[worker], &chunk, in->checkers[number] == in->ranks.rank);
-    if (status != CY_OK) note_failure(in, status);
+    hold(in, some, worker);
+    for (int64_t i = 0; i < some->count; i++) {
+        const cy_chunk chunk = cy_chunks_at(&in->chunks, in->tasks[some->first + i]);
+        const bool checked = in->checkers[chunk.number] == in->ranks.rank;
+        const cy_status status = cy_fetch(in->fetchers[worker], &chunk, checked);
+        if (status != CY_OK) note_failure(in, status);
+    }
+}
+
+// Reads that wait for the disk need threads, not cores: a rank that has too few gets some for it.
+static cy_status open_pool(loader *in)
+{
+    const int share = READERS / in->ranks.size;
+    const int readers = share < 1 ? 1 : share < READERS_MOST ? share : READERS_MOST;
+    in->pool = in->checkpoint->pool;
+    const int there = in->pool != NULL ? cy_pool_size(in->pool) : 1;
+    if (!in->checkpoint->read_once || there >= readers) return CY_OK;
+    CY_TRY(cy_pool_open(&in->own_pool, readers, -1, false));
+    in->pool = in->own_pool;
+    return CY_OK;
 }
 
 static cy_status open_fetchers(loader *in)
 {
     void *memory = NULL;
-    const int workers = in->checkpoint->pool != NULL ? cy_pool_size(in->checkpoint->pool) : 1;
+    CY_TRY(open_pool(in));
+    const int workers = in->pool != NULL ? cy_pool_size(in->pool) : 1;
     CY_TRY(cy_memory_take(&memory, (size_t)workers, sizeof(cy_fetcher *)));
     in->fetchers = memory;
+    CY_TRY(cy_memory_map(&memory, (size_t)workers * CY_FETCH_BYTES));
+    in->buffers = memory;
+    in->buffer_bytes = (size_t)workers * CY_FETCH_BYTES;
     for (; in->workers < workers; in->workers++) {
-        CY_TRY(cy_fetcher_open(&in->fetchers[in->workers], in->checkpoint, &in->wishes));
+        char *buffer = in->buffers + (size_t)in->workers * CY_FETCH_BYTES;
+        CY_TRY(cy_fetcher_open(&in->fetchers[in->workers], in->checkpoint, &in->wishes, buffer));
     }
     return CY_OK;
 }
 
 static cy_status fetch_all(loader *in)
 {
-    if (in->checkpoint->pool != NULL) {
-        cy_pool_run(in->checkpoint->pool, fetch_task, in, in->task_count);
+    if (in->pool != NULL) {
+        cy_pool_run(in->pool, fetch_batch, in, in->batch_count);
     } else {
-        for (int64_t i = 0; i < in->task_count; i++)
-            fetch_task(in, i, 0);
+        for (int64_t i = 0; i < in->batch_count; i++)
+            fetch_batch(in, i, 0);
     }
     return in->status == CY_OK ? CY_OK : CY_FAIL(in->status, "%s", in->text);
 }
@@ -183,6 +275,12 @@ static cy_status open_loader(
     in->checkers = memory;
     CY_TRY(cy_memory_take(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
     in->tasks = memory;
+    CY_TRY(cy_memory_take(&memory, (size_t)in->chunks.count + 1, sizeof(batch)));
+    in->batches = memory;
+    CY_TRY(cy_memory_take(&memory, (size_t)in->checkpoint->file_count + 1, sizeof(cy_direct_file)));
+    in->direct = memory;
+    for (int i = 0; i < in->checkpoint->file_count; i++)
+        in->direct[i].fd = -1;
     return open_fetchers(in);
 }
 
@@ -190,7 +288,13 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
 {
     for (int i = 0; i < in->workers; i++)
         cy_fetcher_close(in->fetchers[i], traffic);
+    for (int i = 0; in->direct != NULL && i < in->checkpoint->file_count; i++)
+        cy_direct_close(&in->direct[i]);
+    cy_pool_close(in->own_pool);
+    cy_memory_unmap(in->buffers, in->buffer_bytes);
+    cy_memory_free(in->direct);
     cy_memory_free(in->fetchers);
+    cy_memory_free(in->batches);
     cy_memory_free(in->tasks);
     cy_memory_free(in->checkers);
     cy_wishes_close(&in->wishes);

@@ -59,22 +59,4 @@ const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, cons
 CY_MUST_CHECK cy_status cy_safetensors_header(
     cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata);
 
-// Writes a file as a stream: the header first, then the tensors' bytes in order, in any portions.
-typedef struct cy_safetensors_writer {
-    int fd;
-    const char *path; // borrowed
-    uint64_t written;
-    uint64_t total; // bytes of the whole file
-} cy_safetensors_writer;
-
-// Creates the file, reserves its room where the file system can, and writes the header.
-CY_MUST_CHECK cy_status cy_safetensors_writer_open(
-    cy_safetensors_writer *writer, const char *path, cy_text header, uint64_t total);
-CY_MUST_CHECK cy_status cy_safetensors_writer_add(
-    cy_safetensors_writer *writer, const void *bytes, size_t count);
-
-// Forces the bytes to disk and closes. A file that is not complete is a failure; call it in any
-// case, after a failed write too, with `keep` false: then it only closes.
-CY_MUST_CHECK cy_status cy_safetensors_writer_close(cy_safetensors_writer *writer, bool keep);
-
 #endif

@@ -1,15 +1,11 @@
-#define _GNU_SOURCE
 #include "checkpoint/safetensors.h"
 
 #include "base/assert.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DATA_ALIGN 64
 
@@ -68,61 +64,4 @@ cy_status cy_safetensors_header(
     for (int i = 0; i < count; i++)
         entries[i].offset += total;
     return CY_OK;
-}
-
-cy_status cy_safetensors_writer_open(
-    cy_safetensors_writer *writer, const char *path, cy_text header, uint64_t total)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path);
-    // A full disk shows here, before anything is written; not every file system can tell.
-    if (fallocate(fd, 0, 0, (off_t)total) != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
-        const cy_status status =
-            CY_FAIL_ERRNO(CY_ERR_IO, "no room for %" PRIu64 " bytes of %s", total, path);
-        close(fd);
-        return status;
-    }
-    *writer = (cy_safetensors_writer){.fd = fd, .path = path, .total = total};
-    const cy_status status = cy_safetensors_writer_add(writer, header.bytes, header.length);
-    if (status != CY_OK) {
-        close(fd);
-        *writer = (cy_safetensors_writer){.fd = -1};
-    }
-    return status;
-}
-
-cy_status cy_safetensors_writer_add(cy_safetensors_writer *writer, const void *bytes, size_t count)
-{
-    CY_ASSERT(count <= writer->total - writer->written);
-    const char *at = bytes;
-    size_t left = count;
-    while (left > 0) {
-        const ssize_t put = write(writer->fd, at, left);
-        if (put < 0) {
-            if (errno == EINTR) continue;
-            return CY_FAIL_ERRNO(CY_ERR_IO, "write %s at byte %" PRIu64 " of %" PRIu64,
-                writer->path, writer->written, writer->total);
-        }
-        at += put;
-        left -= (size_t)put;
-        writer->written += (uint64_t)put;
-    }
-    return CY_OK;
-}
-
-cy_status cy_safetensors_writer_close(cy_safetensors_writer *writer, bool keep)
-{
-    cy_status status = CY_OK;
-    if (writer->fd < 0) return CY_OK;
-    if (keep && writer->written != writer->total) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s: %" PRIu64 " of %" PRIu64 " bytes were written",
-            writer->path, writer->written, writer->total);
-    } else if (keep && fsync(writer->fd) != 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", writer->path);
-    }
-    if (close(writer->fd) != 0 && keep && status == CY_OK) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "close %s", writer->path);
-    }
-    writer->fd = -1;
-    return status;
 }

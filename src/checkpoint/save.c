@@ -9,6 +9,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/shard.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -18,7 +19,51 @@ struct cy_saver {
     cy_checkpoint_ranks ranks;
     const cy_log *log; // borrowed, may be NULL
     int lock;          // rank 0: holds the folder; otherwise -1
+
+    // Rank 0: removes the files of what was replaced or retired while the run goes on.
+    pthread_t sweeper;
+    bool sweeping;
+    cy_status swept; // written by the sweeper, with the text of a failure
+    char swept_text[1024];
 };
+
+// ---- removing what was replaced
+
+static void *sweep(void *context)
+{
+    cy_saver *saver = context;
+    int count = 0;
+    saver->swept = cy_folder_sweep(&count, saver->folder);
+    if (saver->swept != CY_OK) {
+        snprintf(saver->swept_text, sizeof(saver->swept_text), "%s", cy_error_text());
+    }
+    return NULL;
+}
+
+// To be called before anything else has a name that a sweep removes.
+static void await_sweeper(cy_saver *saver)
+{
+    if (!saver->sweeping) return;
+    pthread_join(saver->sweeper, NULL);
+    saver->sweeping = false;
+    if (saver->swept != CY_OK) {
+        // The new checkpoint stands; that an old one could not be removed does not undo it.
+        cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
+    }
+}
+
+// Giving back a file's room can take as long as a good part of writing it.
+static void start_sweeper(cy_saver *saver)
+{
+    saver->sweeping = pthread_create(&saver->sweeper, NULL, sweep, saver) == 0;
+    if (saver->sweeping) return;
+    sweep(saver);
+    if (saver->swept != CY_OK) {
+        cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
+    }
+}
+
+// ---- opening and closing
 
 // All ranks learn whether all succeeded; who did not has its own text.
 static cy_status agree(const cy_saver *saver, cy_status mine, const char *what)
@@ -66,6 +111,7 @@ cy_status cy_saver_open(cy_saver **saver_out, const char *folder, int keep_last,
 void cy_saver_close(cy_saver *saver)
 {
     if (saver == NULL) return;
+    await_sweeper(saver);
     if (saver->lock >= 0) close(saver->lock);
     cy_memory_free(saver->folder);
     cy_memory_free(saver);
@@ -80,7 +126,9 @@ static cy_status commit(const cy_saver *saver, int64_t step, const char *making,
     return status;
 }
 
-// A checkpoint loses its name before it loses its files.
+// ---- rank 0: names
+
+// A checkpoint loses its name before it loses its files, which are swept later.
 static cy_status retire(const cy_saver *saver, int64_t step)
 {
     char *place = NULL, *old = NULL;
@@ -90,7 +138,6 @@ static cy_status retire(const cy_saver *saver, int64_t step)
     if (status == CY_OK && rename(place, old) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", place, old);
     }
-    if (status == CY_OK) status = cy_folder_remove(old);
     cy_memory_free(place);
     cy_memory_free(old);
     return status;
@@ -120,27 +167,29 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
 {
     const bool first = saver->ranks.rank == 0;
     const double start = cy_clock_s();
+    await_sweeper(saver);
     cy_status status = first ? cy_complete_begin(save, making) : CY_OK;
     CY_TRY(agree(saver, status, "beginning a checkpoint"));
-    status = cy_shard_write(&report->bytes, save, making, saver->ranks.rank);
+    status = cy_shard_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
     report->write_s = cy_clock_s() - start;
     CY_TRY(agree(saver, status, "writing a checkpoint"));
     if (first) status = cy_complete_write(save, making, saver->ranks.size);
     if (first && status == CY_OK) status = commit(saver, save->step, making, place);
     if (first && status == CY_OK && retire_old(saver, save->step) != CY_OK) {
-        // The checkpoint stands; that an old one could not be removed does not undo it.
         cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", cy_error_text());
     }
+    if (first && status == CY_OK) start_sweeper(saver);
     CY_TRY(agree(saver, status, "completing a checkpoint"));
     report->total_s = cy_clock_s() - start;
     return CY_OK;
 }
 
 // What a failed save left is removed; its own error is what the caller hears.
-static void clean_up(const cy_saver *saver, const char *making, cy_status status)
+static void clean_up(cy_saver *saver, const char *making, cy_status status)
 {
     char text[1024];
     snprintf(text, sizeof(text), "%s", cy_error_text());
+    await_sweeper(saver);
     if (cy_folder_remove(making) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "%s", cy_error_text());
     }

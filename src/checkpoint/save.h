@@ -4,10 +4,11 @@
 // written under a name that starts with a dot, forced to disk and renamed, so a folder with a
 // step's name is complete at every instant. What dead runs left is swept when the saver opens. A
 // failed save removes what it wrote and leaves the earlier checkpoints as they were; the run may go
-// on.
+// on. The files of checkpoints that were replaced or retired have lost their name when a save
+// returns; a thread of rank 0 removes them until the next save, or until the saver closes.
 //
 // Collective: all ranks make the same calls, each from its own thread with its own saver. Bytes go
-// to the file from where they lie; a strided piece passes through a buffer of 1 MiB.
+// to the file through blocks of 1 MiB, eight of all ranks together or one a rank.
 
 #ifndef CY_CHECKPOINT_SAVE_H
 #define CY_CHECKPOINT_SAVE_H

@@ -1,4 +1,3 @@
-#define _GNU_SOURCE
 #include "checkpoint/shard.h"
 
 #include "base/assert.h"
@@ -7,19 +6,21 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/sink.h"
 #include "checkpoint/table.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define FLUSH_BYTES ((uint64_t)16 << 20) // the disk starts on these while the next are written
+// Blocks in flight of all ranks together: a disk likes several, more only take memory.
+#define BLOCKS 8
 
 typedef struct shard {
     const cy_save *save;
     const char *folder;
     int rank;
+    int blocks;          // of a sink
     cy_checkpoint table; // what this rank writes
     char *buffer;        // owned, CY_CHUNK_BYTES: for pieces that are not dense in memory
     int64_t bytes;
@@ -85,7 +86,7 @@ static const char *take_chunk(shard *out, const cy_piece *piece, int64_t index, 
 }
 
 static cy_status write_piece(
-    shard *out, cy_safetensors_writer *writer, cy_stored_piece *stored, const cy_piece *piece)
+    shard *out, cy_sink *sink, cy_stored_piece *stored, const cy_piece *piece)
 {
     const size_t size = cy_dtype_size(piece->dtype);
     const int64_t chunk = (int64_t)(CY_CHUNK_BYTES / size);
@@ -97,15 +98,9 @@ static cy_status write_piece(
         const int64_t left = piece->count - done;
         const int64_t some = left < chunk ? left : chunk;
         const char *bytes = take_chunk(out, piece, piece->first + done, some);
-        const uint64_t before = writer->written / FLUSH_BYTES;
+        // The bytes are in the processor's cache when they are copied.
         stored->checksums[i] = cy_checksum(bytes, (size_t)some * size);
-        CY_TRY(cy_safetensors_writer_add(writer, bytes, (size_t)some * size));
-        // Only a hint to begin early: the fsync at the end is what counts.
-        const uint64_t after = writer->written / FLUSH_BYTES;
-        if (after > before) {
-            sync_file_range(writer->fd, (off_t)(before * FLUSH_BYTES), (off_t)FLUSH_BYTES,
-                SYNC_FILE_RANGE_WRITE);
-        }
+        CY_TRY(cy_sink_add(sink, bytes, (size_t)some * size));
     }
     return CY_OK;
 }
@@ -129,7 +124,7 @@ static cy_status write_body(shard *out, cy_safetensors_entry *entries, const cy_
 {
     cy_checkpoint_file *file = &out->table.files[out->table.file_count - 1];
     cy_text header = {0};
-    cy_safetensors_writer writer = {.fd = -1};
+    cy_sink *sink = NULL;
     cy_status status = cy_safetensors_header(&header, entries, count, "{\"format\":\"pt\"}");
     if (status != CY_OK) goto free_header;
     const cy_safetensors_entry *last = &entries[count - 1];
@@ -137,14 +132,14 @@ static cy_status write_body(shard *out, cy_safetensors_entry *entries, const cy_
     file->bytes = last->offset + last->bytes;
     status = checksum_head(file, header.bytes, header.length);
     if (status != CY_OK) goto free_header;
-    status = cy_safetensors_writer_open(&writer, path, header, file->bytes);
-    if (status != CY_OK) goto free_header;
+    status = cy_sink_open(&sink, path, file->bytes, out->blocks);
+    if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);
     for (int i = 0; status == CY_OK && i < count; i++) {
         cy_stored_piece *stored = &out->table.pieces[first + i];
         stored->offset = entries[i].offset;
-        status = write_piece(out, &writer, stored, sources[first + i]);
+        status = write_piece(out, sink, stored, sources[first + i]);
     }
-    const cy_status closed = cy_safetensors_writer_close(&writer, status == CY_OK);
+    const cy_status closed = cy_sink_close(sink, status == CY_OK);
     if (status == CY_OK) status = closed;
     out->bytes += (int64_t)file->bytes;
 free_header:
@@ -262,11 +257,18 @@ static cy_status write_part(shard *out)
     return status;
 }
 
-cy_status cy_shard_write(int64_t *bytes, const cy_save *save, const char *folder, int rank)
+static int blocks_of(int ranks)
+{
+    const int blocks = BLOCKS / ranks;
+    return blocks < 1 ? 1 : blocks < CY_SINK_BLOCKS_MOST ? blocks : CY_SINK_BLOCKS_MOST;
+}
+
+cy_status cy_shard_write(
+    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks)
 {
     void *buffer = NULL, *sources = NULL;
     const size_t pieces = (size_t)save->piece_count;
-    shard out = {.save = save, .folder = folder, .rank = rank};
+    shard out = {.save = save, .folder = folder, .rank = rank, .blocks = blocks_of(ranks)};
     for (size_t i = 0; i < pieces; i++) {
         CY_ASSERT(save->pieces[i].tensor >= 0 && save->pieces[i].tensor < save->tensor_count);
         CY_ASSERT(save->pieces[i].dtype == save->tensors[save->pieces[i].tensor].dtype);

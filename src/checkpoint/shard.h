@@ -9,9 +9,10 @@
 
 #include "checkpoint/save.h"
 
-// Writes this rank's files into `folder` and forces them to disk. *bytes is what was written.
+// Writes this rank's files into `folder` and forces them to disk, past the page cache, as one of so
+// many ranks that write at the same time. *bytes is what was written.
 CY_MUST_CHECK cy_status cy_shard_write(
-    int64_t *bytes, const cy_save *save, const char *folder, int rank);
+    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks);
 
 // Rank 0: reads the parts of all ranks and fills in files, tensors and pieces of `checkpoint`,
 // which the caller closes, also after a failure. Checks that every tensor is covered once.

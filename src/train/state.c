@@ -171,6 +171,7 @@ static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpo
         CY_TRY(cy_checkpoint_check_model(checkpoint, &engine->options.config->shape));
     }
     checkpoint->pool = engine->pool;
+    checkpoint->read_once = engine->options.train;
     cy_status status = list_wanted(&parts, engine, rank, checkpoint, weights_only);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parts.parameters.tensors,

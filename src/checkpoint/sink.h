@@ -1,0 +1,33 @@
+// checkpoint/sink.h: a file of known length, written from front to back.
+//
+// With blocks of its own it goes past the page cache (O_DIRECT): what is added is copied to one
+// block of 1 MiB, while threads of the sink write the others. The page cache would copy as well,
+// and take a fresh page for each page of the file. A file system without such writes is written to
+// plainly. One thread uses a sink. Used inside src/checkpoint only.
+
+#ifndef CY_CHECKPOINT_SINK_H
+#define CY_CHECKPOINT_SINK_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CY_SINK_BLOCKS_MOST 4
+
+typedef struct cy_sink cy_sink;
+
+// Creates the file and reserves room for `total` bytes where the file system can, so that a full
+// disk shows before anything is written. `blocks`, at most CY_SINK_BLOCKS_MOST: one less is
+// written at the same time; 1: the caller writes it, when it is full; 0: through the page cache.
+CY_MUST_CHECK cy_status cy_sink_open(cy_sink **sink, const char *path, uint64_t total, int blocks);
+
+// Adds bytes in any portions. A write that failed may show in a later call.
+CY_MUST_CHECK cy_status cy_sink_add(cy_sink *sink, const void *bytes, size_t count);
+
+// Forces the bytes to disk and closes; accepts NULL. A file that is not complete is a failure; call
+// it in any case, after a failed write too, with `keep` false: then it only closes.
+CY_MUST_CHECK cy_status cy_sink_close(cy_sink *sink, bool keep);
+
+#endif

@@ -1,0 +1,354 @@
+// Reading and writing past the page cache: the same bytes as plainly, and counted as they are.
+#define _GNU_SOURCE
+#include "support/ranks.h"
+#include "support/shards.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "checkpoint/direct.h"
+#include "checkpoint/save.h"
+#include "checkpoint/sink.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+// ---- writing
+
+static unsigned char byte_at(uint64_t offset)
+{
+    return (unsigned char)((offset * 2654435761u) >> 13);
+}
+
+static void fill(unsigned char *bytes, uint64_t offset, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = byte_at(offset + i);
+}
+
+// Writes `total` bytes in portions of 1, 7, 49, ... bytes, up to 3 MiB.
+static void write_file(const char *path, uint64_t total, int blocks)
+{
+    cy_sink *sink = NULL;
+    unsigned char *bytes = malloc(3 * MIB);
+    assert_non_null(bytes);
+    CY_CHECK_OK(cy_sink_open(&sink, path, total, blocks));
+    size_t portion = 1;
+    for (uint64_t done = 0; done < total;) {
+        const size_t some = total - done < portion ? (size_t)(total - done) : portion;
+        fill(bytes, done, some);
+        CY_CHECK_OK(cy_sink_add(sink, bytes, some));
+        done += some;
+        portion = portion * 7 < 3 * MIB ? portion * 7 : 1 + portion % 1000;
+    }
+    CY_CHECK_OK(cy_sink_close(sink, true));
+    free(bytes);
+}
+
+static void check_file(const char *path, uint64_t total)
+{
+    cy_text text = {0};
+    CY_CHECK_OK(cy_file_read(&text, path, 64 * MIB));
+    assert_int_equal(text.length, total);
+    uint64_t wrong = 0;
+    for (uint64_t i = 0; i < total; i++)
+        wrong += (unsigned char)text.bytes[i] != byte_at(i);
+    assert_int_equal(wrong, 0);
+    cy_text_free(&text);
+}
+
+static void a_sink_writes_what_was_added(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {1, 4096, MIB - 1, MIB, MIB + 1, 4 * MIB, 9 * MIB + 4096 + 5};
+    char folder[256], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            snprintf(path, sizeof(path), "%s/%d-%zu", folder, blocks, i);
+            write_file(path, sizes[i], blocks);
+            check_file(path, sizes[i]);
+        }
+    }
+}
+
+// A write that fails in a thread of the sink is heard of, and none after it is taken for good.
+static void a_sink_that_cannot_write_says_so(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    struct rlimit before;
+    unsigned char *bytes = calloc(1, MIB);
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
+        cy_sink *sink = NULL;
+        CY_CHECK_OK(cy_sink_open(&sink, path, 12 * MIB, blocks));
+        // The room is there; then somebody lowers what a file may be.
+        const struct rlimit limit = {.rlim_cur = 3 * MIB, .rlim_max = before.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        cy_status status = CY_OK;
+        for (int i = 0; status == CY_OK && i < 12; i++)
+            status = cy_sink_add(sink, bytes, MIB);
+        if (status == CY_OK) {
+            status = cy_sink_close(sink, true);
+        } else {
+            CY_CHECK_OK(cy_sink_close(sink, false));
+        }
+        CY_CHECK_FAILS(status, CY_ERR_IO, "File too large");
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    }
+    free(bytes);
+}
+
+static void an_unfinished_sink_is_an_error(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    unsigned char *bytes = calloc(1, 3 * MIB);
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
+        cy_sink *sink = NULL;
+        CY_CHECK_OK(cy_sink_open(&sink, path, 3 * MIB, blocks));
+        CY_CHECK_OK(cy_sink_add(sink, bytes, 3 * MIB - 1));
+        CY_CHECK_FAILS(
+            cy_sink_close(sink, true), CY_ERR_REQUEST, "3145727 of 3145728 bytes were written");
+    }
+    free(bytes);
+}
+
+// ---- reading
+
+// Puts a file that is on disk out of the page cache. False where the file system is memory.
+static bool forget(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fdatasync(fd), 0);
+    assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+    close(fd);
+    cy_direct_file file;
+    cy_direct_open(&file, path, 1);
+    const bool cached = file.fd < 0 || cy_direct_is_cached(&file, 0, 1);
+    cy_direct_close(&file);
+    return !cached;
+}
+
+static void what_refuses_direct_reads_has_none(void **state)
+{
+    (void)state;
+    cy_direct_file file;
+    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC | O_DIRECT);
+    if (fd >= 0) close(fd);
+    assert_true(fd < 0); // as a file system that has none says
+    cy_direct_open(&file, "/proc/self/stat", 100);
+    assert_int_equal(file.fd, -1);
+    cy_direct_close(&file);
+}
+
+static void blocks_around_any_range_are_read(void **state)
+{
+    (void)state;
+    static const uint64_t ranges[][2] = {{0, 1}, {4095, 2}, {4096, 4096}, {1, 9000},
+        {3 * MIB - 5, 5}, {3 * MIB - 5, 6}, {3 * MIB + 7, 1}, {8, 3 * MIB}};
+    char folder[256], path[300];
+    void *memory = NULL;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    write_file(path, 3 * MIB + 8, 2);
+    if (!forget(path)) skip();
+    cy_direct_file file;
+    cy_direct_open(&file, path, 3 * MIB + 8);
+    assert_true(file.fd >= 0);
+    CY_CHECK_OK(cy_memory_map(&memory, 4 * MIB));
+    char *bytes = memory;
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
+        const uint64_t offset = ranges[i][0], count = ranges[i][1];
+        const uint64_t first = cy_direct_first(offset);
+        assert_true(first <= offset && offset - first < CY_DIRECT_ALIGN);
+        assert_true(first + cy_direct_hull(offset, count) >= offset + count);
+        assert_true(cy_direct_hull(offset, count) < count + 2 * CY_DIRECT_ALIGN);
+        memset(bytes, 0, 4 * MIB);
+        assert_true(cy_direct_read(&file, bytes, offset, count));
+        uint64_t wrong = 0;
+        for (uint64_t k = 0; k < count; k++)
+            wrong += (unsigned char)bytes[offset - first + k] != byte_at(offset + k);
+        assert_int_equal(wrong, 0);
+    }
+    assert_false(cy_direct_is_cached(&file, 0, 3 * MIB));       // it went past
+    assert_false(cy_direct_read(&file, bytes, 3 * MIB + 4, 5)); // ends there
+    check_file(path, 3 * MIB + 8);
+    assert_true(cy_direct_is_cached(&file, 0, 3 * MIB));
+    cy_direct_close(&file);
+    cy_memory_unmap(memory, 4 * MIB);
+}
+
+// ---- a whole checkpoint
+
+typedef struct job {
+    const char *folder;
+    cy_test_mesh mesh;
+    int gap;
+    bool cached;           // when it is loaded
+    cy_status wanted;      // of the load
+    atomic_llong files;    // bytes out of files, of all ranks
+    atomic_llong verified; // bytes
+} job;
+
+#define SCALE 60 // 12 MB
+
+static void save_rank(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_saver *saver = NULL;
+    cy_test_tensors(tensors, SCALE);
+    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, true, 1);
+    const cy_save save = {
+        .step = 1,
+        .config_json = "{}",
+        .tensors = tensors,
+        .tensor_count = CY_TEST_TENSORS,
+        .pieces = shard.pieces,
+        .piece_count = shard.count,
+    };
+    CY_CHECK_OK(cy_saver_open(&saver, j->folder, 0, ranks, NULL));
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    cy_saver_close(saver);
+    cy_test_shard_close(&shard);
+}
+
+static void load_rank(void *context, cy_checkpoint_ranks ranks)
+{
+    job *j = context;
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    char path[400];
+    cy_test_tensors(tensors, SCALE);
+    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, false, 0);
+    snprintf(path, sizeof(path), "%s/step-00000001", j->folder);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    checkpoint.read_once = true;
+    const cy_status status = cy_checkpoint_load_checked(
+        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic);
+    if (j->wanted == CY_OK) {
+        CY_CHECK_OK(status);
+        assert_int_equal(cy_test_shard_wrong(&shard, tensors, j->gap, 1), 0);
+        assert_int_equal(traffic.read_bytes, shard.bytes);
+    } else {
+        assert_true(status == j->wanted || status == CY_ERR_PEER);
+    }
+    atomic_fetch_add(&j->files, traffic.file_bytes);
+    atomic_fetch_add(&j->verified, traffic.verify_bytes);
+    cy_checkpoint_close(&checkpoint);
+    cy_test_shard_close(&shard);
+}
+
+// What of a checkpoint's files the page cache has, after everything of it was put out.
+static bool forget_files(const char *folder, bool only_look)
+{
+    char path[400];
+    cy_checkpoint checkpoint;
+    snprintf(path, sizeof(path), "%s/step-00000001", folder);
+    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    bool gone = true;
+    for (int i = 0; i < checkpoint.file_count; i++) {
+        cy_direct_file file;
+        snprintf(path, sizeof(path), "%s/step-00000001/%s", folder, checkpoint.files[i].name);
+        if (!only_look && !forget(path)) gone = false;
+        cy_direct_open(&file, path, checkpoint.files[i].bytes);
+        if (only_look && file.fd >= 0 && cy_direct_is_cached(&file, 0, file.bytes)) gone = false;
+        cy_direct_close(&file);
+    }
+    cy_checkpoint_close(&checkpoint);
+    return gone;
+}
+
+static void a_state_is_read_past_the_page_cache(void **state)
+{
+    (void)state;
+    static const cy_test_mesh meshes[] = {{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {2, 2, 2}, {1, 8, 1}};
+    for (int i = 0; i < 5; i++) {
+        char folder[256];
+        cy_test_folder(folder, sizeof(folder));
+        job j = {.folder = folder, .mesh = meshes[i], .gap = i % 2};
+        cy_test_ranks(cy_test_mesh_size(j.mesh), save_rank, &j);
+        if (!forget_files(folder, false)) skip();
+        // Whoever wrote it reads each byte once, and whole blocks around what it reads.
+        cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+        assert_true(forget_files(folder, true));
+        assert_true(atomic_load(&j.files) > atomic_load(&j.verified));
+        assert_true((double)atomic_load(&j.files) < 1.1 * (double)atomic_load(&j.verified));
+        // Others read the parts of chunks that another rank checks plainly.
+        for (int k = 0; k < 5; k++) {
+            j.mesh = meshes[k];
+            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+        }
+    }
+}
+
+static void what_the_page_cache_has_is_taken_from_there(void **state)
+{
+    (void)state;
+    char folder[256], command[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {1, 2, 1}};
+    cy_test_ranks(2, save_rank, &j);
+    snprintf(command, sizeof(command), "cat %s/step-00000001/* >/dev/null", folder);
+    assert_int_equal(system(command), 0);
+    cy_test_ranks(2, load_rank, &j);
+    assert_int_equal(atomic_load(&j.files), atomic_load(&j.verified)); // no byte more
+}
+
+static void a_flipped_bit_is_found_past_the_page_cache(void **state)
+{
+    (void)state;
+    static const long offsets[] = {20, 5000, 1 << 20, 3333333, 5000000};
+    char folder[256], path[400];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.folder = folder, .mesh = {1, 1, 1}};
+    cy_test_ranks(1, save_rank, &j);
+    snprintf(path, sizeof(path), "%s/step-00000001/optimizer-00000.safetensors", folder);
+    for (int i = 0; i < 5; i++) {
+        for (int ranks = 1; ranks <= 3; ranks += 2) {
+            j.mesh = (cy_test_mesh){1, ranks, 1};
+            j.wanted = CY_ERR_CORRUPT;
+            cy_test_flip(path, offsets[i], 4);
+            if (!forget_files(folder, false)) skip();
+            cy_test_ranks(ranks, load_rank, &j);
+            cy_test_flip(path, offsets[i], 4);
+            j.wanted = CY_OK;
+            if (!forget_files(folder, false)) skip();
+            cy_test_ranks(ranks, load_rank, &j);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sink_writes_what_was_added),
+        cmocka_unit_test(a_sink_that_cannot_write_says_so),
+        cmocka_unit_test(an_unfinished_sink_is_an_error),
+        cmocka_unit_test(what_refuses_direct_reads_has_none),
+        cmocka_unit_test(blocks_around_any_range_are_read),
+        cmocka_unit_test(a_state_is_read_past_the_page_cache),
+        cmocka_unit_test(what_the_page_cache_has_is_taken_from_there),
+        cmocka_unit_test(a_flipped_bit_is_found_past_the_page_cache),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
