@@ -70,12 +70,12 @@ run_test() {
         fi
         # In a shell of its own, which says of an abort what it has to say in the log.
         (ulimit -t "$limit" && CYCLOTRON=$program SOURCE=$PWD \
-            timeout "$((10 * limit))" "$work/program") >"$3" 2>&1
+            timeout "$((10 * limit))" "$work/program" || exit "$?") >"$3" 2>&1
         ;;
     *.sh)
         link_program "$2" || return 120
         (ulimit -t "$limit" && CYCLOTRON=$work/cyclotron SOURCE=$PWD EXAMPLES=$build/examples \
-            timeout "$((10 * limit))" bash "$file") >"$3" 2>&1
+            timeout "$((10 * limit))" bash "$file" || exit "$?") >"$3" 2>&1
         ;;
     *)
         echo "$(basename "$0" .sh): error: there is no test $1" >&2
