@@ -22,7 +22,7 @@ int cy_name_distance(const char *a, const char *b)
     if (rows > LONGEST || cols > LONGEST) return strcmp(a, b) == 0 ? 0 : LONGEST;
 
     // Three rows of the table of prefixes: a swap of neighbours looks two rows back.
-    int table[3][LONGEST + 1];
+    int table[3][LONGEST + 1] = {{0}};
     for (size_t j = 0; j <= cols; j++)
         table[0][j] = (int)j;
     for (size_t i = 1; i <= rows; i++) {

@@ -20,7 +20,7 @@ typedef struct fold {
 static fold split_line(const char *line, int length)
 {
     static const char mark[] = ".layers.";
-    fold f = {.line = line, .length = length, .first = -1, .last = -1};
+    fold f = {.line = line, .length = length, .rest = line, .first = -1, .last = -1};
     const char *layer = memmem(line, (size_t)length, mark, sizeof(mark) - 1);
     if (layer == NULL) return f;
     char *end = NULL;

@@ -135,12 +135,12 @@ static int bench(const values *given, const cy_config *config)
     if (status == CY_OK && tells && given->timeline != NULL) {
         status = cy_file_write(given->timeline, timeline.bytes, timeline.length);
     }
-    if (status == CY_OK && given->schedule_svg != NULL) {
+    if (status == CY_OK && tells && given->schedule_svg != NULL) {
         status = cy_file_write(given->schedule_svg, picture.bytes, picture.length);
     }
     if (status == CY_OK && tells) {
         (given->json ? print_json : print_table)(config, &result);
-        if (given->profile) fputs(profile.bytes, given->json ? stderr : stdout);
+        if (profile.bytes != NULL) fputs(profile.bytes, given->json ? stderr : stdout);
     }
     cy_text_free(&profile);
     cy_text_free(&timeline);

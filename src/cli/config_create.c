@@ -87,7 +87,7 @@ static void fill_options(cy_option *options)
         options[i] = (cy_option){
             .name = words[i].name,
             .kind = CY_OPTION_TEXT,
-            .offset = offsetof(values, texts) + (size_t)i * sizeof(const char *),
+            .offset = (unsigned)(offsetof(values, texts) + (size_t)i * sizeof(const char *)),
             .initial = words[i].initial,
             .word = "VALUE",
             .doc = words[i].doc,

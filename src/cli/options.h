@@ -56,7 +56,7 @@ typedef struct cy_option_list {
 typedef struct cy_option {
     const char *name; // "max-tokens", without dashes
     cy_option_kind kind;
-    size_t offset;       // of the value in the command's struct
+    unsigned offset;     // of the value in the command's struct, in bytes
     const char *initial; // the default as it would be typed; NULL: false, 0 or NULL
     const char *values;  // CHOICE: "afab|1f1b|csv"
     double low, high;    // COUNT, NUMBER: the range, ends included; both 0: no limit

@@ -47,9 +47,9 @@ static cy_status add_slices(cy_text *text, const cy_plan *plan, const cy_param *
         }
         const cy_slice slice = cy_param_slice(param, &plan->config->shape, i, tp);
         const int64_t first = by_cols ? slice.col_first : slice.row_first;
-        const int64_t count = by_cols ? slice.cols : slice.rows;
-        CY_TRY(cy_text_add(text, "%s %lld-%lld", i > 0 ? " |" : "", (long long)first,
-            (long long)(first + count - 1)));
+        const int64_t last = first + (by_cols ? slice.cols : slice.rows) - 1;
+        CY_TRY(cy_text_add(
+            text, "%s %lld-%lld", i > 0 ? " |" : "", (long long)first, (long long)last));
     }
     return cy_text_add(text, "\n");
 }

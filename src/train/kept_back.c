@@ -19,9 +19,10 @@ static int64_t hash_order(const cy_storage *storage)
     uint64_t hash = 0;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
+        const int64_t first = storage->units[tensor->unit].first + tensor->offset;
         char line[160];
         const int length = snprintf(line, sizeof(line), "%016llx %s %lld", (unsigned long long)hash,
-            tensor->param->name, (long long)(storage->units[tensor->unit].first + tensor->offset));
+            tensor->param->name, (long long)first);
         hash = cy_hash_bytes((const unsigned char *)line, (size_t)length);
     }
     return (int64_t)hash;

@@ -53,10 +53,13 @@ static inline const cy_block_ops *cy_flash_block(const cy_attention_ops *ops, cy
     return ops->narrow != NULL && ops->narrow->dtype == dtype ? ops->narrow : ops->wide;
 }
 
-// The next piece of a worker's scratch; with a NULL base it only counts.
+// The next piece of a worker's scratch. With a NULL base it only counts, and what it returns lies
+// on the first page, which no process has mapped.
 static inline void *cy_flash_piece(char *base, size_t *used, size_t bytes)
 {
-    void *piece = base == NULL ? NULL : base + *used;
+    static const uintptr_t unmapped = CY_ARENA_ALIGN;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is meant
+    void *piece = base == NULL ? (void *)unmapped : base + *used;
     *used += (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
     return piece;
 }

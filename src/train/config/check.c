@@ -27,10 +27,10 @@ static void advise_divisors(cy_config_errors *errors, const char *key, int64_t w
 // Advises the multiples of `part` nearest to `size`.
 static void advise_multiples(cy_config_errors *errors, const char *key, int64_t part, int64_t size)
 {
-    const int64_t below = size / part * part;
+    const int64_t below = size / part * part, above = below + part;
     if (below > 0) {
         cy_config_advice(
-            errors, "%s %lld or %lld would do", key, (long long)below, (long long)(below + part));
+            errors, "%s %lld or %lld would do", key, (long long)below, (long long)above);
     } else {
         cy_config_advice(errors, "%s %lld would do", key, (long long)part);
     }

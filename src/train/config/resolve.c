@@ -301,15 +301,14 @@ static void resolve_accumulation(cy_config *config, cy_config_errors *errors)
     const int64_t replica = training->micro_batch_size * config->distributed.dp_size;
     const int64_t batch = training->global_batch_size;
     if (batch % replica != 0) {
-        const int64_t below = batch / replica * replica;
+        const int64_t below = batch / replica * replica, above = below + replica;
         cy_config_fault(errors,
             "training.global_batch_size = %lld: micro_batch_size %lld x dp_size %d = %lld does not "
             "divide it",
             (long long)batch, (long long)training->micro_batch_size, config->distributed.dp_size,
             (long long)replica);
         if (below > 0) {
-            cy_config_advice(
-                errors, "%lld or %lld would do", (long long)below, (long long)(below + replica));
+            cy_config_advice(errors, "%lld or %lld would do", (long long)below, (long long)above);
         } else {
             cy_config_advice(errors, "%lld would do", (long long)replica);
         }
