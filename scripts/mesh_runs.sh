@@ -85,7 +85,7 @@ CONFIG
 
 # train NAME "TP CP PP DP OPTION..." ARGUMENT...: trains, and leaves step, loss, gradient norm and
 # hash of each step in NAME.numbers and what it printed in NAME.log. An OPTION is one of the section
-# distributed, or --section.key=value.
+# distributed, or --section.key=value. A run of more than ROW_SECONDS (900) is ended and has failed.
 train() {
     local name=$1 words options=() option
     read -r -a words <<<"$2"
@@ -97,11 +97,16 @@ train() {
         esac
     done
     rm -rf "$folder/run"
-    "$program" train "$folder/config.json" --logging.run_dir="$folder/run" \
+    timeout "${ROW_SECONDS:-900}" "$program" train "$folder/config.json" --logging.run_dir="$folder/run" \
         --model.dtype="$dtype" --distributed.tp_size="${words[0]}" \
         --distributed.cp_size="${words[1]}" --distributed.pp_size="${words[2]}" \
         --distributed.dp_size="${words[3]}" ${options[@]+"${options[@]}"} "$@" \
-        >"$folder/$name.log" 2>&1 || return 1
+        >"$folder/$name.log" 2>&1 || {
+        if [ $? -eq 124 ]; then
+            echo "error: it took more than ${ROW_SECONDS:-900} s" >>"$folder/$name.log"
+        fi
+        return 1
+    }
     sed -n 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),"grad_norm":\([^,]*\),.*"params_hash":"\([0-9a-f]*\)".*/\1 \2 \3 \4/p' \
         "$folder/run/metrics.jsonl" >"$folder/$name.numbers"
     [ -s "$folder/$name.numbers" ]

@@ -6,8 +6,10 @@
 #include "checkpoint/table.h"
 #include "model/shape_json.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -76,6 +78,45 @@ static cy_status open_own(cy_checkpoint *checkpoint, const char *path, const cha
     return status;
 }
 
+// A run's folder has a config.json too, of another kind: with the run's sections. Says where the
+// run's checkpoints are. Any other config.json is for others to judge.
+static cy_status refuse_run(const char *path, const char *config)
+{
+    cy_text text = {0};
+    json_error_t error;
+    const char *saves = "";
+    CY_TRY(cy_file_read(&text, config, CY_MANIFEST_BYTES_MAX));
+    json_t *root = json_loadb(text.bytes, text.length, 0, &error);
+    const bool run = json_is_object(json_object_get(root, "training")) &&
+        json_is_object(json_object_get(root, "checkpoint")) &&
+        json_object_get(root, "model_type") == NULL;
+    cy_status status = CY_OK;
+    if (run) {
+        (void)json_unpack(root, "{s:{s:s}}", "checkpoint", "save_dir", &saves);
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is the folder of a run, not a checkpoint", path);
+        if (saves[0] != '\0') {
+            cy_error_set_hint("the run saves its checkpoints in %s: give that folder", saves);
+        } else {
+            cy_error_set_hint("the run saves no checkpoints: it has no checkpoint.save_dir");
+        }
+    }
+    json_decref(root);
+    cy_text_free(&text);
+    return status;
+}
+
+// Folders that are named as a step and have no manifest.
+static int count_unfinished(const char *folder)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    if (entries == NULL) return 0;
+    for (const struct dirent *e; (e = readdir(entries)) != NULL;)
+        count += strncmp(e->d_name, "step-", 5) == 0;
+    closedir(entries);
+    return count;
+}
+
 cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
 {
     cy_checkpoint opened = {0};
@@ -86,7 +127,8 @@ cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
     if (cy_path_exists(manifest)) {
         status = open_own(&opened, path, manifest);
     } else if (cy_path_exists(config)) {
-        status = cy_memory_copy_text(&opened.path, path);
+        status = refuse_run(path, config);
+        if (status == CY_OK) status = cy_memory_copy_text(&opened.path, path);
         if (status == CY_OK) status = cy_foreign_open(&opened);
     } else if (!cy_path_is_folder(path)) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", path);
@@ -145,8 +187,16 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
     if (newest >= 0) return cy_folder_step_path(path, given, "", newest, "");
     CY_TRY(cy_folder_join(&config, given, "config.json"));
     const bool foreign = cy_path_exists(config);
+    const cy_status status = foreign ? refuse_run(given, config) : CY_OK;
     cy_memory_free(config);
+    CY_TRY(status);
     if (foreign) return cy_memory_copy_text(path, given);
+    const int unfinished = count_unfinished(given);
+    if (unfinished > 0) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%s holds no checkpoint: its %d step-N folder%s no " CY_MANIFEST_NAME, given,
+            unfinished, unfinished == 1 ? " has" : "s have");
+    }
     return CY_FAIL(CY_ERR_REQUEST,
         "%s holds no checkpoint: no " CY_MANIFEST_NAME ", no step-N folder, no config.json", given);
 }
@@ -167,8 +217,8 @@ cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_mo
     if (!checkpoint->has_model) return CY_OK;
     cy_status status = cy_model_shape_differences(&lines, &wrong, &checkpoint->model, model);
     if (status == CY_OK && wrong > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d differences:%s",
-            checkpoint->path, wrong, cy_list_items(&lines, wrong));
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d difference%s:%s",
+            checkpoint->path, wrong, wrong == 1 ? "" : "s", cy_list_items(&lines, wrong));
     }
     cy_text_free(&lines);
     return status;

@@ -346,6 +346,9 @@ cy_status cy_table_from_json(
         status = CY_FAIL(CY_ERR_UNSUPPORTED,
             "%s: format version %" JSON_INTEGER_FORMAT ", this program reads version %d", where,
             json_integer_value(version), CY_CHECKPOINT_FORMAT);
+        if (json_integer_value(version) > CY_CHECKPOINT_FORMAT) {
+            cy_error_set_hint("a newer cyclotron wrote it, and can read it");
+        }
     } else {
         status = check_tail(json, length, where);
         if (status == CY_OK) status = read_root(&read, root, where, part);

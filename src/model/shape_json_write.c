@@ -193,6 +193,14 @@ static cy_status compare(difference *out, const char *key, double there, double 
     return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key, a, b);
 }
 
+static cy_status compare_choice(difference *out, const char *key, bool there, bool here)
+{
+    if (there == here) return CY_OK;
+    out->count++;
+    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key, there ? "true" : "false",
+        here ? "true" : "false");
+}
+
 cy_status cy_model_shape_differences(
     cy_text *lines, int *count, const cy_model_shape *there, const cy_model_shape *here)
 {
@@ -219,14 +227,19 @@ cy_status cy_model_shape_differences(
             here->rope.attention_factor},
         {"rope_scaling.original_max_position_embeddings", (double)there->rope.original_length,
             (double)here->rope.original_length},
-        {"tie_word_embeddings", there->tied, here->tied},
-        {"bias of q, k, v", there->qkv_bias, here->qkv_bias},
-        {"bias of the output projection", there->out_bias, here->out_bias},
-        {"norm of q and k", there->qk_norm, here->qk_norm},
         {"sliding_window", (double)there->window, (double)here->window},
         {"num_experts", there->experts, here->experts},
         {"num_experts_per_tok", there->experts_per_token, here->experts_per_token},
         {"moe_intermediate_size", (double)there->expert_ffn, (double)here->expert_ffn},
+    };
+    const struct {
+        const char *key;
+        bool there, here;
+    } choices[] = {
+        {"tie_word_embeddings", there->tied, here->tied},
+        {"bias of q, k, v", there->qkv_bias, here->qkv_bias},
+        {"bias of the output projection", there->out_bias, here->out_bias},
+        {"norm of q and k", there->qk_norm, here->qk_norm},
     };
     difference out = {.lines = lines};
     if (there->rope.scaling != here->rope.scaling) {
@@ -236,6 +249,9 @@ cy_status cy_model_shape_differences(
     }
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
         CY_TRY(compare(&out, keys[i].key, keys[i].there, keys[i].here));
+    }
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        CY_TRY(compare_choice(&out, choices[i].key, choices[i].there, choices[i].here));
     }
     *count = out.count;
     return CY_OK;

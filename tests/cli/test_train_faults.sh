@@ -86,7 +86,7 @@ says err 'is of another model: 5 differences'
 says err 'hidden_size: there 32, here 64'
 says err 'num_hidden_layers: there 2, here 3'
 says err 'rope_theta: there 10000, here 5000'
-says err 'tie_word_embeddings: there 1, here 0'
+says err 'tie_word_embeddings: there true, here false'
 train 2 damaged --checkpoint.load_path="$folder/good" --distributed.tp_size=3
 says err 'distributed.tp_size = 3: does not divide model.num_attention_heads 4'
 train 2 damaged --checkpoint.load_path="$folder/good" --distributed.pp_size=3
@@ -95,10 +95,29 @@ cp -r "$folder/good/step-00000002" "$folder/newer"
 sed -i 's/"format_version": 1/"format_version": 2/' "$folder/newer/manifest.json"
 train 1 damaged --checkpoint.load_path="$folder/newer"
 says err 'format version 2, this program reads version 1'
+says err 'a newer cyclotron wrote it'
+train 2 damaged --checkpoint.load_path="$folder/good" --model.rope_theta=5000
+says err 'is of another model: 1 difference: rope_theta: there 10000, here 5000'
 cp -r "$folder/good/step-00000002" "$folder/missing"
 rm "$folder/missing/optimizer-00000.safetensors"
 train 1 damaged --checkpoint.load_path="$folder/missing"
 says err 'optimizer-00000.safetensors is missing'
+mkdir -p "$folder/nameless/step-00000002"
+cp "$folder/good/step-00000002/weights-00000.safetensors" "$folder/nameless/step-00000002"
+train 2 damaged --checkpoint.load_path="$folder/nameless"
+says err 'holds no checkpoint: its 1 step-N folder has no manifest.json'
+
+# The folder of a run is told from a checkpoint, by every command.
+train 0 whole --checkpoint.save_dir="$folder/elsewhere" --training.total_train_steps=2
+train 2 damaged --checkpoint.load_path="$folder/whole"
+says err "$folder/whole is the folder of a run, not a checkpoint"
+says err "the run saves its checkpoints in $folder/elsewhere"
+expect 2 checkpoint verify "$folder/whole"
+says err "the folder of a run"
+expect 0 checkpoint verify "$folder/elsewhere"
+train 0 whole --training.total_train_steps=2
+expect 2 checkpoint inspect "$folder/whole"
+says err 'the run saves no checkpoints'
 check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
 
 # ---- two runs that save in one folder: the second is refused, the first goes on
