@@ -5,61 +5,56 @@
 #ifndef CY_KERNEL_CPU_DOT_LANES_H
 #define CY_KERNEL_CPU_DOT_LANES_H
 
-#define DOT_ROWS 4 // rows of b at once: independent sums
+#define DOT_SUMS 4 // independent sums of one row: additions wait for each other four times less
 
-// Rows are asked for so far ahead, in whole groups of rows: a row of a model's weights is too short
-// for the processor's prefetchers to follow, which start anew with each.
-#define DOT_AHEAD 4096
+// Bytes that are asked for before they are used. The processor's own prefetchers follow one stream
+// in ascending order best, so rows are read one after the other; they still start anew with each
+// page.
+#define DOT_AHEAD 8192
 
-static inline void dot_block(float *c, const float *a, const char *const b[DOT_ROWS],
-    cy_dtype dtype, int64_t depth, int64_t ahead)
+// a times one row of b. The element of b at k + DOT_SUMS * LANES * n is in sum k / LANES.
+static inline float dot_row(
+    const float *a, const char *b, cy_dtype dtype, int64_t depth, int64_t ahead)
 {
     const int64_t size = (int64_t)cy_dtype_size(dtype);
-    lanes sum[DOT_ROWS][2];
-    for (int j = 0; j < DOT_ROWS; j++)
-        sum[j][0] = sum[j][1] = lanes_set(0.0f);
+    lanes sum[DOT_SUMS];
+    for (int i = 0; i < DOT_SUMS; i++)
+        sum[i] = lanes_set(0.0f);
     int64_t k = 0;
-    for (; k + 2 * LANES <= depth; k += 2 * LANES) {
-        const lanes low = lanes_load(a + k), high = lanes_load(a + k + LANES);
-        for (int j = 0; j < DOT_ROWS; j++) {
-            const char *at = b[j] + k * size;
-            __builtin_prefetch(at + ahead);
-            if (size == 4) __builtin_prefetch(at + ahead + 64);
-            sum[j][0] = lanes_fma(low, lanes_load_as(at, dtype, LANES), sum[j][0]);
-            sum[j][1] = lanes_fma(high, lanes_load_as(at + LANES * size, dtype, LANES), sum[j][1]);
+    for (; k + DOT_SUMS * LANES <= depth; k += DOT_SUMS * LANES) {
+        const char *at = b + k * size;
+        for (int64_t i = 0; i < DOT_SUMS * LANES * size; i += 64)
+            __builtin_prefetch(at + ahead + i);
+        for (int i = 0; i < DOT_SUMS; i++) {
+            sum[i] = lanes_fma(lanes_load(a + k + i * LANES),
+                lanes_load_as(at + i * LANES * size, dtype, LANES), sum[i]);
         }
     }
     for (; k < depth; k += LANES) {
-        const lanes low = lanes_load_as(a + k, CY_F32, depth - k);
-        for (int j = 0; j < DOT_ROWS; j++) {
-            sum[j][0] = lanes_fma(low, lanes_load_as(b[j] + k * size, dtype, depth - k), sum[j][0]);
-        }
+        const lanes left = lanes_load_as(a + k, CY_F32, depth - k);
+        sum[0] = lanes_fma(left, lanes_load_as(b + k * size, dtype, depth - k), sum[0]);
     }
-    for (int j = 0; j < DOT_ROWS; j++)
-        c[j] = lanes_sum(lanes_add(sum[j][0], sum[j][1]));
+    return lanes_sum(lanes_add(lanes_add(sum[0], sum[1]), lanes_add(sum[2], sum[3])));
 }
 
-// c [rows, b.rows] = a [rows, b.cols] times b transposed; a dense.
+// c [rows, b.rows] = a [rows, b.cols] times b transposed; a dense. Rows of a after the first find
+// the row of b in the nearest cache.
 static void dot_rows(float *c, const float *a, int64_t rows, cy_view b)
 {
-    const int64_t group = DOT_ROWS * b.stride * (int64_t)cy_dtype_size(b.dtype);
-    const int64_t ahead = (DOT_AHEAD + group - 1) / group * group;
-    for (int64_t j = 0; j < b.rows; j += DOT_ROWS) {
-        const char *from[DOT_ROWS];
-        for (int64_t i = 0; i < DOT_ROWS; i++) {
-            from[i] = cy_view_at(b, j + i < b.rows ? j + i : b.rows - 1, 0);
-        }
+    const int64_t row_bytes = b.stride * (int64_t)cy_dtype_size(b.dtype);
+    const bool dense = b.stride == b.cols;
+    const int64_t ahead = dense ? DOT_AHEAD : (DOT_AHEAD + row_bytes - 1) / row_bytes * row_bytes;
+    for (int64_t j = 0; j < b.rows; j++) {
+        const char *from = cy_view_at(b, j, 0);
         for (int64_t row = 0; row < rows; row++) {
-            float sums[DOT_ROWS];
+            const float *left = a + row * b.cols;
+            float *to = &c[row * b.rows + j];
             if (b.dtype == CY_F32) {
-                dot_block(sums, a + row * b.cols, from, CY_F32, b.cols, ahead);
+                *to = dot_row(left, from, CY_F32, b.cols, ahead);
             } else if (b.dtype == CY_BF16) {
-                dot_block(sums, a + row * b.cols, from, CY_BF16, b.cols, ahead);
+                *to = dot_row(left, from, CY_BF16, b.cols, ahead);
             } else {
-                dot_block(sums, a + row * b.cols, from, CY_F16, b.cols, ahead);
-            }
-            for (int64_t i = 0; i < DOT_ROWS && j + i < b.rows; i++) {
-                c[row * b.rows + j + i] = sums[i];
+                *to = dot_row(left, from, CY_F16, b.cols, ahead);
             }
         }
     }
