@@ -6,6 +6,8 @@
 
 #include "kernel/cpu/attention_rows.h"
 
+#define SOME 4 // queries at once: each element of a key or a value is widened once for them
+
 // 2^x = 2^floor(x) 2^f with f in [0, 1), and 2^f by a polynomial of least relative error among
 // those that are exact at 0, where a lone key's weight is: 1.5e-7 in degree five, with its
 // rounding, and 3.0e-6 in degree four, for weights that are rounded to bf16. Below 2^-149 it is 0.
@@ -197,31 +199,113 @@ static void rows_gradient(const cy_gradient_block *block)
     }
 }
 
-static void rows_dot(float *scores, int64_t stride, const float *queries, int64_t count,
-    const void *key, cy_dtype dtype, int64_t dim)
+// The dtype and the number of queries are constants wherever these two are inlined: sums stay in
+// registers.
+static inline __attribute__((always_inline)) void dot_some(float *scores, int64_t stride,
+    const float *queries, const int count, cy_view keys, const cy_dtype dtype)
 {
-    const int64_t size = (int64_t)cy_dtype_size(dtype);
-    for (int64_t q = 0; q < count; q++) {
-        lanes sum = lanes_set(0.0f);
-        for (int64_t i = 0; i < dim; i += LANES) {
-            const lanes x = lanes_load_as((const char *)key + i * size, dtype, dim - i);
-            sum = lanes_fma(x, lanes_load_as(queries + q * dim + i, CY_F32, dim - i), sum);
+    const int64_t size = (int64_t)cy_dtype_size(dtype), dim = keys.cols;
+    const char *key = keys.data;
+    for (int64_t k = 0; k < keys.rows; k++, key += keys.stride * size) {
+        lanes sum[SOME];
+        for (int q = 0; q < count; q++)
+            sum[q] = lanes_set(0.0f);
+        int64_t i = 0;
+        for (; i + LANES <= dim; i += LANES) {
+            const lanes x = lanes_load_as(key + i * size, dtype, LANES);
+            for (int q = 0; q < count; q++)
+                sum[q] = lanes_fma(x, lanes_load(queries + q * dim + i), sum[q]);
         }
-        scores[q * stride] = lanes_sum(sum);
+        if (i < dim) {
+            const lanes x = lanes_load_as(key + i * size, dtype, dim - i);
+            for (int q = 0; q < count; q++) {
+                sum[q] =
+                    lanes_fma(x, lanes_load_as(queries + q * dim + i, CY_F32, dim - i), sum[q]);
+            }
+        }
+        for (int q = 0; q < count; q++)
+            scores[q * stride + k] = lanes_sum(sum[q]);
+    }
+}
+
+static inline __attribute__((always_inline)) void add_some(float *out, int64_t out_stride,
+    const float *weights, int64_t stride, const int count, cy_view values, const cy_dtype dtype)
+{
+    const int64_t size = (int64_t)cy_dtype_size(dtype), dim = values.cols;
+    for (int64_t i = 0; i < dim; i += 2 * LANES) {
+        const int64_t low = dim - i < LANES ? dim - i : LANES;
+        const int64_t high = dim - i < 2 * LANES ? dim - i - LANES : LANES; // none: below 1
+        lanes sum[SOME][2];
+        for (int q = 0; q < count; q++) {
+            sum[q][0] = lanes_load_as(out + q * out_stride + i, CY_F32, low);
+            sum[q][1] = lanes_set(0.0f);
+            if (high > 0) {
+                sum[q][1] = lanes_load_as(out + q * out_stride + i + LANES, CY_F32, high);
+            }
+        }
+        const char *value = (const char *)values.data + i * size;
+        for (int64_t k = 0; k < values.rows; k++, value += values.stride * size) {
+            const lanes x = lanes_load_as(value, dtype, low);
+            const lanes y = high > 0 ? lanes_load_as(value + LANES * size, dtype, high) : x;
+            for (int q = 0; q < count; q++) {
+                const lanes weight = lanes_set(weights[q * stride + k]);
+                sum[q][0] = lanes_fma(weight, x, sum[q][0]);
+                sum[q][1] = lanes_fma(weight, y, sum[q][1]);
+            }
+        }
+        for (int q = 0; q < count; q++) {
+            lanes_store_as(out + q * out_stride + i, CY_F32, low, sum[q][0]);
+            if (high > 0) {
+                lanes_store_as(out + q * out_stride + i + LANES, CY_F32, high, sum[q][1]);
+            }
+        }
+    }
+}
+
+#define SOME_CASES(function, dtype)                                                                \
+    switch (count < SOME ? count : SOME) {                                                         \
+    case 1:                                                                                        \
+        function(1, dtype);                                                                        \
+        break;                                                                                     \
+    case 2:                                                                                        \
+        function(2, dtype);                                                                        \
+        break;                                                                                     \
+    case 3:                                                                                        \
+        function(3, dtype);                                                                        \
+        break;                                                                                     \
+    default:                                                                                       \
+        function(SOME, dtype);                                                                     \
+    }
+
+#define SOME_DTYPES(function, dtype)                                                               \
+    if ((dtype) == CY_BF16) {                                                                      \
+        SOME_CASES(function, CY_BF16)                                                              \
+    } else if ((dtype) == CY_F16) {                                                                \
+        SOME_CASES(function, CY_F16)                                                               \
+    } else {                                                                                       \
+        SOME_CASES(function, CY_F32)                                                               \
+    }
+
+#define DOT_SOME(number, dtype) dot_some(scores, stride, queries, number, keys, dtype)
+#define ADD_SOME(number, dtype) add_some(out, out_stride, weights, stride, number, values, dtype)
+
+static void rows_dot(
+    float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys)
+{
+    for (; count > 0; count -= SOME) {
+        SOME_DTYPES(DOT_SOME, keys.dtype)
+        scores += SOME * stride;
+        queries += SOME * keys.cols;
     }
 }
 
 static void rows_add(float *out, int64_t out_stride, const float *weights, int64_t stride,
-    int64_t count, const void *value, cy_dtype dtype, int64_t dim)
+    int64_t count, cy_view values)
 {
-    const int64_t size = (int64_t)cy_dtype_size(dtype);
-    for (int64_t i = 0; i < dim; i += LANES) {
-        const lanes x = lanes_load_as((const char *)value + i * size, dtype, dim - i);
-        for (int64_t q = 0; q < count; q++) {
-            float *at = out + q * out_stride + i;
-            const lanes old = lanes_load_as(at, CY_F32, dim - i);
-            lanes_store_as(at, CY_F32, dim - i, lanes_fma(lanes_set(weights[q * stride]), x, old));
-        }
+    for (; count > 0; count -= SOME) {
+        SOME_DTYPES(ADD_SOME, values.dtype)
+        out += SOME * out_stride;
+        weights += SOME * stride;
     }
 }
 

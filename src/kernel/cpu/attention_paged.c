@@ -10,7 +10,7 @@
 #define TASK_ROWS 64 // rows of a task: one block of a prompt
 #define RUN_MIN   4  // fewer rows than this are cheaper one by one
 
-#define KEYS_AHEAD 16 // keys that are asked for before they are used
+#define RUN_KEYS 16 // keys that are asked for while as many are used
 
 typedef struct paged_call {
     const cy_attention_ops *ops;
@@ -54,13 +54,29 @@ static int64_t first_seen(const cy_attention_spec *spec, int64_t position)
     return spec->window > 0 && position >= spec->window ? position - spec->window + 1 : 0;
 }
 
-// Asks for one head of a row of the cache: it lies alone among those of other heads and layers.
-static inline void expect_head(cy_view rows, int64_t row, int64_t col, int64_t dim)
+// One head of up to RUN_KEYS rows of the cache from `position` on, as far as they lie in one page.
+static cy_view head_run(const paged_call *self, cy_view rows, int64_t sequence, int64_t position,
+    int64_t end, int64_t kv_col)
 {
-    const char *at = cy_view_at(rows, row, col);
-    const int64_t bytes = dim * (int64_t)cy_dtype_size(rows.dtype);
-    for (int64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(at + i);
+    const int64_t page_end =
+        position / self->pages->page_size * self->pages->page_size + self->pages->page_size;
+    int64_t count = end < page_end ? end - position : page_end - position;
+    if (count > RUN_KEYS) count = RUN_KEYS;
+    const int64_t row = page_row(self->pages, sequence, position);
+    return cy_view_cols(cy_view_rows(rows, row, count), kv_col, self->spec->head_dim);
+}
+
+// Asks for rows that lie apart, among those of other heads: no prefetcher of the processor's
+// foresees them.
+static inline void expect_run(cy_view run)
+{
+    const int64_t size = (int64_t)cy_dtype_size(run.dtype);
+    const int64_t bytes = run.cols * size, stride = run.stride * size;
+    const char *at = run.data;
+    for (int64_t i = 0; i < run.rows; i++, at += stride) {
+        for (int64_t j = 0; j < bytes; j += 64)
+            __builtin_prefetch(at + j);
+    }
 }
 
 // Scores, weights and sums of up to CY_FLASH_KEYS keys for the query heads of one key head.
@@ -68,19 +84,21 @@ static void row_block(paged_state *s, const paged_call *self, int64_t sequence, 
     int64_t count, int64_t kv_col)
 {
     const cy_attention_rows *rows = self->ops->rows;
-    const int64_t dim = self->spec->head_dim, group = self->spec->heads / self->spec->kv_heads;
+    const int64_t group = self->spec->heads / self->spec->kv_heads;
     const cy_view keys = self->pages->keys, values = self->pages->values;
-    int64_t at[CY_FLASH_KEYS];
-    for (int64_t i = 0; i < count; i++)
-        at[i] = page_row(self->pages, sequence, first + i);
-    for (int64_t i = 0; i < count && i < KEYS_AHEAD; i++)
-        expect_head(keys, at[i], kv_col, dim);
-    for (int64_t i = 0; i < count; i++) {
-        if (i + KEYS_AHEAD < count) expect_head(keys, at[i + KEYS_AHEAD], kv_col, dim);
-        expect_head(
-            values, at[i], kv_col, dim); // a block of them stays in a cache till it is added
-        rows->dot(s->scores + i, CY_FLASH_KEYS, s->queries, group, cy_view_at(keys, at[i], kv_col),
-            keys.dtype, dim);
+    const int64_t end = first + count;
+    cy_view run = head_run(self, keys, sequence, first, end, kv_col);
+    expect_run(run);
+    for (int64_t at = first; at < end;) {
+        // A block of values stays in a cache until it is added.
+        expect_run(head_run(self, values, sequence, at, end, kv_col));
+        const cy_view now = run;
+        if (at + now.rows < end) {
+            run = head_run(self, keys, sequence, at + now.rows, end, kv_col);
+            expect_run(run);
+        }
+        rows->dot(s->scores + (at - first), CY_FLASH_KEYS, s->queries, group, now);
+        at += now.rows;
     }
     for (int64_t q = 0; q < group; q++)
         s->flash.seen[q] = (cy_row_range){0, (int32_t)count};
@@ -98,9 +116,11 @@ static void row_block(paged_state *s, const paged_call *self, int64_t sequence, 
         .dtype = CY_F32,
     };
     rows->softmax(&block);
-    for (int64_t i = 0; i < count; i++) {
-        rows->add(s->flash.out, s->flash.out_cols, s->flash.scores + i, CY_FLASH_KEYS, group,
-            cy_view_at(values, at[i], kv_col), values.dtype, dim);
+    for (int64_t at = first; at < end;) {
+        const cy_view run_values = head_run(self, values, sequence, at, end, kv_col);
+        rows->add(s->flash.out, s->flash.out_cols, s->flash.scores + (at - first), CY_FLASH_KEYS,
+            group, run_values);
+        at += run_values.rows;
     }
 }
 

@@ -44,13 +44,12 @@ typedef struct cy_attention_rows {
     void (*softmax)(const cy_softmax_block *block);
     void (*gradient)(const cy_gradient_block *block);
 
-    // scores[q * stride] = queries [count, dim] (fp32) times one key, for each query.
-    void (*dot)(float *scores, int64_t stride, const float *queries, int64_t count, const void *key,
-        cy_dtype dtype, int64_t dim);
+    // scores[q * stride + k] = queries [count, dim] (fp32) times keys [some, dim], any row stride.
+    void (*dot)(float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys);
 
-    // out [count, dim], rows out_stride apart, += weights[q * stride] times one value.
+    // out [count, dim], rows out_stride apart, += weights[q * stride + k] times values [some, dim].
     void (*add)(float *out, int64_t out_stride, const float *weights, int64_t stride, int64_t count,
-        const void *value, cy_dtype dtype, int64_t dim);
+        cy_view values);
 
     // o = a * o + b * part over `count` elements.
     void (*blend)(void *o, cy_dtype dtype, float a, const void *part, cy_dtype part_dtype, float b,
