@@ -13,6 +13,8 @@
 #define SPIN_NS    50000
 #define MOST_CORES 1024
 
+#define MEET_POLLS 64 // looks at a meeting between two at the clock
+
 typedef struct worker {
     cy_pool *pool;
     pthread_t thread;
@@ -32,14 +34,22 @@ struct cy_pool {
     cy_pool_task task;
     void *context;
     int64_t count;
+    bool team; // one task for each worker
     _Alignas(64) _Atomic int64_t next;
     _Alignas(64) _Atomic uint64_t generation;
     _Alignas(64) _Atomic int running;
     _Atomic bool closing;
 
+    // Members of the team that have come to the next meeting, the meetings that took place, and
+    // the members that sleep until the next.
+    _Alignas(64) _Atomic int met;
+    _Alignas(64) _Atomic uint64_t meetings;
+    _Atomic int sleeping;
+
     pthread_mutex_t lock;
     pthread_cond_t posted;
     pthread_cond_t finished;
+    pthread_cond_t all_met;
 };
 
 static void relax(void)
@@ -60,6 +70,10 @@ static void pin(int core)
 
 static void take_tasks(cy_pool *pool, int index)
 {
+    if (pool->team) {
+        pool->task(pool->context, index, index);
+        return;
+    }
     for (;;) {
         const int64_t i = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
         if (i >= pool->count) return;
@@ -151,6 +165,7 @@ cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->finished, NULL);
+    pthread_cond_init(&made->all_met, NULL);
     made->size = 1;
     cy_status status = cy_memory_take(&block, (size_t)workers, sizeof(worker));
     if (status != CY_OK) goto close;
@@ -188,6 +203,7 @@ void cy_pool_close(cy_pool *pool)
     if (pool->workers != NULL && pool->workers[0].core >= 0) {
         (void)pthread_setaffinity_np(pool->caller, sizeof(pool->caller_mask), &pool->caller_mask);
     }
+    pthread_cond_destroy(&pool->all_met);
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->posted);
     pthread_mutex_destroy(&pool->lock);
@@ -197,22 +213,78 @@ void cy_pool_close(cy_pool *pool)
 
 int cy_pool_size(const cy_pool *pool)
 {
-    return pool->size;
+    return pool == NULL ? 1 : pool->size;
 }
 
-void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
+static void run_all(cy_pool *pool, cy_pool_task task, void *context, int64_t count, bool team)
 {
-    if (pool->size == 1 || count <= 1) {
-        for (int64_t i = 0; i < count; i++)
-            task(context, i, 0);
-        return;
-    }
     pool->task = task;
     pool->context = context;
     pool->count = count;
+    pool->team = team;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     atomic_store_explicit(&pool->running, pool->size - 1, memory_order_relaxed);
     post(pool);
     take_tasks(pool, 0);
     await_workers(pool);
+}
+
+void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
+{
+    if (cy_pool_size(pool) > 1 && count > 1) {
+        run_all(pool, task, context, count, false);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        task(context, i, 0);
+}
+
+void cy_pool_team(cy_pool *pool, cy_pool_task task, void *context)
+{
+    if (cy_pool_size(pool) > 1) {
+        run_all(pool, task, context, pool->size, true);
+    } else {
+        task(context, 0, 0);
+    }
+}
+
+// Whether the next meeting took place within the time that a member spins.
+static bool spin_until_met(cy_pool *pool, uint64_t seen, cy_pool_idle idle, void *context)
+{
+    if (!pool->spin) return false;
+    const int64_t until = cy_clock_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < MEET_POLLS; i++) {
+            if (atomic_load_explicit(&pool->meetings, memory_order_acquire) != seen) return true;
+            if (idle != NULL) {
+                idle(context);
+            } else {
+                relax();
+            }
+        }
+    } while (cy_clock_ns() < until);
+    return false;
+}
+
+void cy_pool_meet(cy_pool *pool, cy_pool_idle idle, void *context)
+{
+    if (cy_pool_size(pool) == 1) return;
+    const uint64_t seen = atomic_load_explicit(&pool->meetings, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&pool->met, 1, memory_order_acq_rel) == pool->size - 1) {
+        atomic_store_explicit(&pool->met, 0, memory_order_relaxed);
+        // In one order with `sleeping`: either this sees the sleeper or that sees the meeting.
+        atomic_store(&pool->meetings, seen + 1);
+        if (atomic_load(&pool->sleeping) == 0) return;
+        pthread_mutex_lock(&pool->lock);
+        pthread_cond_broadcast(&pool->all_met);
+        pthread_mutex_unlock(&pool->lock);
+        return;
+    }
+    if (spin_until_met(pool, seen, idle, context)) return;
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add(&pool->sleeping, 1);
+    while (atomic_load(&pool->meetings) == seen)
+        pthread_cond_wait(&pool->all_met, &pool->lock);
+    atomic_fetch_sub(&pool->sleeping, 1);
+    pthread_mutex_unlock(&pool->lock);
 }

@@ -24,11 +24,22 @@ typedef void (*cy_pool_task)(void *context, int64_t task, int worker);
 CY_MUST_CHECK cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin);
 void cy_pool_close(cy_pool *pool);
 
+// A NULL pool is the caller alone: its size is one, and it runs every task at once itself.
 int cy_pool_size(const cy_pool *pool);
 
 // Runs task(context, i, worker) for all 0 <= i < count and returns when all are done. Tasks are
 // handed out in ascending order; which worker gets which is not fixed, so results must not depend
 // on it.
 void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count);
+
+// Runs task(context, i, i) on every worker i at once: a team, whose members may wait for each other
+// with cy_pool_meet. Returns when all are done.
+void cy_pool_team(cy_pool *pool, cy_pool_task task, void *context);
+
+// Inside a team: returns when every member has called it as often as this one. What members wrote
+// before is seen by all after it. While it waits it calls idle(context) again and again, which must
+// be short; NULL: nothing. Who waits long sleeps, as idle workers do.
+typedef void (*cy_pool_idle)(void *context);
+void cy_pool_meet(cy_pool *pool, cy_pool_idle idle, void *context);
 
 #endif

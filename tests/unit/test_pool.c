@@ -49,6 +49,78 @@ static void check_pool(int workers, bool spin)
     cy_pool_close(pool);
 }
 
+// Members that write a row each and read all of them after they met; rounds alternate between two
+// tables, so that a meeting that lets somebody through too early shows.
+#define ROUNDS 2000
+
+typedef struct team {
+    cy_pool *pool;
+    int64_t rows[2][WORKERS];
+    _Atomic int wrong, idled;
+    _Atomic int members[WORKERS];
+} team;
+
+static void note_idle(void *context)
+{
+    team *at = context;
+    atomic_store(&at->idled, 1);
+}
+
+static void meet_often(void *context, int64_t task, int worker)
+{
+    team *at = context;
+    const int workers = cy_pool_size(at->pool);
+    if (task != worker) atomic_fetch_add(&at->wrong, 1);
+    atomic_fetch_add(&at->members[worker], 1);
+    for (int64_t round = 1; round <= ROUNDS; round++) {
+        at->rows[round % 2][worker] = round * (worker + 1);
+        cy_pool_meet(at->pool, round % 3 == 0 ? NULL : note_idle, at);
+        for (int i = 0; i < workers; i++) {
+            if (at->rows[round % 2][i] != round * (i + 1)) atomic_fetch_add(&at->wrong, 1);
+        }
+    }
+}
+
+static void a_team_meets(void **state)
+{
+    (void)state;
+    static team at;
+    for (int workers = 1; workers <= WORKERS; workers++) {
+        for (int spin = 0; spin < 2; spin++) {
+            memset(&at, 0, sizeof(at));
+            CY_CHECK_OK(cy_pool_open(&at.pool, workers, -1, spin == 1));
+            cy_pool_team(at.pool, meet_often, &at);
+            for (int i = 0; i < workers; i++)
+                assert_int_equal(at.members[i], 1);
+            assert_int_equal(at.wrong, 0);
+            if (workers > 1 && spin == 1) assert_int_equal(at.idled, 1);
+            // The pool hands out tasks as before.
+            static record after;
+            memset(&after, 0, sizeof(after));
+            after.workers = workers;
+            cy_pool_run(at.pool, note, &after, TASKS);
+            for (int64_t t = 0; t < TASKS; t++)
+                assert_int_equal(after.runs[t], 1);
+            cy_pool_close(at.pool);
+        }
+    }
+}
+
+static void no_pool_is_the_caller_alone(void **state)
+{
+    (void)state;
+    static record at;
+    memset(&at, 0, sizeof(at));
+    at.workers = 1;
+    assert_int_equal(cy_pool_size(NULL), 1);
+    cy_pool_run(NULL, note, &at, 7);
+    cy_pool_team(NULL, note, &at);
+    cy_pool_meet(NULL, NULL, NULL);
+    assert_int_equal(at.runs[0], 2);
+    assert_int_equal(at.runs[6], 1);
+    assert_false(at.out_of_range);
+}
+
 static void every_task_once(void **state)
 {
     (void)state;
@@ -120,6 +192,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_task_once),
+        cmocka_unit_test(a_team_meets),
+        cmocka_unit_test(no_pool_is_the_caller_alone),
         cmocka_unit_test(many_short_jobs),
         cmocka_unit_test(tasks_run_at_the_same_time),
         cmocka_unit_test(opened_and_closed_unused),
