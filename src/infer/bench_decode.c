@@ -6,6 +6,9 @@
 #include "base/random.h"
 #include "infer/model.h"
 #include "infer/sample.h"
+#include "kernel/peak.h"
+
+#define READ_BYTES ((size_t)256 << 20) // beyond any cache; what `cyclotron doctor` reads
 
 typedef struct bench {
     const cy_bench_decode_options *options;
@@ -126,11 +129,32 @@ static double weight_bytes(const cy_decoder *decoder)
     return (double)elements * (double)cy_dtype_size(decoder->options.dtype);
 }
 
+// Keys and values before the middle of what is said.
+static double context_bytes(const bench *run)
+{
+    const cy_model_shape *shape = &run->decoder.options.shape;
+    const int64_t positions = run->prompt_count + run->tokens / 2;
+    const int64_t seen = shape->window > 0 && shape->window < positions ? shape->window : positions;
+    return 2.0 * (double)(shape->layers * shape->kv_heads * shape->head_dim * seen) *
+        (double)cy_dtype_size(run->decoder.options.dtype);
+}
+
+static cy_status measure_reading(bench *run, double *bytes_s)
+{
+    cy_bandwidth bandwidth;
+    CY_TRY(cy_bandwidth_measure(&bandwidth, &run->decoder.queue, READ_BYTES));
+    if (bandwidth.read > *bytes_s) *bytes_s = bandwidth.read;
+    return CY_OK;
+}
+
 static cy_status measure(bench *run, cy_bench_decode_result *result)
 {
     const int64_t repeats = run->options->repeats;
+    CY_TRY(measure_reading(run, &result->read_bytes_s));
     for (int64_t i = -1; i < repeats; i++) // the first one warms up
         CY_TRY(time_once(run, i));
+    CY_TRY(measure_reading(run, &result->read_bytes_s));
+    result->context_bytes = context_bytes(run);
     result->first_token_s = cy_median(run->first, (int)repeats);
     result->decode_tok_s = cy_median(run->speed, (int)repeats);
     result->decode_tok_s_min = run->speed[0];

@@ -31,6 +31,8 @@ typedef struct cy_bench_decode_result {
     double weight_bytes_s; // of the weights that each token reads, at that speed
     double weight_bytes;   // that each token reads
     double cache_bytes;
+    double context_bytes; // of keys and values that a token reads, mean of those said
+    double read_bytes_s;  // the memory's rate with the same threads, best of before and after
     cy_dtype dtype;
     int64_t prompt, tokens; // that were read and said
 } cy_bench_decode_result;
