@@ -38,9 +38,11 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     decoder->context.rope =
         cy_view_take(run, cy_model_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
     cy_storage_place(&decoder->storage, decoder->weights.data, NULL);
+    cy_decode_row_take(&decoder->row, run, &decoder->head, decoder->pages);
 }
 
-// One pass over `count` tokens whose inputs, positions and sequences are in place.
+// One pass over `count` tokens whose inputs, positions and sequences are in place: a piece of a
+// prompt operator by operator, a token alone by all threads at once.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
     const cy_decode_batch batch = {
@@ -53,6 +55,10 @@ static cy_status pass(cy_decoder *decoder, int64_t count)
         .page_table_host = decoder->page_table,
         .pages = decoder->pages,
     };
+    if (count == 1 && !decoder->queue.dry && !decoder->one_by_one) {
+        cy_decode_row_forward(&decoder->row, decoder->logits, &batch);
+        return CY_OK;
+    }
     const cy_view hidden = cy_view_rows(decoder->hidden, 0, count);
     CY_TRY(cy_decode_forward(&decoder->context, &decoder->storage, hidden, &batch));
     return cy_head_logits(&decoder->head, decoder->logits, cy_view_rows(hidden, count - 1, 1));
@@ -83,12 +89,14 @@ static cy_status plan(cy_decoder *decoder)
 static cy_status place(cy_decoder *decoder)
 {
     const size_t run = decoder->run.peak, scratch = decoder->scratch.peak;
-    decoder->mapped_bytes = run + scratch;
+    const size_t row = cy_decode_row_plan(&decoder->row);
+    decoder->mapped_bytes = run + scratch + row;
     CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
     char *base = decoder->mapped;
     cy_arena_place(&decoder->run, "run", base, run);
     cy_arena_place(&decoder->scratch, "scratch", base + run, scratch);
     take_run(decoder, &decoder->run);
+    cy_decode_row_place(&decoder->row, base + run + scratch);
     for (int64_t i = 0; i < page_count(decoder); i++)
         decoder->page_table[i] = (int32_t)i;
 
@@ -135,6 +143,7 @@ static cy_status open_parts(cy_decoder *decoder)
         .norm_unit = cy_storage_unit(&decoder->storage, shape->layers),
         .matrix_unit = cy_storage_unit(&decoder->storage, shape->tied ? -1 : shape->layers),
     };
+    CY_TRY(cy_decode_row_open(&decoder->row, &decoder->context));
     CY_TRY(plan(decoder));
     return place(decoder);
 }
@@ -152,6 +161,7 @@ cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options
 
 void cy_decoder_close(cy_decoder *decoder)
 {
+    cy_decode_row_close(&decoder->row);
     cy_storage_close(&decoder->storage);
     cy_memory_free(decoder->pages);
     if (decoder->queue.kernels != NULL) cy_kernels_close(&decoder->queue);

@@ -12,7 +12,7 @@
 #define CY_INFER_DECODER_H
 
 #include "kernel/open.h"
-#include "model/decode.h"
+#include "model/decode_row.h"
 
 typedef struct cy_decoder_options {
     cy_model_shape shape;
@@ -32,7 +32,8 @@ typedef struct cy_decoder {
     cy_storage storage; // owned; its weights lie in `mapped`
     cy_model_context context;
     cy_head head;
-    void *mapped; // owned
+    cy_decode_row row; // owned: the pass of one token
+    void *mapped;      // owned
     size_t mapped_bytes;
     cy_arena run, scratch;
     cy_view weights;                         // [1, storage.count]
@@ -42,6 +43,7 @@ typedef struct cy_decoder {
     cy_view hidden;                          // [chunk, hidden]
     cy_view logits;                          // [1, vocab] fp32 or fp64
     int64_t length;                          // positions in the cache
+    bool one_by_one; // a token alone goes operator by operator too: what tests compare with
 } cy_decoder;
 
 // Opens in place, with weights undefined: the caller loads them into decoder->storage.

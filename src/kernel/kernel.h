@@ -23,6 +23,7 @@ typedef struct cy_matmul_spec {
     bool transpose_b; // b is stored [n, k]
     bool accumulate;  // c += a b instead of c = a b
     int64_t block_k;  // into CY_FX64: elements of k in a term; 0: what c's sum says, or 32
+    const void *next; // a hint: where the caller will read after b; NULL where it does not know
 } cy_matmul_spec;
 
 // c [m, n] (+)= a [m, k] b [k, n]. a and b have one dtype; c has that dtype, or fp32, or CY_FX64.

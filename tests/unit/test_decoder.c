@@ -95,6 +95,63 @@ static void prefill_and_decode_give_the_training_logits(void **state)
     }
 }
 
+// The model of the configuration in four variants.
+static void vary(cy_model_shape *shape, int family)
+{
+    shape->qkv_bias = family == 1;
+    shape->qk_norm = family == 2;
+    shape->window = family == 2 ? 5 : 0;
+    shape->tied = family != 3;
+}
+
+static void compare_passes(const char *name, int family, cy_dtype dtype, int threads)
+{
+    static cy_config config;
+    static cy_decoder alone, pieces;
+    cy_test_config(&config, dtype);
+    vary(&config.shape, family);
+    const cy_decoder_options options = {
+        .shape = config.shape,
+        .dtype = dtype,
+        .capacity = 80,
+        .threads = threads,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_CHECK_OK(cy_decoder_open(&alone, &options));
+    CY_CHECK_OK(cy_decoder_open(&pieces, &options));
+    cy_random_fill(&alone.queue, alone.weights, 7, 0, alone.weights.cols, 0.2);
+    memcpy(pieces.weights.data, alone.weights.data, cy_view_bytes(alone.weights));
+    for (int32_t i = 0; i < 70; i++) { // across a page
+        float got[61], expected[61];
+        const int32_t token = (i * 7919 + 13) % 61;
+        CY_CHECK_OK(cy_decoder_read(&alone, got, &token, 1));
+        pieces.one_by_one = true;
+        CY_CHECK_OK(cy_decoder_read(&pieces, expected, &token, 1));
+        if (memcmp(got, expected, sizeof(got)) != 0) {
+            fail_msg(
+                "%s, %s, %d threads: token %d differs", name, cy_dtype_name(dtype), threads, i);
+        }
+    }
+    cy_decoder_close(&alone);
+    cy_decoder_close(&pieces);
+}
+
+// A token alone goes through a pass of its own, on one thread or several, with fewer kv heads than
+// threads too: the same bits as operator by operator, which is how a piece of a prompt goes.
+static void a_token_alone_gives_the_bits_of_the_operators(void **state)
+{
+    (void)state;
+    static const char *const families[] = {"plain", "qkv bias", "qk norm, window", "untied"};
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F64};
+    for (int family = 0; family < 4; family++) {
+        for (int d = 0; d < 3; d++) {
+            for (int threads = 1; threads <= 4; threads++)
+                compare_passes(families[family], family, dtypes[d], threads);
+        }
+    }
+}
+
 static void greedy_text_is_the_same_with_and_without_cache(void **state)
 {
     (void)state;
@@ -135,6 +192,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_and_decode_give_the_training_logits),
+        cmocka_unit_test(a_token_alone_gives_the_bits_of_the_operators),
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
         cmocka_unit_test(the_cache_holds_keys_and_values_only),
     };

@@ -17,6 +17,11 @@
 
 #define CY_BLOCK_COLS 32
 
+// Bytes that dot() asks for before it uses them. The processor's own prefetchers follow one stream
+// in ascending order best, so it reads rows one after the other; they still start anew with each
+// page.
+#define CY_DOT_AHEAD 8192
+
 typedef struct cy_block_ops {
     const char *isa;
     cy_dtype dtype; // of packed elements: CY_F32 or CY_BF16
@@ -42,8 +47,9 @@ typedef struct cy_block_ops {
     void (*transpose)(float *to, int64_t stride, cy_view from);
 
     // c [rows, b.rows] = a [rows, b.cols] times b transposed, for a few rows; c and a are dense, b
-    // is fp32, bf16 or fp16 and is read once from memory.
-    void (*dot)(float *c, const float *a, int64_t rows, cy_view b);
+    // is fp32, bf16 or fp16 and is read once from memory. `next`, unless NULL, is what will be read
+    // after b: its first CY_DOT_AHEAD bytes are asked for as the last of b are used.
+    void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 } cy_block_ops;
 
 static inline int64_t cy_round_up(int64_t value, int64_t step)

@@ -238,7 +238,7 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
     const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
     const bool served = floats && (c.dtype == a.dtype || c.dtype == CY_F32) && b.cols > 0;
     if (served && spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
-        cy_matmul_few(queue, wide, c, a, b, spec.accumulate);
+        cy_matmul_few(queue, wide, c, a, b, spec);
         return;
     }
     cy_matmul_tiled(queue, wide, narrow, c, a, b, spec);
@@ -256,6 +256,7 @@ typedef struct few_call {
     float *sums;    // [workers, 2, CY_MATMUL_FEW, cols]
     int64_t cols;   // of a task
     bool accumulate;
+    const void *next; // read after b by the worker of the last task
 } few_call;
 
 static void run_few(void *context, int64_t index, int worker)
@@ -266,7 +267,8 @@ static void run_few(void *context, int64_t index, int worker)
     float *sums = self->sums + worker * 2 * CY_MATMUL_FEW * self->cols;
     float *old = sums + CY_MATMUL_FEW * self->cols;
     const cy_view c = cy_view_cols(self->c, first, cols);
-    self->ops->dot(sums, self->a, rows, cy_view_rows(self->b, first, cols));
+    const void *next = first + cols == self->c.cols ? self->next : NULL;
+    self->ops->dot(sums, self->a, rows, cy_view_rows(self->b, first, cols), next);
     if (self->accumulate) {
         self->ops->convert(cy_view_of(old, CY_F32, rows, cols), c);
         for (int64_t i = 0; i < rows * cols; i++)
@@ -276,9 +278,9 @@ static void run_few(void *context, int64_t index, int worker)
 }
 
 void cy_matmul_few(
-    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, bool accumulate)
+    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    few_call self = {.ops = ops, .c = c, .b = b, .accumulate = accumulate};
+    few_call self = {.ops = ops, .c = c, .b = b, .accumulate = spec.accumulate, .next = spec.next};
     const int64_t workers = cy_queue_workers(queue);
     self.cols = cy_round_up((c.cols + workers - 1) / workers, FEW_COLS);
     const size_t mark = cy_arena_mark(queue->scratch);

@@ -25,10 +25,10 @@ void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_o
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // c (+)= a b^T for at most CY_MATMUL_FEW rows of a: memory's bandwidth is the bound, and b is not
-// packed for it. Same dtypes.
+// packed for it. Same dtypes. Of the spec it reads accumulate and next.
 #define CY_MATMUL_FEW 4
 void cy_matmul_few(
-    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, bool accumulate);
+    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // Operators of the table, by instruction set.
 void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);

@@ -152,9 +152,9 @@ static void pack_right_bf16(void *right, cy_view source, bool transposed)
     cy_pack_right_bf16_avx512(right, source, transposed, 2);
 }
 
-void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b)
+void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b, const void *next)
 {
-    dot_rows(c, a, rows, b);
+    dot_rows(c, a, rows, b, next);
 }
 
 static void nothing(void)

@@ -14,6 +14,6 @@ void cy_convert_avx512(cy_view to, cy_view from);
 // The same with the processor's own narrowing to bf16, which makes subnormal numbers zero.
 void cy_convert_avx512_bf16(cy_view to, cy_view from);
 void cy_transpose_avx512(float *to, int64_t stride, cy_view from);
-void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b);
+void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 
 #endif

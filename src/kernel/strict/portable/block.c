@@ -73,8 +73,9 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     }
 }
 
-static void dot(float *c, const float *a, int64_t rows, cy_view b)
+static void dot(float *c, const float *a, int64_t rows, cy_view b, const void *next)
 {
+    (void)next; // whoever has no prefetching has no use for it
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < b.rows; j++) {
             float sum = 0.0f;
