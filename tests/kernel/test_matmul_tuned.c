@@ -99,7 +99,11 @@ typedef struct problem {
 static problem pose(
     machine *self, shape size, cy_dtype dtype, cy_dtype c_dtype, int bits, bool integers)
 {
-    const cy_matmul_spec spec = {(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, 0};
+    const cy_matmul_spec spec = {
+        .transpose_a = (bits & 1) != 0,
+        .transpose_b = (bits & 2) != 0,
+        .accumulate = (bits & 4) != 0,
+    };
     const int64_t gap = (bits & 8) != 0 ? 6 : 0;
     cy_arena_rewind(&self->data, 0);
     problem p = {.spec = spec, .size = size, .integers = integers};
