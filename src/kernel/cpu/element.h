@@ -52,6 +52,12 @@ static void fill_piece(void *context, int64_t number, int worker)
     const vec value = vec_all(of->value);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
+        if (of->value == 0.0f && !signbit(of->value)) {
+            // The system's way to clear reads no line before it is written.
+            memset(cy_view_at(of->y, t, at.col), 0,
+                (size_t)(at.col_end - at.col) * cy_dtype_size(of->y.dtype));
+            continue;
+        }
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
             store(y, of->y.dtype, i, value, lanes_left(at.col_end, i));
         }

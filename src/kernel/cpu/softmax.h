@@ -22,6 +22,10 @@ static int64_t valid_columns(cy_view logits, cy_vocab_range range)
     return valid < logits.cols ? valid : logits.cols;
 }
 
+// Elements of a row of logits that are asked for ahead: rows come from memory, and the gradient's
+// go there too.
+#define LOGITS_AHEAD 1024
+
 static void softmax_max_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
@@ -33,6 +37,7 @@ static void softmax_max_piece(void *context, int64_t number, int worker)
         vec last = lowest, before = lowest; // two maxima in turn, in registers
         for (int64_t i = 0; i < of->valid; i += LANES) {
             const int64_t lanes = lanes_left(of->valid, i);
+            prefetch(logits, of->logits.dtype, i + LOGITS_AHEAD);
             const vec value = vec_first(load(logits, of->logits.dtype, i, lanes), lowest, lanes);
             const vec max = vec_max(value, before); // a NaN is passed over, and shows in the sum
             before = last;
@@ -65,6 +70,7 @@ FORCE_INLINE float exponential_sum(const void *logits, cy_dtype dtype, int64_t v
     int64_t i = 0;
     for (; i + 4 * LANES <= valid; i += 4 * LANES) {
         for (int j = 0; j < 4; j++) {
+            prefetch(logits, dtype, i + j * LANES + LOGITS_AHEAD);
             const vec value = load(logits, dtype, i + j * LANES, LANES);
             sums[j] = vec_add(sums[j], vec_exp(vec_sub(value, max)));
         }
@@ -151,6 +157,8 @@ FORCE_INLINE void softmax_grad_row(
     int64_t i = 0;
     for (; i < valid; i += LANES) {
         const int64_t lanes = lanes_left(of->logits.cols, i);
+        prefetch(logits, dtype, i + LOGITS_AHEAD);
+        prefetch(out, out_dtype, i + LOGITS_AHEAD);
         const vec read = load(logits, dtype, i, lanes);
         const vec value = i + LANES <= valid ? read : vec_first(read, lowest, valid - i);
         store(out, out_dtype, i, vec_mul(factor, vec_exp(vec_sub(value, max))), lanes);
