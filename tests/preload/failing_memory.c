@@ -7,6 +7,7 @@
 // end is.
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -22,6 +23,12 @@
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *block, size_t size);
+
+typedef int program(int argc, char **argv, char **environment);
+typedef int starter(program *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
+    void (*loader_fini)(void), void *stack_end);
+int __libc_start_main(program *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
+    void (*loader_fini)(void), void *stack_end);
 
 static uintptr_t first, last; // the program's code
 static long fail_at;
@@ -40,18 +47,29 @@ static int find_program(struct dl_phdr_info *object, size_t size, void *context)
     return 1; // the first object is the program
 }
 
-// What runs after main, such as the counts of a coverage build, is not the program's own work.
-static void end(void)
-{
-    fail_at = 0;
-}
+// The program's main, between whose begin and end allocations fail: what a coverage build does
+// before and after it is not the program's own work.
+static program *program_main;
 
-__attribute__((constructor)) static void begin(void)
+static int run_main(int argc, char **argv, char **environment)
 {
     const char *at = getenv("CY_FAIL_AT");
     dl_iterate_phdr(find_program, NULL);
     fail_at = at != NULL ? strtol(at, NULL, 10) : 0;
-    if (atexit(end) != 0) fail_at = 0;
+    const int status = program_main(argc, argv, environment);
+    fail_at = 0;
+    return status;
+}
+
+PUBLIC int __libc_start_main(program *main, int argc, char **argv, void (*init)(void),
+    void (*fini)(void), void (*loader_fini)(void), void *stack_end)
+{
+    void *found = dlsym(RTLD_NEXT, "__libc_start_main");
+    starter *start = NULL;
+    memcpy(&start, &found, sizeof(start));
+    if (start == NULL) _exit(127);
+    program_main = main;
+    return start(run_main, argc, argv, init, fini, loader_fini, stack_end);
 }
 
 static int fails(uintptr_t caller)
