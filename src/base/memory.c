@@ -87,3 +87,18 @@ void cy_memory_unmap(void *base, size_t bytes)
     UNPOISON(base, map_size(bytes));
     munmap(base, map_size(bytes));
 }
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 // Linux 5.14
+#endif
+
+static void fill_page(void *context, int64_t page, int worker)
+{
+    (void)worker;
+    (void)madvise((char *)context + (size_t)page * HUGE_PAGE, HUGE_PAGE, MADV_POPULATE_WRITE);
+}
+
+void cy_memory_fill_pages(cy_pool *pool, void *base, size_t bytes)
+{
+    cy_pool_run(pool, fill_page, base, (int64_t)(map_size(bytes) / HUGE_PAGE));
+}

@@ -6,6 +6,7 @@
 #ifndef CY_BASE_MEMORY_H
 #define CY_BASE_MEMORY_H
 
+#include "base/pool.h"
 #include "base/status.h"
 
 #include <stddef.h>
@@ -37,5 +38,11 @@ static inline void *cy_memory_writable(const void *pointer)
 // them. Released with the same size.
 CY_MUST_CHECK cy_status cy_memory_map(void **base, size_t bytes);
 void cy_memory_unmap(void *base, size_t bytes);
+
+// Has the system give and clear all pages of a mapped range now, each by one thread of the pool.
+// Left to first touch, two threads that meet in one huge page both clear one, and one of the two is
+// thrown away. A hint: what the range holds stays, and a system that does not know it (Linux before
+// 5.14) gives pages at first touch.
+void cy_memory_fill_pages(cy_pool *pool, void *base, size_t bytes);
 
 #endif

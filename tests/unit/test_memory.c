@@ -1,8 +1,11 @@
+#define _GNU_SOURCE
 #include "support/support.h"
 
 #include "base/memory.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 // The address sanitizer would end the program where the C library refuses; it asks this by name.
 const char *__asan_default_options(void);
@@ -77,6 +80,37 @@ static void map_is_zeroed_and_aligned(void **state)
     cy_memory_unmap(NULL, 5);
 }
 
+// How many of the first `bytes` from base on the system has given memory for.
+static size_t present(const void *base, size_t bytes)
+{
+    static unsigned char pages[4096];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t count = 0;
+    assert_true(bytes / page <= sizeof(pages));
+    assert_int_equal(mincore(cy_memory_writable(base), bytes, pages), 0);
+    for (size_t i = 0; i < bytes / page; i++)
+        count += pages[i] & 1;
+    return count * page;
+}
+
+static void pages_are_filled_ahead(void **state)
+{
+    (void)state;
+    const size_t bytes = 7 << 20; // not a multiple of a huge page
+    void *base = NULL;
+    cy_pool *pool = NULL;
+    CY_CHECK_OK(cy_pool_open(&pool, 2, -1, false));
+    CY_CHECK_OK(cy_memory_map(&base, bytes));
+    assert_int_equal(present(base, bytes), 0);
+    ((char *)base)[5] = 7;
+    cy_memory_fill_pages(pool, base, bytes);
+    assert_int_equal(present(base, bytes), bytes);
+    for (size_t i = 0; i < bytes; i++)
+        assert_int_equal(((char *)base)[i], i == 5 ? 7 : 0);
+    cy_memory_unmap(base, bytes);
+    cy_pool_close(pool);
+}
+
 static void text_is_copied(void **state)
 {
     (void)state;
@@ -96,6 +130,7 @@ int main(void)
         cmocka_unit_test(refused_memory_is_a_status),
         cmocka_unit_test(growing_keeps_and_doubles),
         cmocka_unit_test(map_is_zeroed_and_aligned),
+        cmocka_unit_test(pages_are_filled_ahead),
         cmocka_unit_test(text_is_copied),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 // One optimizer step, and what else runs the model: evaluation, initial weights, hashes.
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "optim/owned.h"
 #include "train/engine/pipeline.h"
@@ -50,6 +51,7 @@ cy_status cy_engine_masters_changed(cy_engine *engine)
 cy_status cy_engine_initialize(cy_engine *engine)
 {
     CY_ASSERT(engine->options.train);
+    cy_memory_fill_pages(engine->queue.pool, engine->mapped, engine->memory.total);
     CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, fill_stretch, engine));
     return cy_engine_masters_changed(engine);
 }
