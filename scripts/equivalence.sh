@@ -4,7 +4,7 @@
 # those of one rank.
 #
 #   scripts/equivalence.sh [--part] [--steps=N] [--dtype="fp64 fp32 bf16"] [--ranks="1 2 4 8 16"]
-#                          [--strict] [--share=I/N] [--resume] [--list] [--page=FILE]
+#                          [--strict] [--share=I/N] [--resume] [--list]
 #
 # Without options: every (tp, cp, pp, dp) whose product is 1, 2, 4 or 8 with every ZeRO stage and
 # engine that it allows, a sample of 16 ranks, 50 steps in fp32 and in bf16. --part takes a few
@@ -13,7 +13,8 @@
 # moments at the end, must be those of one rank, bit by bit, and so must those of runs that continue
 # another mesh's checkpoint. --share takes the I-th of N parts of the list, counted from 0; --resume
 # goes on where an earlier call with this folder was stopped: rows that stand in EQUIVALENCE/rows and
-# were good are not run again; --list only says what would run; --page writes what docs/ shows.
+# were good are not run again; --list only says what would run. scripts/equivalence_page.sh makes what
+# docs/ shows out of the rows.
 #
 # Prints one line a mesh with the worst difference (relative; of losses in bf16 absolute), writes
 # EQUIVALENCE/table.md (build/equivalence), and fails if a mesh is beyond its dtype's bound.
@@ -35,7 +36,6 @@ strict=false
 share=0/1
 resume=no
 list=no
-page=
 for argument in "$@"; do
     case $argument in
     --part) part=yes ;;
@@ -46,7 +46,6 @@ for argument in "$@"; do
     --share=*) share=${argument#*=} ;;
     --resume) resume=yes ;;
     --list) list=yes ;;
-    --page=*) page=${argument#*=} ;;
     *) echo "equivalence: error: what is $argument" >&2; exit 2 ;;
     esac
 done
@@ -301,7 +300,6 @@ for dtype in $dtypes; do
 done
 if [ "$list" = no ]; then
     echo "equivalence: $ran meshes over $steps steps in $dtypes, $failed beyond the bounds"
-    if [ -n "$page" ]; then cp "$folder/table.md" "$page"; fi
 else
     echo "equivalence: $ran meshes"
 fi
