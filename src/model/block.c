@@ -2,8 +2,6 @@
 
 #include "base/assert.h"
 
-#include <math.h>
-
 static cy_view weight(const cy_block *block, cy_role role, int more)
 {
     return cy_storage_weight(block->storage, block->unit, role, more);
@@ -47,17 +45,12 @@ static qkv_parts parts_of(const cy_model_context *context, cy_view qkv)
 
 static cy_attention_spec attention_of(const cy_model_context *context, const cy_micro_batch *batch)
 {
-    return (cy_attention_spec){
-        .heads = context->heads_local,
-        .kv_heads = context->kv_heads_local,
-        .head_dim = context->shape.head_dim,
-        .window = context->shape.window,
-        .scale = 1.0 / sqrt((double)context->shape.head_dim),
-        .spans = batch->spans,
-        .span_count = batch->span_count,
-        .q_positions = batch->positions,
-        .k_positions = batch->positions,
-    };
+    cy_attention_spec spec = cy_model_attention(context);
+    spec.spans = batch->spans;
+    spec.span_count = batch->span_count;
+    spec.q_positions = batch->positions;
+    spec.k_positions = batch->positions;
+    return spec;
 }
 
 void cy_block_stash_take_brief(

@@ -7,6 +7,8 @@
 #include "parallel/context/attention.h"
 #include "parallel/tensor/linear.h"
 
+#include <math.h>
+
 // The dtype of statistics, gradients and master copies beside compute in `dtype`.
 static inline cy_dtype cy_model_sum_dtype(cy_dtype dtype)
 {
@@ -29,6 +31,18 @@ typedef struct cy_model_context {
     cy_group *kv_group; // tensor-parallel ranks that hold the same kv heads; strict mode alone
     int kv_copy;        // which of them this rank is
 } cy_model_context;
+
+// Attention among this rank's heads; whose keys a query sees is for the caller to say.
+static inline cy_attention_spec cy_model_attention(const cy_model_context *context)
+{
+    return (cy_attention_spec){
+        .heads = context->heads_local,
+        .kv_heads = context->kv_heads_local,
+        .head_dim = context->shape.head_dim,
+        .window = context->shape.window,
+        .scale = 1.0 / sqrt((double)context->shape.head_dim),
+    };
+}
 
 // One micro-batch as a rank sees it: t tokens, the sequences of the micro-batch one after another,
 // each with this rank's share of its positions. Arrays are in device memory unless said otherwise.

@@ -1,9 +1,7 @@
 #include "model/decode.h"
 
-#include <math.h>
-
 // Rows that follow each other in one page are written by one copy.
-static void write_pages(
+void cy_decode_write_pages(
     cy_queue *queue, const cy_kv_pages *pages, cy_view k, cy_view v, const cy_decode_batch *batch)
 {
     int64_t row = 0;
@@ -23,17 +21,6 @@ static void write_pages(
         cy_copy(queue, cy_view_rows(pages->values, at, count), cy_view_rows(v, row, count));
         row += count;
     }
-}
-
-static cy_attention_spec attention_of(const cy_model_context *context)
-{
-    return (cy_attention_spec){
-        .heads = context->heads_local,
-        .kv_heads = context->kv_heads_local,
-        .head_dim = context->shape.head_dim,
-        .window = context->shape.window,
-        .scale = 1.0 / sqrt((double)context->shape.head_dim),
-    };
 }
 
 // Nothing is kept here: the norm's stash goes back at once.
@@ -68,9 +55,9 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     norm_heads(context, storage, unit, qkv);
     cy_rope(queue, qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
-    write_pages(queue, &batch->pages[layer], cy_view_cols(qkv, q_cols, kv_cols),
+    cy_decode_write_pages(queue, &batch->pages[layer], cy_view_cols(qkv, q_cols, kv_cols),
         cy_view_cols(qkv, q_cols + kv_cols, kv_cols), batch);
-    const cy_attention_spec spec = attention_of(context);
+    const cy_attention_spec spec = cy_model_attention(context);
     cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
         batch->sequences, batch->positions, &spec);
     CY_TRY(cy_row_linear_forward(

@@ -25,6 +25,11 @@ typedef struct cy_decode_batch {
     const cy_kv_pages *pages; // host
 } cy_decode_batch;
 
+// Writes k and v [tokens, cols] of a batch's tokens to their places in the pages of one layer,
+// whose keys and values have as many columns: all kv heads', or those of some.
+void cy_decode_write_pages(
+    cy_queue *queue, const cy_kv_pages *pages, cy_view k, cy_view v, const cy_decode_batch *batch);
+
 // x [tokens, hidden] = the last layer's output for batch->inputs.
 CY_MUST_CHECK cy_status cy_decode_forward(const cy_model_context *context,
     const cy_storage *storage, cy_view x, const cy_decode_batch *batch);

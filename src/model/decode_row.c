@@ -3,8 +3,6 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-#include <math.h>
-
 // What a waiting thread asks for at most, of the weights that it reads next: it has to fit into the
 // cache that is its own, beside what is in use.
 #define EXPECT_BYTES ((int64_t)512 << 10)
@@ -155,20 +153,10 @@ static void attend(const walk *at, int worker, int layer)
     const int heads = (int)(mine.count * group), kv_heads = (int)mine.count;
     cy_rope(&self->queue, q, context->rope, batch->positions, heads, false);
     cy_rope(&self->queue, k, context->rope, batch->positions, kv_heads, false);
-    const int64_t position = batch->positions_host[0];
-    const int64_t entry =
-        batch->sequences_host[0] * pages.pages_per_sequence + position / pages.page_size;
-    const int64_t slot =
-        batch->page_table_host[entry] * pages.page_size + position % pages.page_size;
-    cy_copy(&self->queue, cy_view_rows(pages.keys, slot, 1), k);
-    cy_copy(&self->queue, cy_view_rows(pages.values, slot, 1), v);
-    const cy_attention_spec spec = {
-        .heads = heads,
-        .kv_heads = kv_heads,
-        .head_dim = dim,
-        .window = context->shape.window,
-        .scale = 1.0 / sqrt((double)dim),
-    };
+    cy_decode_write_pages(&self->queue, &pages, k, v, batch);
+    cy_attention_spec spec = cy_model_attention(context);
+    spec.heads = heads;
+    spec.kv_heads = kv_heads;
     cy_attention_paged(&self->queue, cols_of(at->row->o, q_share), q, &pages, batch->sequences,
         batch->positions, &spec);
 }
