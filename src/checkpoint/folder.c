@@ -45,6 +45,17 @@ static int64_t step_of(const char *name)
     return strtoll(digits, NULL, 10);
 }
 
+int cy_folder_step_names(const char *folder)
+{
+    int count = 0;
+    DIR *entries = opendir(folder);
+    if (entries == NULL) return 0;
+    for (const struct dirent *entry; (entry = readdir(entries)) != NULL;)
+        count += step_of(entry->d_name) >= 0;
+    closedir(entries);
+    return count;
+}
+
 static int by_step(const void *left, const void *right)
 {
     const int64_t a = *(const int64_t *)left;

@@ -14,6 +14,10 @@
 // The steps of the checkpoints in a folder, ascending. *steps is owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder);
 
+// How many entries have the name of a checkpoint, complete or not. A folder that cannot be read has
+// none.
+int cy_folder_step_names(const char *folder);
+
 // FOLDER/step-00000100, or with prefix "." and suffix ".tmp" FOLDER/.step-00000100.tmp. *path is
 // owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_step_path(

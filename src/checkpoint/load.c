@@ -227,8 +227,7 @@ static cy_status open_pool(loader *in)
     const int share = READERS / in->ranks.size;
     const int readers = share < 1 ? 1 : share < READERS_MOST ? share : READERS_MOST;
     in->pool = in->checkpoint->pool;
-    const int there = in->pool != NULL ? cy_pool_size(in->pool) : 1;
-    if (!in->checkpoint->read_once || there >= readers) return CY_OK;
+    if (!in->checkpoint->read_once || cy_pool_size(in->pool) >= readers) return CY_OK;
     CY_TRY(cy_pool_open(&in->own_pool, readers, -1, false));
     in->pool = in->own_pool;
     return CY_OK;
@@ -238,7 +237,7 @@ static cy_status open_fetchers(loader *in)
 {
     void *memory = NULL;
     CY_TRY(open_pool(in));
-    const int workers = in->pool != NULL ? cy_pool_size(in->pool) : 1;
+    const int workers = cy_pool_size(in->pool);
     CY_TRY(cy_memory_take(&memory, (size_t)workers, sizeof(cy_fetcher *)));
     in->fetchers = memory;
     CY_TRY(cy_memory_map(&memory, (size_t)workers * CY_FETCH_BYTES));
@@ -253,12 +252,7 @@ static cy_status open_fetchers(loader *in)
 
 static cy_status fetch_all(loader *in)
 {
-    if (in->pool != NULL) {
-        cy_pool_run(in->pool, fetch_batch, in, in->batch_count);
-    } else {
-        for (int64_t i = 0; i < in->batch_count; i++)
-            fetch_batch(in, i, 0);
-    }
+    cy_pool_run(in->pool, fetch_batch, in, in->batch_count);
     return in->status == CY_OK ? CY_OK : CY_FAIL(in->status, "%s", in->text);
 }
 

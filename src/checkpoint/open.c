@@ -6,7 +6,6 @@
 #include "checkpoint/table.h"
 #include "model/shape_json.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -105,18 +104,6 @@ static cy_status refuse_run(const char *path, const char *config)
     return status;
 }
 
-// Folders that are named as a step and have no manifest.
-static int count_unfinished(const char *folder)
-{
-    int count = 0;
-    DIR *entries = opendir(folder);
-    if (entries == NULL) return 0;
-    for (const struct dirent *e; (e = readdir(entries)) != NULL;)
-        count += strncmp(e->d_name, "step-", 5) == 0;
-    closedir(entries);
-    return count;
-}
-
 cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
 {
     cy_checkpoint opened = {0};
@@ -191,7 +178,7 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
     cy_memory_free(config);
     CY_TRY(status);
     if (foreign) return cy_memory_copy_text(path, given);
-    const int unfinished = count_unfinished(given);
+    const int unfinished = cy_folder_step_names(given);
     if (unfinished > 0) {
         return CY_FAIL(CY_ERR_REQUEST,
             "%s holds no checkpoint: its %d step-N folder%s no " CY_MANIFEST_NAME, given,

@@ -40,16 +40,20 @@ static void *sweep(void *context)
     return NULL;
 }
 
+// The new checkpoint stands; that an old one could not be removed does not undo it.
+static void tell_swept(const cy_saver *saver)
+{
+    if (saver->swept == CY_OK) return;
+    cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
+}
+
 // To be called before anything else has a name that a sweep removes.
 static void await_sweeper(cy_saver *saver)
 {
     if (!saver->sweeping) return;
     pthread_join(saver->sweeper, NULL);
     saver->sweeping = false;
-    if (saver->swept != CY_OK) {
-        // The new checkpoint stands; that an old one could not be removed does not undo it.
-        cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
-    }
+    tell_swept(saver);
 }
 
 // Giving back a file's room can take as long as a good part of writing it.
@@ -58,9 +62,7 @@ static void start_sweeper(cy_saver *saver)
     saver->sweeping = pthread_create(&saver->sweeper, NULL, sweep, saver) == 0;
     if (saver->sweeping) return;
     sweep(saver);
-    if (saver->swept != CY_OK) {
-        cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
-    }
+    tell_swept(saver);
 }
 
 // ---- opening and closing
