@@ -16,9 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BANDWIDTH_BYTES ((size_t)256 << 20) // far more than the first two caches
-#define SCRATCH_BYTES   ((size_t)2 << 30)
-#define RUNS_MAX        64
+#define SCRATCH_BYTES ((size_t)2 << 30)
+#define RUNS_MAX      64
 
 typedef struct values {
     int64_t tokens, seq, hidden, ffn, heads, kv_heads, head_dim, vocab, flat;
@@ -428,7 +427,7 @@ static cy_status measure_dtype(workload *w, cy_dtype dtype, int *printed)
     w->dtype = dtype;
     cy_bandwidth bandwidth;
     CY_TRY(cy_peak_measure(&w->flop_s, &w->queue, dtype));
-    CY_TRY(cy_bandwidth_measure(&bandwidth, &w->queue, BANDWIDTH_BYTES));
+    CY_TRY(cy_bandwidth_measure(&bandwidth, &w->queue, CY_BANDWIDTH_BYTES));
     w->bytes_s = bandwidth.copy;
     if (!w->v->json) {
         printf("%s %s, %d threads: products %.1f GFLOP/s, copying %.2f GB/s\n"

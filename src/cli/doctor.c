@@ -217,7 +217,7 @@ static cy_status measure(report *r, int threads)
         find(r, FINDING_GOOD, name, NULL, "%.1f GFLOP/s (measured)", flops_per_s / 1e9);
     }
     // Larger than any cache.
-    status = cy_bandwidth_measure(&bandwidth, &queue, (size_t)256 << 20);
+    status = cy_bandwidth_measure(&bandwidth, &queue, CY_BANDWIDTH_BYTES);
     if (status != CY_OK) goto close_kernels;
     find(r, FINDING_GOOD, "memory bandwidth", NULL, "read %.1f GB/s, copy %.1f GB/s (measured)",
         bandwidth.read / 1e9, bandwidth.copy / 1e9);

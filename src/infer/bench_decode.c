@@ -8,8 +8,6 @@
 #include "infer/sample.h"
 #include "kernel/peak.h"
 
-#define READ_BYTES ((size_t)256 << 20) // beyond any cache; what `cyclotron doctor` reads
-
 typedef struct bench {
     const cy_bench_decode_options *options;
     cy_decoder decoder;
@@ -142,7 +140,7 @@ static double context_bytes(const bench *run)
 static cy_status measure_reading(bench *run, double *bytes_s)
 {
     cy_bandwidth bandwidth;
-    CY_TRY(cy_bandwidth_measure(&bandwidth, &run->decoder.queue, READ_BYTES));
+    CY_TRY(cy_bandwidth_measure(&bandwidth, &run->decoder.queue, CY_BANDWIDTH_BYTES));
     if (bandwidth.read > *bytes_s) *bytes_s = bandwidth.read;
     return CY_OK;
 }

@@ -21,6 +21,9 @@ typedef struct cy_bandwidth {
     double copy;
 } cy_bandwidth;
 
+// A range beyond any cache: the bandwidth of memory.
+#define CY_BANDWIDTH_BYTES ((size_t)256 << 20)
+
 CY_MUST_CHECK cy_status cy_bandwidth_measure(
     cy_bandwidth *bandwidth, const cy_queue *queue, size_t bytes);
 
