@@ -103,6 +103,7 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
     CY_TRY(cy_resident_read(&empty));
     double planned = (double)engine->memory.total;
     CY_TRY(over_ranks(engine, &planned, CY_SUM));
+    cy_engine_fill_pages(engine);
     CY_TRY(cy_engine_initialize(engine));
 
     double seconds = 0, first_step_s = 0;

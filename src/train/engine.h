@@ -121,6 +121,10 @@ cy_context_layout cy_engine_layout(const cy_config *config);
 CY_MUST_CHECK cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options);
 void cy_engine_close(cy_engine *engine);
 
+// Has the system clear the engine's pages now, each by one thread: once, before the first weights.
+// Not needed for what is computed; a first step that clears them on its way takes longer.
+void cy_engine_fill_pages(cy_engine *engine);
+
 // Fresh weights from the seed; the same whatever the split. Optimizer state is zero.
 CY_MUST_CHECK cy_status cy_engine_initialize(cy_engine *engine);
 

@@ -360,6 +360,7 @@ static cy_status start(rank_run *trainer)
     const trainer_run *run = trainer->run;
     cy_engine_options options = cy_rank_engine_options(trainer->rank, config);
     CY_TRY(cy_engine_open(&trainer->engine, &options));
+    cy_engine_fill_pages(&trainer->engine);
     if (run->start_path != NULL) {
         CY_TRY(continue_from(trainer, run->start_path));
     } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {

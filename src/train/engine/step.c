@@ -48,10 +48,14 @@ cy_status cy_engine_masters_changed(cy_engine *engine)
     return cy_reducer_share_weights(engine->reducer);
 }
 
+void cy_engine_fill_pages(cy_engine *engine)
+{
+    cy_memory_fill_pages(engine->queue.pool, engine->mapped, engine->memory.total);
+}
+
 cy_status cy_engine_initialize(cy_engine *engine)
 {
     CY_ASSERT(engine->options.train);
-    cy_memory_fill_pages(engine->queue.pool, engine->mapped, engine->memory.total);
     CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, fill_stretch, engine));
     return cy_engine_masters_changed(engine);
 }
