@@ -51,11 +51,7 @@ bench: program
 # One training on every mesh of 1, 2, 4 and 8 ranks and some of 16, with one line a mesh: within a
 # bound in fast mode, to the bit in strict mode.
 equivalence: program
-	@CYCLOTRON=$(BUILD)/cyclotron scripts/equivalence.sh
-	@CYCLOTRON=$(BUILD)/cyclotron EQUIVALENCE=$(BUILD)/equivalence/strict \
-		scripts/equivalence.sh --strict
-	@CYCLOTRON=$(BUILD)/cyclotron EQUIVALENCE=$(BUILD)/equivalence/strict-bf16 \
-		scripts/equivalence.sh --strict --dtype=bf16
+	@scripts/equivalence_all.sh $(BUILD)
 
 # Program, library, headers, cyclotron.pc, CMake package, and what there is of manual and completion.
 install: program

@@ -2,8 +2,7 @@
 # What takes long: a step's speed against the last commit's, the whole table of meshes, every test
 # under the address, undefined and thread sanitizers, two ranks of MPI in valgrind, and the fuzzers.
 #
-# FUZZ_RUNS is how often each fuzzer runs (100000); FUZZ_SECONDS limits each (300); ROW_SECONDS limits
-# each training of the table (900).
+# FUZZ_RUNS is how often each fuzzer runs (100000); FUZZ_SECONDS limits each (300).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -11,22 +10,8 @@ jobs=${JOBS:-$(nproc)}
 echo "== speed"
 scripts/regression.sh build
 
-# The whole table of meshes, fast and strict, in fp32 and bf16: some 1,500 trainings, hours on two
-# cores. A run that was stopped goes on where it was, unless the program is another one since.
 echo "== the table of meshes"
-stamp=$(cksum <build/cyclotron)
-if [ "$(cat build/equivalence/program 2>/dev/null)" != "$stamp" ]; then
-    rm -rf build/equivalence
-    mkdir -p build/equivalence
-    echo "$stamp" >build/equivalence/program
-fi
-meshes=0
-CYCLOTRON=build/cyclotron scripts/equivalence.sh --resume || meshes=1
-for dtype in fp32 bf16; do
-    CYCLOTRON=build/cyclotron EQUIVALENCE=build/equivalence/strict-$dtype \
-        scripts/equivalence.sh --strict --dtype=$dtype --resume || meshes=1
-done
-[ "$meshes" -eq 0 ] || { echo "test-long: error: meshes beyond their bounds" >&2; exit 1; }
+scripts/equivalence_all.sh build
 
 # sanitize NAME SANITIZERS: builds in build-NAME and runs the tests that need no speed.
 sanitize() {
