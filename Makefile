@@ -34,10 +34,9 @@ check: all
 test: setup all
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) -LE long
 
-# Sanitizers, fuzzers, every mesh: hours are fine.
+# Sanitizers, fuzzers, every mesh: hours are fine. PARTS="meshes thread" takes some of it.
 test-long: setup all
-	@cd $(BUILD) && ctest --output-on-failure
-	@scripts/test_long.sh
+	@scripts/test_long.sh $(PARTS)
 
 # Logits, gradients, losses and text against Hugging Face transformers, family by family.
 parity: all
