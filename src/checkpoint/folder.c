@@ -1,8 +1,9 @@
 #define _GNU_SOURCE
 #include "checkpoint/folder.h"
 
-#include "base/memory.h"
 #include "base/file.h"
+#include "base/lock.h"
+#include "base/memory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,11 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #define STEP_PREFIX "step-"
-#define LOCK_NAME   ".lock"
 
 cy_status cy_folder_join(char **path, const char *folder, const char *name)
 {
@@ -146,34 +145,12 @@ cy_status cy_folder_sync(const char *path)
     return status;
 }
 
-cy_status cy_folder_lock(int *fd_out, const char *folder)
+cy_status cy_folder_lock(int *fd, const char *folder)
 {
-    char *path = NULL;
-    char owner[300] = "";
-    CY_TRY(cy_folder_join(&path, folder, LOCK_NAME));
-    cy_status status = CY_OK;
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path);
-    } else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        char host[200] = "";
-        gethostname(host, sizeof(host) - 1);
-        const int length =
-            snprintf(owner, sizeof(owner), "process %ld on %s\n", (long)getpid(), host);
-        // The words are for people only: the lock holds without them.
-        const bool told = ftruncate(fd, 0) == 0 && pwrite(fd, owner, (size_t)length, 0) > 0;
-        (void)told;
-        *fd_out = fd;
-    } else if (errno == EWOULDBLOCK) {
-        const ssize_t got = pread(fd, owner, sizeof(owner) - 1, 0);
-        owner[got > 0 ? strcspn(owner, "\n") : 0] = '\0';
-        status = CY_FAIL(CY_ERR_REQUEST, "another run saves its checkpoints in %s: %s", folder,
-            owner[0] != '\0' ? owner : "it is locked");
-        cy_error_set_hint("give each run a checkpoint.save_dir of its own");
-    } else {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "lock %s", path);
-    }
-    if (status != CY_OK && fd >= 0) close(fd);
-    cy_memory_free(path);
-    return status;
+    static const cy_folder_use saving = {
+        .file = ".lock",
+        .doing = "saves its checkpoints in",
+        .hint = "give each run a checkpoint.save_dir of its own",
+    };
+    return cy_folder_hold(fd, folder, &saving);
 }

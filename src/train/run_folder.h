@@ -1,5 +1,7 @@
 // train/run_folder.h: what a run leaves in its folder besides checkpoints: the resolved
 // configuration and the metrics.
+//
+// A folder belongs to one run at a time. Rank zero opens it and closes it.
 
 #ifndef CY_TRAIN_RUN_FOLDER_H
 #define CY_TRAIN_RUN_FOLDER_H
@@ -8,9 +10,19 @@
 #include "optim/rate.h"
 #include "train/config.h"
 
-// Makes logging.run_dir, writes config.json into it and opens metrics.jsonl behind `last_step`.
+typedef struct cy_run_folder {
+    cy_metrics_file metrics;
+    int lock;  // owned: a descriptor
+    bool open; // false: the rest has no meaning
+} cy_run_folder;
+
+// Makes logging.run_dir, holds it, writes config.json into it and opens metrics.jsonl behind
+// `last_step`. CY_ERR_REQUEST where another run writes there: nothing of its is touched then.
 CY_MUST_CHECK cy_status cy_run_folder_open(
-    cy_metrics_file *metrics, const cy_config *config, int64_t last_step);
+    cy_run_folder *folder, const cy_config *config, int64_t last_step);
+
+// One that is all zeros is closed.
+void cy_run_folder_close(cy_run_folder *folder);
 
 // The learning-rate schedule that a configuration asks for.
 cy_rate_spec cy_config_rate(const cy_config *config);

@@ -36,8 +36,8 @@ typedef struct rank_run {
     cy_engine engine;
     cy_feed feed;
     cy_saver *saver;
-    cy_metrics_file metrics; // rank zero's
-    cy_events_file events;   // rank zero's, where asked for
+    cy_run_folder folder;  // rank zero's, where asked for
+    cy_events_file events; // likewise
     cy_run_position position;
     cy_rate_spec rate;
     int64_t last_step;
@@ -199,8 +199,8 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
         .loss = metrics->loss,
         .val_loss = before->val_loss,
     };
-    if (trainer->metrics.path != NULL) {
-        CY_TRY(cy_metrics_file_step(&trainer->metrics, metrics));
+    if (trainer->folder.open) {
+        CY_TRY(cy_metrics_file_step(&trainer->folder.metrics, metrics));
     }
     CY_TRY(write_events(trainer, metrics));
     const int64_t every = trainer->run->config->logging.log_frequency;
@@ -222,8 +222,9 @@ static cy_status evaluate(rank_run *trainer)
         CY_DATASET_VALIDATION, trainer->run->config->logging.eval_tokens, &loss, &tokens));
     if (!is_zero(trainer)) return CY_OK;
     trainer->run->summary->val_loss = loss;
-    if (trainer->metrics.path != NULL) {
-        CY_TRY(cy_metrics_file_validation(&trainer->metrics, trainer->position.step, loss, tokens));
+    if (trainer->folder.open) {
+        CY_TRY(cy_metrics_file_validation(
+            &trainer->folder.metrics, trainer->position.step, loss, tokens));
     }
     if (trainer->events.path != NULL) {
         CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), trainer->position.step,
@@ -326,7 +327,7 @@ static cy_status open_outputs(rank_run *trainer)
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
-    CY_TRY(cy_run_folder_open(&trainer->metrics, config, trainer->position.step));
+    CY_TRY(cy_run_folder_open(&trainer->folder, config, trainer->position.step));
     if (!config->logging.tensorboard) return CY_OK;
     return cy_events_open(&trainer->events, config->logging.run_dir);
 }
@@ -419,7 +420,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     self->rank = rank;
     const cy_status status = run_steps(self);
     cy_feed_close(&self->feed);
-    cy_metrics_file_close(&self->metrics);
+    cy_run_folder_close(&self->folder);
     if (self->events.path != NULL) cy_events_close(&self->events);
     if (self->saver != NULL) cy_saver_close(self->saver);
     cy_engine_close(&self->engine);

@@ -77,6 +77,10 @@ truncate -s -3 "$file"
 train 1 damaged --dataset.name="$folder/shards"
 says err "$(basename "$file")"
 
+train 2 damaged --checkpoint.load_path="$file"
+is err "cyclotron: error: checkpoint.load_path = \"$file\": is a file, not a folder
+  hint: give a step's folder, or the save_dir that holds them"
+
 # ---- a checkpoint that is not for this run: status 2 with every difference, or 1 where it
 # cannot be read
 
@@ -120,10 +124,11 @@ expect 2 checkpoint inspect "$folder/whole"
 says err 'the run saves no checkpoints'
 check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
 
-# ---- two runs that save in one folder: the second is refused, the first goes on
+# ---- two runs that save in one folder, or write their metrics in one: the second is refused before
+# it has touched what is the first's, which goes on
 
 "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/shared" \
-    --training.total_train_steps=1000000 >"$folder/holder" 2>&1 &
+    --logging.run_dir="$folder/held" --training.total_train_steps=1000000 >"$folder/holder" 2>&1 &
 holder=$!
 for _ in $(seq 200); do
     [ "$(grep -c 'Step:' "$folder/holder")" -ge 1 ] && break
@@ -132,9 +137,16 @@ done
 train 2 second --checkpoint.save_dir="$folder/shared"
 says err "another run saves its checkpoints in $folder/shared"
 says err "process $holder"
+before=$(head -n 1 "$folder/held/metrics.jsonl")
+train 2 held --checkpoint.save_dir="$folder/own" --training.seed=7
+says err "another run writes its metrics in $folder/held: process $holder on "
+says err '  hint: give each run a logging.run_dir of its own'
+check "the configuration of the first run" grep -q '"seed": 42' "$folder/held/config.json"
 kill -TERM "$holder"
 wait "$holder"
 same "status of the first run" 143 "$?"
+same "its first step" "$before" "$(head -n 1 "$folder/held/metrics.jsonl")"
+train 0 held --training.total_train_steps=2 # the folder is free again
 same "its save" 1 "$(find "$folder/shared" -maxdepth 1 -name 'step-*' | wc -l)"
 
 # ---- text that is not UTF-8 trains

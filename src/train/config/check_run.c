@@ -164,8 +164,12 @@ static void check_checkpoint(const cy_config *config, cy_config_errors *errors)
         cy_config_fault(
             errors, "checkpoint.save_dir = \"%s\": is there and is not a folder", c->save_dir);
     }
-    if (c->load_path[0] != '\0' && !cy_path_is_folder(c->load_path)) {
+    if (c->load_path[0] != '\0' && !cy_path_exists(c->load_path)) {
         cy_config_fault(errors, "checkpoint.load_path = \"%s\": no such folder", c->load_path);
+    } else if (c->load_path[0] != '\0' && !cy_path_is_folder(c->load_path)) {
+        cy_config_fault(
+            errors, "checkpoint.load_path = \"%s\": is a file, not a folder", c->load_path);
+        cy_config_advice(errors, "give a step's folder, or the save_dir that holds them");
     }
     if (c->load == CY_CONFIG_LOAD_WEIGHTS && c->load_path[0] == '\0') {
         cy_config_fault(errors, "checkpoint.load = \"weights\": load_path names no checkpoint");

@@ -216,7 +216,7 @@ static const cy_key keys[] = {
 
     {.name = "run_dir",
         PATH(logging, run_dir),
-        .doc = "folder of metrics.jsonl and config.json, exactly this one"},
+        .doc = "folder of metrics.jsonl and config.json, exactly this one; one run at a time"},
     {.name = "run_name", TEXT(logging, run_name), .doc = "a label"},
     {NAMED(logging, log_frequency), .kind = CY_KEY_COUNT, .initial = "1", .low = 1,
         .doc = "steps between lines on the console"},

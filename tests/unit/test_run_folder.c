@@ -1,0 +1,82 @@
+// A run's folder belongs to one run at a time, and a refused run touches nothing in it.
+
+#include "support/engines.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "train/run_folder.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static void read_file(cy_text *text, const char *folder, const char *name)
+{
+    char path[CY_CONFIG_PATH_BYTES + 20];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    *text = (cy_text){0};
+    CY_CHECK_OK(cy_file_read(text, path, 1 << 20));
+}
+
+static void expect_file(const char *folder, const char *name, const char *wanted)
+{
+    cy_text text;
+    read_file(&text, folder, name);
+    assert_string_equal(text.bytes, wanted);
+    cy_text_free(&text);
+}
+
+static void two_runs_do_not_share_a_folder(void **state)
+{
+    (void)state;
+    static cy_config config;
+    char parent[256], process[60];
+    cy_text first_config;
+    cy_run_folder first = {0}, second = {0};
+    cy_test_folder(parent, sizeof(parent));
+    cy_test_config(&config, CY_F32);
+    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    const char *folder = config.logging.run_dir;
+    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
+    CY_CHECK_OK(cy_metrics_file_validation(&first.metrics, 5, 1.5, 10));
+    read_file(&first_config, folder, "config.json");
+
+    config.training.seed = 7;
+    snprintf(process, sizeof(process), "process %ld on ", (long)getpid());
+    const cy_status status = cy_run_folder_open(&second, &config, 0);
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, "another run writes its metrics in");
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, folder);
+    CY_CHECK_FAILS(status, CY_ERR_REQUEST, process);
+    assert_non_null(strstr(cy_error_hint(), "logging.run_dir"));
+    assert_false(second.open);
+    expect_file(folder, "config.json", first_config.bytes);
+    expect_file(folder, "metrics.jsonl",
+        "{\"step\":5,\"val_loss\":1.5,\"val_tokens\":10}\n"); // step 5 is still there
+
+    cy_run_folder_close(&first);
+    CY_CHECK_OK(cy_run_folder_open(&second, &config, 0));
+    expect_file(folder, "metrics.jsonl", "");
+    cy_run_folder_close(&second);
+    cy_text_free(&first_config);
+}
+
+// Ranks other than zero close a folder that they never opened.
+static void one_that_was_never_opened_closes_nothing(void **state)
+{
+    (void)state;
+    cy_run_folder folder = {0};
+    const int before = fcntl(STDIN_FILENO, F_GETFD);
+    cy_run_folder_close(&folder);
+    assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), before);
+    assert_true(before >= 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_runs_do_not_share_a_folder),
+        cmocka_unit_test(one_that_was_never_opened_closes_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
