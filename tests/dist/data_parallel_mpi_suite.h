@@ -10,16 +10,14 @@
 
 #define _POSIX_C_SOURCE 200809L
 #include "dist/data_parallel_suite.h"
+#include "support/mpirun.h"
 
 #include "base/memory.h"
-#include "build_info.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define MPI_STEPS 50
 
@@ -32,29 +30,30 @@ typedef struct mpi_cases {
 
 // ---- a rank of MPI
 
-static inline cy_status train_case(const cy_rank *rank, const cy_config *config, const char *isa)
+static inline cy_status train_and_print(cy_engine *engine, const cy_rank *rank, void *context)
 {
-    static cy_engine engine;
-    cy_rank here = *rank;
-    if (config->distributed.zero_stage == 0) here.groups.norm = cy_group_self();
-    cy_engine_options options = cy_rank_engine_options(&here, config);
-    options.isa = isa;
-    options.threads = 1;
-    CY_TRY(cy_engine_open(&engine, &options));
-    CY_TRY(cy_engine_initialize(&engine));
-    cy_test_batch batch = cy_test_batch_of(&engine, rank);
+    const cy_config *config = context;
+    CY_TRY(cy_engine_initialize(engine));
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     for (int step = 1; step <= MPI_STEPS; step++) {
         const cy_adamw_spec adamw = cy_test_adamw(config->training.learning_rate, step);
         cy_step_result result;
-        CY_TRY(cy_engine_train_step(&engine, &source, &adamw, &result));
+        CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
         if (rank->rank == 0) printf("%a %a ", result.loss, result.grad_norm);
     }
     uint64_t hash;
-    CY_TRY(cy_engine_params_hash(&engine, &hash));
+    CY_TRY(cy_engine_params_hash(engine, &hash));
     if (rank->rank == 0) printf("%" PRIx64 "\n", hash);
-    cy_engine_close(&engine);
     return CY_OK;
+}
+
+// All cases run in one job, whose groups are those of ZeRO.
+static inline cy_status train_case(const cy_rank *rank, cy_config *config, const char *isa)
+{
+    cy_rank here = *rank;
+    if (config->distributed.zero_stage == 0) here.groups.norm = cy_group_self();
+    return cy_test_with_engine(&here, config, isa, train_and_print, config);
 }
 
 static inline grid_case case_of(const mpi_cases *cases, int zero, int accumulation)
@@ -68,7 +67,7 @@ static inline cy_status train_cases(const cy_rank *rank, void *context)
     for (int zero = cases->zero_first; zero <= cases->zero_last; zero++) {
         for (int accumulation = 1; accumulation <= cases->accumulation_last; accumulation += 3) {
             const grid_case grid = case_of(cases, zero, accumulation);
-            const cy_config config = grid_config(&grid, cases->bound.dtype);
+            cy_config config = grid_config(&grid, cases->bound.dtype);
             CY_TRY(train_case(rank, &config, cases->bound.isa));
         }
     }
@@ -94,10 +93,7 @@ static inline void expect_case(
     FILE *lines, const mpi_cases *cases, const grid_case *grid, const char *what)
 {
     const cy_config split = grid_config(grid, cases->bound.dtype);
-    cy_config dense = split;
-    dense.distributed.dp_size = 1;
-    dense.distributed.zero_stage = 0;
-    dense.training.gradient_accumulation_steps *= grid->dp;
+    const cy_config dense = cy_test_dense(&split);
     cy_test_training threads, one;
     cy_test_train(&threads, &split, MPI_STEPS, cases->bound.isa);
     cy_test_train(&one, &dense, MPI_STEPS, cases->bound.isa);
@@ -127,21 +123,10 @@ static inline void expect_case(
 
 static inline void expect_cases(const mpi_cases *cases)
 {
-    if (!CY_HAVE_MPI) {
-        print_message("no MPI in this build\n");
-        skip();
-    }
-    char self[512], command[1024];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    assert_true(length > 0);
-    self[length] = '\0';
-    snprintf(command, sizeof(command),
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n %d %s "
-        "%d %d %d %d %d %s",
-        cases->ranks, self, cases->ranks, cases->zero_first, cases->zero_last,
-        cases->accumulation_last, (int)cases->bound.dtype, cases->bound.isa);
-    FILE *lines = popen(command, "r");
-    assert_non_null(lines);
+    char arguments[128];
+    snprintf(arguments, sizeof(arguments), "%d %d %d %d %d %s", cases->ranks, cases->zero_first,
+        cases->zero_last, cases->accumulation_last, (int)cases->bound.dtype, cases->bound.isa);
+    FILE *lines = cy_test_mpirun(cases->ranks, arguments);
     for (int zero = cases->zero_first; zero <= cases->zero_last; zero++) {
         for (int accumulation = 1; accumulation <= cases->accumulation_last; accumulation += 3) {
             char what[96];

@@ -56,10 +56,7 @@ static inline double weights_difference(const cy_test_training *a, const cy_test
 static inline void check_parity(const grid_case *grid, const parity_bound *bound)
 {
     const cy_config split = grid_config(grid, bound->dtype);
-    cy_config dense = split;
-    dense.distributed.dp_size = 1;
-    dense.distributed.zero_stage = 0;
-    dense.training.gradient_accumulation_steps *= grid->dp;
+    const cy_config dense = cy_test_dense(&split);
     cy_test_training a, b;
     cy_test_train(&a, &split, bound->steps, bound->isa);
     cy_test_train(&b, &dense, bound->steps, bound->isa);

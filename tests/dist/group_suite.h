@@ -7,9 +7,9 @@
 #define CY_TESTS_DIST_GROUP_SUITE_H
 
 #include "support/support.h"
+#include "support/worlds.h"
 
 #include "base/half.h"
-#include "comm/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -42,8 +42,6 @@ static void parity_config(cy_config *config, const parity_case *c)
     d->sequence_parallel = c->tp > 1;
     d->zero_stage = c->zero_stage;
     d->bucket_mb = 0.01;
-    d->timeout_s = 60;
-    snprintf(d->rank_order, sizeof(d->rank_order), "tp,cp,pp,dp");
     if (c->csv != NULL) snprintf(d->pp_schedule, sizeof(d->pp_schedule), "%s", c->csv);
     assert_int_equal(c->micro_batches % d->dp_size, 0);
     config->training.gradient_accumulation_steps = c->micro_batches / d->dp_size;

@@ -8,9 +8,9 @@
 #define CY_TESTS_DIST_PIPELINE_STUB_H
 
 #include "support/support.h"
+#include "support/worlds.h"
 
 #include "base/half.h"
-#include "comm/world.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/measured.h"
 
@@ -179,17 +179,6 @@ static inline cy_pipeline_stage stub_stage(stub *s, const cy_schedule *schedule,
     };
 }
 
-// The group of all ranks of a world, in order.
-static inline cy_status stub_open_group(cy_world *world, cy_group **group)
-{
-    int ranks[16];
-    const int size = cy_world_size(world);
-    STUB_EXPECT(size <= 16, "%d ranks", size);
-    for (int i = 0; i < size; i++)
-        ranks[i] = i;
-    return cy_world_open_group(world, group, ranks, size, "pp");
-}
-
 // ---- a whole rank
 
 typedef struct stub_job {
@@ -276,7 +265,7 @@ static inline cy_status stub_run_rank(cy_world *world, void *context)
     stub_job *j = context;
     const int rank = cy_world_rank(world);
     cy_group *group = NULL;
-    CY_TRY(stub_open_group(world, &group));
+    CY_TRY(cy_test_open_all(world, &group, "pp"));
     const cy_executor_options options = {.schedule = &j->schedule,
         .group = group,
         .dtype = j->dtype,

@@ -2,10 +2,10 @@
 // that take time and no core. 8 ranks, whose links are all alike or slow between nodes of 4.
 
 #include "support/support.h"
+#include "support/worlds.h"
 
 #include "base/clock.h"
 #include "base/median.h"
-#include "comm/world.h"
 
 #include <string.h>
 
@@ -25,11 +25,8 @@ static float data[RANKS][262144];
 static cy_status measure(cy_world *world, void *context)
 {
     (void)context;
-    int all[RANKS];
-    for (int r = 0; r < RANKS; r++)
-        all[r] = r;
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, all, RANKS, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     for (int s = 0; s < SIZES; s++) {
         double times[SAMPLES];
         const cy_view view = cy_view_of(data[cy_world_rank(world)], CY_F32, 1, sizes[s] / 4);

@@ -38,9 +38,8 @@ static void every_algorithm_equals_serial(void **state)
 static cy_status count_bytes(cy_world *world, void *context)
 {
     (void)context;
-    int ranks[4] = {0, 1, 2, 3};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, ranks, 4, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     static float data[4][4000];
     float *mine = data[cy_world_rank(world)];
     for (int i = 0; i < 4000; i++)
@@ -66,9 +65,8 @@ static void a_ring_sends_what_the_formula_says(void **state)
 static cy_status delayed(cy_world *world, void *context)
 {
     (void)context;
-    int ranks[2] = {0, 1};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, ranks, 2, "pp"));
+    CY_TRY(cy_test_open_all(world, &group, "pp"));
     static char data[2][2][20000];
     const int rank = cy_world_rank(world);
     cy_request requests[2] = {0};
@@ -98,9 +96,8 @@ static cy_status delayed(cy_world *world, void *context)
 static cy_status overlapped(cy_world *world, void *context)
 {
     (void)context;
-    int ranks[2] = {0, 1};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, ranks, 2, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     static float data[2][1000];
     const cy_view view = cy_view_of(data[cy_world_rank(world)], CY_F32, 1, 1000);
     double exposed = 1.0;
@@ -133,9 +130,8 @@ static void links_are_slow_and_leave_the_rank_free(void **state)
 static cy_status stop(cy_world *world, void *context)
 {
     (void)context;
-    int ranks[3] = {0, 1, 2};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, ranks, 3, "tp"));
+    CY_TRY(cy_test_open_all(world, &group, "tp"));
     float data[30] = {0};
     const cy_view view = cy_view_of(data, CY_F32, 1, 30);
     cy_status status = cy_group_all_reduce(group, NULL, view, CY_SUM);
@@ -161,9 +157,8 @@ static void a_rank_that_stops_is_named(void **state)
 static cy_status tune(cy_world *world, void *context)
 {
     (void)context;
-    int ranks[4] = {0, 1, 2, 3};
     cy_group *inside = NULL;
-    CY_TRY(cy_world_open_group(world, &inside, ranks, 4, "dp"));
+    CY_TRY(cy_test_open_all(world, &inside, "dp"));
     cy_algorithm_table table;
     CY_TRY(cy_algorithm_tune(&table, inside, NULL, 2, 1 << 16));
     SUITE_EXPECT(table.count > 0 && table.rows[table.count - 1].bytes == INT64_MAX, "no table");

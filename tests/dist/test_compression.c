@@ -5,11 +5,9 @@
 #include "support/engines.h"
 #include "support/meshes.h"
 #include "support/support.h"
+#include "support/worlds.h"
 
-#include "base/memory.h"
 #include "base/random.h"
-#include "comm/world.h"
-#include "kernel/open.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -75,12 +73,12 @@ static cy_status reduce_step(cy_reducer *reducer, reducer_run *run, int rank, in
     return CY_OK;
 }
 
-static cy_status reduce_all(
-    cy_queue *queue, cy_group *group, reducer_run *run, int rank, cy_arena *memory)
+static cy_status reduce_all(cy_test_machine *machine, cy_group *group, void *context)
 {
+    reducer_run *run = context;
     const cy_reducer_spec spec = {
         .group = group,
-        .queue = queue,
+        .queue = &machine->queue,
         .bucket_bytes = 192 * 12 * sizeof(float),
         .weight_dtype = run->dtype,
         .master_dtype = run->dtype,
@@ -96,35 +94,19 @@ static cy_status reduce_all(
     };
     cy_reducer *reducer = NULL;
     CY_TRY(cy_reducer_open(&reducer, &spec, units, 3));
-    cy_reducer_take(reducer, memory);
+    cy_reducer_take(reducer, &machine->data);
     cy_status status = CY_OK;
     for (int step = 0; step < STEPS && status == CY_OK; step++)
-        status = reduce_step(reducer, run, rank, step);
+        status = reduce_step(reducer, run, cy_group_rank(group), step);
     cy_reducer_close(reducer);
     return status;
 }
 
-static cy_status reduce_rank(cy_world *world, void *context)
+static cy_status reduce(reducer_run *run)
 {
-    reducer_run *run = context;
-    cy_queue queue = {0};
-    cy_kernels kernels;
-    cy_arena memory, scratch;
-    void *base = NULL;
-    cy_group *group = NULL;
-    static const int all[RANKS] = {0, 1, 2};
-    CY_TRY(cy_memory_map(&base, 2 * ARENA_SIZE));
-    cy_arena_place(&memory, "test", base, ARENA_SIZE);
-    cy_arena_place(&scratch, "scratch", (char *)base + ARENA_SIZE, ARENA_SIZE);
-    queue.scratch = &scratch;
-    CY_TRY(cy_world_open_group(world, &group, all, RANKS, "dp"));
-    CY_TRY(cy_pool_open(&queue.pool, 1, -1, false));
-    CY_TRY(cy_kernels_open(&queue, &kernels, "auto"));
-    const cy_status status = reduce_all(&queue, group, run, cy_world_rank(world), &memory);
-    cy_kernels_close(&queue);
-    cy_pool_close(queue.pool);
-    cy_memory_unmap(base, 2 * ARENA_SIZE);
-    return status;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = RANKS;
+    return cy_test_on_machines(&options, "auto", ARENA_SIZE, reduce_all, run);
 }
 
 static bool is_vector(int64_t i)
@@ -167,9 +149,7 @@ static void sent_and_kept_back_are_the_gradient(void **state)
         reducer_run *run = calloc(1, sizeof(*run));
         assert_non_null(run);
         run->dtype = i == 0 ? CY_F32 : CY_F64;
-        cy_world_options options = cy_world_defaults();
-        options.ranks = RANKS;
-        CY_CHECK_OK(cy_world_run_threads(&options, reduce_rank, run));
+        CY_CHECK_OK(reduce(run));
         expect_conserved(run);
         free(run);
     }
@@ -187,9 +167,7 @@ static void a_gradient_is_clipped_before_it_is_kept(void **state)
     }
     run->dtype = CY_F64;
     run->most_norm = sqrt(squares) / 2;
-    cy_world_options options = cy_world_defaults();
-    options.ranks = RANKS;
-    CY_CHECK_OK(cy_world_run_threads(&options, reduce_rank, run));
+    CY_CHECK_OK(reduce(run));
     for (int64_t i = 0; i < ELEMENTS; i++) {
         if (is_vector(i) || run->kept[0][0][i] == 0.0f) continue;
         assert_true(fabs((double)run->kept[0][0][i] / (double)gradient(0, 0, i) - 0.5) < 1e-6);

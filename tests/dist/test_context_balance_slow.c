@@ -2,10 +2,9 @@
 // that has most to do, with two ranks and 8192 positions.
 
 #define _GNU_SOURCE
+#include "support/machine.h"
 #include "support/support.h"
 
-#include "base/memory.h"
-#include "kernel/open.h"
 #include "parallel/context/tables.h"
 
 #include <math.h>
@@ -19,7 +18,7 @@
 #define DIM      64
 
 typedef struct operands {
-    cy_queue queue;
+    cy_test_machine machine;
     cy_view q, k, v, o, lse, delta, d_o, dq, dk, dv;
 } operands;
 
@@ -61,9 +60,10 @@ static double time_rank(operands *with, const cy_context_layout *layout, int ran
     for (int k_rank = 0; k_rank < layout->ranks; k_rank++) {
         const cy_attention_spec spec = cy_context_spec_of(&tables, &base, k_rank);
         if (spec.span_count == 0) continue;
-        cy_attention_forward(&with->queue, with->o, with->lse, with->q, with->k, with->v, &spec);
-        cy_attention_backward(&with->queue, with->dq, with->dk, with->dv, with->d_o, with->lse,
-            with->delta, with->q, with->k, with->v, &spec);
+        cy_attention_forward(
+            &with->machine.queue, with->o, with->lse, with->q, with->k, with->v, &spec);
+        cy_attention_backward(&with->machine.queue, with->dq, with->dk, with->dv, with->d_o,
+            with->lse, with->delta, with->q, with->k, with->v, &spec);
     }
     const double seconds = now_s() - start;
     free(tables.by_rank);
@@ -83,17 +83,8 @@ static void zigzag_saves_a_third(void **state)
 {
     (void)state;
     static operands with;
-    cy_kernels kernels;
-    cy_arena arena, scratch;
-    void *memory = NULL;
-    const size_t bytes = 64u << 20, scratch_bytes = 256u << 20;
-    CY_CHECK_OK(cy_memory_map(&memory, bytes + scratch_bytes));
-    cy_arena_place(&arena, "operands", memory, bytes);
-    cy_arena_place(&scratch, "scratch", (char *)memory + bytes, scratch_bytes);
-    CY_CHECK_OK(cy_pool_open(&with.queue.pool, 1, -1, false));
-    with.queue.scratch = &scratch;
-    CY_CHECK_OK(cy_kernels_open(&with.queue, &kernels, "auto"));
-    take(&with, &arena);
+    CY_CHECK_OK(cy_test_machine_open(&with.machine, "auto", 1, (size_t)256 << 20));
+    take(&with, &with.machine.data);
 
     // The least of some runs is what the work takes when nothing else disturbs it.
     double contiguous = (double)INFINITY, zigzag = (double)INFINITY;
@@ -104,9 +95,7 @@ static void zigzag_saves_a_third(void **state)
     print_message(
         "contiguous %.3f s, zigzag %.3f s: %.2f\n", contiguous, zigzag, contiguous / zigzag);
     assert_true(contiguous >= 1.35 * zigzag);
-    cy_kernels_close(&with.queue);
-    cy_pool_close(with.queue.pool);
-    cy_memory_unmap(memory, bytes + scratch_bytes);
+    CY_CHECK_OK(cy_test_machine_close(&with.machine));
 }
 
 int main(void)

@@ -23,17 +23,7 @@ static cy_config config_of(int cp, cy_config_cp_style style, cy_config_cp_layout
 
 static void expect_parity(cy_config split, int steps)
 {
-    cy_config dense = split;
-    dense.distributed = (cy_config_distributed){.tp_size = 1,
-        .cp_size = 1,
-        .pp_size = 1,
-        .dp_size = 1,
-        .ep_size = 1,
-        .etp_size = 1,
-        .pp_chunks = 1,
-        .bucket_mb = 25,
-        .rank_order = "tp,cp,pp,dp"};
-    dense.training.gradient_accumulation_steps *= split.distributed.dp_size;
+    const cy_config dense = cy_test_dense(&split);
     cy_test_training a, b;
     for (int i = 0; i < 2; i++) {
         const int count = i == 0 ? 1 : steps;

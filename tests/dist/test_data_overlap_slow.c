@@ -1,23 +1,7 @@
 // Gradients travel under the backward pass: on a link that takes time and no core, bucketed
 // reduction hides most of its traffic, and the naive way, which hides nothing, makes steps slower.
 
-#include "support/engines.h"
-#include "support/support.h"
-
-#include "base/clock.h"
-#include "base/median.h"
-#include "comm/world.h"
-
-#include <stdio.h>
-
-#define STEPS 5
-
-typedef struct overlap_run {
-    cy_config config;
-    cy_world_delay delay;
-    double step_s, exposed_s; // medians over steps, of rank 0
-    double bytes;             // that rank 0 sends in a step
-} overlap_run;
+#include "dist/overlap.h"
 
 static cy_config config_of(bool naive, int zero)
 {
@@ -41,71 +25,13 @@ static cy_config config_of(bool naive, int zero)
     return config;
 }
 
-static cy_status measure(cy_engine *engine, overlap_run *run, bool told)
-{
-    double seconds[STEPS], exposed[STEPS];
-    CY_TRY(cy_engine_initialize(engine));
-    const cy_batch_source source = cy_test_tokens(engine);
-    for (int step = -1; step < STEPS; step++) {
-        const cy_adamw_spec adamw = {
-            .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = step + 2};
-        const cy_traffic before = cy_group_counters(engine->options.groups.gradient);
-        const double start = cy_clock_s();
-        cy_step_result result;
-        CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
-        if (step < 0) continue;
-        const cy_traffic after = cy_group_counters(engine->options.groups.gradient);
-        seconds[step] = cy_clock_s() - start;
-        exposed[step] = after.exposed_s - before.exposed_s;
-        if (told) run->bytes = after.bytes - before.bytes;
-    }
-    if (!told) return CY_OK;
-    run->step_s = cy_median(seconds, STEPS);
-    run->exposed_s = cy_median(exposed, STEPS);
-    return CY_OK;
-}
-
-static cy_status run_rank(cy_world *world, void *context)
-{
-    overlap_run *run = context;
-    static _Thread_local cy_engine engine;
-    static const int both[] = {0, 1};
-    cy_engine_options options = cy_test_engine_options(&run->config, "auto");
-    CY_TRY(cy_world_open_group(world, &options.groups.gradient, both, 2, "dp"));
-    if (run->config.distributed.zero_stage > 0) {
-        options.groups.norm = options.groups.gradient;
-    }
-    options.beat = cy_world_beat(world);
-    CY_TRY(cy_engine_open(&engine, &options));
-    const cy_status status = measure(&engine, run, cy_world_rank(world) == 0);
-    cy_engine_close(&engine);
-    return status;
-}
-
-// The traffic of a step, if none of it were hidden, takes `traffic_s`; 0: as fast as it goes.
-static overlap_run run_with(bool naive, int zero, double traffic_s, double bytes)
-{
-    overlap_run run = {.config = config_of(naive, zero)};
-    run.delay.node_ranks = 1;
-    run.delay.between.latency_s = 20e-6;
-    if (traffic_s > 0) run.delay.between.bytes_per_s = bytes / traffic_s;
-    cy_world_options options = cy_world_defaults();
-    options.ranks = 2;
-    options.delay = &run.delay;
-    CY_CHECK_OK(cy_world_run_threads(&options, run_rank, &run));
-    return run;
-}
-
-// Another program on the same cores can hold one of the two ranks up for longer than a transfer
-// takes; a measurement that meets one is taken again.
-#define TRIES 4
-
 static bool buckets_hide(void)
 {
-    const overlap_run fast = run_with(false, 0, 0, 0);
+    const cy_config by_buckets = config_of(false, 0), one_by_one = config_of(true, 0);
+    const overlap_step fast = overlap_measure(&by_buckets, 0);
     const double traffic_s = fast.step_s / 3; // half of the backward pass
-    const overlap_run bucketed = run_with(false, 0, traffic_s, fast.bytes);
-    const overlap_run naive = run_with(true, 0, traffic_s, fast.bytes);
+    const overlap_step bucketed = overlap_measure(&by_buckets, fast.bytes / traffic_s);
+    const overlap_step naive = overlap_measure(&one_by_one, fast.bytes / traffic_s);
     print_message("traffic %.1f ms; step %.1f ms without it, %.1f bucketed (%.1f exposed), %.1f "
                   "naive (%.1f exposed)\n",
         traffic_s * 1e3, fast.step_s * 1e3, bucketed.step_s * 1e3, bucketed.exposed_s * 1e3,
@@ -117,9 +43,10 @@ static bool buckets_hide(void)
 
 static bool gathers_hide(void)
 {
-    const overlap_run fast = run_with(false, 3, 0, 0);
+    const cy_config config = config_of(false, 3);
+    const overlap_step fast = overlap_measure(&config, 0);
     const double traffic_s = fast.step_s / 3;
-    const overlap_run run = run_with(false, 3, traffic_s, fast.bytes);
+    const overlap_step run = overlap_measure(&config, fast.bytes / traffic_s);
     print_message("traffic %.1f ms; step %.1f ms without it, %.1f with (%.1f exposed)\n",
         traffic_s * 1e3, fast.step_s * 1e3, run.step_s * 1e3, run.exposed_s * 1e3);
     return run.exposed_s <= 0.3 * traffic_s + fast.exposed_s;
@@ -127,10 +54,10 @@ static bool gathers_hide(void)
 
 static void expect_within_tries(bool (*hides)(void))
 {
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < OVERLAP_TRIES; i++) {
         if (hides()) return;
     }
-    fail_msg("in none of %d measurements", TRIES);
+    fail_msg("in none of %d measurements", OVERLAP_TRIES);
 }
 
 static void buckets_hide_their_traffic(void **state)

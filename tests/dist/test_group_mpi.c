@@ -3,43 +3,21 @@
 
 #define _GNU_SOURCE
 #include "dist/group_suite.h"
-
-#include "build_info.h"
+#include "support/mpirun.h"
 
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-static char self[512];
-
-// Runs this program with `scenario` on `ranks` ranks; returns the exit status and what was printed.
-static int launch(int ranks, const char *scenario, char *printed, size_t bytes)
-{
-    char command[1024];
-    snprintf(command, sizeof(command),
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "mpirun --oversubscribe -n %d %s %s 2>&1",
-        ranks, self, scenario);
-    FILE *output = popen(command, "r");
-    assert_non_null(output);
-    const size_t length = fread(printed, 1, bytes - 1, output);
-    printed[length] = '\0';
-    const int status = pclose(output);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
-}
 
 static void expect_success(int ranks, const char *scenario)
 {
     static char printed[1 << 16];
-    const int status = launch(ranks, scenario, printed, sizeof(printed));
+    const int status = cy_test_mpirun_all(ranks, scenario, printed, sizeof(printed));
     if (status != 0) fail_msg("%d ranks, %s: status %d: %s", ranks, scenario, status, printed);
 }
 
 static void every_primitive_equals_serial(void **state)
 {
     (void)state;
-    if (!CY_HAVE_MPI) skip();
     expect_success(1, "suite");
     expect_success(2, "suite");
     expect_success(3, "suite");
@@ -48,7 +26,6 @@ static void every_primitive_equals_serial(void **state)
 static void several_groups_with_threads_of_their_own(void **state)
 {
     (void)state;
-    if (!CY_HAVE_MPI) skip();
     expect_success(2, "ring");
 }
 
@@ -63,7 +40,7 @@ static int count_of(const char *text, const char *words)
 static void expect_failure(const char *scenario, int wanted, const char *words)
 {
     static char printed[1 << 16];
-    const int status = launch(3, scenario, printed, sizeof(printed));
+    const int status = cy_test_mpirun_all(3, scenario, printed, sizeof(printed));
     if (status != wanted || count_of(printed, "cyclotron: error:") != 1 ||
         strstr(printed, words) == NULL) {
         fail_msg("%s: status %d, wanted \"%s\" once: %s", scenario, status, words, printed);
@@ -73,7 +50,6 @@ static void expect_failure(const char *scenario, int wanted, const char *words)
 static void failures_are_named_once(void **state)
 {
     (void)state;
-    if (!CY_HAVE_MPI) skip();
     expect_failure("fail", 1, "error: rank 1 (");
     expect_failure("fail", 1, "): the loss is not finite");
     expect_failure("other", 1, "of 12 fp32, sum");
@@ -96,13 +72,10 @@ static cy_status run_groups(cy_world *world, void *context)
     (void)context;
     enum { GROUPS = 4, TURNS = 300, COUNT = 4000 };
     const int size = cy_world_size(world);
-    int all[8];
-    for (int r = 0; r < size; r++)
-        all[r] = r;
     static float data[GROUPS][COUNT];
     cy_group *groups[GROUPS];
     for (int g = 0; g < GROUPS; g++)
-        CY_TRY(cy_world_open_group(world, &groups[g], all, size, "dp"));
+        CY_TRY(cy_test_open_all(world, &groups[g], "dp"));
     for (int turn = 0; turn < TURNS; turn++) {
         cy_request requests[GROUPS] = {0};
         for (int g = 0; g < GROUPS; g++) {
@@ -129,9 +102,8 @@ static cy_status misbehave(cy_world *world, void *context)
 {
     const char *scenario = context;
     const int rank = cy_world_rank(world);
-    const int all[] = {0, 1, 2};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, all, 3, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     float data[12] = {0};
     const cy_view view = cy_view_of(data, CY_F32, 1, 12);
     CY_TRY(cy_group_all_reduce(group, NULL, view, CY_SUM));
@@ -176,9 +148,6 @@ static int run_rank(char *scenario)
 int main(int argc, char **argv)
 {
     if (argc > 1) return run_rank(argv[1]);
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (length <= 0) return 1;
-    self[length] = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
         cmocka_unit_test(several_groups_with_threads_of_their_own),

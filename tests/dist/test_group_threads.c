@@ -54,9 +54,8 @@ static cy_status misbehave(cy_world *world, void *context)
 {
     scenario *what = context;
     const int rank = cy_world_rank(world);
-    const int all[] = {0, 1, 2};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, all, 3, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     float data[12] = {0};
     static float large[3][20000];
     int64_t rows[3] = {1, 1, 1};
@@ -198,9 +197,8 @@ static void wrong_worlds_are_refused(void **state)
 static cy_status peek(cy_world *world, void *context)
 {
     (void)context;
-    const int all[] = {0, 1};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, all, 2, "tp"));
+    CY_TRY(cy_test_open_all(world, &group, "tp"));
     float data[100];
     for (int i = 0; i < 100; i++)
         data[i] = 1.0f;
@@ -232,9 +230,8 @@ static void checked_runs_hide_buffers_in_flight(void **state)
 static cy_status overflow(cy_world *world, void *context)
 {
     (void)context;
-    const int all[] = {0, 1};
     cy_group *group = NULL;
-    CY_TRY(cy_world_open_group(world, &group, all, 2, "dp"));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
     cy_pool *pool = NULL;
     CY_TRY(cy_pool_open(&pool, 1, -1, false));
     cy_queue queue = {.pool = pool};

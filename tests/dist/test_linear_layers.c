@@ -2,17 +2,16 @@
 // between their sides, each against the move of its gradient.
 
 #include "support/support.h"
+#include "support/worlds.h"
 
-#include "base/memory.h"
 #include "base/random.h"
-#include "comm/world.h"
 #include "parallel/tensor/layer.h"
 #include "parallel/tensor/moves.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TOKENS = 12, IN = 24, OUT = 36, SCRATCH_BYTES = 1 << 20 };
+enum { TOKENS = 12, IN = 24, OUT = 36, ARENA_BYTES = 1 << 20 };
 
 typedef struct layer_case {
     int tp;
@@ -20,30 +19,6 @@ typedef struct layer_case {
     bool wide; // gather_output, or an input that is not parallel
     bool skip; // skip_bias_add
 } layer_case;
-
-// What a rank works with: a queue over the reference kernels.
-typedef struct bench {
-    cy_pool *pool;
-    cy_arena scratch;
-    cy_queue queue;
-    void *memory;
-} bench;
-
-static cy_status bench_open(bench *b)
-{
-    *b = (bench){0};
-    CY_TRY(cy_pool_open(&b->pool, 1, -1, false));
-    CY_TRY(cy_memory_map(&b->memory, SCRATCH_BYTES));
-    cy_arena_place(&b->scratch, "scratch", b->memory, SCRATCH_BYTES);
-    b->queue = (cy_queue){.kernels = cy_kernels_ref(), .pool = b->pool, .scratch = &b->scratch};
-    return CY_OK;
-}
-
-static void bench_close(bench *b)
-{
-    cy_memory_unmap(b->memory, SCRATCH_BYTES);
-    cy_pool_close(b->pool);
-}
 
 // Element (row, col) of the matrix called `name`: the same on every rank.
 static double value(const char *name, int64_t row, int64_t col)
@@ -53,9 +28,9 @@ static double value(const char *name, int64_t row, int64_t col)
 
 // Rows and columns from (row, col) on of that matrix.
 static cy_view part_of(
-    bench *b, const char *name, int64_t row, int64_t rows, int64_t col, int64_t cols)
+    cy_test_machine *m, const char *name, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
-    const cy_view view = cy_view_take(&b->scratch, CY_F64, rows, cols);
+    const cy_view view = cy_view_take(&m->data, CY_F64, rows, cols);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols; j++)
             *(double *)cy_view_at(view, i, j) = value(name, row + i, col + j);
@@ -90,37 +65,54 @@ typedef struct operands {
     cy_view x, y, dx, dy, weight, weight_grad, bias, bias_grad;
 } operands;
 
+// Makes its operands, runs forward and backward and the bias where that is the caller's.
+typedef cy_status (*layer_run)(
+    const layer_case *c, const cy_tensor_parallel *parallel, cy_test_machine *m, operands *o);
+
+// The layer split over the group, and the dense one on the same matrices.
+static cy_status run_both(layer_run run, const layer_case *c, cy_group *group, cy_test_machine *m,
+    operands *mine, operands *all)
+{
+    const cy_tensor_parallel split = {
+        .group = group, .sequence = c->sequence, .overlap = c->overlap};
+    const cy_tensor_parallel dense = {.group = cy_group_self()};
+    const layer_case plain = {.tp = 1, .bias = c->bias, .wide = c->wide};
+    CY_TRY(run(c, &split, m, mine));
+    return run(&plain, &dense, m, all);
+}
+
 // The bias gradient of own tokens, summed over ranks where each has its own.
-static cy_status sum_bias_gradient(cy_group *group, bench *b, const layer_case *c, cy_view grad)
+static cy_status sum_bias_gradient(
+    cy_group *group, cy_test_machine *m, const layer_case *c, cy_view grad)
 {
     // Every rank's accumulator began with the same values.
-    const cy_view before = part_of(b, "bias_grad", 0, 1, 0, OUT);
+    const cy_view before = part_of(m, "bias_grad", 0, 1, 0, OUT);
     if (!c->sequence || cy_group_size(group) == 1) return CY_OK;
     for (int64_t i = 0; i < OUT; i++)
         ((double *)grad.data)[i] -= ((double *)before.data)[i];
-    CY_TRY(cy_group_all_reduce(group, &b->queue, grad, CY_SUM));
-    cy_add(&b->queue, grad, grad, before);
+    CY_TRY(cy_group_all_reduce(group, &m->queue, grad, CY_SUM));
+    cy_add(&m->queue, grad, grad, before);
     return CY_OK;
 }
 
 static cy_status run_column(
-    const layer_case *c, const cy_tensor_parallel *parallel, bench *b, operands *o)
+    const layer_case *c, const cy_tensor_parallel *parallel, cy_test_machine *m, operands *o)
 {
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
     const int64_t outside = cy_tensor_outside(parallel, TOKENS), out = OUT / size;
     const int64_t token = outside == TOKENS ? 0 : rank * outside, col = rank * out;
     const int64_t y_cols = c->wide ? OUT : out;
     *o = (operands){
-        .x = part_of(b, "x", token, outside, 0, IN),
-        .y = cy_view_take(&b->scratch, CY_F64, TOKENS, y_cols),
-        .dx = cy_view_take(&b->scratch, CY_F64, outside, IN),
-        .dy = part_of(b, "dy", 0, TOKENS, c->wide ? 0 : col, y_cols),
-        .weight = part_of(b, "weight", col, out, 0, IN),
-        .weight_grad = part_of(b, "weight_grad", col, out, 0, IN),
+        .x = part_of(m, "x", token, outside, 0, IN),
+        .y = cy_view_take(&m->data, CY_F64, TOKENS, y_cols),
+        .dx = cy_view_take(&m->data, CY_F64, outside, IN),
+        .dy = part_of(m, "dy", 0, TOKENS, c->wide ? 0 : col, y_cols),
+        .weight = part_of(m, "weight", col, out, 0, IN),
+        .weight_grad = part_of(m, "weight_grad", col, out, 0, IN),
     };
     if (c->bias) {
-        o->bias = part_of(b, "bias", 0, 1, col, out);
-        o->bias_grad = part_of(b, "bias_grad", 0, 1, col, out);
+        o->bias = part_of(m, "bias", 0, 1, col, out);
+        o->bias_grad = part_of(m, "bias_grad", 0, 1, col, out);
     }
     const cy_column_layer layer = {
         .parallel = parallel,
@@ -131,24 +123,19 @@ static cy_status run_column(
         .gather_output = c->wide,
         .skip_bias_add = c->skip,
     };
-    CY_TRY(cy_column_layer_forward(&layer, &b->queue, o->y, o->x));
-    CY_TRY(cy_column_layer_backward(&layer, &b->queue, o->dx, o->dy, o->x));
+    CY_TRY(cy_column_layer_forward(&layer, &m->queue, o->y, o->x));
+    CY_TRY(cy_column_layer_backward(&layer, &m->queue, o->dx, o->dy, o->x));
     if (!c->bias || !c->skip) return CY_OK;
     // The bias is the caller's: all columns of y that it has, and the own ones of the gradient.
-    cy_add_bias(&b->queue, o->y, part_of(b, "bias", 0, 1, c->wide ? 0 : col, y_cols));
-    cy_sum_rows(&b->queue, o->bias_grad, cy_view_cols(o->dy, c->wide ? col : 0, out));
+    cy_add_bias(&m->queue, o->y, part_of(m, "bias", 0, 1, c->wide ? 0 : col, y_cols));
+    cy_sum_rows(&m->queue, o->bias_grad, cy_view_cols(o->dy, c->wide ? col : 0, out));
     return CY_OK;
 }
 
-static cy_status column_equals_dense(const layer_case *c, cy_group *group, bench *b)
+static cy_status column_equals_dense(const layer_case *c, cy_group *group, cy_test_machine *m)
 {
-    const cy_tensor_parallel split = {
-        .group = group, .sequence = c->sequence, .overlap = c->overlap};
-    const cy_tensor_parallel dense = {.group = cy_group_self()};
-    const layer_case plain = {.tp = 1, .bias = c->bias, .wide = c->wide};
     operands mine, all;
-    CY_TRY(run_column(c, &split, b, &mine));
-    CY_TRY(run_column(&plain, &dense, b, &all));
+    CY_TRY(run_both(run_column, c, group, m, &mine, &all));
     const int rank = cy_group_rank(group);
     const int64_t col = rank * (OUT / c->tp), token = c->sequence ? rank * (TOKENS / c->tp) : 0;
     CY_TRY(expect("column y", c, difference(mine.y, all.y, 0, c->wide ? 0 : col)));
@@ -159,23 +146,23 @@ static cy_status column_equals_dense(const layer_case *c, cy_group *group, bench
 }
 
 static cy_status run_row(
-    const layer_case *c, const cy_tensor_parallel *parallel, bench *b, operands *o)
+    const layer_case *c, const cy_tensor_parallel *parallel, cy_test_machine *m, operands *o)
 {
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
     const int64_t outside = cy_tensor_outside(parallel, TOKENS), in = IN / size;
     const int64_t token = outside == TOKENS ? 0 : rank * outside, col = rank * in;
     const int64_t x_cols = c->wide ? IN : in;
     *o = (operands){
-        .x = part_of(b, "x", 0, TOKENS, c->wide ? 0 : col, x_cols),
-        .y = cy_view_take(&b->scratch, CY_F64, outside, OUT),
-        .dx = cy_view_take(&b->scratch, CY_F64, TOKENS, x_cols),
-        .dy = part_of(b, "dy", token, outside, 0, OUT),
-        .weight = part_of(b, "weight", 0, OUT, col, in),
-        .weight_grad = part_of(b, "weight_grad", 0, OUT, col, in),
+        .x = part_of(m, "x", 0, TOKENS, c->wide ? 0 : col, x_cols),
+        .y = cy_view_take(&m->data, CY_F64, outside, OUT),
+        .dx = cy_view_take(&m->data, CY_F64, TOKENS, x_cols),
+        .dy = part_of(m, "dy", token, outside, 0, OUT),
+        .weight = part_of(m, "weight", 0, OUT, col, in),
+        .weight_grad = part_of(m, "weight_grad", 0, OUT, col, in),
     };
     if (c->bias) {
-        o->bias = part_of(b, "bias", 0, 1, 0, OUT);
-        o->bias_grad = part_of(b, "bias_grad", 0, 1, 0, OUT);
+        o->bias = part_of(m, "bias", 0, 1, 0, OUT);
+        o->bias_grad = part_of(m, "bias_grad", 0, 1, 0, OUT);
     }
     const cy_row_layer layer = {
         .parallel = parallel,
@@ -186,54 +173,40 @@ static cy_status run_row(
         .input_is_parallel = !c->wide,
         .skip_bias_add = c->skip,
     };
-    CY_TRY(cy_row_layer_forward(&layer, &b->queue, o->y, o->x));
-    CY_TRY(cy_row_layer_backward(&layer, &b->queue, o->dx, o->dy, o->x));
+    CY_TRY(cy_row_layer_forward(&layer, &m->queue, o->y, o->x));
+    CY_TRY(cy_row_layer_backward(&layer, &m->queue, o->dx, o->dy, o->x));
     if (!c->bias || !c->skip) return CY_OK;
-    cy_add_bias(&b->queue, o->y, o->bias);
-    cy_sum_rows(&b->queue, o->bias_grad, o->dy);
+    cy_add_bias(&m->queue, o->y, o->bias);
+    cy_sum_rows(&m->queue, o->bias_grad, o->dy);
     return CY_OK;
 }
 
-static cy_status row_equals_dense(const layer_case *c, cy_group *group, bench *b)
+static cy_status row_equals_dense(const layer_case *c, cy_group *group, cy_test_machine *m)
 {
-    const cy_tensor_parallel split = {
-        .group = group, .sequence = c->sequence, .overlap = c->overlap};
-    const cy_tensor_parallel dense = {.group = cy_group_self()};
-    const layer_case plain = {.tp = 1, .bias = c->bias, .wide = c->wide};
     operands mine, all;
-    CY_TRY(run_row(c, &split, b, &mine));
-    CY_TRY(run_row(&plain, &dense, b, &all));
+    CY_TRY(run_both(run_row, c, group, m, &mine, &all));
     const int rank = cy_group_rank(group);
     const int64_t col = rank * (IN / c->tp), token = c->sequence ? rank * (TOKENS / c->tp) : 0;
     CY_TRY(expect("row y", c, difference(mine.y, all.y, token, 0)));
     CY_TRY(expect("row dx", c, difference(mine.dx, all.dx, 0, c->wide ? 0 : col)));
     CY_TRY(expect("row dW", c, difference(mine.weight_grad, all.weight_grad, 0, col)));
     if (!c->bias) return CY_OK;
-    CY_TRY(sum_bias_gradient(group, b, c, mine.bias_grad));
+    CY_TRY(sum_bias_gradient(group, m, c, mine.bias_grad));
     return expect("row db", c, difference(mine.bias_grad, all.bias_grad, 0, 0));
 }
 
-static cy_status run_case(cy_world *world, void *context)
+static cy_status run_case(cy_test_machine *m, cy_group *group, void *context)
 {
-    const layer_case *c = context;
-    static const int ranks[] = {0, 1, 2, 3};
-    cy_group *group = NULL;
-    bench b;
-    CY_TRY(cy_world_open_group(world, &group, ranks, c->tp, "tp"));
-    CY_TRY(bench_open(&b));
-    b.queue.beat = cy_world_beat(world);
-    cy_status status = column_equals_dense(c, group, &b);
-    if (status == CY_OK) status = row_equals_dense(c, group, &b);
-    bench_close(&b);
-    return status;
+    CY_TRY(column_equals_dense(context, group, m));
+    return row_equals_dense(context, group, m);
 }
 
-static cy_status run_world(int ranks, cy_rank_function function, void *context)
+static cy_status run_world(int ranks, cy_test_machine_use use, void *context)
 {
     cy_world_options options = cy_world_defaults();
     options.ranks = ranks;
     options.check = true; // what is used before it has come is NaN
-    return cy_world_run_threads(&options, function, context);
+    return cy_test_on_machines(&options, "ref", ARENA_BYTES, use, context);
 }
 
 static void every_option_equals_the_dense_layer(void **state)
@@ -281,57 +254,50 @@ static int64_t scaled(int64_t length, double by)
 
 // A random matrix: the same on every rank, or this rank's own.
 static cy_view random_side(
-    bench *b, const char *name, bool same, int rank, int64_t rows, int64_t cols)
+    cy_test_machine *m, const char *name, bool same, int rank, int64_t rows, int64_t cols)
 {
-    return part_of(b, name, same ? 0 : 100 * (rank + 1), rows, 0, cols);
+    return part_of(m, name, same ? 0 : 100 * (rank + 1), rows, 0, cols);
 }
 
 // <a, b> over all ranks.
-static cy_status product(double *sum, cy_group *group, bench *b, cy_view p, cy_view q, bool same)
+static cy_status product(
+    double *sum, cy_group *group, cy_test_machine *m, cy_view p, cy_view q, bool same)
 {
     double own = 0;
     for (int64_t i = 0; i < cy_view_count(p); i++)
         own += ((const double *)p.data)[i] * ((const double *)q.data)[i];
     if (!same)
-        CY_TRY(cy_group_all_reduce(group, &b->queue, cy_view_of(&own, CY_F64, 1, 1), CY_SUM));
+        CY_TRY(cy_group_all_reduce(group, &m->queue, cy_view_of(&own, CY_F64, 1, 1), CY_SUM));
     *sum = own;
     return CY_OK;
 }
 
 // A move is linear, so its gradient is the move whose product with it is symmetric:
 // <move(x), y> = <x, back(y)> for any x and y.
-static cy_status check_move(const move_sides *s, cy_group *group, bench *b)
+static cy_status check_move(const move_sides *s, cy_group *group, cy_test_machine *m)
 {
     const int rank = cy_group_rank(group);
-    const cy_view x = random_side(b, "x", s->x_same, rank, 6, 9);
+    const cy_view x = random_side(m, "x", s->x_same, rank, 6, 9);
     const int64_t rows = scaled(6, s->y_rows), cols = scaled(9, s->y_cols);
-    const cy_view y = random_side(b, "y", s->y_same, rank, rows, cols);
-    const cy_view moved = cy_view_take(&b->scratch, CY_F64, rows, cols);
-    const cy_view returned = cy_view_take(&b->scratch, CY_F64, 6, 9);
-    CY_TRY(cy_tensor_move_run(s->move, group, &b->queue, moved, x));
-    CY_TRY(cy_tensor_move_run(s->back, group, &b->queue, returned, y));
+    const cy_view y = random_side(m, "y", s->y_same, rank, rows, cols);
+    const cy_view moved = cy_view_take(&m->data, CY_F64, rows, cols);
+    const cy_view returned = cy_view_take(&m->data, CY_F64, 6, 9);
+    CY_TRY(cy_tensor_move_run(s->move, group, &m->queue, moved, x));
+    CY_TRY(cy_tensor_move_run(s->back, group, &m->queue, returned, y));
     double there = 0, back = 0;
-    CY_TRY(product(&there, group, b, moved, y, s->y_same));
-    CY_TRY(product(&back, group, b, x, returned, s->x_same));
+    CY_TRY(product(&there, group, m, moved, y, s->y_same));
+    CY_TRY(product(&back, group, m, x, returned, s->x_same));
     if (fabs(there) > 1e-3 && fabs(there - back) <= 1e-12 * fabs(there)) return CY_OK;
     return CY_FAIL(
         CY_ERR_CORRUPT, "%s: %.17g there, %.17g back", cy_tensor_move_name(s->move), there, back);
 }
 
-static cy_status run_moves(cy_world *world, void *context)
+static cy_status run_moves(cy_test_machine *m, cy_group *group, void *context)
 {
     (void)context;
-    static const int ranks[MOVE_RANKS] = {0, 1, 2};
-    cy_group *group = NULL;
-    bench b;
-    CY_TRY(cy_world_open_group(world, &group, ranks, MOVE_RANKS, "tp"));
-    CY_TRY(bench_open(&b));
-    b.queue.beat = cy_world_beat(world);
-    cy_status status = CY_OK;
-    for (int i = 0; i < CY_TENSOR_MOVES && status == CY_OK; i++)
-        status = check_move(&sides[i], group, &b);
-    bench_close(&b);
-    return status;
+    for (int i = 0; i < CY_TENSOR_MOVES; i++)
+        CY_TRY(check_move(&sides[i], group, m));
+    return CY_OK;
 }
 
 static void each_move_has_its_gradient(void **state)

@@ -12,7 +12,6 @@
 #define RANKS 2
 
 typedef struct broken_run {
-    cy_config config;
     char text[RANKS][1024]; // what each rank failed with
 } broken_run;
 
@@ -25,16 +24,12 @@ static void spoil(cy_engine *engine)
     if (!cy_view_is_none(norm)) ((float *)norm.data)[3] = INFINITY;
 }
 
-static cy_status train(const cy_rank *rank, cy_engine *engine, broken_run *run)
+static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
 {
+    broken_run *run = context;
     CY_TRY(cy_engine_initialize(engine));
     spoil(engine);
-    cy_test_batch batch = {
-        .config = &run->config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / run->config.training.micro_batch_size,
-    };
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = {.step = 12, .eps = 1e-8};
     cy_step_result result;
@@ -44,22 +39,11 @@ static cy_status train(const cy_rank *rank, cy_engine *engine, broken_run *run)
     return CY_OK;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
-{
-    broken_run *run = context;
-    static _Thread_local cy_engine engine;
-    const cy_engine_options options = cy_rank_engine_options(rank, &run->config);
-    CY_TRY(cy_engine_open(&engine, &options));
-    const cy_status status = train(rank, &engine, run);
-    cy_engine_close(&engine);
-    return status;
-}
-
 static void expect_one_name(const cy_config *config)
 {
-    broken_run run = {.config = *config};
-    const cy_config_machine machine = {.cores = 2};
-    CY_CHECK_OK(cy_ranks_run(&run.config, &machine, run_rank, &run));
+    static broken_run run;
+    memset(&run, 0, sizeof(run));
+    CY_CHECK_OK(cy_test_on_mesh(config, "auto", NULL, train, &run));
     for (int i = 0; i < RANKS; i++) {
         if (strstr(run.text[i], "not finite: model.embed_tokens.weight") == NULL) {
             fail_msg("rank %d says \"%s\"", i, run.text[i]);

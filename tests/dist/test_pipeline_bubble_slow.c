@@ -26,7 +26,7 @@ static cy_status run_rank(cy_world *world, void *context)
     job *j = context;
     const int rank = cy_world_rank(world);
     cy_group *group = NULL;
-    CY_TRY(stub_open_group(world, &group));
+    CY_TRY(cy_test_open_all(world, &group, "pp"));
     cy_executor executor;
     CY_TRY(cy_executor_open(&executor,
         &(cy_executor_options){.schedule = &j->schedule,

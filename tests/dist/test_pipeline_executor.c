@@ -123,7 +123,7 @@ static cy_status run_failing(cy_world *world, void *context)
     stub_job *j = context;
     const int rank = cy_world_rank(world);
     cy_group *group = NULL;
-    CY_TRY(stub_open_group(world, &group));
+    CY_TRY(cy_test_open_all(world, &group, "pp"));
     const cy_executor_options options = {
         .schedule = &j->schedule, .group = group, .dtype = CY_F32, .rows = 2, .cols = 2};
     static char memory[3][65536] __attribute__((aligned(64)));

@@ -3,39 +3,22 @@
 
 #define _POSIX_C_SOURCE 200809L
 #include "dist/pipeline_stub.h"
-
-#include "build_info.h"
+#include "support/mpirun.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-static char self[512];
 
 static void run_under_mpi(int ranks)
 {
-    char command[1024];
-    snprintf(command, sizeof(command),
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
-        "mpirun --oversubscribe -n %d %s run 2>&1",
-        ranks, self);
-    FILE *output = popen(command, "r");
-    assert_non_null(output);
     static char printed[1 << 14];
-    printed[fread(printed, 1, sizeof(printed) - 1, output)] = '\0';
-    const int status = pclose(output);
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("%d ranks: %s", ranks, printed);
+    const int status = cy_test_mpirun_all(ranks, "run", printed, sizeof(printed));
+    if (status != 0) fail_msg("%d ranks: status %d: %s", ranks, status, printed);
     assert_non_null(strstr(printed, "engines done"));
 }
 
 static void every_engine(void **context)
 {
     (void)context;
-    if (!CY_HAVE_MPI) {
-        print_message("no MPI in this build\n");
-        skip();
-    }
     run_under_mpi(2);
     run_under_mpi(4);
 }
@@ -90,9 +73,6 @@ int main(int argc, char **argv)
 {
     (void)argv;
     if (argc > 1) return run_rank();
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (length <= 0) return 1;
-    self[length] = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_engine),
     };

@@ -67,7 +67,6 @@ static void a_schedule_that_a_user_wrote(void **state)
 // ---- memory
 
 typedef struct memory_run {
-    const cy_config *config;
     size_t activations[4]; // of each stage
 } memory_run;
 
@@ -75,10 +74,7 @@ static cy_status step_and_look(cy_engine *engine, const cy_rank *rank, void *con
 {
     memory_run *run = context;
     CY_TRY(cy_engine_initialize(engine));
-    cy_test_batch batch = {.config = run->config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / run->config->training.micro_batch_size};
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = {.step = 1, .eps = 1e-8};
     cy_step_result result;
@@ -92,13 +88,6 @@ static cy_status step_and_look(cy_engine *engine, const cy_rank *rank, void *con
     return CY_OK;
 }
 
-static cy_status look_at_memory(const cy_rank *rank, void *context)
-{
-    const memory_run *run = context;
-    const cy_engine_options options = cy_rank_engine_options(rank, run->config);
-    return cy_rank_with_engine(rank, &options, step_and_look, context);
-}
-
 static memory_run memory_of(const parity_case *c)
 {
     cy_config config;
@@ -108,10 +97,8 @@ static memory_run memory_of(const parity_case *c)
     config.distributed.pp_layer_count = c->stages * c->chunks;
     for (int i = 0; i < config.distributed.pp_layer_count; i++)
         config.distributed.pp_layers[i] = 8 / config.distributed.pp_layer_count;
-    memory_run run = {.config = &config};
-    const cy_config_machine machine = {.cores = 2};
-    CY_CHECK_OK(cy_ranks_run(&config, &machine, look_at_memory, &run));
-    run.config = NULL;
+    memory_run run = {0};
+    CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, step_and_look, &run));
     return run;
 }
 

@@ -116,9 +116,7 @@ static void configure(cy_config *config, const char *algorithm)
     cy_test_config(config, CY_F32);
     config->distributed.dp_size = 2;
     config->distributed.tp_size = 2;
-    config->distributed.timeout_s = 60;
     snprintf(config->distributed.algorithm, sizeof(config->distributed.algorithm), "%s", algorithm);
-    snprintf(config->distributed.rank_order, sizeof(config->distributed.rank_order), "tp,cp,pp,dp");
 }
 
 static void groups_are_given_back(void **state)

@@ -212,33 +212,22 @@ static void memory_is_within_3_percent_of_the_formulas(void **state)
 
 // ---- replicas
 
-static cy_status spoil_one(const cy_rank *rank, void *context)
+static cy_status spoil_one(cy_engine *engine, const cy_rank *rank, void *context)
 {
     (void)context;
-    static _Thread_local cy_engine engine;
-    static cy_config config;
-    if (rank->rank == 0) config = config_of(3, 0, 1, CY_F32);
-    CY_TRY(cy_group_barrier(rank->groups.world));
-    const cy_engine_options options = cy_rank_engine_options(rank, &config);
-    CY_TRY(cy_engine_open(&engine, &options));
-    CY_TRY(cy_engine_initialize(&engine));
-    cy_status status = cy_replicas_check(&engine);
-    if (status == CY_OK) {
-        if (rank->rank == 2) ((float *)engine.storage.units[1].weights)[7] += 1.0f;
-        status = cy_replicas_check(&engine);
-        if (status == CY_ERR_PEER)
-            status = cy_group_barrier(rank->groups.world) == CY_OK ? CY_ERR_PEER : CY_ERR_TIMEOUT;
-    }
-    cy_engine_close(&engine);
-    return status;
+    CY_TRY(cy_engine_initialize(engine));
+    CY_TRY(cy_replicas_check(engine));
+    if (rank->rank == 2) ((float *)engine->storage.units[1].weights)[7] += 1.0f;
+    const cy_status status = cy_replicas_check(engine);
+    if (status != CY_ERR_PEER) return status;
+    return cy_group_barrier(rank->groups.world) == CY_OK ? CY_ERR_PEER : CY_ERR_TIMEOUT;
 }
 
 static void replicas_that_differ_are_named(void **state)
 {
     (void)state;
     const cy_config config = config_of(3, 0, 1, CY_F32);
-    const cy_config_machine machine = {.cores = 2};
-    CY_CHECK_FAILS(cy_ranks_run(&config, &machine, spoil_one, NULL), CY_ERR_PEER,
+    CY_CHECK_FAILS(cy_test_on_mesh(&config, "auto", NULL, spoil_one, NULL), CY_ERR_PEER,
         "dp rank 2 of 3 holds other weights than rank 0");
 }
 

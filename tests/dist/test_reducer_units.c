@@ -1,10 +1,8 @@
 // The reducer without a model: units for which a rank has no gradient, and what is copied.
 
 #include "support/support.h"
+#include "support/worlds.h"
 
-#include "base/memory.h"
-#include "comm/world.h"
-#include "kernel/open.h"
 #include "parallel/data/reducer.h"
 
 #include <string.h>
@@ -71,10 +69,11 @@ static cy_status step(cy_reducer *reducer, const cy_queue *queue, const run *wha
     return CY_OK;
 }
 
-static cy_status reduce(
-    cy_queue *queue, cy_group *group, const run *what, int rank, cy_arena *memory)
+static cy_status reduce(cy_test_machine *machine, cy_group *group, void *context)
 {
-    const cy_flat_range *parameters = units;
+    const run *what = context;
+    cy_queue *queue = &machine->queue;
+    cy_trace trace = {0};
     const cy_reducer_spec spec = {
         .group = group,
         .queue = queue,
@@ -85,43 +84,19 @@ static cy_status reduce(
         .master_dtype = CY_F32,
         .grad_dtype = CY_F32,
         .train = true,
-        .parameters = parameters,
+        .parameters = units,
         .parameter_count = 3,
     };
     cy_reducer *reducer = NULL;
+    CY_TRY(cy_trace_open(&trace, 1024));
+    queue->trace = &trace;
     CY_TRY(cy_reducer_open(&reducer, &spec, units, 3));
-    cy_reducer_take(reducer, memory);
+    cy_reducer_take(reducer, &machine->data);
     cy_status status = CY_OK;
     for (int i = 0; i < 3 && status == CY_OK; i++) // again: nothing is left over
-        status = step(reducer, queue, what, rank);
+        status = step(reducer, queue, what, cy_group_rank(group));
     cy_reducer_close(reducer);
-    return status;
-}
-
-static cy_status rank_main(cy_world *world, void *context)
-{
-    cy_queue queue = {0};
-    cy_kernels kernels;
-    cy_trace trace = {0};
-    cy_arena memory, scratch;
-    void *base = NULL;
-    cy_group *group = NULL;
-    static const int all[RANKS] = {0, 1, 2};
-    CY_TRY(cy_memory_map(&base, 2 * ARENA_SIZE));
-    cy_arena_place(&memory, "test", base, ARENA_SIZE);
-    cy_arena_place(&scratch, "scratch", (char *)base + ARENA_SIZE, ARENA_SIZE);
-    queue.scratch = &scratch;
-    CY_TRY(cy_trace_open(&trace, 1024));
-    queue.trace = &trace;
-    CY_TRY(cy_world_open_group(world, &group, all, RANKS, "dp"));
-    CY_TRY(cy_pool_open(&queue.pool, 1, -1, false));
-    CY_TRY(cy_kernels_open(&queue, &kernels, "auto"));
-    const cy_status status = reduce(&queue, group, context, cy_world_rank(world), &memory);
-    cy_kernels_close(&queue);
-    cy_pool_close(queue.pool);
-    cy_group_close(group);
     cy_trace_close(&trace);
-    cy_memory_unmap(base, 2 * ARENA_SIZE);
     return status;
 }
 
@@ -135,10 +110,10 @@ static void units_without_a_gradient_are_zero(void **state)
     for (int first_skipping = 0; first_skipping <= RANKS; first_skipping++) {
         for (int zero = 0; zero <= 1; zero++) {
             run what = {.zero_stage = zero, .first_skipping = first_skipping};
-            CY_CHECK_OK(cy_world_run_threads(&options, rank_main, &what));
+            CY_CHECK_OK(cy_test_on_machines(&options, "auto", ARENA_SIZE, reduce, &what));
         }
         run naive = {.naive = true, .first_skipping = first_skipping};
-        CY_CHECK_OK(cy_world_run_threads(&options, rank_main, &naive));
+        CY_CHECK_OK(cy_test_on_machines(&options, "auto", ARENA_SIZE, reduce, &naive));
     }
 }
 

@@ -15,7 +15,6 @@
 #define TOKENS (ROWS * LENGTH)
 
 typedef struct outputs {
-    const cy_config *config;
     float logits[TOKENS][VOCAB];
 } outputs;
 
@@ -68,12 +67,6 @@ static cy_status apply(cy_engine *engine, const cy_rank *rank, void *context)
     return CY_OK;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
-{
-    const outputs *to = context;
-    return cy_test_with_engine(rank, to->config, "ref", apply, context);
-}
-
 static void run(outputs *to, int ranks)
 {
     cy_config config;
@@ -81,9 +74,7 @@ static void run(outputs *to, int ranks)
     config.distributed.dp_size = ranks;
     config.training.micro_batch_size = ROWS / ranks;
     config.training.gradient_accumulation_steps = 1;
-    const cy_config_machine machine = {.cores = 2};
-    to->config = &config;
-    CY_CHECK_OK(cy_ranks_run(&config, &machine, run_rank, to));
+    CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, apply, to));
 }
 
 static void gathered_outputs_are_those_of_one_rank(void **state)

@@ -49,13 +49,8 @@ static cy_status check_element(
 
 static cy_status check_all(cy_engine *engine, const cy_rank *rank, void *context)
 {
-    const cy_config *config = context;
-    cy_test_batch batch = {
-        .config = config,
-        .at = rank->at,
-        .positions = engine->positions,
-        .columns = engine->tokens / config->training.micro_batch_size,
-    };
+    (void)context;
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec still = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .step = 1};
     cy_step_result result;
@@ -68,11 +63,6 @@ static cy_status check_all(cy_engine *engine, const cy_rank *rank, void *context
             CY_TRY(check_element(engine, &source, tensor, (2 * i + 1) * count / (2 * ELEMENTS)));
     }
     return CY_OK;
-}
-
-static cy_status run_rank(const cy_rank *rank, void *context)
-{
-    return cy_test_with_engine(rank, context, "ref", check_all, context);
 }
 
 static void gradients_are_those_of_the_loss(void **state)
@@ -90,8 +80,7 @@ static void gradients_are_those_of_the_loss(void **state)
         config.shape.qkv_bias = true;
         config.shape.out_bias = true;
         config.shape.tied = style == 1;
-        const cy_config_machine machine = {.cores = 2};
-        CY_CHECK_OK(cy_ranks_run(&config, &machine, run_rank, &config));
+        CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, check_all, NULL));
     }
 }
 

@@ -52,11 +52,9 @@ static void configure(cy_config *config, const mesh *m, cy_dtype dtype)
     d->pp_engine = m->engine;
     d->pp_chunks = m->chunks;
     d->bucket_mb = 0.01;
-    snprintf(d->rank_order, sizeof(d->rank_order), "tp,cp,pp,dp");
 }
 
 typedef struct job {
-    const cy_config *config;
     const char *folder; // of checkpoints
     int64_t save_step;  // 0: save nothing
     int64_t load_step;  // 0: load nothing, train a step instead
@@ -76,8 +74,7 @@ static cy_status train_one_step(cy_engine *engine, const cy_rank *rank)
     CY_TRY(cy_engine_initialize(engine));
     cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
-    const cy_adamw_spec adamw = {
-        .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1};
+    const cy_adamw_spec adamw = cy_test_adamw(1e-3, 1);
     cy_step_result result;
     return cy_engine_train_step(engine, &source, &adamw, &result);
 }
@@ -122,19 +119,12 @@ static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
     return j->save_step > 0 ? save(engine, rank, j) : CY_OK;
 }
 
-static cy_status run_rank(const cy_rank *rank, void *context)
-{
-    const job *j = context;
-    return cy_test_with_engine(rank, j->config, "auto", use, context);
-}
-
 static uint64_t run(const char *folder, const mesh *m, int64_t load_step, int64_t save_step)
 {
     cy_config config;
     configure(&config, m, CY_BF16);
-    const cy_config_machine machine = {.cores = 2};
-    job j = {.config = &config, .folder = folder, .load_step = load_step, .save_step = save_step};
-    CY_CHECK_OK(cy_ranks_run(&config, &machine, run_rank, &j));
+    job j = {.folder = folder, .load_step = load_step, .save_step = save_step};
+    CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, &j));
     assert_int_equal(atomic_load(&j.wrong), 0);
     return j.hash;
 }

@@ -157,8 +157,7 @@ static cy_status step_with(cy_engine *engine, const cy_config *config, int lower
     cy_test_batch batch = {
         .config = config, .positions = engine->positions, .columns = config->training.seq_length};
     const cy_batch_source source = cy_test_batch_source(&batch);
-    const cy_adamw_spec adamw = {
-        .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 1};
+    const cy_adamw_spec adamw = cy_test_adamw(1e-2, 1);
     CY_TRY(cy_engine_train_step(engine, &source, &adamw, &step->result));
     return cy_engine_params_hash(engine, &step->hash);
 }
@@ -205,8 +204,7 @@ static void what_is_no_number_is_reported(void **state)
     cy_test_batch batch = {
         .config = &config, .positions = engine.positions, .columns = config.training.seq_length};
     const cy_batch_source source = cy_test_batch_source(&batch);
-    const cy_adamw_spec adamw = {
-        .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = 2};
+    const cy_adamw_spec adamw = cy_test_adamw(1e-2, 2);
     assert_int_equal(
         cy_engine_train_step(&engine, &source, &adamw, &step.result), CY_ERR_NOT_FINITE);
     assert_non_null(strstr(cy_error_text(), "step 2: no number"));

@@ -22,17 +22,10 @@ static cy_config config_of(int tp)
     return config;
 }
 
-// One step's gradients and some steps' losses; the mesh is what `split` says and is taken out of it
-// for the dense run.
+// One step's gradients and some steps' losses.
 static void expect_parity(cy_config split, int steps, double gradient_bound, double loss_bound)
 {
-    cy_config dense = split;
-    dense.distributed.tp_size = 1;
-    dense.distributed.dp_size = 1;
-    dense.distributed.zero_stage = 0;
-    dense.distributed.sequence_parallel = false;
-    dense.distributed.sequence_keep_inputs = false;
-    dense.training.gradient_accumulation_steps *= split.distributed.dp_size;
+    const cy_config dense = cy_test_dense(&split);
     cy_test_training a, b;
     cy_test_train(&a, &split, 1, "ref");
     cy_test_train(&b, &dense, 1, "ref");

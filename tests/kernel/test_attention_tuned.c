@@ -2,7 +2,8 @@
 // head sizes, groups, windows, several spans, positions with gaps and views that are part of wider
 // matrices.
 
-#include "kernel/machine.h"
+#include "support/machine.h"
+#include "support/support.h"
 
 #include "base/half.h"
 #include "base/random.h"
@@ -43,7 +44,8 @@ typedef struct problem {
 } problem;
 
 // Numbers of [-1, 1) that every dtype holds exactly, in columns 3 and on of a wider matrix.
-static cy_view make(machine *self, cy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
+static cy_view make(
+    cy_test_machine *self, cy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
 {
     const cy_view all = cy_view_take(&self->data, dtype, rows, cols + 5);
     const cy_view x = cy_view_cols(all, 3, cols);
@@ -74,7 +76,7 @@ static void place(const setting *s, problem *p)
     }
 }
 
-static problem pose(machine *self, const setting *s, cy_dtype dtype)
+static problem pose(cy_test_machine *self, const setting *s, cy_dtype dtype)
 {
     const int64_t width = s->heads * s->head_dim, kv_width = s->kv_heads * s->head_dim;
     const cy_dtype wide = dtype == CY_F64 ? CY_F64 : CY_F32;
@@ -106,7 +108,7 @@ static problem pose(machine *self, const setting *s, cy_dtype dtype)
     return p;
 }
 
-static void run(machine *self, problem *p)
+static void run(cy_test_machine *self, problem *p)
 {
     cy_attention_forward(&self->queue, p->o, p->lse, p->q, p->k, p->v, &p->spec);
     cy_attention_delta(&self->queue, p->delta, p->d_o, p->o, p->spec.heads);
@@ -162,8 +164,8 @@ static void equal_to_the_portable_one(void **state)
     const char *isas[4];
     const int isa_count = isas_of(isas);
     for (int i = 0; i < isa_count; i++) {
-        machine self;
-        machine_open(&self, isas[i], 2, ARENA_BYTES);
+        cy_test_machine self;
+        CY_CHECK_OK(cy_test_machine_open(&self, isas[i], 2, ARENA_BYTES));
         for (size_t s = 0; s < sizeof(settings) / sizeof(settings[0]); s++) {
             cy_arena_rewind(&self.data, 0);
             problem wanted = pose(&self, &settings[s], CY_F64);
@@ -185,7 +187,7 @@ static void equal_to_the_portable_one(void **state)
                 compare(p.dv, wanted.dv, bound, "dv", isas[i]);
             }
         }
-        machine_close(&self);
+        CY_CHECK_OK(cy_test_machine_close(&self));
     }
 }
 
@@ -196,8 +198,8 @@ static void workers_do_not_change_results(void **state)
     const setting s = {
         4, 2, 64, 0, 300, 300, {{0, 170, 0, 170}, {170, 130, 170, 130}}, 2, 0, 1, false};
     for (int workers = 1; workers <= 3; workers++) {
-        machine self;
-        machine_open(&self, "auto", workers, ARENA_BYTES);
+        cy_test_machine self;
+        CY_CHECK_OK(cy_test_machine_open(&self, "auto", workers, ARENA_BYTES));
         problem p = pose(&self, &s, CY_BF16);
         run(&self, &p);
         for (int64_t i = 0; i < 300; i++) {
@@ -210,7 +212,7 @@ static void workers_do_not_change_results(void **state)
                 assert_true(kept[1][i * 256 + j] == dk);
             }
         }
-        machine_close(&self);
+        CY_CHECK_OK(cy_test_machine_close(&self));
     }
 }
 
@@ -218,8 +220,8 @@ static void workers_do_not_change_results(void **state)
 static void memory_grows_with_tokens_not_their_square(void **state)
 {
     (void)state;
-    machine self;
-    machine_open(&self, "auto", 2, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     size_t peaks[2];
     for (int i = 0; i < 2; i++) {
         const int64_t t = i == 0 ? 4096 : 16384;
@@ -257,14 +259,14 @@ static void memory_grows_with_tokens_not_their_square(void **state)
     }
     assert_true(peaks[1] < 5 * peaks[0]);
     self.data.measuring = false;
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 static void merged_parts_equal_the_whole(void **state)
 {
     (void)state;
-    machine self;
-    machine_open(&self, "auto", 2, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     const setting whole = {4, 2, 64, 0, 100, 220, {{0, 100, 0, 220}}, 1, 120, 1, false};
     setting first = whole, second = whole;
     first.spans[0].k_count = 150;
@@ -280,7 +282,7 @@ static void merged_parts_equal_the_whole(void **state)
     cy_attention_merge(&self.queue, a.o, a.lse, b.o, b.lse, 4);
     compare(a.o, all.o, 4e-6, "merged o", "auto");
     compare(a.lse, all.lse, 2e-6, "merged lse", "auto");
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 // Rows of a prompt, of several sequences, and single rows, over pages in no order.
@@ -299,8 +301,8 @@ static void pages_equal_the_portable_one(void **state)
     const int isa_count = isas_of(isas);
     for (int i = 0; i < isa_count; i++) {
         for (int d = 0; d < 4; d++) {
-            machine self;
-            machine_open(&self, isas[i], 2, ARENA_BYTES);
+            cy_test_machine self;
+            CY_CHECK_OK(cy_test_machine_open(&self, isas[i], 2, ARENA_BYTES));
             const cy_dtype dtype = d % 2 == 0 ? CY_F32 : CY_BF16;
             cy_view o[2], q, k, v;
             for (int j = 0; j < 2; j++) {
@@ -319,7 +321,7 @@ static void pages_equal_the_portable_one(void **state)
                 cy_attention_paged(&self.queue, o[j], q, &pages, sequences, positions, &spec);
             }
             compare(o[1], o[0], dtype == CY_F32 ? 4e-6 : 2e-2, "paged o", isas[i]);
-            machine_close(&self);
+            CY_CHECK_OK(cy_test_machine_close(&self));
         }
     }
 }

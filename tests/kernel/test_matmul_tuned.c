@@ -4,13 +4,15 @@
 // missing or counted twice. Real numbers then bound the rounding. c lies inside a larger matrix
 // whose other elements must stay as they were.
 
-#include "kernel/machine.h"
+#include "support/machine.h"
+#include "support/support.h"
 
 #include "base/half.h"
 #include "base/random.h"
 #include "build_info.h"
 #include "kernel/cpu/matmul.h"
 #include "kernel/cpu/state.h"
+#include "kernel/open.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +23,7 @@
 typedef void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec);
 
 // The products of this machine: those of the instruction sets it has, and the table's choice.
-static int products_of(const machine *self, product *products)
+static int products_of(const cy_test_machine *self, product *products)
 {
     const cy_cpu_state *state = self->queue.kernel_state;
     int count = 0;
@@ -97,7 +99,7 @@ typedef struct problem {
 } problem;
 
 static problem pose(
-    machine *self, shape size, cy_dtype dtype, cy_dtype c_dtype, int bits, bool integers)
+    cy_test_machine *self, shape size, cy_dtype dtype, cy_dtype c_dtype, int bits, bool integers)
 {
     const cy_matmul_spec spec = {
         .transpose_a = (bits & 1) != 0,
@@ -172,8 +174,8 @@ static void all_products(const shape *sizes, size_t count, bool integers)
     static const cy_dtype dtypes[][2] = {
         {CY_F32, CY_F32}, {CY_BF16, CY_BF16}, {CY_BF16, CY_F32}, {CY_F16, CY_F16}};
     static double sums[8192], sizes_of_terms[8192];
-    machine self;
-    machine_open(&self, "auto", 2, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     product products[8];
     const int product_count = products_of(&self, products);
     for (size_t s = 0; s < count; s++) {
@@ -191,7 +193,7 @@ static void all_products(const shape *sizes, size_t count, bool integers)
             }
         }
     }
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 static void integers_give_exact_sums(void **state)
@@ -216,8 +218,8 @@ static void large_products_equal_the_portable_one(void **state)
     (void)state;
     static const shape sizes[] = {
         {300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}, {300, 70, 1100}, {520, 70, 4200}};
-    machine self;
-    machine_open(&self, "auto", 2, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     product products[8];
     const int count = products_of(&self, products);
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
@@ -235,7 +237,7 @@ static void large_products_equal_the_portable_one(void **state)
             }
         }
     }
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 static void workers_do_not_change_results(void **state)
@@ -244,8 +246,8 @@ static void workers_do_not_change_results(void **state)
     static const shape size = {520, 200, 700};
     static float kept[8][520 * 200];
     for (int workers = 1; workers <= 3; workers++) {
-        machine self;
-        machine_open(&self, "auto", workers, ARENA_BYTES);
+        cy_test_machine self;
+        CY_CHECK_OK(cy_test_machine_open(&self, "auto", workers, ARENA_BYTES));
         product products[8];
         const int count = products_of(&self, products);
         for (int i = 0; i < count; i++) {
@@ -254,7 +256,7 @@ static void workers_do_not_change_results(void **state)
             if (workers == 1) memcpy(kept[i], p.c.data, sizeof(kept[i]));
             assert_memory_equal(kept[i], p.c.data, sizeof(kept[i]));
         }
-        machine_close(&self);
+        CY_CHECK_OK(cy_test_machine_close(&self));
     }
 }
 
@@ -263,8 +265,8 @@ static void a_dry_run_measures_and_makes_all(void **state)
 {
     (void)state;
     static const shape size = {300, 270, 129};
-    machine self;
-    machine_open(&self, "auto", 2, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     product products[8];
     const int count = products_of(&self, products);
     for (int i = 0; i < count; i++) {
@@ -288,14 +290,14 @@ static void a_dry_run_measures_and_makes_all(void **state)
         assert_int_equal(kept->dnnl == NULL ? 0 : cy_dnnl_primitives(kept->dnnl), made);
 #endif
     }
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 static void what_the_machine_lacks_is_an_error(void **state)
 {
     (void)state;
-    machine self;
-    machine_open(&self, "ref", 1, ARENA_BYTES);
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "ref", 1, ARENA_BYTES));
     assert_string_equal(self.kernels.name, "ref");
     assert_ptr_equal(self.kernels.matmul, cy_kernels_ref()->matmul);
     const cy_cpu cpu = ((const cy_cpu_state *)self.queue.kernel_state)->cpu;
@@ -313,7 +315,7 @@ static void what_the_machine_lacks_is_an_error(void **state)
                 CY_ERR_UNSUPPORTED, names[i]);
         }
     }
-    machine_close(&self);
+    CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
 int main(void)

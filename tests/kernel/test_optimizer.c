@@ -5,10 +5,9 @@
 // decays, less what each step took, decayed since. It is summed from the beginning, in long double,
 // for each step: nothing of it is a recurrence like the code under test.
 
-#include "base/memory.h"
 #include "base/random.h"
-#include "kernel/open.h"
 #include "optim/rate.h"
+#include "support/machine.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -107,42 +106,29 @@ static expected closed_form(int i, int last, const double *scales)
 }
 
 typedef struct state {
-    cy_queue queue;
-    cy_kernels kernels;
-    cy_arena scratch, run;
-    void *scratch_base, *run_base;      // owned
+    cy_test_machine machine;
     cy_view weight, master, m, v, grad; // [1, COUNT]
     cy_view sum, scale, norm;           // [1, 1] fp64
 } state;
 
 static void open_state(state *self, const char *isa, cy_dtype dtype)
 {
-    memset(self, 0, sizeof(*self));
-    CY_CHECK_OK(cy_pool_open(&self->queue.pool, 2, -1, false));
-    CY_CHECK_OK(cy_memory_map(&self->scratch_base, BYTES));
-    CY_CHECK_OK(cy_memory_map(&self->run_base, BYTES));
-    cy_arena_place(&self->scratch, "scratch", self->scratch_base, BYTES);
-    cy_arena_place(&self->run, "run", self->run_base, BYTES);
-    self->queue.scratch = &self->scratch;
-    CY_CHECK_OK(cy_kernels_open(&self->queue, &self->kernels, isa));
-    self->weight = cy_view_take(&self->run, CY_BF16, 1, COUNT);
-    self->master = cy_view_take(&self->run, dtype, 1, COUNT);
-    self->m = cy_view_take(&self->run, dtype, 1, COUNT);
-    self->v = cy_view_take(&self->run, dtype, 1, COUNT);
-    self->grad = cy_view_take(&self->run, dtype, 1, COUNT);
-    self->sum = cy_view_take(&self->run, CY_F64, 1, 1);
-    self->scale = cy_view_take(&self->run, CY_F64, 1, 1);
-    self->norm = cy_view_take(&self->run, CY_F64, 1, 1);
-    cy_fill(&self->queue, self->m, 0);
-    cy_fill(&self->queue, self->v, 0);
+    CY_CHECK_OK(cy_test_machine_open(&self->machine, isa, 2, BYTES));
+    self->weight = cy_view_take(&self->machine.data, CY_BF16, 1, COUNT);
+    self->master = cy_view_take(&self->machine.data, dtype, 1, COUNT);
+    self->m = cy_view_take(&self->machine.data, dtype, 1, COUNT);
+    self->v = cy_view_take(&self->machine.data, dtype, 1, COUNT);
+    self->grad = cy_view_take(&self->machine.data, dtype, 1, COUNT);
+    self->sum = cy_view_take(&self->machine.data, CY_F64, 1, 1);
+    self->scale = cy_view_take(&self->machine.data, CY_F64, 1, 1);
+    self->norm = cy_view_take(&self->machine.data, CY_F64, 1, 1);
+    cy_fill(&self->machine.queue, self->m, 0);
+    cy_fill(&self->machine.queue, self->v, 0);
 }
 
 static void close_state(state *self)
 {
-    cy_kernels_close(&self->queue);
-    cy_pool_close(self->queue.pool);
-    cy_memory_unmap(self->scratch_base, BYTES);
-    cy_memory_unmap(self->run_base, BYTES);
+    CY_CHECK_OK(cy_test_machine_close(&self->machine));
 }
 
 static double get(cy_view view, int i)
@@ -171,9 +157,9 @@ static void make_step(state *self, int step)
 {
     for (int i = 0; i < COUNT; i++)
         set(self->grad, i, gradient(step, i));
-    cy_fill(&self->queue, self->sum, 0);
-    cy_sum_squares(&self->queue, self->sum, self->grad);
-    cy_clip_scale(&self->queue, self->scale, self->norm, self->sum, divisor, max_norm);
+    cy_fill(&self->machine.queue, self->sum, 0);
+    cy_sum_squares(&self->machine.queue, self->sum, self->grad);
+    cy_clip_scale(&self->machine.queue, self->scale, self->norm, self->sum, divisor, max_norm);
     const struct {
         int64_t first, count;
         double decay;
@@ -181,7 +167,7 @@ static void make_step(state *self, int step)
     for (int g = 0; g < 2; g++) {
         const int64_t first = groups[g].first, count = groups[g].count;
         const cy_adamw_spec spec = spec_of(step, groups[g].decay);
-        cy_adamw(&self->queue, cy_view_cols(self->weight, first, count),
+        cy_adamw(&self->machine.queue, cy_view_cols(self->weight, first, count),
             cy_view_cols(self->master, first, count), cy_view_cols(self->m, first, count),
             cy_view_cols(self->v, first, count), cy_view_cols(self->grad, first, count),
             self->scale, &spec);
@@ -256,12 +242,12 @@ static void an_overflow_changes_nothing(void **unused)
         for (int i = 0; i < COUNT; i++)
             set(self.grad, i, 1);
         set(self.grad, 40, faults[fault]);
-        cy_fill(&self.queue, self.sum, 0);
-        cy_sum_squares(&self.queue, self.sum, self.grad);
-        cy_clip_scale(&self.queue, self.scale, self.norm, self.sum, divisor, 0);
+        cy_fill(&self.machine.queue, self.sum, 0);
+        cy_sum_squares(&self.machine.queue, self.sum, self.grad);
+        cy_clip_scale(&self.machine.queue, self.scale, self.norm, self.sum, divisor, 0);
         const cy_adamw_spec spec = spec_of(2, 0.1);
-        cy_adamw(
-            &self.queue, self.weight, self.master, self.m, self.v, self.grad, self.scale, &spec);
+        cy_adamw(&self.machine.queue, self.weight, self.master, self.m, self.v, self.grad,
+            self.scale, &spec);
         assert_false(isfinite(get(self.norm, 0)));
         for (int k = 0; k < 3; k++)
             assert_memory_equal(before[k], kept[k].data, sizeof(before[k]));

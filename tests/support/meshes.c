@@ -39,7 +39,6 @@ cy_batch_source cy_test_batch_source(cy_test_batch *batch)
 
 typedef struct mesh_run {
     const cy_config *config;
-    const char *isa;
     cy_test_training *training;
     pthread_mutex_t lock; // of the arrays
 } mesh_run;
@@ -165,10 +164,25 @@ cy_status cy_test_with_engine(
     return cy_rank_with_engine(rank, &options, use, context);
 }
 
+typedef struct engine_run {
+    const cy_config *config;
+    const char *isa;
+    cy_engine_use use;
+    void *context;
+} engine_run;
+
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
-    const mesh_run *run = context;
-    return cy_test_with_engine(rank, run->config, run->isa, train, context);
+    const engine_run *run = context;
+    return cy_test_with_engine(rank, run->config, run->isa, run->use, run->context);
+}
+
+cy_status cy_test_on_mesh(const cy_config *config, const char *isa, const cy_world_delay *delay,
+    cy_engine_use use, void *context)
+{
+    const cy_config_machine machine = {.cores = 2};
+    engine_run run = {.config = config, .isa = isa, .use = use, .context = context};
+    return cy_ranks_run_delayed(config, &machine, delay, run_rank, &run);
 }
 
 void cy_test_train(cy_test_training *training, const cy_config *config, int steps, const char *isa)
@@ -184,11 +198,21 @@ void cy_test_train(cy_test_training *training, const cy_config *config, int step
     for (int64_t i = 0; i < training->elements; i++)
         training->grads[i] = training->weights[i] = (double)NAN;
 
-    mesh_run run = {.config = config, .isa = isa, .training = training};
+    mesh_run run = {.config = config, .training = training};
     pthread_mutex_init(&run.lock, NULL);
-    const cy_config_machine machine = {.cores = 2};
-    CY_CHECK_OK(cy_ranks_run(config, &machine, run_rank, &run));
+    CY_CHECK_OK(cy_test_on_mesh(config, isa, NULL, train, &run));
     pthread_mutex_destroy(&run.lock);
+}
+
+cy_config cy_test_dense(const cy_config *split)
+{
+    cy_config dense = *split;
+    cy_config_distributed *d = &dense.distributed;
+    dense.training.gradient_accumulation_steps *= d->dp_size;
+    d->tp_size = d->cp_size = d->pp_size = d->dp_size = 1;
+    d->zero_stage = 0;
+    d->sequence_parallel = d->sequence_keep_inputs = false;
+    return dense;
 }
 
 void cy_test_training_close(cy_test_training *training)

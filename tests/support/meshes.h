@@ -28,6 +28,9 @@ typedef struct cy_test_training {
 void cy_test_train(cy_test_training *training, const cy_config *config, int steps, const char *isa);
 void cy_test_training_close(cy_test_training *training);
 
+// The same training on one rank, whose accumulation takes the place of data parallel ranks.
+cy_config cy_test_dense(const cy_config *split);
+
 // The largest difference of any loss, and of gradients relative to the largest gradient of their
 // tensor.
 double cy_test_loss_difference(const cy_test_training *a, const cy_test_training *b);
@@ -53,5 +56,9 @@ cy_adamw_spec cy_test_adamw(double learning_rate, int step);
 // and closes it. Fails with what `use` returns.
 CY_MUST_CHECK cy_status cy_test_with_engine(const cy_rank *rank, const cy_config *config,
     const char *isa, cy_engine_use use, void *context);
+
+// The same on every rank of config's mesh, as threads. `delay` NULL: over links as they are.
+CY_MUST_CHECK cy_status cy_test_on_mesh(const cy_config *config, const char *isa,
+    const cy_world_delay *delay, cy_engine_use use, void *context);
 
 #endif

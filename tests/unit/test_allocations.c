@@ -5,10 +5,9 @@
 // is not called from this program's code is counted apart.
 
 #define _GNU_SOURCE
-#include "base/memory.h"
 #include "support/engines.h"
+#include "support/meshes.h"
 #include "support/support.h"
-#include "train/ranks.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -90,8 +89,7 @@ static cy_status run_steps(cy_engine *engine, int first, int last)
     const cy_batch_source source = cy_test_tokens(engine);
     cy_step_result result;
     for (int step = first; step <= last; step++) {
-        const cy_adamw_spec adamw = {
-            .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .step = step};
+        const cy_adamw_spec adamw = cy_test_adamw(1e-3, step);
         CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
     }
     double loss;
@@ -132,16 +130,10 @@ static void a_step_of_one_rank_allocates_nothing(void **state)
 
 // ---- ranks
 
-static cy_status step_rank(const cy_rank *rank, void *context)
+static cy_status step_rank(cy_engine *engine, const cy_rank *rank, void *context)
 {
-    const cy_config *config = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
-    cy_engine *engine = block;
-    cy_engine_options options = cy_rank_engine_options(rank, config);
-    options.isa = "ref";
+    (void)context;
     cy_group *world = rank->groups.world;
-    CY_TRY(cy_engine_open(engine, &options));
     CY_TRY(cy_engine_initialize(engine));
     CY_TRY(run_steps(engine, 1, 2));
     CY_TRY(cy_group_barrier(world));
@@ -150,10 +142,7 @@ static cy_status step_rank(const cy_rank *rank, void *context)
     CY_TRY(run_steps(engine, 3, 6));
     CY_TRY(cy_group_barrier(world));
     if (rank->rank == 0) atomic_store(&counting, false);
-    CY_TRY(cy_group_barrier(world));
-    cy_engine_close(engine);
-    cy_memory_free(engine);
-    return CY_OK;
+    return cy_group_barrier(world);
 }
 
 static void steps_of_ranks_allocate_nothing(void **state)
@@ -165,13 +154,8 @@ static void steps_of_ranks_allocate_nothing(void **state)
         cy_test_config(&config, CY_F32);
         config.distributed.dp_size = 2;
         config.distributed.zero_stage = zero_stage;
-        config.distributed.timeout_s = 60;
-        snprintf(config.distributed.algorithm, sizeof(config.distributed.algorithm), "auto");
-        snprintf(
-            config.distributed.rank_order, sizeof(config.distributed.rank_order), "tp,cp,pp,dp");
         atomic_store(&own, 0);
-        const cy_config_machine machine = {.cores = 2};
-        CY_CHECK_OK(cy_ranks_run(&config, &machine, step_rank, &config));
+        CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, step_rank, NULL));
         print_message("dp 2, ZeRO %d: %d allocations\n", zero_stage, atomic_load(&own));
         assert_int_equal(atomic_load(&own), 0);
     }

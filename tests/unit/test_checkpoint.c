@@ -1,12 +1,11 @@
 // What one mesh saves, any other loads: each byte written once, each rank reading its own only.
 #define _GNU_SOURCE
 #include "support/ranks.h"
-#include "support/shards.h"
+#include "support/saves.h"
 #include "support/support.h"
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/save.h"
 #include "observe/resident.h"
 
 #include <stdatomic.h>
@@ -35,17 +34,10 @@ static const cy_model_shape model = {
 };
 
 typedef struct job {
-    const char *folder;
-    cy_test_mesh mesh;
-    int scale;
-    int gap;
-    int64_t step;
-    int run;
+    cy_test_state state;
     int keep_last;
-    cy_status wanted; // of the save
     const char *tokenizer;
     atomic_llong bytes_read;
-    atomic_llong bytes_asked;
     atomic_llong verified;
     atomic_llong out_of_files;
     int64_t most_verified; // by one rank
@@ -53,54 +45,40 @@ typedef struct job {
 
 static void save_rank(void *context, cy_checkpoint_ranks ranks)
 {
-    job *j = context;
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
-    cy_saver *saver = NULL;
+    const job *j = context;
     const cy_saved_file file = {.name = "tokenizer.json", .source = j->tokenizer};
-    cy_test_tensors(tensors, j->scale);
-    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, true, j->run);
-    const cy_save save = {
-        .step = j->step,
-        .tokens = j->step * 1000,
+    const cy_save also = {
+        .tokens = j->state.step * 1000,
         .config_json = "{\"training\": {\"learning_rate\": 0.0003}}",
         .state_json = "{\"sample\": 12345678901}",
         .model = &model,
         .files = &file,
         .file_count = j->tokenizer != NULL ? 1 : 0,
-        .tensors = tensors,
-        .tensor_count = CY_TEST_TENSORS,
-        .pieces = shard.pieces,
-        .piece_count = shard.count,
     };
-    CY_CHECK_OK(cy_saver_open(&saver, j->folder, j->keep_last, ranks, NULL));
-    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
-    cy_saver_close(saver);
-    cy_test_shard_close(&shard);
+    CY_CHECK_OK(cy_test_save(&j->state, ranks, j->keep_last, also));
+}
+
+static void open_saved(cy_checkpoint *checkpoint, const cy_test_state *state)
+{
+    char path[400];
+    snprintf(path, sizeof(path), "%s/step-%08lld", state->folder, (long long)state->step);
+    CY_CHECK_OK(cy_checkpoint_open(checkpoint, path));
 }
 
 static void load_rank(void *context, cy_checkpoint_ranks ranks)
 {
     job *j = context;
     cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
-    char path[400];
-    cy_test_tensors(tensors, j->scale);
-    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, false, 0);
-    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->step);
-    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    open_saved(&checkpoint, &j->state);
+    cy_test_tensors(tensors, j->state.scale);
     CY_CHECK_OK(cy_checkpoint_check_tensors(&checkpoint, tensors, CY_TEST_TENSORS));
-    CY_CHECK_OK(cy_checkpoint_load_checked(
-        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic));
-    assert_int_equal(cy_test_shard_wrong(&shard, tensors, j->gap, j->run), 0);
-    assert_int_equal(traffic.read_bytes, shard.bytes); // its share, and nothing else
+    CY_CHECK_OK(cy_test_load(&checkpoint, &j->state, ranks, &traffic));
     atomic_fetch_add(&j->bytes_read, traffic.read_bytes);
     atomic_fetch_add(&j->verified, traffic.verify_bytes);
     atomic_fetch_add(&j->out_of_files, traffic.file_bytes);
     cy_checkpoint_close(&checkpoint);
-    cy_test_shard_close(&shard);
 }
 
 static void any_mesh_reads_what_any_other_wrote(void **state)
@@ -123,15 +101,23 @@ static void any_mesh_reads_what_any_other_wrote(void **state)
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
     for (int i = 0; i < count; i++) {
-        job j = {
-            .folder = folder, .mesh = meshes[i], .scale = 3, .gap = i % 3, .step = i, .run = i};
-        cy_test_ranks(cy_test_mesh_size(j.mesh), save_rank, &j);
+        job j = {.state = {.folder = folder,
+                     .mesh = meshes[i],
+                     .scale = 3,
+                     .gap = i % 3,
+                     .step = i,
+                     .run = i}};
+        cy_test_ranks(cy_test_mesh_size(meshes[i]), save_rank, &j);
     }
     for (int i = 0; i < count; i++) {
         for (int k = 0; k < count; k++) {
-            job j = {
-                .folder = folder, .mesh = meshes[k], .scale = 3, .gap = k % 2, .step = i, .run = i};
-            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+            job j = {.state = {.folder = folder,
+                         .mesh = meshes[k],
+                         .scale = 3,
+                         .gap = k % 2,
+                         .step = i,
+                         .run = i}};
+            cy_test_ranks(cy_test_mesh_size(meshes[k]), load_rank, &j);
         }
     }
 }
@@ -199,9 +185,7 @@ static void verify_rank(void *context, cy_checkpoint_ranks ranks)
     job *j = context;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
-    char path[400];
-    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->step);
-    CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
+    open_saved(&checkpoint, &j->state);
     CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
     cy_checkpoint_close(&checkpoint);
     // An even share, up to chunks that are not full.
@@ -214,13 +198,13 @@ static void each_chunk_is_verified_once_by_all_ranks_together(void **state)
     (void)state;
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {2, 2, 1}, .scale = 60, .step = 1};
+    job j = {.state = {.folder = folder, .mesh = {2, 2, 1}, .scale = 60, .step = 1}};
     cy_test_ranks(4, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     const int64_t bytes = bytes_of_files(path);
     assert_true(bytes > 3 << 20);
     for (int ranks = 1; ranks <= 5; ranks += 2) {
-        j.mesh = (cy_test_mesh){1, ranks, 1};
+        j.state.mesh = (cy_test_mesh){1, ranks, 1};
         atomic_store(&j.verified, 0);
         cy_test_ranks(ranks, load_rank, &j);
         assert_int_equal(atomic_load(&j.verified), bytes);
@@ -240,20 +224,20 @@ static void a_byte_that_is_checked_is_not_read_again(void **state)
     static const cy_test_mesh once[] = {{2, 3, 1}, {1, 1, 1}, {1, 1, 3}};
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {2, 3, 1}, .scale = 60, .step = 1};
+    job j = {.state = {.folder = folder, .mesh = {2, 3, 1}, .scale = 60, .step = 1}};
     cy_test_ranks(6, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     const int64_t bytes = bytes_of_files(path);
     for (int gap = 0; gap <= 1; gap++) {
         for (int i = 0; i < 3; i++) {
-            j.mesh = once[i];
-            j.gap = gap;
+            j.state.mesh = once[i];
+            j.state.gap = gap;
             atomic_store(&j.out_of_files, 0);
-            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+            cy_test_ranks(cy_test_mesh_size(j.state.mesh), load_rank, &j);
             assert_int_equal(atomic_load(&j.out_of_files), bytes);
         }
     }
-    j.mesh = (cy_test_mesh){1, 4, 1};
+    j.state.mesh = (cy_test_mesh){1, 4, 1};
     atomic_store(&j.out_of_files, 0);
     atomic_store(&j.bytes_read, 0);
     atomic_store(&j.verified, 0);
@@ -270,7 +254,8 @@ static void everything_else_comes_back(void **state)
     cy_test_folder(folder, sizeof(folder));
     snprintf(tokenizer, sizeof(tokenizer), "%s/any.json", folder);
     CY_CHECK_OK(cy_file_write(tokenizer, "{\"model\": 1}", 12));
-    job j = {.folder = folder, .mesh = {2, 1, 1}, .scale = 1, .step = 7, .tokenizer = tokenizer};
+    job j = {.state = {.folder = folder, .mesh = {2, 1, 1}, .scale = 1, .step = 7},
+        .tokenizer = tokenizer};
     cy_test_ranks(2, save_rank, &j);
     char *found = NULL;
     CY_CHECK_OK(cy_checkpoint_locate(&found, folder));
@@ -309,7 +294,7 @@ static void differences_are_all_named(void **state)
     (void)state;
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 1};
+    job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 1}};
     cy_test_ranks(1, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     cy_checkpoint checkpoint;
@@ -337,7 +322,7 @@ static void dtypes_change_on_the_way(void **state)
     (void)state;
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {3, 2, 1}, .scale = 1, .step = 1};
+    job j = {.state = {.folder = folder, .mesh = {3, 2, 1}, .scale = 1, .step = 1}};
     cy_test_ranks(6, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     cy_checkpoint checkpoint;
@@ -370,16 +355,20 @@ static void dtypes_change_on_the_way(void **state)
     cy_checkpoint_close(&checkpoint);
 }
 
-// A rank that writes what another one has, or nobody what is needed.
+typedef struct incomplete {
+    const char *folder;
+    int gap; // 1: rank 1 leaves its last piece out; 2: it writes what rank 0 writes
+} incomplete;
+
 static void save_incomplete(void *context, cy_checkpoint_ranks ranks)
 {
-    job *j = context;
+    const incomplete *j = context;
+    const cy_test_mesh mesh = {2, 1, 1};
     cy_global_tensor tensors[CY_TEST_TENSORS];
     cy_test_shard shard;
     cy_saver *saver = NULL;
     cy_test_tensors(tensors, 1);
-    // gap 1: rank 1 leaves its last piece out; gap 2: it writes what rank 0 writes.
-    cy_test_shard_open(&shard, tensors, j->mesh, j->gap == 2 ? 0 : ranks.rank, 0, true, 0);
+    cy_test_shard_open(&shard, tensors, mesh, j->gap == 2 ? 0 : ranks.rank, 0, true, 0);
     const cy_save save = {
         .step = 9,
         .config_json = "{}",
@@ -417,7 +406,7 @@ static void gaps_and_doubles_are_refused(void **state)
     for (int gap = 1; gap <= 2; gap++) {
         char folder[256];
         cy_test_folder(folder, sizeof(folder));
-        job j = {.folder = folder, .mesh = {2, 1, 1}, .gap = gap};
+        incomplete j = {.folder = folder, .gap = gap};
         cy_test_ranks(2, save_incomplete, &j);
         assert_int_equal(entries(folder, true), 1); // only the lock
     }
@@ -430,17 +419,18 @@ static void keep_last_counts_up_to_the_step_saved(void **state)
     cy_test_folder(folder, sizeof(folder));
     static const int steps[] = {5, 10, 15, 20};
     for (int i = 0; i < 4; i++) {
-        job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = steps[i]};
+        job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = steps[i]}};
         cy_test_ranks(1, save_rank, &j);
     }
     assert_int_equal(entries(folder, false), 4);
-    job j = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12, .keep_last = 2};
+    job j = {
+        .state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12}, .keep_last = 2};
     cy_test_ranks(1, save_rank, &j);
     assert_int_equal(entries(folder, true), 5); // 10, 12, 15, 20 and the lock
     snprintf(path, sizeof(path), "%s/step-00000005", folder);
     assert_false(cy_path_exists(path));
     // A step that is there is replaced.
-    j.run = 3;
+    j.state.run = 3;
     cy_test_ranks(1, save_rank, &j);
     cy_test_ranks(1, load_rank, &j);
     assert_int_equal(entries(folder, true), 5);

@@ -1,13 +1,12 @@
 // Reading and writing past the page cache: the same bytes as plainly, and counted as they are.
 #define _GNU_SOURCE
 #include "support/ranks.h"
-#include "support/shards.h"
+#include "support/saves.h"
 #include "support/support.h"
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/direct.h"
-#include "checkpoint/save.h"
 #include "checkpoint/sink.h"
 
 #include <fcntl.h>
@@ -197,65 +196,43 @@ static void blocks_around_any_range_are_read(void **state)
 // ---- a whole checkpoint
 
 typedef struct job {
-    const char *folder;
-    cy_test_mesh mesh;
-    int gap;
-    bool cached;           // when it is loaded
+    cy_test_state state;
     cy_status wanted;      // of the load
     atomic_llong files;    // bytes out of files, of all ranks
     atomic_llong verified; // bytes
 } job;
 
-#define SCALE 60 // 12 MB
+// 12 MB.
+static job job_of(const char *folder, cy_test_mesh mesh, int gap)
+{
+    return (job){
+        .state = {.folder = folder, .mesh = mesh, .scale = 60, .gap = gap, .run = 1, .step = 1}};
+}
 
 static void save_rank(void *context, cy_checkpoint_ranks ranks)
 {
-    job *j = context;
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
-    cy_saver *saver = NULL;
-    cy_test_tensors(tensors, SCALE);
-    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, true, 1);
-    const cy_save save = {
-        .step = 1,
-        .config_json = "{}",
-        .tensors = tensors,
-        .tensor_count = CY_TEST_TENSORS,
-        .pieces = shard.pieces,
-        .piece_count = shard.count,
-    };
-    CY_CHECK_OK(cy_saver_open(&saver, j->folder, 0, ranks, NULL));
-    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
-    cy_saver_close(saver);
-    cy_test_shard_close(&shard);
+    const job *j = context;
+    CY_CHECK_OK(cy_test_save(&j->state, ranks, 0, (cy_save){.config_json = "{}"}));
 }
 
 static void load_rank(void *context, cy_checkpoint_ranks ranks)
 {
     job *j = context;
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
     char path[400];
-    cy_test_tensors(tensors, SCALE);
-    cy_test_shard_open(&shard, tensors, j->mesh, ranks.rank, j->gap, false, 0);
-    snprintf(path, sizeof(path), "%s/step-00000001", j->folder);
+    snprintf(path, sizeof(path), "%s/step-00000001", j->state.folder);
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     checkpoint.read_once = true;
-    const cy_status status = cy_checkpoint_load_checked(
-        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic);
+    const cy_status status = cy_test_load(&checkpoint, &j->state, ranks, &traffic);
     if (j->wanted == CY_OK) {
         CY_CHECK_OK(status);
-        assert_int_equal(cy_test_shard_wrong(&shard, tensors, j->gap, 1), 0);
-        assert_int_equal(traffic.read_bytes, shard.bytes);
     } else {
         assert_true(status == j->wanted || status == CY_ERR_PEER);
     }
     atomic_fetch_add(&j->files, traffic.file_bytes);
     atomic_fetch_add(&j->verified, traffic.verify_bytes);
     cy_checkpoint_close(&checkpoint);
-    cy_test_shard_close(&shard);
 }
 
 // What of a checkpoint's files the page cache has, after everything of it was put out.
@@ -285,18 +262,18 @@ static void a_state_is_read_past_the_page_cache(void **state)
     for (int i = 0; i < 5; i++) {
         char folder[256];
         cy_test_folder(folder, sizeof(folder));
-        job j = {.folder = folder, .mesh = meshes[i], .gap = i % 2};
-        cy_test_ranks(cy_test_mesh_size(j.mesh), save_rank, &j);
+        job j = job_of(folder, meshes[i], i % 2);
+        cy_test_ranks(cy_test_mesh_size(j.state.mesh), save_rank, &j);
         if (!forget_files(folder, false)) skip();
         // Whoever wrote it reads each byte once, and whole blocks around what it reads.
-        cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+        cy_test_ranks(cy_test_mesh_size(j.state.mesh), load_rank, &j);
         assert_true(forget_files(folder, true));
         assert_true(atomic_load(&j.files) > atomic_load(&j.verified));
         assert_true((double)atomic_load(&j.files) < 1.1 * (double)atomic_load(&j.verified));
         // Others read the parts of chunks that another rank checks plainly.
         for (int k = 0; k < 5; k++) {
-            j.mesh = meshes[k];
-            cy_test_ranks(cy_test_mesh_size(j.mesh), load_rank, &j);
+            j.state.mesh = meshes[k];
+            cy_test_ranks(cy_test_mesh_size(j.state.mesh), load_rank, &j);
         }
     }
 }
@@ -306,7 +283,7 @@ static void what_the_page_cache_has_is_taken_from_there(void **state)
     (void)state;
     char folder[256], command[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {1, 2, 1}};
+    job j = job_of(folder, (cy_test_mesh){1, 2, 1}, 0);
     cy_test_ranks(2, save_rank, &j);
     snprintf(command, sizeof(command), "cat %s/step-00000001/* >/dev/null", folder);
     assert_int_equal(system(command), 0);
@@ -320,12 +297,12 @@ static void a_flipped_bit_is_found_past_the_page_cache(void **state)
     static const long offsets[] = {20, 5000, 1 << 20, 3333333, 5000000};
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
-    job j = {.folder = folder, .mesh = {1, 1, 1}};
+    job j = job_of(folder, (cy_test_mesh){1, 1, 1}, 0);
     cy_test_ranks(1, save_rank, &j);
     snprintf(path, sizeof(path), "%s/step-00000001/optimizer-00000.safetensors", folder);
     for (int i = 0; i < 5; i++) {
         for (int ranks = 1; ranks <= 3; ranks += 2) {
-            j.mesh = (cy_test_mesh){1, ranks, 1};
+            j.state.mesh = (cy_test_mesh){1, ranks, 1};
             j.wanted = CY_ERR_CORRUPT;
             cy_test_flip(path, offsets[i], 4);
             if (!forget_files(folder, false)) skip();

@@ -1,13 +1,12 @@
 // What is damaged, cut, missing or too new is named; a save that fails leaves the earlier ones.
 #define _GNU_SOURCE
 #include "support/ranks.h"
-#include "support/shards.h"
+#include "support/saves.h"
 #include "support/support.h"
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
-#include "checkpoint/save.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -20,54 +19,36 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void save_at(
-    const char *folder, int64_t step, int scale, cy_status wanted, const char *words)
+// The values of step N are those of run N.
+static cy_test_state state_of(const char *folder, int64_t step, int scale)
 {
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
-    cy_saver *saver = NULL;
-    const cy_test_mesh mesh = {1, 1, 1};
-    cy_test_tensors(tensors, scale);
-    cy_test_shard_open(&shard, tensors, mesh, 0, 0, true, (int)step);
-    const cy_save save = {
-        .step = step,
-        .config_json = "{}",
-        .state_json = "{}",
-        .tensors = tensors,
-        .tensor_count = CY_TEST_TENSORS,
-        .pieces = shard.pieces,
-        .piece_count = shard.count,
-    };
-    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), NULL));
-    if (wanted == CY_OK) {
-        CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
-    } else {
-        CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), wanted, words);
-    }
-    cy_saver_close(saver);
-    cy_test_shard_close(&shard);
+    return (cy_test_state){
+        .folder = folder, .mesh = {1, 1, 1}, .scale = scale, .run = (int)step, .step = step};
+}
+
+static cy_status save_at(const char *folder, int64_t step, int scale)
+{
+    const cy_test_state state = state_of(folder, step, scale);
+    const cy_save also = {.config_json = "{}", .state_json = "{}"};
+    return cy_test_save(&state, cy_checkpoint_alone(), 0, also);
 }
 
 // Loads all tensors of a checkpoint with two threads, as a job would: into rows that lie side by
 // side, so that chunks are checked where they belong, or apart, so that they pass through a buffer.
-static cy_status load_whole(cy_checkpoint *checkpoint, int scale, int gap)
+static cy_status load_whole(cy_checkpoint *checkpoint, int64_t step, int scale, int gap)
 {
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
+    cy_test_state state = state_of(NULL, step, scale);
     cy_checkpoint_traffic traffic = {0};
-    cy_test_tensors(tensors, scale);
-    cy_test_shard_open(&shard, tensors, (cy_test_mesh){1, 1, 1}, 0, gap, false, 0);
+    state.gap = gap;
     CY_CHECK_OK(cy_pool_open(&checkpoint->pool, 2, -1, false));
-    const cy_status status = cy_checkpoint_load_checked(checkpoint, tensors, shard.pieces,
-        shard.count, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+    const cy_status status = cy_test_load(checkpoint, &state, cy_checkpoint_alone(), &traffic);
     cy_pool_close(checkpoint->pool);
     checkpoint->pool = NULL;
-    cy_test_shard_close(&shard);
     return status;
 }
 
 // Opens, verifies and loads: all three ways of looking at the bytes say the same.
-static cy_status check_whole_of(const char *path, int scale)
+static cy_status check_whole_of(const char *path, int64_t step, int scale)
 {
     cy_checkpoint checkpoint = {0};
     cy_checkpoint_traffic traffic = {0};
@@ -75,7 +56,7 @@ static cy_status check_whole_of(const char *path, int scale)
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     cy_status status[3];
     for (int gap = 0; gap <= 1; gap++)
-        status[gap] = load_whole(&checkpoint, scale, gap);
+        status[gap] = load_whole(&checkpoint, step, scale, gap);
     snprintf(text, sizeof(text), "%s", status[1] != CY_OK ? cy_error_text() : "");
     status[2] = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
     assert_int_equal(status[0], status[2]);
@@ -87,7 +68,7 @@ static cy_status check_whole_of(const char *path, int scale)
 
 static cy_status check_whole(const char *path)
 {
-    return check_whole_of(path, 1);
+    return check_whole_of(path, 1, 1);
 }
 
 static void put_file(const char *path, const void *bytes, size_t count)
@@ -106,7 +87,7 @@ static void a_flipped_bit_anywhere_is_named(void **state)
     (void)state;
     char folder[256], path[300], file[400];
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 1, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 1));
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     CY_CHECK_OK(check_whole(path));
     for (int i = 0; i < 3; i++) {
@@ -146,11 +127,12 @@ static void a_flipped_bit_names_its_tensor(void **state)
     (void)state;
     char folder[256], path[300];
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 40, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 40));
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     flip_in_norm(path);
-    CY_CHECK_FAILS(check_whole_of(path, 40), CY_ERR_CORRUPT, "optimizer-00000.safetensors");
-    CY_CHECK_FAILS(check_whole_of(path, 40), CY_ERR_CORRUPT, "tensor adam_v of model.norm.weight");
+    CY_CHECK_FAILS(check_whole_of(path, 1, 40), CY_ERR_CORRUPT, "optimizer-00000.safetensors");
+    CY_CHECK_FAILS(
+        check_whole_of(path, 1, 40), CY_ERR_CORRUPT, "tensor adam_v of model.norm.weight");
 }
 
 typedef struct damaged_job {
@@ -164,13 +146,10 @@ static void load_damaged(void *context, cy_checkpoint_ranks ranks)
     damaged_job *job = context;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
-    cy_test_tensors(tensors, 40);
-    cy_test_shard_open(&shard, tensors, (cy_test_mesh){1, 3, 1}, ranks.rank, 0, false, 0);
+    cy_test_state state = state_of(NULL, 1, 40);
+    state.mesh = (cy_test_mesh){1, 3, 1};
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, job->path));
-    const cy_status status = cy_checkpoint_load_checked(
-        &checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, &traffic);
+    const cy_status status = cy_test_load(&checkpoint, &state, ranks, &traffic);
     const char *text = cy_error_text();
     if (status == CY_ERR_CORRUPT && strstr(text, "tensor adam_v of model.norm.weight") != NULL) {
         atomic_fetch_add(&job->named, 1);
@@ -179,7 +158,6 @@ static void load_damaged(void *context, cy_checkpoint_ranks ranks)
         atomic_fetch_add(&job->told, 1);
     }
     cy_checkpoint_close(&checkpoint);
-    cy_test_shard_close(&shard);
 }
 
 // The rank that checks the chunk names it, and no rank goes on.
@@ -188,7 +166,7 @@ static void all_ranks_learn_of_a_flipped_bit(void **state)
     (void)state;
     char folder[256], path[300];
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 40, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 40));
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     flip_in_norm(path);
     damaged_job job = {.path = path};
@@ -202,7 +180,7 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
     (void)state;
     char folder[256], path[300], file[400];
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 1, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 1));
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     for (int i = 0; i < 3; i++) {
         cy_text text = {0};
@@ -281,7 +259,7 @@ static void manifests_that_lie_are_refused(void **state)
     };
     char folder[256], path[300], file[400];
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 1, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 1));
     snprintf(path, sizeof(path), "%s/step-00000001", folder);
     snprintf(file, sizeof(file), "%s/manifest.json", path);
     cy_text text = {0};
@@ -315,22 +293,22 @@ static void a_full_disk_leaves_the_earlier_checkpoint(void **state)
     char folder[256], path[300];
     struct rlimit before;
     cy_test_folder(folder, sizeof(folder));
-    save_at(folder, 1, 30, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 1, 30));
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     static const rlim_t limits[] = {0, 100, 5000, 500000};
     for (int i = 0; i < 4; i++) {
         const struct rlimit limit = {.rlim_cur = limits[i], .rlim_max = before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        save_at(folder, 2, 30, CY_ERR_IO, "safetensors: File too large");
+        CY_CHECK_FAILS(save_at(folder, 2, 30), CY_ERR_IO, "safetensors: File too large");
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
         assert_int_equal(count_entries(folder), 2); // the lock and step 1
         snprintf(path, sizeof(path), "%s/step-00000001", folder);
-        CY_CHECK_OK(check_whole_of(path, 30));
+        CY_CHECK_OK(check_whole_of(path, 1, 30));
     }
-    save_at(folder, 2, 30, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 2, 30));
     snprintf(path, sizeof(path), "%s/step-00000002", folder);
-    CY_CHECK_OK(check_whole_of(path, 30));
+    CY_CHECK_OK(check_whole_of(path, 2, 30));
 }
 
 static void a_folder_that_holds_none_is_said(void **state)
@@ -345,7 +323,7 @@ static void a_folder_that_holds_none_is_said(void **state)
     snprintf(path, sizeof(path), "%s/step-00000009", folder);
     assert_int_equal(mkdir(path, 0777), 0);
     CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST, "holds no checkpoint");
-    save_at(folder, 3, 1, CY_OK, "");
+    CY_CHECK_OK(save_at(folder, 3, 1));
     CY_CHECK_OK(cy_checkpoint_locate(&found, folder));
     assert_non_null(strstr(found, "step-00000003"));
     cy_memory_free(found);

@@ -1,12 +1,11 @@
 // A job that is killed at any moment of its saves leaves a newest checkpoint that loads.
 #define _GNU_SOURCE
 #include "support/ranks.h"
-#include "support/shards.h"
+#include "support/saves.h"
 #include "support/support.h"
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "checkpoint/save.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -19,7 +18,11 @@
 
 #define KILLS 100
 
-static const cy_test_mesh mesh = {2, 1, 1};
+// The values of step N are those of run N.
+static cy_test_state state_of(cy_test_mesh mesh, int64_t step)
+{
+    return (cy_test_state){.mesh = mesh, .scale = 20, .run = (int)step, .step = step};
+}
 
 typedef struct job {
     const char *folder;
@@ -30,25 +33,14 @@ typedef struct job {
 static void save_for_ever(void *context, cy_checkpoint_ranks ranks)
 {
     const job *j = context;
-    cy_global_tensor tensors[CY_TEST_TENSORS];
     cy_saver *saver = NULL;
-    cy_test_tensors(tensors, 20);
     if (cy_saver_open(&saver, j->folder, 2, ranks, NULL) != CY_OK) _exit(3);
     for (int64_t step = j->first; step < j->first + 100000; step++) {
-        cy_test_shard shard;
         // Every third save replaces the one before.
-        const int64_t named = step % 3 == 2 ? step - 1 : step;
-        cy_test_shard_open(&shard, tensors, mesh, ranks.rank, 0, true, (int)named);
-        const cy_save save = {
-            .step = named,
-            .config_json = "{}",
-            .tensors = tensors,
-            .tensor_count = CY_TEST_TENSORS,
-            .pieces = shard.pieces,
-            .piece_count = shard.count,
-        };
-        if (cy_saver_save(saver, &save, NULL) != CY_OK) _exit(4);
-        cy_test_shard_close(&shard);
+        const cy_test_state state =
+            state_of((cy_test_mesh){2, 1, 1}, step % 3 == 2 ? step - 1 : step);
+        const cy_save also = {.config_json = "{}"};
+        if (cy_test_save_with(saver, &state, ranks.rank, also) != CY_OK) _exit(4);
     }
 }
 
@@ -57,18 +49,11 @@ static int64_t check_newest(const char *folder)
     char *path = NULL;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
-    cy_global_tensor tensors[CY_TEST_TENSORS];
-    cy_test_shard shard;
     if (cy_checkpoint_locate(&path, folder) != CY_OK) return 0; // killed before the first
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
-    const cy_test_mesh one = {1, 1, 1};
-    cy_test_tensors(tensors, 20);
-    cy_test_shard_open(&shard, tensors, one, 0, 0, false, 0);
-    CY_CHECK_OK(cy_checkpoint_load_checked(&checkpoint, tensors, shard.pieces, shard.count,
-        CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic));
-    assert_int_equal(cy_test_shard_wrong(&shard, tensors, 0, (int)checkpoint.step), 0);
     const int64_t step = checkpoint.step;
-    cy_test_shard_close(&shard);
+    const cy_test_state state = state_of((cy_test_mesh){1, 1, 1}, step);
+    CY_CHECK_OK(cy_test_load(&checkpoint, &state, cy_checkpoint_alone(), &traffic));
     cy_checkpoint_close(&checkpoint);
     cy_memory_free(path);
     return step;
