@@ -1,6 +1,7 @@
 #include "infer/sample.h"
 
 #include "base/assert.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -88,6 +89,40 @@ static cy_status find_best(int32_t *best, const cy_sampler *sampler, const float
     return CY_OK;
 }
 
+#define BLOCK 256 // logits whose largest is found before their place is
+
+// An integer in the order of the floats; -0 is 0. What is not a number or infinite is at the ends.
+static inline int32_t rank_of(float logit)
+{
+    const int32_t bits = (int32_t)cy_f32_bits(logit + 0.0f);
+    return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+}
+
+// What find_best finds where scores are logits, without making scores: greedy decoding asks for it
+// while memory and all other threads wait. False where find_best has something to say.
+static bool find_best_logit(int32_t *best, const float *logits, int64_t vocab)
+{
+    int32_t largest = INT32_MIN, least = INT32_MAX;
+    int64_t from = 0; // the block of the largest so far
+    for (int64_t i = 0; i < vocab; i += BLOCK) {
+        const int64_t end = vocab - i < BLOCK ? vocab : i + BLOCK;
+        int32_t most = INT32_MIN;
+        for (int64_t j = i; j < end; j++) {
+            const int32_t rank = rank_of(logits[j]);
+            most = rank > most ? rank : most;
+            least = rank < least ? rank : least;
+        }
+        if (most > largest) from = i;
+        largest = most > largest ? most : largest;
+    }
+    if (least < rank_of(-INFINITY) || largest >= rank_of(INFINITY) || largest == rank_of(-INFINITY))
+        return false;
+    while (rank_of(logits[from]) != largest)
+        from++;
+    *best = (int32_t)from;
+    return true;
+}
+
 // ---- a heap of tokens, so that only those that are kept get sorted
 
 static bool ranks_before(const double *scores, int32_t a, int32_t b)
@@ -163,10 +198,14 @@ cy_status cy_sample_token(int32_t *token, cy_sampler *sampler, const float *logi
 {
     CY_ASSERT(position >= 0 && history_count >= 0);
     const int64_t vocab = sampler->vocab;
+    const bool greedy = spec->temperature == 0 || spec->top_k == 1;
     int32_t best = 0;
+    if (greedy && spec->repetition_penalty == 1 && find_best_logit(token, logits, vocab)) {
+        return CY_OK;
+    }
     penalise(sampler, logits, spec->repetition_penalty, history, history_count);
     CY_TRY(find_best(&best, sampler, logits));
-    if (spec->temperature == 0 || spec->top_k == 1) {
+    if (greedy) {
         *token = best;
         return CY_OK;
     }

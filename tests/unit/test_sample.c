@@ -204,6 +204,28 @@ static void greedy_takes_the_first_of_equals(void **state)
     assert_int_equal(choose(equal, 4, spec, 0), 0);
     const float one[1] = {-5};
     assert_int_equal(choose(one, 1, spec, 0), 0);
+    const float zeros[4] = {-1, -0.0f, 0.0f, -0.0f};
+    assert_int_equal(choose(zeros, 4, spec, 0), 1);
+}
+
+// Wherever the largest stands, also beside tokens that never come.
+static void greedy_finds_the_largest_of_many(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    static float many[MANY];
+    const cy_sample_spec spec = cy_sample_defaults();
+    for (int sign = -1; sign <= 1; sign += 2) {
+        for (int at = 0; at < MANY; at += 37) {
+            for (int i = 0; i < MANY; i++)
+                many[i] = (float)sign * (float)(10 + i % 100);
+            many[at] = sign < 0 ? -9.5f : 200.0f;
+            if (at + 100 < MANY) many[at + 100] = many[at]; // the first of equals
+            assert_int_equal(choose(many, MANY, spec, 0), at);
+            many[(at + 1) % MANY] = -INFINITY;
+            assert_int_equal(choose(many, MANY, spec, 0), at);
+        }
+    }
 }
 
 static void a_draw_is_a_function_of_seed_and_position(void **state)
@@ -250,6 +272,9 @@ static void logits_that_are_no_numbers_are_errors(void **state)
     const float infinite[3] = {INFINITY, 1, 0};
     CY_CHECK_FAILS(cy_sample_token(&token, &sampler, infinite, &spec, 0, NULL, 0),
         CY_ERR_NOT_FINITE, "logit 0 of 3 is inf");
+    const float negative_nan[3] = {0, -NAN, 1};
+    CY_CHECK_FAILS(cy_sample_token(&token, &sampler, negative_nan, &spec, 0, NULL, 0),
+        CY_ERR_NOT_FINITE, "logit 1 of 3 is");
     const float none[3] = {-INFINITY, -INFINITY, -INFINITY};
     CY_CHECK_FAILS(cy_sample_token(&token, &sampler, none, &spec, 0, NULL, 0), CY_ERR_NOT_FINITE,
         "all 3 logits");
@@ -287,6 +312,7 @@ int main(void)
         cmocka_unit_test(top_p_counts_within_top_k),
         cmocka_unit_test(a_penalty_counts_each_token_once),
         cmocka_unit_test(greedy_takes_the_first_of_equals),
+        cmocka_unit_test(greedy_finds_the_largest_of_many),
         cmocka_unit_test(a_draw_is_a_function_of_seed_and_position),
         cmocka_unit_test(minus_infinity_never_comes),
         cmocka_unit_test(logits_that_are_no_numbers_are_errors),
