@@ -153,6 +153,26 @@ cy_cost cy_cost_attention_paged(
     };
 }
 
+cy_cost cy_cost_attention_parts(
+    cy_view parts, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec)
+{
+    const double keys = (double)parts.rows * CY_ATTENTION_PART;
+    const double key = (double)spec->head_dim *
+        (double)(cy_dtype_size(pages->keys.dtype) + cy_dtype_size(pages->values.dtype));
+    return (cy_cost){
+        .flops = 4.0 * pair_flops(keys / (double)spec->kv_heads, spec),
+        .bytes = bytes(parts) + bytes(q) + keys * key,
+    };
+}
+
+cy_cost cy_cost_attention_join(cy_view o, cy_view parts)
+{
+    return (cy_cost){
+        .flops = 2.0 * (double)cy_view_count(parts),
+        .bytes = bytes(o) + bytes(parts),
+    };
+}
+
 // ---- feed-forward and embedding
 
 cy_cost cy_cost_swiglu_forward(cy_view y, cy_view gate_up)

@@ -35,6 +35,9 @@ cy_cost cy_cost_attention_backward(cy_view dq, cy_view dk, cy_view dv, cy_view d
 // With spec->pairs 0, as if every row read all positions of its pages.
 cy_cost cy_cost_attention_paged(
     cy_view o, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec);
+cy_cost cy_cost_attention_parts(
+    cy_view parts, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec);
+cy_cost cy_cost_attention_join(cy_view o, cy_view parts);
 
 cy_cost cy_cost_swiglu_forward(cy_view y, cy_view gate_up);
 cy_cost cy_cost_swiglu_backward(cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);

@@ -237,23 +237,56 @@ void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, 
         lse, delta, q, k, v, spec);
 }
 
-void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
-    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec)
+// A q of whole rows and pages of keys and values for it.
+static void check_pages(cy_view q, const cy_kv_pages *pages, const int32_t *sequences,
+    const int32_t *positions, const cy_attention_spec *spec)
 {
     CY_ASSERT(spec->heads > 0 && spec->kv_heads > 0 && spec->heads % spec->kv_heads == 0);
     CY_ASSERT(spec->head_dim > 0 && spec->head_dim <= CY_HEAD_DIM_MAX && spec->window >= 0);
     CY_ASSERT(is_float(q) && is_float(pages->keys) && is_float(pages->values));
-    CY_ASSERT(has_shape(q, q.rows, spec->heads * spec->head_dim) && same_shape(o, q));
-    CY_ASSERT(o.dtype == q.dtype || o.dtype == CY_F32);
+    CY_ASSERT(has_shape(q, q.rows, spec->heads * spec->head_dim));
     CY_ASSERT(has_shape(pages->keys, pages->keys.rows, spec->kv_heads * spec->head_dim));
     CY_ASSERT(same_shape(pages->values, pages->keys));
     CY_ASSERT(pages->page_size > 0 && pages->keys.rows % pages->page_size == 0);
     CY_ASSERT(pages->page_table != NULL && sequences != NULL && positions != NULL);
+}
+
+void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec)
+{
+    check_pages(q, pages, sequences, positions, spec);
+    CY_ASSERT(same_shape(o, q) && (o.dtype == q.dtype || o.dtype == CY_F32));
     CY_ASSERT(apart(queue, o, q));
 
     if (q.rows == 0) return;
     CY_CALL(queue, attention_paged, cy_cost_attention_paged(o, q, pages, spec), o, q, pages,
         sequences, positions, spec);
+}
+
+void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
+    int64_t first)
+{
+    check_pages(q, pages, sequences, positions, spec);
+    CY_ASSERT(q.rows == 1 && first >= 0);
+    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_part_cols(spec)));
+    CY_ASSERT(parts.dtype == (q.dtype == CY_F64 ? CY_F64 : CY_F32));
+    CY_ASSERT((pages->keys.dtype == CY_F64) == (q.dtype == CY_F64)); // one table makes and joins
+    CY_ASSERT((pages->values.dtype == CY_F64) == (q.dtype == CY_F64));
+
+    if (parts.rows == 0) return;
+    CY_CALL(queue, attention_parts, cy_cost_attention_parts(parts, q, pages, spec), parts, q, pages,
+        sequences, positions, spec, first);
+}
+
+void cy_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
+{
+    CY_ASSERT(is_float(o) && has_shape(o, 1, spec->heads * spec->head_dim));
+    CY_ASSERT(parts.rows > 0 && parts.rows % spec->kv_heads == 0);
+    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_part_cols(spec)));
+    CY_ASSERT(parts.dtype == CY_F32 || parts.dtype == CY_F64);
+
+    CY_CALL(queue, attention_join, cy_cost_attention_join(o, parts), o, parts, spec);
 }
 
 // ---- feed-forward and embedding

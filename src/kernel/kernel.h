@@ -125,6 +125,43 @@ typedef struct cy_kv_pages {
 void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
 
+// A row's attention in parts, for threads that share one row: they make parts of it, and each of
+// them can join all. A part is the keys of one key head at CY_ATTENTION_PART positions, counted
+// from 0, and holds for each query head that reads them what they add: sums, weighted by
+// exponentials of scores less their maximum. Parts of a row are numbered by position, then by key
+// head.
+#define CY_ATTENTION_PART 128
+
+// The first position that a row at `position` sees.
+static inline int64_t cy_attention_first(const cy_attention_spec *spec, int64_t position)
+{
+    return spec->window > 0 && position >= spec->window ? position - spec->window + 1 : 0;
+}
+
+// How many parts a row at `position` has.
+static inline int64_t cy_attention_part_count(const cy_attention_spec *spec, int64_t position)
+{
+    const int64_t first = cy_attention_first(spec, position) / CY_ATTENTION_PART;
+    return (position / CY_ATTENTION_PART - first + 1) * spec->kv_heads;
+}
+
+// Elements of a part: [group, head_dim] sums of values, [group] maxima, [group] sums of weights,
+// with group query heads for each key head; then what is missing to whole cache lines.
+static inline int64_t cy_attention_part_cols(const cy_attention_spec *spec)
+{
+    const int64_t used = spec->heads / spec->kv_heads * (spec->head_dim + 2);
+    return (used + 15) / 16 * 16;
+}
+
+// parts [n, cy_attention_part_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
+// number `first` on. The rest is as above.
+void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
+    int64_t first);
+
+// o [1, heads * head_dim] from all parts of a row: the bits of cy_attention_paged.
+void cy_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
+
 // ---- feed-forward (Shazeer, "GLU variants improve transformer", 2020)
 
 // y [t, f] = silu(gate) * up, with gate_up [t, 2 f] holding gate, then up.
@@ -276,6 +313,10 @@ typedef struct cy_kernels {
         cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *);
     void (*attention_paged)(cy_queue *, cy_view o, cy_view q, const cy_kv_pages *,
         const int32_t *sequences, const int32_t *positions, const cy_attention_spec *);
+    void (*attention_parts)(cy_queue *, cy_view parts, cy_view q, const cy_kv_pages *,
+        const int32_t *sequences, const int32_t *positions, const cy_attention_spec *,
+        int64_t first);
+    void (*attention_join)(cy_queue *, cy_view o, cy_view parts, const cy_attention_spec *);
     void (*swiglu_forward)(cy_queue *, cy_view y, cy_view gate_up);
     void (*swiglu_backward)(cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
     void (*embedding_forward)(

@@ -326,6 +326,60 @@ static void pages_equal_the_portable_one(void **state)
     }
 }
 
+// One row of [1, 6 * 40] whose parts are made `step` at a time, and the whole.
+static void compare_parts(
+    cy_test_machine *self, cy_dtype dtype, int32_t position, int64_t window, int64_t step)
+{
+    enum { PAGES = 40, PAGE = 16, PER = 32 };
+    int32_t table[PER];
+    for (int i = 0; i < PER; i++)
+        table[i] = (i * 7 + 3) % PAGES;
+    const int32_t sequence = 0;
+    const cy_view q = make(self, dtype, 1, 6 * 40, 1), k = make(self, dtype, PAGES * PAGE, 80, 2);
+    const cy_view v = make(self, dtype, PAGES * PAGE, 80, 3);
+    const cy_view o = make(self, dtype, 1, 6 * 40, 4), joined = make(self, dtype, 1, 6 * 40, 5);
+    const cy_kv_pages pages = {k, v, table, PAGE, PER};
+    const cy_attention_spec spec = {
+        .heads = 6, .kv_heads = 2, .head_dim = 40, .scale = 0.3, .window = window};
+    const int64_t count = cy_attention_part_count(&spec, position);
+    const cy_view parts = cy_view_take(
+        &self->data, dtype == CY_F64 ? CY_F64 : CY_F32, count, cy_attention_part_cols(&spec));
+    memset(parts.data, 0xff, cy_view_bytes(parts)); // NaN: each part is written
+    cy_attention_paged(&self->queue, o, q, &pages, &sequence, &position, &spec);
+    for (int64_t first = 0; first < count; first += step) {
+        const int64_t some = count - first < step ? count - first : step;
+        cy_attention_parts(&self->queue, cy_view_rows(parts, first, some), q, &pages, &sequence,
+            &position, &spec, first);
+    }
+    cy_attention_join(&self->queue, joined, parts, &spec);
+    if (memcmp(joined.data, o.data, (size_t)o.cols * cy_dtype_size(dtype)) != 0) {
+        fail_msg("%s, %s, position %d, window %d, %d parts at a time: other bits",
+            self->queue.kernels->name, cy_dtype_name(dtype), position, (int)window, (int)step);
+    }
+}
+
+static void joined_parts_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    static const int32_t positions[] = {0, 127, 128, 300, 511};
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F64};
+    const char *isas[4];
+    const int isa_count = isas_of(isas);
+    for (int i = 0; i < isa_count; i++) {
+        cy_test_machine self;
+        CY_CHECK_OK(cy_test_machine_open(&self, isas[i], 2, ARENA_BYTES));
+        for (int at = 0; at < 5; at++) {
+            for (int d = 0; d < 3; d++) {
+                for (int64_t step = 1; step <= 10; step += 3) {
+                    compare_parts(&self, dtypes[d], positions[at], 0, step);
+                    compare_parts(&self, dtypes[d], positions[at], 150, step);
+                }
+            }
+        }
+        CY_CHECK_OK(cy_test_machine_close(&self));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +388,7 @@ int main(void)
         cmocka_unit_test(memory_grows_with_tokens_not_their_square),
         cmocka_unit_test(merged_parts_equal_the_whole),
         cmocka_unit_test(pages_equal_the_portable_one),
+        cmocka_unit_test(joined_parts_give_the_bits_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,11 @@ void cy_flash_backward(cy_queue *queue, const cy_attention_ops *ops, cy_view dq,
 void cy_flash_paged(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view q,
     const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
     const cy_attention_spec *spec);
+void cy_flash_parts(cy_queue *queue, const cy_attention_ops *ops, cy_view parts, cy_view q,
+    const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
+    const cy_attention_spec *spec, int64_t first);
+void cy_flash_join(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view parts,
+    const cy_attention_spec *spec);
 void cy_flash_merge(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view lse,
     cy_view o_part, cy_view lse_part, int heads);
 void cy_flash_delta(

@@ -199,66 +199,113 @@ static void rows_gradient(const cy_gradient_block *block)
     }
 }
 
-// The dtype and the number of queries are constants wherever these two are inlined: sums stay in
-// registers.
-static inline __attribute__((always_inline)) void dot_some(float *scores, int64_t stride,
-    const float *queries, const int count, cy_view keys, const cy_dtype dtype)
+// The dtype and the number of queries and of keys are constants wherever these are inlined: sums
+// stay in registers.
+static inline __attribute__((always_inline)) void dot_step(lanes sum[SOME][4], const float *queries,
+    const int count, const char *key, int64_t key_bytes, const int keys, int64_t dim, int64_t i,
+    int64_t left, const cy_dtype dtype)
 {
-    const int64_t size = (int64_t)cy_dtype_size(dtype), dim = keys.cols;
+    const int64_t size = dtype == CY_F32 ? 4 : 2;
+    lanes x[4];
+    for (int k = 0; k < keys; k++)
+        x[k] = lanes_load_as(key + k * key_bytes + i * size, dtype, left);
+    for (int q = 0; q < count; q++) {
+        const lanes y = lanes_load_as(queries + q * dim + i, CY_F32, left);
+        for (int k = 0; k < keys; k++)
+            sum[q][k] = lanes_fma(x[k], y, sum[q][k]);
+    }
+}
+
+static inline __attribute__((always_inline)) void dot_block(float *scores, int64_t stride,
+    const float *queries, const int count, const char *key, int64_t key_bytes, const int keys,
+    int64_t dim, const cy_dtype dtype)
+{
+    lanes sum[SOME][4];
+    for (int q = 0; q < count; q++) {
+        for (int k = 0; k < 4; k++)
+            sum[q][k] = lanes_set(0.0f);
+    }
+    int64_t i = 0;
+    for (; i + LANES <= dim; i += LANES)
+        dot_step(sum, queries, count, key, key_bytes, keys, dim, i, LANES, dtype);
+    if (i < dim) dot_step(sum, queries, count, key, key_bytes, keys, dim, i, dim - i, dtype);
+    for (int q = 0; q < count; q++) {
+        float four[4];
+        lanes_sum4(four, sum[q]);
+        memcpy(scores + q * stride, four, (size_t)keys * sizeof(float));
+    }
+}
+
+// Asks for `rows` rows of `bytes` bytes.
+static inline void expect_rows(const char *at, int64_t stride_bytes, int64_t bytes, int64_t rows)
+{
+    for (int64_t k = 0; k < rows; k++, at += stride_bytes) {
+        for (int64_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch(at + i);
+    }
+}
+
+static inline __attribute__((always_inline)) void dot_some(float *scores, int64_t stride,
+    const float *queries, const int count, cy_view keys, const char *ahead, const cy_dtype dtype)
+{
+    const int64_t size = dtype == CY_F32 ? 4 : 2, key_bytes = keys.stride * size, dim = keys.cols;
     const char *key = keys.data;
-    for (int64_t k = 0; k < keys.rows; k++, key += keys.stride * size) {
-        lanes sum[SOME];
-        for (int q = 0; q < count; q++)
-            sum[q] = lanes_set(0.0f);
-        int64_t i = 0;
-        for (; i + LANES <= dim; i += LANES) {
-            const lanes x = lanes_load_as(key + i * size, dtype, LANES);
-            for (int q = 0; q < count; q++)
-                sum[q] = lanes_fma(x, lanes_load(queries + q * dim + i), sum[q]);
+    int64_t k = 0;
+    for (; k + 4 <= keys.rows; k += 4) {
+        if (ahead != NULL) expect_rows(ahead + k * key_bytes, key_bytes, dim * size, 4);
+        dot_block(
+            scores + k, stride, queries, count, key + k * key_bytes, key_bytes, 4, dim, dtype);
+    }
+    for (; k < keys.rows; k++)
+        dot_block(
+            scores + k, stride, queries, count, key + k * key_bytes, key_bytes, 1, dim, dtype);
+}
+
+// Columns [i, i + low + high) of the sums; low and high are constants but for the last columns.
+static inline __attribute__((always_inline)) void add_step(float *out, int64_t out_stride,
+    const float *weights, int64_t stride, const int count, cy_view values, const char *ahead,
+    int64_t i, int64_t low, int64_t high, const cy_dtype dtype)
+{
+    const int64_t size = dtype == CY_F32 ? 4 : 2, value_bytes = values.stride * size;
+    lanes sum[SOME][2];
+    for (int q = 0; q < count; q++) {
+        sum[q][0] = lanes_load_as(out + q * out_stride + i, CY_F32, low);
+        sum[q][1] = lanes_set(0.0f);
+        if (high > 0) sum[q][1] = lanes_load_as(out + q * out_stride + i + LANES, CY_F32, high);
+    }
+    const char *value = (const char *)values.data + i * size;
+    for (int64_t k = 0; k < values.rows; k++, value += value_bytes) {
+        if (ahead != NULL) {
+            for (int64_t byte = 0; byte < 2 * LANES * size; byte += 64)
+                __builtin_prefetch(ahead + k * value_bytes + i * size + byte);
         }
-        if (i < dim) {
-            const lanes x = lanes_load_as(key + i * size, dtype, dim - i);
-            for (int q = 0; q < count; q++) {
-                sum[q] =
-                    lanes_fma(x, lanes_load_as(queries + q * dim + i, CY_F32, dim - i), sum[q]);
-            }
+        const lanes x = lanes_load_as(value, dtype, low);
+        const lanes y = high > 0 ? lanes_load_as(value + LANES * size, dtype, high) : x;
+        for (int q = 0; q < count; q++) {
+            const lanes weight = lanes_set(weights[q * stride + k]);
+            sum[q][0] = lanes_fma(weight, x, sum[q][0]);
+            sum[q][1] = lanes_fma(weight, y, sum[q][1]);
         }
-        for (int q = 0; q < count; q++)
-            scores[q * stride + k] = lanes_sum(sum[q]);
+    }
+    for (int q = 0; q < count; q++) {
+        lanes_store_as(out + q * out_stride + i, CY_F32, low, sum[q][0]);
+        if (high > 0) lanes_store_as(out + q * out_stride + i + LANES, CY_F32, high, sum[q][1]);
     }
 }
 
 static inline __attribute__((always_inline)) void add_some(float *out, int64_t out_stride,
-    const float *weights, int64_t stride, const int count, cy_view values, const cy_dtype dtype)
+    const float *weights, int64_t stride, const int count, cy_view values, const char *ahead,
+    const cy_dtype dtype)
 {
-    const int64_t size = (int64_t)cy_dtype_size(dtype), dim = values.cols;
-    for (int64_t i = 0; i < dim; i += 2 * LANES) {
+    const int64_t dim = values.cols;
+    int64_t i = 0;
+    for (; i + 2 * LANES <= dim; i += 2 * LANES) {
+        add_step(out, out_stride, weights, stride, count, values, ahead, i, LANES, LANES, dtype);
+    }
+    if (i < dim) {
         const int64_t low = dim - i < LANES ? dim - i : LANES;
-        const int64_t high = dim - i < 2 * LANES ? dim - i - LANES : LANES; // none: below 1
-        lanes sum[SOME][2];
-        for (int q = 0; q < count; q++) {
-            sum[q][0] = lanes_load_as(out + q * out_stride + i, CY_F32, low);
-            sum[q][1] = lanes_set(0.0f);
-            if (high > 0) {
-                sum[q][1] = lanes_load_as(out + q * out_stride + i + LANES, CY_F32, high);
-            }
-        }
-        const char *value = (const char *)values.data + i * size;
-        for (int64_t k = 0; k < values.rows; k++, value += values.stride * size) {
-            const lanes x = lanes_load_as(value, dtype, low);
-            const lanes y = high > 0 ? lanes_load_as(value + LANES * size, dtype, high) : x;
-            for (int q = 0; q < count; q++) {
-                const lanes weight = lanes_set(weights[q * stride + k]);
-                sum[q][0] = lanes_fma(weight, x, sum[q][0]);
-                sum[q][1] = lanes_fma(weight, y, sum[q][1]);
-            }
-        }
-        for (int q = 0; q < count; q++) {
-            lanes_store_as(out + q * out_stride + i, CY_F32, low, sum[q][0]);
-            if (high > 0) {
-                lanes_store_as(out + q * out_stride + i + LANES, CY_F32, high, sum[q][1]);
-            }
-        }
+        const int64_t high = dim - i - LANES; // none: below 1
+        add_step(out, out_stride, weights, stride, count, values, ahead, i, low, high, dtype);
     }
 }
 
@@ -286,24 +333,27 @@ static inline __attribute__((always_inline)) void add_some(float *out, int64_t o
         SOME_CASES(function, CY_F32)                                                               \
     }
 
-#define DOT_SOME(number, dtype) dot_some(scores, stride, queries, number, keys, dtype)
-#define ADD_SOME(number, dtype) add_some(out, out_stride, weights, stride, number, values, dtype)
+#define DOT_SOME(number, dtype) dot_some(scores, stride, queries, number, keys, ahead, dtype)
+#define ADD_SOME(number, dtype)                                                                    \
+    add_some(out, out_stride, weights, stride, number, values, ahead, dtype)
 
-static void rows_dot(
-    float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys)
+static void rows_dot(float *scores, int64_t stride, const float *queries, int64_t count,
+    cy_view keys, const void *ahead)
 {
     for (; count > 0; count -= SOME) {
         SOME_DTYPES(DOT_SOME, keys.dtype)
+        ahead = NULL; // once is enough
         scores += SOME * stride;
         queries += SOME * keys.cols;
     }
 }
 
 static void rows_add(float *out, int64_t out_stride, const float *weights, int64_t stride,
-    int64_t count, cy_view values)
+    int64_t count, cy_view values, const void *ahead)
 {
     for (; count > 0; count -= SOME) {
         SOME_DTYPES(ADD_SOME, values.dtype)
+        ahead = NULL;
         out += SOME * out_stride;
         weights += SOME * stride;
     }

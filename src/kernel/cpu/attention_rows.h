@@ -45,11 +45,13 @@ typedef struct cy_attention_rows {
     void (*gradient)(const cy_gradient_block *block);
 
     // scores[q * stride + k] = queries [count, dim] (fp32) times keys [some, dim], any row stride.
-    void (*dot)(float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys);
+    // Rows at `ahead`, unless NULL, as many and as far apart as keys, are asked for meanwhile.
+    void (*dot)(float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys,
+        const void *ahead);
 
     // out [count, dim], rows out_stride apart, += weights[q * stride + k] times values [some, dim].
     void (*add)(float *out, int64_t out_stride, const float *weights, int64_t stride, int64_t count,
-        cy_view values);
+        cy_view values, const void *ahead);
 
     // o = a * o + b * part over `count` elements.
     void (*blend)(void *o, cy_dtype dtype, float a, const void *part, cy_dtype part_dtype, float b,

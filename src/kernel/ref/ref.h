@@ -29,6 +29,11 @@ void cy_ref_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view 
     cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
 void cy_ref_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
+void cy_ref_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
+    int64_t first);
+void cy_ref_attention_join(
+    cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
 
 void cy_ref_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
 void cy_ref_swiglu_backward(

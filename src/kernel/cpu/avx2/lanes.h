@@ -106,6 +106,13 @@ static inline float lanes_sum(lanes x)
     return ((at[0] + at[1]) + (at[2] + at[3])) + ((at[4] + at[5]) + (at[6] + at[7]));
 }
 
+// sums[i] = the sum of x[i], of four vectors at once.
+static inline void lanes_sum4(float sums[4], const lanes x[4])
+{
+    const lanes all = _mm256_hadd_ps(_mm256_hadd_ps(x[0], x[1]), _mm256_hadd_ps(x[2], x[3]));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+
 static inline float lanes_largest(lanes x)
 {
     float at[8];

@@ -102,6 +102,19 @@ static inline float lanes_sum(lanes x)
     return _mm512_reduce_add_ps(x);
 }
 
+// sums[i] = the sum of x[i], of four vectors at once.
+static inline void lanes_sum4(float sums[4], const lanes x[4])
+{
+    const lanes a = _mm512_add_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));
+    const lanes b = _mm512_add_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));
+    const __m512d low = _mm512_castps_pd(a), high = _mm512_castps_pd(b);
+    const lanes all = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(low, high)),
+        _mm512_castpd_ps(_mm512_unpackhi_pd(low, high)));
+    const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all),
+        _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(all), 1)));
+    _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+
 static inline float lanes_largest(lanes x)
 {
     return _mm512_reduce_max_ps(x);
