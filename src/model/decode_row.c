@@ -3,9 +3,10 @@
 #include "base/assert.h"
 #include "base/memory.h"
 
-// What a waiting thread asks for at most, of the weights that it reads next: it has to fit into the
-// cache that is its own, beside what is in use.
-#define EXPECT_BYTES ((int64_t)512 << 10)
+// What a waiting thread asks for at most, of what it reads next: it has to fit into the cache that
+// is its own, beside what is in use.
+#define EXPECT_BYTES  ((int64_t)512 << 10)
+#define EXPECT_RANGES 24 // of memory, at one meeting
 
 #define EXPECT_STEP 256 // bytes between two looks at the meeting
 
@@ -13,13 +14,26 @@ struct cy_decode_row_layer {
     cy_view norm1, qkv, qkv_bias, q_norm, k_norm, out, out_bias, norm2, gate, up, down;
 };
 
+typedef struct share {
+    int64_t first, count;
+} share;
+
+typedef struct range {
+    const char *at, *end;
+} range;
+
 struct cy_decode_row_worker {
     cy_queue queue; // without a pool: this thread alone
     cy_arena scratch;
-    const char *expected, *expected_end; // weights to be asked for
+    range expected[EXPECT_RANGES]; // what is read next and has yet to be asked for
+    int expected_count, expected_at;
+    int64_t expected_bytes;
+    share parts;     // of the token's attention
     cy_view x;       // [1, hidden]: the residual stream, the same in every thread
     cy_view n;       // [1, hidden]: normed
     cy_view inv_rms; // [1, 1]
+    cy_view qkv;     // [1, (heads + 2 kv_heads) head_dim]: with positions
+    cy_view o;       // [1, heads * head_dim]
 };
 
 // One token on its way; what the threads of a team share while it lasts.
@@ -31,10 +45,6 @@ typedef struct walk {
 
 // ---- shares
 
-typedef struct share {
-    int64_t first, count;
-} share;
-
 // A worker's part of `count` columns: whole cache lines of 16-bit data, so that no line is written
 // by two.
 static share share_of(const cy_decode_row *row, int worker, int64_t count)
@@ -45,11 +55,38 @@ static share share_of(const cy_decode_row *row, int worker, int64_t count)
     return (share){first, (end < count ? end : count) - first};
 }
 
-static share heads_of(const cy_decode_row *row, int worker)
+// Keys of all heads before part `number` of the attention of a token at `position`.
+static int64_t keys_before(const cy_attention_spec *spec, int64_t position, int64_t number)
 {
-    const int64_t heads = row->context->kv_heads_local;
-    const int64_t first = heads * worker / row->workers;
-    return (share){first, heads * (worker + 1) / row->workers - first};
+    const int64_t seen = cy_attention_first(spec, position);
+    const int64_t start = seen / CY_ATTENTION_PART * CY_ATTENTION_PART;
+    int64_t bound[2]; // of the part: the first is of those before, too
+    for (int i = 0; i < 2; i++) {
+        bound[i] = start + (number / spec->kv_heads + i) * CY_ATTENTION_PART;
+        if (bound[i] < seen) bound[i] = seen;
+        if (bound[i] > position + 1) bound[i] = position + 1;
+    }
+    return spec->kv_heads * (bound[0] - seen) + number % spec->kv_heads * (bound[1] - bound[0]);
+}
+
+// The number of the first part of worker `worker`: as many keys for each as whole parts allow.
+static int64_t first_part(const cy_decode_row *row, int64_t position, int worker)
+{
+    const cy_attention_spec spec = cy_model_attention(row->context);
+    const int64_t count = cy_attention_part_count(&spec, position);
+    const int64_t wanted = keys_before(&spec, position, count) * worker / row->workers;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t begin = keys_before(&spec, position, i);
+        const int64_t end = keys_before(&spec, position, i + 1);
+        if (begin + end >= 2 * wanted) return i;
+    }
+    return count;
+}
+
+static share parts_of(const cy_decode_row *row, int worker, int64_t position)
+{
+    const int64_t first = first_part(row, position, worker);
+    return (share){first, first_part(row, position, worker + 1) - first};
 }
 
 static cy_view rows_of(cy_view weight, share mine)
@@ -64,41 +101,103 @@ static cy_view cols_of(cy_view view, share mine)
 
 // ---- meetings
 
+// Asks for a few lines of what is expected.
 static void ask(void *context)
 {
     cy_decode_row_worker *self = context;
-    for (int i = 0; i < EXPECT_STEP && self->expected < self->expected_end; i += 64) {
-        __builtin_prefetch(self->expected);
-        self->expected += 64;
+    for (int i = 0; i < EXPECT_STEP && self->expected_at < self->expected_count; i += 64) {
+        range *from = &self->expected[self->expected_at];
+        __builtin_prefetch(from->at);
+        from->at += 64;
+        if (from->at >= from->end) self->expected_at++;
     }
 }
 
-// All threads have written what they had to; meanwhile this one asks for its rows of `next`.
-static void meet(const walk *at, int worker, cy_view next)
+// What the thread reads after the next meeting, as far as there is room for it.
+static void expect(cy_decode_row_worker *self, const void *data, int64_t bytes)
+{
+    const int64_t room = EXPECT_BYTES - self->expected_bytes;
+    const int64_t taken = bytes < room ? bytes : room;
+    if (taken <= 0 || self->expected_count == EXPECT_RANGES) return;
+    self->expected[self->expected_count++] = (range){data, (const char *)data + taken};
+    self->expected_bytes += taken;
+}
+
+static void expect_rows(const walk *at, int worker, cy_view weight)
+{
+    const cy_view mine = rows_of(weight, share_of(at->row, worker, weight.rows));
+    expect(&at->row->each[worker], mine.data, (int64_t)cy_view_bytes(mine));
+}
+
+// The rows of all heads in one page of keys or values from a position to the end of the page, or
+// to `end`.
+static cy_view page_rows(const walk *at, const cy_kv_pages *pages, cy_view rows, share positions)
+{
+    const cy_decode_batch *batch = at->batch;
+    const int64_t in_page = positions.first % pages->page_size;
+    const int64_t room = pages->page_size - in_page;
+    const int64_t entry =
+        batch->sequences_host[0] * pages->pages_per_sequence + positions.first / pages->page_size;
+    return cy_view_rows(rows, batch->page_table_host[entry] * pages->page_size + in_page,
+        positions.count < room ? positions.count : room);
+}
+
+// The positions that this thread's parts are of.
+static share positions_of(const walk *at, int worker)
+{
+    const cy_attention_spec spec = cy_model_attention(at->row->context);
+    const int64_t position = at->batch->positions_host[0];
+    const share parts = at->row->each[worker].parts;
+    if (parts.count == 0) return (share){0};
+    const int64_t seen = cy_attention_first(&spec, position), base = seen / CY_ATTENTION_PART;
+    int64_t first = (base + parts.first / spec.kv_heads) * CY_ATTENTION_PART;
+    int64_t end = (base + (parts.first + parts.count - 1) / spec.kv_heads + 1) * CY_ATTENTION_PART;
+    if (first < seen) first = seen;
+    if (end > position + 1) end = position + 1;
+    return (share){first, end - first};
+}
+
+static void expect_cache(const walk *at, int worker, int layer)
 {
     cy_decode_row_worker *self = &at->row->each[worker];
-    if (self->queue.dry) return;
-    const cy_view mine = rows_of(next, share_of(at->row, worker, next.rows));
-    const int64_t bytes = (int64_t)cy_view_bytes(mine);
-    self->expected = mine.data;
-    self->expected_end = self->expected + (bytes < EXPECT_BYTES ? bytes : EXPECT_BYTES);
-    cy_pool_meet(at->row->context->queue->pool, ask, self);
+    const cy_kv_pages *pages = &at->row->pages[layer];
+    share left = positions_of(at, worker);
+    while (left.count > 0) {
+        const cy_view keys = page_rows(at, pages, pages->keys, left);
+        const cy_view values = page_rows(at, pages, pages->values, left);
+        expect(self, keys.data, (int64_t)cy_view_bytes(keys));
+        expect(self, values.data, (int64_t)cy_view_bytes(values));
+        left = (share){left.first + keys.rows, left.count - keys.rows};
+    }
+}
+
+static void expect_nothing(cy_decode_row_worker *self)
+{
+    self->expected_count = 0;
+    self->expected_at = 0;
+    self->expected_bytes = 0;
+}
+
+// All threads have written what they had to; meanwhile this one asks for what it expects.
+static void meet(const walk *at, int worker)
+{
+    cy_decode_row_worker *self = &at->row->each[worker];
+    if (!self->queue.dry) cy_pool_meet(at->row->context->queue->pool, ask, self);
+    expect_nothing(self);
 }
 
 // ---- a layer
 
-// This thread's columns of y = x W^T, with a bias where there is one.
-static void multiply(
-    const walk *at, int worker, cy_view y, cy_view x, cy_view weight, cy_view bias, cy_view next)
+// This thread's columns of y = x W^T, with a bias where there is one. What it expects is read next.
+static void multiply(const walk *at, int worker, cy_view y, cy_view x, cy_view weight, cy_view bias)
 {
     cy_decode_row_worker *self = &at->row->each[worker];
     const share mine = share_of(at->row, worker, weight.rows);
     if (mine.count == 0) return;
-    const share then = share_of(at->row, worker, next.rows);
     const cy_view part = cols_of(y, mine);
     const cy_matmul_spec spec = {
         .transpose_b = true,
-        .next = then.count > 0 ? rows_of(next, then).data : NULL,
+        .next = self->expected_count > 0 ? self->expected[0].at : NULL,
     };
     cy_matmul(&self->queue, part, x, rows_of(weight, mine), spec);
     if (!cy_view_is_none(bias)) cy_add_bias(&self->queue, part, cols_of(bias, mine));
@@ -129,36 +228,54 @@ static cy_kv_pages pages_of(const cy_kv_pages *pages, share cols)
     return some;
 }
 
-// o of this thread's kv heads and the query heads that read them.
+// Writes the token's key and value for the heads whose last part is this thread's: no other reads
+// them.
+static void write_pages(const walk *at, int worker, int layer, cy_view k, cy_view v, int64_t parts)
+{
+    const cy_decode_row *row = at->row;
+    const share mine = row->each[worker].parts;
+    const int64_t dim = row->context->shape.head_dim;
+    const int64_t last = parts - row->context->kv_heads_local; // the first that has this position
+    const int64_t first = mine.first > last ? mine.first : last;
+    const share cols = {(first - last) * dim, (mine.first + mine.count - first) * dim};
+    if (cols.count <= 0) return;
+    const cy_kv_pages pages = pages_of(&row->pages[layer], cols);
+    cy_decode_write_pages(
+        &row->each[worker].queue, &pages, cols_of(k, cols), cols_of(v, cols), at->batch);
+}
+
+// This thread's parts of the attention of all heads.
 static void attend(const walk *at, int worker, int layer)
 {
     const cy_model_context *context = at->row->context;
     const cy_decode_row_layer *weights = &at->row->layers[layer];
     const cy_decode_batch *batch = at->batch;
     cy_decode_row_worker *self = &at->row->each[worker];
-    const share mine = heads_of(at->row, worker);
+    const share mine = self->parts;
     if (mine.count == 0) return;
     const int64_t dim = context->shape.head_dim;
-    const int64_t group = context->heads_local / context->kv_heads_local;
     const int64_t q_cols = context->heads_local * dim, kv_cols = context->kv_heads_local * dim;
-    const share q_share = {mine.first * group * dim, mine.count * group * dim};
-    const share kv_share = {mine.first * dim, mine.count * dim};
-    const cy_view q = cols_of(cy_view_cols(at->row->qkv, 0, q_cols), q_share);
-    const cy_view k = cols_of(cy_view_cols(at->row->qkv, q_cols, kv_cols), kv_share);
-    const cy_view v = cols_of(cy_view_cols(at->row->qkv, q_cols + kv_cols, kv_cols), kv_share);
-    const cy_kv_pages pages = pages_of(&at->row->pages[layer], kv_share);
+    const cy_view q = cy_view_cols(self->qkv, 0, q_cols);
+    const cy_view k = cy_view_cols(self->qkv, q_cols, kv_cols);
+    const cy_view v = cy_view_cols(self->qkv, q_cols + kv_cols, kv_cols);
+    const cy_attention_spec spec = cy_model_attention(context);
 
+    cy_copy(&self->queue, self->qkv, at->row->qkv);
     norm_heads(at, self, q, weights->q_norm);
     norm_heads(at, self, k, weights->k_norm);
-    const int heads = (int)(mine.count * group), kv_heads = (int)mine.count;
-    cy_rope(&self->queue, q, context->rope, batch->positions, heads, false);
-    cy_rope(&self->queue, k, context->rope, batch->positions, kv_heads, false);
-    cy_decode_write_pages(&self->queue, &pages, k, v, batch);
-    cy_attention_spec spec = cy_model_attention(context);
-    spec.heads = heads;
-    spec.kv_heads = kv_heads;
-    cy_attention_paged(&self->queue, cols_of(at->row->o, q_share), q, &pages, batch->sequences,
-        batch->positions, &spec);
+    cy_rope(&self->queue, self->qkv, context->rope, batch->positions, spec.heads + spec.kv_heads,
+        false);
+    write_pages(at, worker, layer, k, v, cy_attention_part_count(&spec, batch->positions_host[0]));
+    cy_attention_parts(&self->queue, rows_of(at->row->parts, mine), q, &at->row->pages[layer],
+        batch->sequences, batch->positions, &spec, mine.first);
+}
+
+// o, the same in every thread, from the parts of all.
+static void join(const walk *at, cy_decode_row_worker *self)
+{
+    const cy_attention_spec spec = cy_model_attention(at->row->context);
+    const int64_t count = cy_attention_part_count(&spec, at->batch->positions_host[0]);
+    cy_attention_join(&self->queue, self->o, cy_view_rows(at->row->parts, 0, count), &spec);
 }
 
 // This thread's columns of act = swiglu(gate, up).
@@ -167,7 +284,6 @@ static void feed(const walk *at, int worker, const cy_decode_row_layer *weights)
     cy_decode_row_worker *self = &at->row->each[worker];
     const share mine = share_of(at->row, worker, weights->gate.rows);
     if (mine.count == 0) return;
-    const share then = share_of(at->row, worker, weights->down.rows);
     cy_arena *scratch = self->queue.scratch;
     const size_t mark = cy_arena_mark(scratch);
     const cy_view gate_up = cy_view_take(scratch, at->row->act.dtype, 1, 2 * mine.count);
@@ -175,8 +291,8 @@ static void feed(const walk *at, int worker, const cy_decode_row_layer *weights)
     cy_matmul(&self->queue, cy_view_cols(gate_up, 0, mine.count), self->n, gate,
         (cy_matmul_spec){.transpose_b = true, .next = up.data});
     cy_matmul(&self->queue, cy_view_cols(gate_up, mine.count, mine.count), self->n, up,
-        (cy_matmul_spec){.transpose_b = true,
-            .next = then.count > 0 ? rows_of(weights->down, then).data : NULL});
+        (cy_matmul_spec){
+            .transpose_b = true, .next = self->expected_count > 0 ? self->expected[0].at : NULL});
     cy_swiglu_forward(&self->queue, cols_of(at->row->act, mine), gate_up);
     cy_arena_rewind(scratch, mark);
 }
@@ -194,20 +310,26 @@ static void walk_layer(const walk *at, int worker, int layer)
     const cy_decode_row_layer *weights = &row->layers[layer];
     cy_decode_row_worker *self = &row->each[worker];
     const bool last = layer + 1 == row->context->shape.layers;
-    const cy_view after = last ? row->head : row->layers[layer + 1].qkv;
 
     norm(at, self, layer == 0 ? cy_view_none() : row->branch, weights->norm1);
-    multiply(at, worker, row->qkv, self->n, weights->qkv, weights->qkv_bias, weights->out);
-    meet(at, worker, weights->out);
+    expect_cache(at, worker, layer);
+    expect_rows(at, worker, weights->out);
+    multiply(at, worker, row->qkv, self->n, weights->qkv, weights->qkv_bias);
+    meet(at, worker);
     attend(at, worker, layer);
-    meet(at, worker, weights->out);
-    multiply(at, worker, row->branch, row->o, weights->out, weights->out_bias, weights->gate);
-    meet(at, worker, weights->gate);
+    expect_rows(at, worker, weights->out);
+    meet(at, worker);
+    join(at, self);
+    expect_rows(at, worker, weights->gate);
+    multiply(at, worker, row->branch, self->o, weights->out, weights->out_bias);
+    meet(at, worker);
     norm(at, self, row->branch, weights->norm2);
+    expect_rows(at, worker, weights->down);
     feed(at, worker, weights);
-    meet(at, worker, weights->down);
-    multiply(at, worker, row->branch, row->act, weights->down, cy_view_none(), after);
-    meet(at, worker, after);
+    meet(at, worker);
+    expect_rows(at, worker, last ? row->head : row->layers[layer + 1].qkv);
+    multiply(at, worker, row->branch, row->act, weights->down, cy_view_none());
+    meet(at, worker);
 }
 
 static void walk_all(void *context, int64_t task, int worker)
@@ -216,11 +338,14 @@ static void walk_all(void *context, int64_t task, int worker)
     const walk *at = context;
     const cy_decode_row *row = at->row;
     cy_decode_row_worker *self = &row->each[worker];
+    expect_nothing(self);
+    self->parts = parts_of(row, worker, at->batch->positions_host[0]);
     cy_embedding_forward(&self->queue, self->x, row->embedding, at->batch->inputs, 0);
     for (int layer = 0; layer < row->context->shape.layers; layer++)
         walk_layer(at, worker, layer);
     norm(at, self, row->branch, row->final_norm);
-    multiply(at, worker, at->logits, self->n, row->head, cy_view_none(), row->layers[0].qkv);
+    expect_rows(at, worker, row->layers[0].qkv); // of the next token
+    multiply(at, worker, at->logits, self->n, row->head, cy_view_none());
 }
 
 // ---- open, plan, place
@@ -267,6 +392,19 @@ static cy_decode_row_layer weights_of(const cy_head *head, int layer)
     };
 }
 
+// As many parts as the attention of a token can have: of all pages, or of the window, which may
+// begin and end within a part.
+static cy_view take_parts(const cy_model_context *context, cy_arena *run, const cy_kv_pages *pages)
+{
+    cy_attention_spec spec = cy_model_attention(context);
+    const int64_t positions = pages[0].page_size * pages[0].pages_per_sequence;
+    const int64_t window = spec.window > 0 ? spec.window + CY_ATTENTION_PART : positions;
+    spec.window = 0;
+    const int64_t most = window < positions ? window : positions;
+    return cy_view_take(run, context->sum_dtype, cy_attention_part_count(&spec, most - 1),
+        cy_attention_part_cols(&spec));
+}
+
 void cy_decode_row_take(
     cy_decode_row *row, cy_arena *run, const cy_head *head, const cy_kv_pages *pages)
 {
@@ -275,7 +413,7 @@ void cy_decode_row_take(
     const int64_t q_cols = context->heads_local * shape->head_dim;
     const int64_t kv_cols = context->kv_heads_local * shape->head_dim;
     row->qkv = cy_view_take(run, context->dtype, 1, q_cols + 2 * kv_cols);
-    row->o = cy_view_take(run, context->dtype, 1, q_cols);
+    row->parts = take_parts(context, run, pages);
     row->branch = cy_view_take(run, context->dtype, 1, shape->hidden);
     row->act = cy_view_take(run, context->dtype, 1, context->ffn_local);
     for (int i = 0; i < row->workers; i++) {
@@ -283,6 +421,8 @@ void cy_decode_row_take(
         self->x = cy_view_take(run, context->dtype, 1, shape->hidden);
         self->n = cy_view_take(run, context->dtype, 1, shape->hidden);
         self->inv_rms = cy_view_take(run, context->sum_dtype, 1, 1);
+        self->qkv = cy_view_take(run, context->dtype, 1, q_cols + 2 * kv_cols);
+        self->o = cy_view_take(run, context->dtype, 1, q_cols);
     }
     const cy_role matrix = shape->tied ? CY_ROLE_EMBED : CY_ROLE_HEAD;
     const int embedding = cy_storage_unit(head->storage, -1);

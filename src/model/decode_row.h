@@ -7,12 +7,13 @@
 // repeats the small operators for itself. Five times a layer they meet, because a product reads
 // what all have written, and whoever waits asks for its next weights meanwhile:
 //
-//   norm*  q k v  |  rope, cache, attention by kv head  |  out  |  norm*  gate up swiglu  |  down |
+//   norm* q k v | rope*, cache, parts of attention | join* out | norm* gate up swiglu | down |
 //
 //   *: by every thread for itself; |: they meet
 //
-// It calls the operators of decode.h's pass in the same order on the same rows, so its logits are
-// the same bits.
+// Attention is cut by keys, so that threads share it evenly whatever the number of heads. These are
+// the operators of decode.h's pass in the same order on the same rows, or parts of them that give
+// the same bits when they are joined, so the logits are the same bits.
 //
 // The shared arrays and the threads' own lie in memory that the caller plans as it does for the
 // rest: describe, plan, place. One thread uses it; a call cannot fail.
@@ -36,7 +37,7 @@ typedef struct cy_decode_row {
     cy_view head;                  // [vocab, hidden], weights
     // What the threads tell each other; each writes its own columns.
     cy_view qkv;    // [1, (heads + 2 kv_heads) head_dim]
-    cy_view o;      // [1, heads * head_dim]
+    cy_view parts;  // [parts of attention, cy_attention_part_cols]
     cy_view branch; // [1, hidden]: of attention, then of the feed-forward part
     cy_view act;    // [1, ffn]
 } cy_decode_row;

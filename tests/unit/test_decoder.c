@@ -113,7 +113,7 @@ static void compare_passes(const char *name, int family, cy_dtype dtype, int thr
     const cy_decoder_options options = {
         .shape = config.shape,
         .dtype = dtype,
-        .capacity = 80,
+        .capacity = 300,
         .threads = threads,
         .first_core = -1,
         .isa = "auto",
@@ -122,12 +122,18 @@ static void compare_passes(const char *name, int family, cy_dtype dtype, int thr
     CY_CHECK_OK(cy_decoder_open(&pieces, &options));
     cy_random_fill(&alone.queue, alone.weights, 7, 0, alone.weights.cols, 0.2);
     memcpy(pieces.weights.data, alone.weights.data, cy_view_bytes(alone.weights));
-    for (int32_t i = 0; i < 70; i++) { // across a page
+    pieces.one_by_one = true;
+    for (int32_t i = 0; i < 300; i++) {
         float got[61], expected[61];
-        const int32_t token = (i * 7919 + 13) % 61;
-        CY_CHECK_OK(cy_decoder_read(&alone, got, &token, 1));
-        pieces.one_by_one = true;
-        CY_CHECK_OK(cy_decoder_read(&pieces, expected, &token, 1));
+        int32_t token[50];
+        for (int32_t j = 0; j < 50; j++)
+            token[j] = ((i + j) * 7919 + 13) % 61;
+        // Alone across pages and the parts of attention, which change at 128 and 256.
+        const bool crossing = i < 70 || (i >= 120 && i < 135) || (i >= 250 && i < 262);
+        const int64_t count = crossing ? 1 : i < 120 ? 50 : i < 250 ? 23 : 38;
+        CY_CHECK_OK(cy_decoder_read(&alone, got, token, count));
+        CY_CHECK_OK(cy_decoder_read(&pieces, expected, token, count));
+        i += (int32_t)count - 1;
         if (memcmp(got, expected, sizeof(got)) != 0) {
             fail_msg(
                 "%s, %s, %d threads: token %d differs", name, cy_dtype_name(dtype), threads, i);
