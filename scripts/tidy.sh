@@ -36,11 +36,12 @@ sources() {
 # tidy_file FILE: what clang-tidy says of it. A file that was clean is passed over as long as it, what
 # it includes, its flags and the list of checks stay: their sum is the name of a file in $build/clean.
 tidy_file() {
-    local command sum
+    local command sum own=/dev/null
+    case $1 in tests/*) own=tests/.clang-tidy ;; esac
     command=$(awk -v file="/$1\"" -F '"command": ' \
         '/"command"/ { command = $2 } /"file"/ && index($0, file) { print command; exit }' \
         "$build/compile_commands.json" | sed -E 's/^"(.*)",?$/\1/; s/\\"/"/g; s/ -o [^ ]+ -c / -E -CC /')
-    sum=$({ echo "$checks $command"; eval "$command"; } | sha256sum | cut -c 1-40)
+    sum=$({ echo "$checks $command"; cat "$own"; eval "$command"; } | sha256sum | cut -c 1-40)
     [ ! -e "$build/clean/$sum" ] || return 0
     if clang-tidy -p "$build" --quiet --warnings-as-errors='*' "$1" >"$build/$sum.log" 2>/dev/null; then
         touch "$build/clean/$sum"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DIGEST_BYTES 8
+#define DIGEST_BYTES ((size_t)8)
 
 typedef struct search {
     uintptr_t code; // an address of ours
@@ -35,13 +35,13 @@ static bool find_note(const search *wanted, const char *notes, size_t size)
         ElfW(Nhdr) note;
         memcpy(&note, notes + at, sizeof(note));
         const size_t name = at + sizeof(note);
-        const size_t contents = name + (note.n_namesz + 3u) / 4 * 4;
-        const size_t next = contents + (note.n_descsz + 3u) / 4 * 4;
+        const size_t contents = name + ((size_t)note.n_namesz + 3) / 4 * 4;
+        const size_t next = contents + ((size_t)note.n_descsz + 3) / 4 * 4;
         if (next > size) return false;
         const bool gnu = note.n_namesz == 4 && memcmp(notes + name, "GNU", 4) == 0;
         if (gnu && note.n_type == NT_GNU_BUILD_ID && note.n_descsz >= DIGEST_BYTES) {
-            for (int i = 0; i < DIGEST_BYTES; i++) {
-                const unsigned char byte = (unsigned char)notes[contents + (size_t)i];
+            for (size_t i = 0; i < DIGEST_BYTES; i++) {
+                const unsigned char byte = (unsigned char)notes[contents + i];
                 snprintf(wanted->text + 2 * i, 3, "%02x", byte);
             }
             return true;

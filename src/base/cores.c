@@ -8,9 +8,9 @@ static int add_turn(hwloc_topology_t topology, int turn, int *cores, int count, 
 {
     const int total = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
     for (int i = 0; i < total && count < most; i++) {
-        const hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
+        const struct hwloc_obj *core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
         if (core == NULL) break;
-        const hwloc_obj_t unit = hwloc_get_obj_inside_cpuset_by_type(
+        const struct hwloc_obj *unit = hwloc_get_obj_inside_cpuset_by_type(
             topology, core->cpuset, HWLOC_OBJ_PU, (unsigned)turn);
         if (unit != NULL) cores[count++] = (int)unit->os_index;
     }

@@ -60,8 +60,8 @@ static void detect_name(cy_cpu *cpu)
 {
     unsigned words[12] = {0};
     if ((unsigned)__get_cpuid_max(0x80000000u, NULL) < 0x80000004u) return;
-    for (unsigned i = 0; i < 3; i++) {
-        __get_cpuid(0x80000002u + i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
+    for (size_t i = 0; i < 3; i++) {
+        __get_cpuid(0x80000002u + (unsigned)i, &words[4 * i], &words[4 * i + 1], &words[4 * i + 2],
             &words[4 * i + 3]);
     }
     memcpy(cpu->name, words, sizeof(words));

@@ -110,7 +110,8 @@ static inline void cy_random_normal_range(float *out, uint64_t key, uint64_t fir
     int64_t done = 0;
     while (done < count) {
         cy_random_normal_batch(batch, key, block);
-        for (int64_t i = skip; i < CY_RANDOM_BATCH * CY_RANDOM_WORDS && done < count; i++) {
+        for (int64_t i = skip; i < (int64_t)CY_RANDOM_BATCH * CY_RANDOM_WORDS && done < count;
+             i++) {
             out[done++] = batch[i];
         }
         skip = 0;

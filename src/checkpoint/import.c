@@ -135,8 +135,7 @@ static cy_status check_carried(const cy_saved_file *files, int count)
     return CY_OK;
 }
 
-static cy_status write_import(
-    cy_checkpoint *source, const cy_place *place, cy_save *save, bool link)
+static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save save, bool link)
 {
     cy_saved_file files[CARRIED_COUNT];
     void *memory[3] = {NULL, NULL, NULL};
@@ -151,18 +150,18 @@ static cy_status write_import(
     if (status == CY_OK) status = map_pieces(source, memory[0], memory[1], memory[2]);
     if (status == CY_OK) status = find_carried(files, &file_count, source->path);
     if (status == CY_OK) status = check_carried(files, file_count);
-    save->tensors = memory[1];
-    save->tensor_count = source->tensor_count;
-    save->pieces = memory[2];
-    save->piece_count = source->tensor_count;
-    save->files = files;
-    save->file_count = file_count;
-    if (status == CY_OK) status = cy_complete_begin(save, place->making);
+    save.tensors = memory[1];
+    save.tensor_count = source->tensor_count;
+    save.pieces = memory[2];
+    save.piece_count = source->tensor_count;
+    save.files = files;
+    save.file_count = file_count;
+    if (status == CY_OK) status = cy_complete_begin(&save, place->making);
     if (status == CY_OK) {
         status = link ? cy_link_shard(source, place->making)
-                      : cy_shard_write(&bytes, save, place->making, 0, 1);
+                      : cy_shard_write(&bytes, &save, place->making, 0, 1);
     }
-    if (status == CY_OK) status = cy_complete_write(save, place->making, 1);
+    if (status == CY_OK) status = cy_complete_write(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)
         cy_memory_free(cy_memory_writable(files[i].source));
     for (int i = 0; i < source->file_count; i++)
@@ -186,8 +185,8 @@ cy_status cy_checkpoint_import(const char *from, const char *to, bool link)
     }
     if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
-    cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
-    if (status == CY_OK) status = write_import(&source, &place, &save, link);
+    const cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
+    if (status == CY_OK) status = write_import(&source, &place, save, link);
     cy_memory_free(needed);
     cy_checkpoint_close(&source);
 close_place:

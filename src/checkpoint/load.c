@@ -128,18 +128,23 @@ static cy_status open_file(loader *in, int file)
     return CY_OK;
 }
 
+// Whether a chunk that is read directly can be read together with those of a batch before it.
+static bool follows(const cy_chunk *chunk, const batch *last)
+{
+    return last->direct && last->file == chunk->range->file &&
+        last->offset + last->bytes == chunk->offset &&
+        cy_direct_hull(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES;
+}
+
 // Adds a chunk to the last batch, or as one of its own. What this rank checks is read whole, so
 // neighbours can be read together; of the rest a rank may want a few rows.
 static void add_task(loader *in, const cy_chunk *chunk)
 {
     const bool mine = in->checkers[chunk->number] == in->ranks.rank;
     const bool direct = mine && in->direct[chunk->range->file].fd >= 0;
-    batch *last = in->batch_count > 0 ? &in->batches[in->batch_count - 1] : NULL;
-    if (last != NULL && direct && last->direct && last->file == chunk->range->file &&
-        last->offset + last->bytes == chunk->offset &&
-        cy_direct_hull(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES) {
-        last->bytes += chunk->bytes;
-        last->count++;
+    if (direct && in->batch_count > 0 && follows(chunk, &in->batches[in->batch_count - 1])) {
+        in->batches[in->batch_count - 1].bytes += chunk->bytes;
+        in->batches[in->batch_count - 1].count++;
     } else {
         in->batches[in->batch_count++] = (batch){
             .first = in->task_count,

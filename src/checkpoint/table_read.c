@@ -281,11 +281,11 @@ static cy_status check_fill(
 static cy_status check_places(const cy_checkpoint *checkpoint, const char *where)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)checkpoint->piece_count, sizeof(cy_stored_piece *)));
+    CY_TRY(cy_memory_take(&memory, (size_t)checkpoint->piece_count, sizeof(void *)));
     const cy_stored_piece **sorted = memory;
     for (int64_t i = 0; i < checkpoint->piece_count; i++)
         sorted[i] = &checkpoint->pieces[i];
-    qsort(memory, (size_t)checkpoint->piece_count, sizeof(*sorted), by_place);
+    qsort(memory, (size_t)checkpoint->piece_count, sizeof(void *), by_place);
     const cy_status status = check_fill(checkpoint, sorted, where);
     cy_memory_free(memory);
     return status;

@@ -173,7 +173,7 @@ static cy_status measure(
     if (strcmp(only, "all") != 0 && strcmp(only, op_names[what->op]) != 0) return CY_OK;
     const int size = cy_group_size(what->group);
     for (int64_t bytes = what->op == BENCH_BARRIER ? 0 : 8; bytes <= b->bytes; bytes *= 8) {
-        if (!has_parts(what->op) || bytes >= 4 * size) {
+        if (!has_parts(what->op) || bytes / 4 >= size) {
             double seconds = 0.0;
             CY_TRY(time_op(&seconds, what, b, bytes));
             bench_row made = {.op = what->op,

@@ -119,7 +119,7 @@ static void find_processor(report *r, int cores)
     find(r, FINDING_GOOD, "processor", NULL, "%s", cpu.name[0] != '\0' ? cpu.name : "unnamed");
     find(r, FINDING_GOOD, "cores", NULL, "%d for this process, of %ld; caches %zu K, %zu K, %zu M",
         cores, sysconf(_SC_NPROCESSORS_ONLN), cpu.l1_bytes / 1024, cpu.l2_bytes / 1024,
-        cpu.l3_bytes / (1024 * 1024));
+        cpu.l3_bytes / 1024 / 1024);
     if (cpu.avx2) {
         find(r, FINDING_GOOD, "instructions", NULL, "avx2%s%s%s", cpu.avx512 ? " avx512" : "",
             cpu.avx512_bf16 ? " avx512_bf16" : "", cpu.amx ? " amx" : "");

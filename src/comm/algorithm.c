@@ -79,8 +79,10 @@ double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, doubl
         if (!power) return 2.0 * rounds * message_s(slowest, bytes);
         double seconds = 0.0; // halves to the farthest partner, quarters to the next, ...
         double part = bytes / 2.0;
-        for (int distance = links->ranks / 2; distance > 0; distance /= 2, part /= 2.0)
+        for (int distance = links->ranks / 2; distance > 0; distance /= 2) {
             seconds += 2.0 * message_s(link_of(links, distance), part);
+            part /= 2.0;
+        }
         return seconds;
     }
     case CY_ALGORITHM_DOUBLING: {

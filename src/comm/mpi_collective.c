@@ -184,7 +184,7 @@ static int post_scatter(mpi_group *group, mpi_transfer *record, const cy_operati
         recv_counts[m] = self ? 0 : own;
         recv_places[m] = own * m;
     }
-    const MPI_Datatype element = element_of(o->in.dtype);
+    MPI_Datatype element = element_of(o->in.dtype);
     return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, record->staging,
         recv_counts, recv_places, element, group->first, &record->request);
 }
@@ -206,14 +206,14 @@ static int post_uneven(mpi_group *group, mpi_transfer *record, const cy_operatio
         in_first += send_counts[m];
         out_first += recv_counts[m];
     }
-    const MPI_Datatype element = element_of(o->in.dtype);
+    MPI_Datatype element = element_of(o->in.dtype);
     return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, o->out.data, recv_counts,
         recv_places, element, group->first, &record->request);
 }
 
 static int post_gather(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
-    const MPI_Datatype element = element_of(o->in.dtype);
+    MPI_Datatype element = element_of(o->in.dtype);
     const int count = (int)cy_view_count(o->in);
     const char *own = (char *)o->out.data + cy_view_bytes(o->in) * (size_t)group->base.rank;
     const void *in = own == o->in.data ? MPI_IN_PLACE : o->in.data;
@@ -223,7 +223,7 @@ static int post_gather(mpi_group *group, mpi_transfer *record, const cy_operatio
 
 static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
-    const MPI_Datatype element = element_of(o->in.dtype);
+    MPI_Datatype element = element_of(o->in.dtype);
     const int count = (int)cy_view_count(o->in);
     switch (o->kind) {
     case CY_OP_ALL_REDUCE:
@@ -347,7 +347,7 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
         counts[m] = (int)part_count(count, size, m);
         places[m] = (int)part_first(count, size, m);
     }
-    const MPI_Datatype element = element_of(o->in.dtype);
+    MPI_Datatype element = element_of(o->in.dtype);
     const int code = MPI_Iallgatherv(MPI_IN_PLACE, 0, element, o->out.data, counts, places, element,
         group->second, &record->request);
     if (code != MPI_SUCCESS) return mpi_failed(code, "all_reduce");

@@ -12,6 +12,7 @@
 #define BEFORE(acc, x) (!((acc) <= (x)))
 #define BEHIND(acc, x) (!((acc) >= (x)))
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type has none
 #define DEFINE_FOLD(name, type)                                                                    \
     static void name(type *restrict acc, const type *restrict x, int64_t count, cy_reduce op)      \
     {                                                                                              \
@@ -67,6 +68,8 @@ DEFINE_FOLD(fold_f64, double)
             break;                                                                                 \
         }                                                                                          \
     }
+
+// NOLINTEND(bugprone-macro-parentheses)
 
 DEFINE_FOLD_INTEGER(fold_i32, int32_t, uint32_t)
 DEFINE_FOLD_INTEGER(fold_i64, int64_t, uint64_t)

@@ -184,7 +184,7 @@ cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer 
     }
     if (status == CY_OK && atomic_load(&at->state) == SLOT_READY) {
         const int workers = queue != NULL ? cy_queue_workers(queue) : 1;
-        if (workers > 1 && at->tasks >= 2 * workers) {
+        if (workers > 1 && at->tasks / 2 >= workers) {
             cy_queue_run(queue, help, &context, workers);
         } else {
             help(&context, 0, 0);

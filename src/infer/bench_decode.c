@@ -133,7 +133,7 @@ static double context_bytes(const bench *run)
     const cy_model_shape *shape = &run->decoder.options.shape;
     const int64_t positions = run->prompt_count + run->tokens / 2;
     const int64_t seen = shape->window > 0 && shape->window < positions ? shape->window : positions;
-    return 2.0 * (double)(shape->layers * shape->kv_heads * shape->head_dim * seen) *
+    return 2.0 * (double)(seen * shape->layers * shape->kv_heads * shape->head_dim) *
         (double)cy_dtype_size(run->decoder.options.dtype);
 }
 

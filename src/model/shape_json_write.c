@@ -110,12 +110,8 @@ static cy_status add_experts(
     return add_flag(json, "norm_topk_prob", true);
 }
 
-// All members but the braces.
-static cy_status add_members(
-    cy_text *json, const cy_model_family *family, const cy_model_shape *shape)
+static cy_status add_sizes(cy_text *json, const cy_model_shape *shape)
 {
-    CY_TRY(cy_text_add(json, "\n  \"model_type\": \"%s\"", family->model_type));
-    CY_TRY(cy_text_add(json, ",\n  \"architectures\": [\"%s\"]", family->architecture));
     CY_TRY(add_count(json, "num_hidden_layers", shape->layers));
     CY_TRY(add_count(json, "hidden_size", shape->hidden));
     CY_TRY(add_count(json, "intermediate_size", shape->ffn));
@@ -123,7 +119,16 @@ static cy_status add_members(
     CY_TRY(add_count(json, "num_key_value_heads", shape->kv_heads));
     CY_TRY(add_count(json, "head_dim", shape->head_dim));
     CY_TRY(add_count(json, "vocab_size", shape->vocab));
-    CY_TRY(add_count(json, "max_position_embeddings", shape->max_positions));
+    return add_count(json, "max_position_embeddings", shape->max_positions);
+}
+
+// All members but the braces.
+static cy_status add_members(
+    cy_text *json, const cy_model_family *family, const cy_model_shape *shape)
+{
+    CY_TRY(cy_text_add(json, "\n  \"model_type\": \"%s\"", family->model_type));
+    CY_TRY(cy_text_add(json, ",\n  \"architectures\": [\"%s\"]", family->architecture));
+    CY_TRY(add_sizes(json, shape));
     CY_TRY(add_number(json, "rms_norm_eps", shape->norm_eps));
     CY_TRY(add_number(json, "initializer_range", shape->init_std));
     CY_TRY(add_flag(json, "tie_word_embeddings", shape->tied));

@@ -283,8 +283,8 @@ cy_status cy_bench_checkpoint(const cy_config *config, const cy_bench_checkpoint
     if (status == CY_OK) {
         result->save_s = cy_median(run.seconds, rounds);
         result->plain_write_s = cy_median(run.seconds + rounds, rounds);
-        result->load_s = cy_median(run.seconds + 2 * rounds, rounds);
-        result->plain_read_s = cy_median(run.seconds + 3 * rounds, rounds);
+        result->load_s = cy_median(run.seconds + (size_t)rounds * 2, rounds);
+        result->plain_read_s = cy_median(run.seconds + (size_t)rounds * 3, rounds);
     }
     cy_memory_free(run.saves);
     cy_memory_free(run.path);

@@ -92,7 +92,8 @@ static inline double suite_expected(int ranks, int64_t i, cy_reduce op, cy_dtype
     }
     if (op != CY_AVG) return result;
     const bool whole = dtype == CY_I32 || dtype == CY_I64 || dtype == CY_FX64;
-    if (whole) return (double)((int64_t)result / ranks);
+    const int64_t quotient = (int64_t)result / ranks;
+    if (whole) return (double)quotient;
     if (dtype == CY_F64) return result / ranks;
     double rounded = 0.0;
     suite_set(&rounded, dtype, 0, (double)((float)result / (float)ranks));
@@ -184,7 +185,7 @@ static inline cy_status suite_moves(cy_group *group, cy_queue *queue, cy_dtype d
     CY_TRY(suite_take(&in, part * size, dtype));
     CY_TRY(suite_take(&out, part * size, dtype));
     for (int64_t i = 0; i < part * size; i++)
-        suite_set(in, dtype, i, (double)((rank * 7 + i) % 100));
+        suite_set(in, dtype, i, (double)((i + (int64_t)rank * 7) % 100));
     cy_request request = {0};
     CY_TRY(cy_group_start_all_to_all(group, queue, &request, cy_view_of(out, dtype, size, part),
         cy_view_of(in, dtype, size, part)));
@@ -192,7 +193,7 @@ static inline cy_status suite_moves(cy_group *group, cy_queue *queue, cy_dtype d
     for (int from = 0; from < size; from++) {
         for (int64_t i = 0; i < part; i++) {
             SUITE_EXPECT(suite_get(out, dtype, part * from + i) ==
-                    (double)((from * 7 + part * rank + i) % 100),
+                    (double)((part * rank + i + (int64_t)from * 7) % 100),
                 "all_to_all of %s: element %lld from %d", cy_dtype_name(dtype), (long long)i, from);
         }
     }
@@ -253,12 +254,12 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
     enum { TAGS = 3, LIMIT = 16 * TAGS };
     cy_request sends[LIMIT] = {0};
     cy_request recvs[LIMIT] = {0};
-    int32_t *data = malloc((size_t)(2 * LIMIT * count + 1) * sizeof(int32_t));
+    int32_t *data = malloc((size_t)(count * 2 * LIMIT + 1) * sizeof(int32_t));
     if (data == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
     for (int peer = 0; peer < size; peer++) {
         for (int tag = 0; tag < TAGS && peer != rank; tag++) {
             const int slot = peer * TAGS + tag;
-            int32_t *out = data + 2 * slot * count;
+            int32_t *out = data + count * 2 * slot;
             for (int64_t i = 0; i < count; i++)
                 out[i] = (int32_t)(rank * 100 + peer * 10 + tag + i);
             CY_TRY(cy_group_start_send(
@@ -269,7 +270,7 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
         for (int tag = TAGS - 1; tag >= 0 && peer != rank; tag--) {
             const int slot = peer * TAGS + tag;
             CY_TRY(cy_group_start_recv(group, queue, &recvs[slot],
-                cy_view_of(data + (2 * slot + 1) * count, CY_I32, 1, count), peer, tag));
+                cy_view_of(data + count * (2 * slot + 1), CY_I32, 1, count), peer, tag));
         }
     }
     for (int peer = 0; peer < size; peer++) {
@@ -280,7 +281,7 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
                 CY_TRY(cy_group_test(group, &recvs[slot], &done));
             CY_TRY(cy_group_wait(group, queue, &recvs[slot]));
             CY_TRY(cy_group_wait(group, queue, &sends[slot]));
-            const int32_t *in = data + (2 * slot + 1) * count;
+            const int32_t *in = data + count * (2 * slot + 1);
             for (int64_t i = 0; i < count; i++) {
                 SUITE_EXPECT(in[i] == (int32_t)(peer * 100 + rank * 10 + tag + i),
                     "message from %d, tag %d, element %lld", peer, tag, (long long)i);
@@ -299,7 +300,7 @@ static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int co
     if (requests == NULL || data == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
     const int size = cy_group_size(group);
     for (int i = 0; i < count; i++) {
-        data[i] = i * (cy_group_rank(group) + 1);
+        data[i] = (int64_t)i * (cy_group_rank(group) + 1);
         CY_TRY(cy_group_start_all_reduce(
             group, queue, &requests[i], cy_view_of(&data[i], CY_I64, 1, 1), CY_SUM));
     }

@@ -16,12 +16,15 @@
 // ---- the reducer alone, on integers: float sums of them are exact in any order
 
 #define RANKS      3
-#define ELEMENTS   (192 * 40)
+#define ELEMENTS   (INT64_C(192) * 40)
 #define STEPS      5
 #define ARENA_SIZE ((size_t)8 << 20)
 
-static const cy_flat_range units[] = {{0, 192 * 7}, {192 * 7, 192 * 30}, {192 * 37, 192 * 3}};
-static const cy_flat_range vectors[] = {{192 * 7 - 10, 10}, {192 * 20 + 5, 33}};
+#define BLOCK INT64_C(192) // elements that divide by the ranks and by a cache line
+
+static const cy_flat_range units[] = {
+    {0, BLOCK * 7}, {BLOCK * 7, BLOCK * 30}, {BLOCK * 37, BLOCK * 3}};
+static const cy_flat_range vectors[] = {{BLOCK * 7 - 10, 10}, {BLOCK * 20 + 5, 33}};
 
 typedef struct reducer_run {
     cy_dtype dtype;
@@ -32,7 +35,7 @@ typedef struct reducer_run {
 
 static float gradient(int rank, int step, int64_t i)
 {
-    const uint64_t bits = cy_random_bits((uint64_t)(rank + RANKS * step + 1), (uint64_t)i);
+    const uint64_t bits = cy_random_bits((uint64_t)rank + (uint64_t)step * RANKS + 1, (uint64_t)i);
     return (float)((int)(bits % 401) - 200);
 }
 
@@ -79,7 +82,7 @@ static cy_status reduce_all(cy_test_machine *machine, cy_group *group, void *con
     const cy_reducer_spec spec = {
         .group = group,
         .queue = &machine->queue,
-        .bucket_bytes = 192 * 12 * sizeof(float),
+        .bucket_bytes = 12 * BLOCK * sizeof(float),
         .weight_dtype = run->dtype,
         .master_dtype = run->dtype,
         .grad_dtype = run->dtype,

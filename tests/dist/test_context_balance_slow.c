@@ -15,7 +15,7 @@
 #define LENGTH   8192
 #define HEADS    8
 #define KV_HEADS 4
-#define DIM      64
+#define DIM      INT64_C(64)
 
 typedef struct operands {
     cy_test_machine machine;

@@ -117,7 +117,7 @@ static void the_ring_sends_keys_at_kv_head_size(void **state)
         const cy_config config = config_of(cp, CY_CONFIG_CP_RING, CY_CONFIG_CP_ZIGZAG);
         const cy_traffic layer = traffic_of_a_layer(config);
         const double tokens =
-            (double)(config.training.micro_batch_size * config.training.seq_length / cp);
+            (double)(config.training.micro_batch_size * config.training.seq_length) / cp;
         const double kv =
             tokens * 2 * (double)(config.shape.kv_heads * config.shape.head_dim) * sizeof(double);
         assert_int_equal(layer.messages, 3 * (cp - 1));

@@ -50,6 +50,7 @@ static void play_dead(scenario *what)
 }
 
 // Long because it is one switch with a case for each way to go wrong.
+// NOLINTNEXTLINE(readability-function-size)
 static cy_status misbehave(cy_world *world, void *context)
 {
     scenario *what = context;

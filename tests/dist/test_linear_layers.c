@@ -136,7 +136,7 @@ static cy_status column_equals_dense(const layer_case *c, cy_group *group, cy_te
 {
     operands mine, all;
     CY_TRY(run_both(run_column, c, group, m, &mine, &all));
-    const int rank = cy_group_rank(group);
+    const int64_t rank = cy_group_rank(group);
     const int64_t col = rank * (OUT / c->tp), token = c->sequence ? rank * (TOKENS / c->tp) : 0;
     CY_TRY(expect("column y", c, difference(mine.y, all.y, 0, c->wide ? 0 : col)));
     CY_TRY(expect("column dx", c, difference(mine.dx, all.dx, token, 0)));
@@ -185,7 +185,7 @@ static cy_status row_equals_dense(const layer_case *c, cy_group *group, cy_test_
 {
     operands mine, all;
     CY_TRY(run_both(run_row, c, group, m, &mine, &all));
-    const int rank = cy_group_rank(group);
+    const int64_t rank = cy_group_rank(group);
     const int64_t col = rank * (IN / c->tp), token = c->sequence ? rank * (TOKENS / c->tp) : 0;
     CY_TRY(expect("row y", c, difference(mine.y, all.y, token, 0)));
     CY_TRY(expect("row dx", c, difference(mine.dx, all.dx, 0, c->wide ? 0 : col)));

@@ -12,8 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROWS   64
-#define COLS   64
+#define ROWS   INT64_C(64)
+#define COLS   INT64_C(64)
 #define PART_S 0.01 // of a forward, an input gradient, a weight gradient
 
 typedef struct job {
@@ -144,7 +144,7 @@ static void transfers_overlap(void **context)
     const cy_schedule_options options = {CY_PIPELINE_AFAB, 3, 8, 1, NULL};
     const double message_s = 0.5 * PART_S, latency_s = 0.2 * PART_S;
     const cy_link link = {
-        .latency_s = latency_s, .bytes_per_s = ROWS * COLS * sizeof(float) / message_s};
+        .latency_s = latency_s, .bytes_per_s = (double)(ROWS * COLS) * sizeof(float) / message_s};
     const cy_world_delay delay = {.inside = link, .between = link, .node_ranks = 1};
     cy_timeline simulated = simulate(options,
         (cy_durations){.forward = PART_S,

@@ -38,7 +38,7 @@ static void buckets_cover_the_range_and_divide_evenly(void **state)
         int64_t at = 0;
         for (int i = 0; i < list.count; i++) {
             assert_int_equal(list.pieces[i].first, at);
-            assert_true(list.pieces[i].count > 0 && list.pieces[i].count % (3 * 64) == 0);
+            assert_true(list.pieces[i].count > 0 && list.pieces[i].count % (INT64_C(3) * 64) == 0);
             assert_true(list.pieces[i].count <= cy_bucket_elements(&spec));
             at += list.pieces[i].count;
         }

@@ -8,10 +8,13 @@
 #include <string.h>
 
 #define RANKS      3
-#define ELEMENTS   (192 * 40)
+#define ELEMENTS   (INT64_C(192) * 40)
 #define ARENA_SIZE ((size_t)8 << 20)
 
-static const cy_flat_range units[] = {{0, 192 * 7}, {192 * 7, 192 * 30}, {192 * 37, 192 * 3}};
+#define BLOCK INT64_C(192) // elements that divide by the ranks and by a cache line
+
+static const cy_flat_range units[] = {
+    {0, BLOCK * 7}, {BLOCK * 7, BLOCK * 30}, {BLOCK * 37, BLOCK * 3}};
 
 typedef struct run {
     int zero_stage;
@@ -21,7 +24,7 @@ typedef struct run {
 
 static float gradient(int rank, int64_t i)
 {
-    return (float)((i * 7 + rank * 31) % 101 - 50);
+    return (float)((i * 7 + INT64_C(31) * rank) % 101 - 50);
 }
 
 // Whole gradients are views of the array that is reduced: nothing is copied in, and with stage 0
@@ -79,7 +82,7 @@ static cy_status reduce(cy_test_machine *machine, cy_group *group, void *context
         .queue = queue,
         .zero_stage = what->zero_stage,
         .naive = what->naive,
-        .bucket_bytes = 192 * 12 * sizeof(float),
+        .bucket_bytes = 12 * BLOCK * sizeof(float),
         .weight_dtype = CY_F32,
         .master_dtype = CY_F32,
         .grad_dtype = CY_F32,

@@ -60,7 +60,8 @@ static cy_status check_all(cy_engine *engine, const cy_rank *rank, void *context
         const cy_tensor *tensor = &engine->storage.tensors[t];
         const int64_t count = tensor->param->rows * tensor->param->cols;
         for (int i = 0; i < ELEMENTS; i++)
-            CY_TRY(check_element(engine, &source, tensor, (2 * i + 1) * count / (2 * ELEMENTS)));
+            CY_TRY(check_element(
+                engine, &source, tensor, count * (2 * i + 1) / (INT64_C(2) * ELEMENTS)));
     }
     return CY_OK;
 }

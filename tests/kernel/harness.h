@@ -23,7 +23,7 @@
 
 #define BENCH_BYTES  ((size_t)192 << 20)
 #define BENCH_VIEWS  256
-#define BENCH_GUARD  128 // bytes of pattern on both sides of a matrix
+#define BENCH_GUARD  ((size_t)128) // bytes of pattern on both sides of a matrix
 #define BENCH_MARKER 0xa5
 
 typedef struct bench {

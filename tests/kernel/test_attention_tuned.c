@@ -307,10 +307,10 @@ static void pages_equal_the_portable_one(void **state)
             cy_view o[2], q, k, v;
             for (int j = 0; j < 2; j++) {
                 const cy_dtype used = j == 0 ? CY_F64 : dtype;
-                q = make(&self, used, ROWS, 6 * 40, 1);
-                k = make(&self, used, PAGES * PAGE, 2 * 40, 2);
-                v = make(&self, used, PAGES * PAGE, 2 * 40, 3);
-                o[j] = make(&self, used, ROWS, 6 * 40, 4);
+                q = make(&self, used, ROWS, 240, 1);
+                k = make(&self, used, (int64_t)PAGES * PAGE, 80, 2);
+                v = make(&self, used, (int64_t)PAGES * PAGE, 80, 3);
+                o[j] = make(&self, used, ROWS, 240, 4);
                 const cy_kv_pages pages = {k, v, table, PAGE, PER};
                 const cy_attention_spec spec = {.heads = 6,
                     .kv_heads = 2,

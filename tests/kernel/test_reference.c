@@ -160,7 +160,7 @@ static void feed_forward_and_loss(void **state)
 #define TOKENS   9
 #define HEADS    4
 #define KV_HEADS 2
-#define DIM      6
+#define DIM      INT64_C(6)
 #define WINDOW   4
 
 typedef struct heads {

@@ -213,7 +213,7 @@ static void test_step(void **state)
 static int run_elements(bench *at, cy_view *outs, const void *setting)
 {
     const cy_dtype dtype = *(const cy_dtype *)setting;
-    const cy_view gate_up = bench_random(at, dtype, 33, 2 * 75, 1, 3.0);
+    const cy_view gate_up = bench_random(at, dtype, 33, 150, 1, 3.0);
     const cy_view dy = bench_random(at, dtype, 33, 75, 0, 1.0);
     const cy_view x = bench_random(at, dtype, 33, 75, 1, 2.0);
     const cy_view weight = bench_random(at, dtype, 1, 75, 0, 1.0);
@@ -221,7 +221,7 @@ static int run_elements(bench *at, cy_view *outs, const void *setting)
     outs[0] = bench_make(at, dtype, 33, 75, 0);
     cy_norm_forward(&at->queue, outs[0], inv_rms, x, dy, weight, 1e-5);
     outs[1] = bench_make(at, dtype, 33, 75, 2);
-    outs[2] = bench_make(at, dtype, 33, 2 * 75, 2);
+    outs[2] = bench_make(at, dtype, 33, 150, 2);
     cy_swiglu_forward(&at->queue, outs[1], gate_up);
     cy_swiglu_backward(&at->queue, outs[2], cy_view_none(), dy, gate_up);
     outs[3] = bench_twin(at, x);

@@ -30,7 +30,7 @@ void cy_test_tensors(cy_global_tensor *tensors, int scale)
 
 float cy_test_value(int tensor, int64_t row, int64_t col, int run)
 {
-    const int64_t value = ((tensor * 1009 + row) * 1013 + col) * 31 + run * 7;
+    const int64_t value = ((INT64_C(1009) * tensor + row) * 1013 + col) * 31 + INT64_C(7) * run;
     return (float)(value % 16000000);
 }
 

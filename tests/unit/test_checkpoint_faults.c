@@ -118,7 +118,7 @@ static void flip_in_norm(const char *path)
     assert_non_null(stored);
     const cy_stored_piece *piece = &stored->pieces[0];
     snprintf(file, sizeof(file), "%s/%s", path, checkpoint.files[piece->file].name);
-    cy_test_flip(file, (long)piece->offset + 279 * 4, 4);
+    cy_test_flip(file, (long)piece->offset + 279L * 4, 4);
     cy_checkpoint_close(&checkpoint);
 }
 

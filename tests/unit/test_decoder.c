@@ -182,8 +182,8 @@ static void the_cache_holds_keys_and_values_only(void **state)
 {
     (void)state;
     open_both(CY_BF16, 0);
-    const size_t positions = (LENGTH + 63) / 64 * 64;
-    assert_int_equal(cy_decoder_cache_bytes(&decoder), 2 * 2 * (2 * 8) * positions * 2);
+    const size_t positions = ((size_t)LENGTH + 63) / 64 * 64;
+    assert_int_equal(cy_decoder_cache_bytes(&decoder), positions * 2 * 2 * 16 * 2);
     int32_t tokens[LENGTH] = {0};
     float logits[61];
     CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, LENGTH));

@@ -97,7 +97,7 @@ static void both_conventions(void **state)
     assert_true(
         cy_flops_per_token_causal(&smollm_135m, 1024) == 6.0 * 134515008 + 6.0 * 30 * 576 * 1024);
     assert_true(cy_flops_per_token_causal(&llama2_7b, 4096) ==
-        6.0 * (6738415616 - 32000 * 4096) + 6.0 * 32 * 4096 * 4096);
+        6.0 * (6738415616 - INT64_C(32000) * 4096) + 6.0 * 32 * 4096 * 4096);
 }
 
 static void share_of_an_unknown_peak_is_no_number(void **state)

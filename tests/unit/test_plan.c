@@ -116,11 +116,11 @@ static void ring_costs_what_it_should(void **state)
     for (int size = 2; size <= RANKS; size++) {
         for (int64_t count = 0; count <= COUNT; count++) { // also counts that size does not divide
             adds_up(size, count, cy_plan_ring, &counts);
-            assert_int_equal(total(&counts, size), 2 * (size - 1) * count);
+            assert_int_equal(total(&counts, size), count * 2 * (size - 1));
             for (int r = 0; r < size; r++)
                 assert_int_equal(counts.rounds[r], 2 * (size - 1));
         }
-        adds_up(size, 2 * size, cy_plan_ring, &counts);
+        adds_up(size, INT64_C(2) * size, cy_plan_ring, &counts);
         for (int r = 0; r < size; r++)
             assert_int_equal(counts.sent[r], 2 * (size - 1) * 2);
     }
@@ -136,7 +136,7 @@ static void trees_cost_what_they_should(void **state)
             adds_up(size, count, cy_plan_tree, &counts);
             for (int r = 0; r < size; r++)
                 assert_true(counts.rounds[r] <= 2 * ceil_log2(size));
-            if (power) assert_int_equal(total(&counts, size), 2 * (size - 1) * count);
+            if (power) assert_int_equal(total(&counts, size), count * 2 * (size - 1));
             if (power) assert_int_equal(counts.rounds[0], 2 * ceil_log2(size));
             adds_up(size, count, cy_plan_doubling, &counts);
             const int limit = power ? ceil_log2(size) : ceil_log2(size) - 1 + 2;
@@ -193,7 +193,7 @@ static void hierarchy_spares_the_links_between_nodes(void **state)
                 cy_plan_free(&plan);
             }
             for (int k = 0; k < nodes; k++) {
-                assert_int_equal(between[k] * nodes, 2 * (nodes - 1) * count);
+                assert_int_equal(between[k] * nodes, count * 2 * (nodes - 1));
             }
         }
         adds_up(size, COUNT, nodes_of_2, &counts); // uneven parts
@@ -208,24 +208,24 @@ static void halves_of_a_ring_end_where_they_should(void **state)
         cy_plan plans[RANKS] = {0};
         tally counts;
         for (int r = 0; r < size; r++) {
-            for (int64_t i = 0; i < 3 * size; i++)
-                data[r][i] = r * 100 + i;
+            for (int64_t i = 0; i < INT64_C(3) * size; i++)
+                data[r][i] = INT64_C(100) * r + i;
             CY_CHECK_OK(cy_plan_ring_reduce_scatter(&plans[r], (cy_place){r, size}, 3));
         }
         assert_true(play(plans, size, &counts));
         for (int r = 0; r < size; r++) {
             assert_int_equal(counts.sent[r], 3 * (size - 1));
-            for (int64_t i = 3 * r; i < 3 * r + 3; i++) {
+            for (int64_t i = INT64_C(3) * r; i < INT64_C(3) * r + 3; i++) {
                 assert_int_equal(data[r][i], size * i + 100 * size * (size - 1) / 2);
             }
             plans[r].count = 0;
-            for (int64_t i = 0; i < 3 * size; i++)
+            for (int64_t i = 0; i < INT64_C(3) * size; i++)
                 data[r][i] = i / 3 == r ? 1000 + i : -1;
             CY_CHECK_OK(cy_plan_ring_all_gather(&plans[r], (cy_place){r, size}, 3));
         }
         assert_true(play(plans, size, &counts));
         for (int r = 0; r < size; r++) {
-            for (int64_t i = 0; i < 3 * size; i++)
+            for (int64_t i = 0; i < INT64_C(3) * size; i++)
                 assert_int_equal(data[r][i], 1000 + i);
             cy_plan_free(&plans[r]);
         }

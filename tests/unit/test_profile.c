@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define MS 1000000
+#define MS INT64_C(1000000)
 
 // matmul 2 x 10 ms of 2 GFLOP and 1 MB each; norm 5 ms of 1 MFLOP and 50 MB; a transfer of 8 ms of
 // which 3 ms are waited for; all in a stage of 30 ms.

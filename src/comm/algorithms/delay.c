@@ -67,10 +67,14 @@ static cy_status delay_start(
         group->free_ns[operation->peer] = begin + (int64_t)(busy_s * 1e9);
         record->due_ns = group->free_ns[operation->peer] + (int64_t)(link->latency_s * 1e9);
     }
-    cy_operation note = *operation;
-    note.in = cy_view_of(&record->due_ns, CY_I64, 1, 1);
-    note.out = note.in;
-    note.tag += NOTE_TAG;
+    const cy_view due = cy_view_of(&record->due_ns, CY_I64, 1, 1);
+    const cy_operation note = {
+        .kind = operation->kind,
+        .out = due,
+        .in = due,
+        .peer = operation->peer,
+        .tag = operation->tag + NOTE_TAG,
+    };
     CY_TRY(start_inside(group, &record->note, &note));
     CY_TRY(start_inside(group, &record->message, operation));
     group->records = record->next;
@@ -188,8 +192,8 @@ cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links
     cy_status status = cy_memory_take(&block, (size_t)inside->size, sizeof(cy_link));
     if (status != CY_OK) goto free_group;
     made->links = block;
-    memcpy(
-        made->links, links + inside->rank * inside->size, (size_t)inside->size * sizeof(cy_link));
+    const size_t size = (size_t)inside->size;
+    memcpy(made->links, links + size * (size_t)inside->rank, size * sizeof(cy_link));
     status = cy_memory_take(&block, (size_t)inside->size, sizeof(int64_t));
     if (status != CY_OK) goto free_links;
     made->free_ns = block;

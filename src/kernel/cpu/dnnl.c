@@ -139,7 +139,7 @@ static void run_tile(void *context, int64_t index, int worker)
     const cy_tile tile = cy_tiles_at(&self->tiles, index, self->c.rows, self->c.cols);
     const product *item = &self->dnnl->products[self->products[tile.rows != self->tiles.rows]
                                                               [tile.cols != self->tiles.cols]];
-    dnnl_memory_t *memories = &item->memories[worker * CY_DNNL_OPERANDS];
+    dnnl_memory_t *memories = &item->memories[(size_t)worker * CY_DNNL_OPERANDS];
     void *const data[CY_DNNL_OPERANDS] = {
         self->spec.transpose_a ? cy_view_at(self->a, 0, tile.row)
                                : cy_view_at(self->a, tile.row, 0),

@@ -46,7 +46,7 @@ static int64_t least(int64_t a, int64_t b)
 // The tile that costs least packing. Turning a transposed left round costs most, so its tile is as
 // wide as c and its depth is cut short; otherwise packing right is what costs, so the tile is high,
 // and as wide as half of L2 holds columns.
-static void cut(call *self, int workers)
+static void cut(call *self, int64_t workers)
 {
     const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
@@ -264,7 +264,7 @@ static void run_few(void *context, int64_t index, int worker)
     const few_call *self = context;
     const int64_t first = index * self->cols, rows = self->c.rows;
     const int64_t cols = least(self->c.cols - first, self->cols);
-    float *sums = self->sums + worker * 2 * CY_MATMUL_FEW * self->cols;
+    float *sums = self->sums + self->cols * 2 * CY_MATMUL_FEW * worker;
     float *old = sums + CY_MATMUL_FEW * self->cols;
     const cy_view c = cy_view_cols(self->c, first, cols);
     const void *next = first + cols == self->c.cols ? self->next : NULL;

@@ -21,7 +21,7 @@ FORCE_INLINE double squares_of_range(const void *x, cy_dtype dtype, int64_t firs
 {
     squares even = {{0}, {0}}, odd = {{0}, {0}};
     int64_t i = first;
-    for (; i + 2 * LANES <= end; i += 2 * LANES) {
+    for (; i + INT64_C(2) * LANES <= end; i += INT64_C(2) * LANES) {
         squares_add(&even, load(x, dtype, i, LANES));
         squares_add(&odd, load(x, dtype, i + LANES, LANES));
     }
@@ -79,7 +79,7 @@ FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, 
 {
     float *master = (float *)of->master.data + i;
     float *m = (float *)of->m.data + i, *v = (float *)of->v.data + i;
-    const int64_t ahead = i + 16 * LANES;
+    const int64_t ahead = i + INT64_C(16) * LANES;
     prefetch(of->grad.data, grad_dtype, ahead);
     prefetch(of->master.data, CY_F32, ahead);
     prefetch(of->m.data, CY_F32, ahead);

@@ -68,10 +68,10 @@ FORCE_INLINE float exponential_sum(const void *logits, cy_dtype dtype, int64_t v
     const vec max = vec_all(row_max), lowest = vec_all(-INFINITY);
     vec sums[4] = {vec_all(0.0f), vec_all(0.0f), vec_all(0.0f), vec_all(0.0f)};
     int64_t i = 0;
-    for (; i + 4 * LANES <= valid; i += 4 * LANES) {
+    for (; i + INT64_C(4) * LANES <= valid; i += INT64_C(4) * LANES) {
         for (int j = 0; j < 4; j++) {
-            prefetch(logits, dtype, i + j * LANES + LOGITS_AHEAD);
-            const vec value = load(logits, dtype, i + j * LANES, LANES);
+            prefetch(logits, dtype, i + (int64_t)j * LANES + LOGITS_AHEAD);
+            const vec value = load(logits, dtype, i + (int64_t)j * LANES, LANES);
             sums[j] = vec_add(sums[j], vec_exp(vec_sub(value, max)));
         }
     }

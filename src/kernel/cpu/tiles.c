@@ -26,14 +26,14 @@ cy_tiles cy_tiles_cut(
         tiles.row_count = divide_up(rows, tiles.rows);
         tiles.col_count = divide_up(cols, tiles.cols);
         if (tiles.row_count * tiles.col_count >= wanted) return tiles;
-        if ((keep_rows || tiles.cols >= 2 * tiles.rows) && tiles.cols >= 2 * COLS_MIN) {
-            cols_max = tiles.cols / 2;
-        } else if (tiles.rows >= 2 * ROWS_MIN) {
-            rows_max = tiles.rows / 2;
-        } else if (tiles.cols >= 2 * COLS_MIN) {
+        // The longer side is halved first, the other where that one is short already.
+        const bool low = tiles.rows / 2 < ROWS_MIN, narrow = tiles.cols / 2 < COLS_MIN;
+        const bool wide = keep_rows || tiles.cols >= 2 * tiles.rows;
+        if (low && narrow) return tiles;
+        if (!narrow && (wide || low)) {
             cols_max = tiles.cols / 2;
         } else {
-            return tiles;
+            rows_max = tiles.rows / 2;
         }
     }
 }

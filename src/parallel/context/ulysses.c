@@ -171,12 +171,12 @@ static cy_status delta_to_heads(const deal *of, cy_view *by_head, cy_view delta)
     const cy_view in = cy_view_take(queue->scratch, delta.dtype, delta.rows, delta.cols);
     CY_TRY(exchange(of, in, delta));
     for (int rank = 0; rank < of->ranks; rank++) {
+        const cy_view heads = cy_view_rows(in, (int64_t)rank * of->heads, of->heads);
         cy_context_range range;
         cy_context_ranges(layout, rank, &range);
         for (int64_t sequence = 0; sequence < layout->sequences; sequence++) {
             cy_copy(queue, cy_view_cols(*by_head, sequence * layout->length + range.first, length),
-                cy_view_cols(
-                    cy_view_rows(in, rank * of->heads, of->heads), sequence * length, length));
+                cy_view_cols(heads, sequence * length, length));
         }
     }
     return CY_OK;

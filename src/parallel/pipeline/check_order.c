@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 
-#define ABSENT -1
+#define ABSENT (-1)
 
 // Where in one rank's list the actions of each microbatch and chunk stand.
 typedef struct places {

@@ -5,6 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+// "a|b" as "a, b".
+static void list_choices(char *text, size_t bytes, const char *values)
+{
+    size_t length = 0;
+    for (const char *c = values; *c != '\0' && length + 3 < bytes; c++) {
+        text[length++] = *c == '|' ? ',' : *c;
+        if (*c == '|') text[length++] = ' ';
+    }
+    text[length] = '\0';
+}
+
 // What a key takes: "1 to 65536", "afab, 1f1b", "text".
 static void describe_values(char *text, size_t bytes, const cy_key *key)
 {
@@ -23,19 +34,9 @@ static void describe_values(char *text, size_t bytes, const cy_key *key)
     case CY_KEY_FLAG:
         snprintf(text, bytes, key->spoken ? "0, 1" : "true, false");
         return;
-    case CY_KEY_CHOICE: {
-        size_t length = 0;
-        for (const char *c = key->values; *c != '\0' && length + 3 < bytes; c++) {
-            if (*c == '|') {
-                text[length++] = ',';
-                text[length++] = ' ';
-            } else {
-                text[length++] = *c;
-            }
-        }
-        text[length] = '\0';
+    case CY_KEY_CHOICE:
+        list_choices(text, bytes, key->values);
         return;
-    }
     case CY_KEY_DTYPE:
         snprintf(text, bytes, "bf16, fp16, fp32, fp64");
         return;

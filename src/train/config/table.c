@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the name of a member has none
 #define AT(part, field) .section = #part, .offset = offsetof(cy_config, part.field)
 #define TEXT(part, field)                                                                          \
     .kind = CY_KEY_TEXT, AT(part, field), .bytes = sizeof(((cy_config *)NULL)->part.field)

@@ -67,7 +67,7 @@ static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_
         .segment_count = engine->schedule.chunks,
         .tp_rank = cy_group_rank(groups->tp),
         .tp_size = cy_group_size(groups->tp),
-        .unit_multiple = 64 * cy_group_size(groups->gradient),
+        .unit_multiple = INT64_C(64) * cy_group_size(groups->gradient),
     };
     const bool strict = engine->context.sums != NULL;
     CY_TRY(cy_storage_open(&engine->storage, shape, &part, engine->context.dtype,

@@ -64,7 +64,7 @@ static void check_one(cy_pipeline_engine engine, int p, int m, int v)
     case CY_PIPELINE_INTERLEAVED:
         // Fewer microbatches than stages cannot fill the chunks of all ranks.
         if (m >= p) assert_int_equal(idle, 3 * (p - 1));
-        assert_true(idle <= 3 * (p - 1) * v);
+        assert_true(idle <= INT64_C(3) * (p - 1) * v);
         if (m % p == 0 && v > 1) {
             assert_int_equal(cost.peak_stash, smaller(m * v, p * v + p - 1));
         }
@@ -74,7 +74,7 @@ static void check_one(cy_pipeline_engine engine, int p, int m, int v)
         assert_true(cost.peak_stash <= smaller(p, m) * v);
         if (v == 1 && m >= p) assert_int_equal(idle, p - 1);
         if (v == 2 && m >= 2 * p - 1) assert_int_equal(idle, 0);
-        if (v == 2 && m >= p) assert_true(10 * (cost.ticks - work) <= 2 * 6 * (p - 1));
+        if (v == 2 && m >= p) assert_true(10 * (cost.ticks - work) <= INT64_C(12) * (p - 1));
         break;
     case CY_PIPELINE_CSV:
     case CY_PIPELINE_ENGINES:
