@@ -46,14 +46,16 @@ static void print(const values *given, int threads, const cy_bench_decode_result
         printf("{\"first_token_ms\": %.6g, \"decode_tok_s\": %.6g, \"weights_gb_s\": %.6g, "
                "\"decode_tok_s_min\": %.6g, \"decode_tok_s_max\": %.6g, \"weights_gb\": %.6g, "
                "\"cache_gb\": %.6g, \"read_gb_s\": %.6g, \"share_of_read\": %.4g, "
-               "\"share_with_context\": %.4g, \"prompt_tokens\": %lld, \"tokens\": %lld, "
+               "\"share_with_context\": %.4g, \"beside_gb_s\": %.6g, \"share_beside\": %.4g, "
+               "\"prompt_tokens\": %lld, \"tokens\": %lld, "
                "\"threads\": %d, "
                "\"dtype\": \"%s\"}\n",
             r->first_token_s * 1e3, r->decode_tok_s, r->weight_bytes_s * 0x1p-30,
             r->decode_tok_s_min, r->decode_tok_s_max, r->weight_bytes * 0x1p-30,
             r->cache_bytes * 0x1p-30, r->read_bytes_s * 0x1p-30,
-            r->weight_bytes_s / r->read_bytes_s, share_with_context, (long long)r->prompt,
-            (long long)r->tokens, threads, cy_dtype_name(r->dtype));
+            r->weight_bytes_s / r->read_bytes_s, share_with_context, r->beside_bytes_s * 0x1p-30,
+            r->share_beside, (long long)r->prompt, (long long)r->tokens, threads,
+            cy_dtype_name(r->dtype));
         return;
     }
     printf("first token   %.2f ms after a prompt of %lld tokens, %d thread%s, %s\n",
@@ -63,6 +65,9 @@ static void print(const values *given, int threads, const cy_bench_decode_result
         r->decode_tok_s_max);
     printf("weights       %.3f GB a token, %.2f GB/s; the cache takes %.3f GB\n",
         r->weight_bytes * 0x1p-30, r->weight_bytes_s * 0x1p-30, r->cache_bytes * 0x1p-30);
+    printf("reading       %.2f GB/s at best; of the weights alone between the runs %.2f GB/s, of "
+           "which tokens reach %.2f\n",
+        r->read_bytes_s * 0x1p-30, r->beside_bytes_s * 0x1p-30, r->share_beside);
 }
 
 int cy_command_bench_decode(int argc, char **argv)

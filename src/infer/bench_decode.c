@@ -13,11 +13,12 @@ typedef struct bench {
     cy_decoder decoder;
     bool decoding; // the decoder is open
     cy_sampler sampler;
-    float *logits;         // owned, [vocab]
-    int64_t prompt_count;  // tokens that are read first
-    int64_t tokens;        // that follow
-    int32_t *prompt;       // owned, [prompt_count]
-    double *first, *speed; // owned, [repeats] each
+    float *logits;          // owned, [vocab]
+    int64_t prompt_count;   // tokens that are read first
+    int64_t tokens;         // that follow
+    int32_t *prompt;        // owned, [prompt_count]
+    double *first, *speed;  // owned, [repeats] each
+    double *beside, *share; // likewise
 } bench;
 
 static cy_status take(void **block, int64_t count, size_t size)
@@ -85,6 +86,10 @@ static cy_status open_tables(bench *run)
     run->first = block;
     CY_TRY(take(&block, run->options->repeats, sizeof(double)));
     run->speed = block;
+    CY_TRY(take(&block, run->options->repeats, sizeof(double)));
+    run->beside = block;
+    CY_TRY(take(&block, run->options->repeats, sizeof(double)));
+    run->share = block;
     CY_TRY(take(&block, run->prompt_count, sizeof(int32_t)));
     run->prompt = block;
     const uint64_t key = cy_random_key(0, "bench");
@@ -102,6 +107,17 @@ static cy_status next(bench *run, const int32_t *tokens, int64_t count, int32_t 
         token, &run->sampler, run->logits, &greedy, run->decoder.length, NULL, 0);
 }
 
+#define BESIDE_PASSES 5
+
+// Every parameter but a table that is only looked up: a tied one is the head's matrix as well.
+static double weight_bytes(const cy_decoder *decoder)
+{
+    int64_t elements = cy_manifest_elements(&decoder->storage.manifest);
+    const cy_model_shape *shape = &decoder->options.shape;
+    if (!shape->tied) elements -= shape->vocab * shape->hidden;
+    return (double)elements * (double)cy_dtype_size(decoder->options.dtype);
+}
+
 static cy_status time_once(bench *run, int64_t repeat)
 {
     int32_t token;
@@ -115,16 +131,11 @@ static cy_status time_once(bench *run, int64_t repeat)
     if (repeat < 0) return CY_OK;
     run->first[repeat] = first - start;
     run->speed[repeat] = (double)(run->tokens - 1) / (end - first);
+    const cy_view weights = run->decoder.weights;
+    CY_TRY(cy_reading_measure(&run->beside[repeat], &run->decoder.queue, weights.data,
+        cy_view_bytes(weights), BESIDE_PASSES));
+    run->share[repeat] = run->speed[repeat] * weight_bytes(&run->decoder) / run->beside[repeat];
     return CY_OK;
-}
-
-// Every parameter but a table that is only looked up: a tied one is the head's matrix as well.
-static double weight_bytes(const cy_decoder *decoder)
-{
-    int64_t elements = cy_manifest_elements(&decoder->storage.manifest);
-    const cy_model_shape *shape = &decoder->options.shape;
-    if (!shape->tied) elements -= shape->vocab * shape->hidden;
-    return (double)elements * (double)cy_dtype_size(decoder->options.dtype);
 }
 
 // Keys and values before the middle of what is said.
@@ -155,6 +166,8 @@ static cy_status measure(bench *run, cy_bench_decode_result *result)
     result->context_bytes = context_bytes(run);
     result->first_token_s = cy_median(run->first, (int)repeats);
     result->decode_tok_s = cy_median(run->speed, (int)repeats);
+    result->beside_bytes_s = cy_median(run->beside, (int)repeats);
+    result->share_beside = cy_median(run->share, (int)repeats);
     result->decode_tok_s_min = run->speed[0];
     result->decode_tok_s_max = run->speed[repeats - 1];
     result->weight_bytes = weight_bytes(&run->decoder);
@@ -166,6 +179,8 @@ static cy_status measure(bench *run, cy_bench_decode_result *result)
 static void close_all(bench *run)
 {
     cy_memory_free(run->prompt);
+    cy_memory_free(run->share);
+    cy_memory_free(run->beside);
     cy_memory_free(run->speed);
     cy_memory_free(run->first);
     cy_memory_free(run->logits);

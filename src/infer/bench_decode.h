@@ -33,6 +33,10 @@ typedef struct cy_bench_decode_result {
     double cache_bytes;
     double context_bytes; // of keys and values that a token reads, mean of those said
     double read_bytes_s;  // the memory's rate with the same threads, best of before and after
+    // Reading the weights and nothing else with the same threads, beside each run, median of
+    // passes; and what the runs reached of that, which a memory that changes its rate does not
+    // move.
+    double beside_bytes_s, share_beside; // medians over the runs
     cy_dtype dtype;
     int64_t prompt, tokens; // that were read and said
 } cy_bench_decode_result;

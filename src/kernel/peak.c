@@ -1,6 +1,8 @@
 #include "kernel/peak.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -99,43 +101,76 @@ typedef struct stream {
     char *to;
     const char *from;
     uint64_t *sums; // [chunks]: what was read, so that it has to be
+    size_t chunk;   // bytes of one, a multiple of 256
 } stream;
 
-static void read_chunk(void *context, int64_t chunk, int worker)
+// 32 sums: what 16 registers hold.
+static inline uint64_t sum_words(const uint64_t *words, size_t bytes)
 {
-    (void)worker;
-    const stream *self = context;
-    const uint64_t *words =
-        (const uint64_t *)(const void *)(self->from + (size_t)chunk * CHUNK_BYTES);
     uint64_t sums[32] = {0};
-    for (size_t i = 0; i < CHUNK_BYTES / sizeof(uint64_t); i += 32) {
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i += 32) {
         for (size_t j = 0; j < 32; j++)
             sums[j] += words[i + j];
     }
     uint64_t sum = 0;
     for (size_t j = 0; j < 32; j++)
         sum += sums[j];
-    self->sums[chunk] = sum;
+    return sum;
+}
+
+static void read_chunk(void *context, int64_t chunk, int worker)
+{
+    (void)worker;
+    const stream *self = context;
+    const uint64_t *words =
+        (const uint64_t *)(const void *)(self->from + (size_t)chunk * self->chunk);
+    self->sums[chunk] = sum_words(words, self->chunk);
 }
 
 static void copy_chunk(void *context, int64_t chunk, int worker)
 {
     (void)worker;
     const stream *self = context;
-    memcpy(self->to + (size_t)chunk * CHUNK_BYTES, self->from + (size_t)chunk * CHUNK_BYTES,
-        CHUNK_BYTES);
+    memcpy(self->to + (size_t)chunk * self->chunk, self->from + (size_t)chunk * self->chunk,
+        self->chunk);
+}
+
+// Bytes a second of one pass.
+static double pass_rate(cy_pool *pool, cy_pool_task task, stream *self, int64_t chunks)
+{
+    const int64_t start = cy_clock_ns();
+    cy_pool_run(pool, task, self, chunks);
+    return (double)((size_t)chunks * self->chunk) / (double)(cy_clock_ns() - start) * 1e9;
 }
 
 static double best_rate(cy_pool *pool, cy_pool_task task, stream *self, int64_t chunks)
 {
-    int64_t best = INT64_MAX;
+    double best = 0;
     for (int i = 0; i < PASSES; i++) {
-        const int64_t start = cy_clock_ns();
-        cy_pool_run(pool, task, self, chunks);
-        const int64_t ns = cy_clock_ns() - start;
-        if (ns < best) best = ns;
+        const double rate = pass_rate(pool, task, self, chunks);
+        if (rate > best) best = rate;
     }
-    return (double)((size_t)chunks * CHUNK_BYTES) / (double)best * 1e9;
+    return best;
+}
+
+cy_status cy_reading_measure(
+    double *bytes_s, const cy_queue *queue, const void *data, size_t bytes, int passes)
+{
+    CY_ASSERT(bytes >= 256 && passes > 0);
+    const size_t chunk = bytes < CHUNK_BYTES ? bytes / 256 * 256 : CHUNK_BYTES;
+    void *sums = NULL, *rates = NULL;
+    CY_TRY(cy_memory_take(&sums, bytes / chunk, sizeof(uint64_t)));
+    const cy_status status = cy_memory_take(&rates, (size_t)passes, sizeof(double));
+    if (status == CY_OK) {
+        stream self = {.from = data, .sums = sums, .chunk = chunk};
+        for (int i = 0; i < passes; i++)
+            ((double *)rates)[i] =
+                pass_rate(queue->pool, read_chunk, &self, (int64_t)(bytes / chunk));
+        *bytes_s = cy_median(rates, passes);
+        cy_memory_free(rates);
+    }
+    cy_memory_free(sums);
+    return status;
 }
 
 cy_status cy_bandwidth_measure(cy_bandwidth *bandwidth, const cy_queue *queue, size_t bytes)
@@ -150,7 +185,7 @@ cy_status cy_bandwidth_measure(cy_bandwidth *bandwidth, const cy_queue *queue, s
         return status;
     }
     memset(base, 1, 2 * range); // pages that were never written are all one page of zeros
-    stream self = {.to = (char *)base + range, .from = base, .sums = sums};
+    stream self = {.to = (char *)base + range, .from = base, .sums = sums, .chunk = CHUNK_BYTES};
     bandwidth->read = best_rate(queue->pool, read_chunk, &self, (int64_t)chunks);
     bandwidth->copy = 2.0 * best_rate(queue->pool, copy_chunk, &self, (int64_t)chunks);
     cy_memory_unmap(base, 2 * range);

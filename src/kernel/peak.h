@@ -27,4 +27,10 @@ typedef struct cy_bandwidth {
 CY_MUST_CHECK cy_status cy_bandwidth_measure(
     cy_bandwidth *bandwidth, const cy_queue *queue, size_t bytes);
 
+// The median of `passes` over `data`, at least 256 bytes, of which whole multiples of 256 are read,
+// or of 1 MiB where there are as many: what reading just these bytes takes at this moment, in bytes
+// a second.
+CY_MUST_CHECK cy_status cy_reading_measure(
+    double *bytes_s, const cy_queue *queue, const void *data, size_t bytes, int passes);
+
 #endif

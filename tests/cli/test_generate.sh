@@ -147,7 +147,7 @@ says err "$(basename "$file")"
 
 expect 0 bench decode "$saved" --json --prompt-tokens=16 --tokens=8 --repeats=3
 is err ""
-for name in first_token_ms decode_tok_s weights_gb_s; do
+for name in first_token_ms decode_tok_s weights_gb_s beside_gb_s share_beside; do
     check "$name is a number above 0" awk -v x="$(value "$name")" 'BEGIN { exit !(x > 0) }'
 done
 same "the numbers asked for" "16 8" "$(value prompt_tokens) $(value tokens)"

@@ -23,6 +23,15 @@ static void peaks_are_plausible(void **state)
     CY_CHECK_OK(cy_bandwidth_measure(&bandwidth, &queue, (size_t)32 << 20));
     assert_true(bandwidth.read > 1e8 && bandwidth.read < 1e13);
     assert_true(bandwidth.copy > 1e8 && bandwidth.copy < 1e13);
+    // Of given bytes, less than one piece and some pieces with a rest.
+    for (size_t bytes = 300 << 10; bytes <= (size_t)3 << 20; bytes *= 9) {
+        void *data = NULL;
+        double rate = 0;
+        CY_CHECK_OK(cy_memory_take(&data, bytes + 100, 1));
+        CY_CHECK_OK(cy_reading_measure(&rate, &queue, data, bytes + 100, 3));
+        assert_true(rate > 1e8 && rate < 1e13);
+        cy_memory_free(data);
+    }
     cy_kernels_close(&queue);
     cy_pool_close(queue.pool);
 }
