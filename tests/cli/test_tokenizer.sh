@@ -39,6 +39,9 @@ is out 'a'
 printf '[7] 8' >"$folder/ids"
 expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
 says err "something follows the array of token ids: '8'"
+printf '[7, 8' >"$folder/ids"
+expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
+says err 'the array of token ids has no end'
 for command in encode decode; do
     expect 2 tokenizer "$command" "$folder/absent.json" "$folder/absent.txt"
     says err 'absent.json: No such file or directory'

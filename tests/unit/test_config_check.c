@@ -114,6 +114,11 @@ static void context_parallel(void **state)
     refuses(TINY("\"distributed\": {\"cp_size\": 3, \"cp_style\": \"ulysses\"},"
                  " \"training\": {\"seq_length\": 1020}"),
         "  cp_size 2 or 4 would do, or cp_style ring, which takes any number of heads\n");
+    refuses("{\"model\": {\"name\": \"tiny\", \"num_attention_heads\": 6, \"hidden_size\": 48,"
+            " \"num_key_value_heads\": 2}, \"distributed\": {\"cp_size\": 3,"
+            " \"cp_style\": \"ulysses\"}, \"training\": {\"seq_length\": 1020}}",
+        "distributed.cp_style = \"ulysses\": model.num_key_value_heads 2 is neither a multiple nor "
+        "a divisor of cp_size 3 x tp_size 1 = 3\n");
 }
 
 static void pipeline(void **state)
@@ -212,6 +217,18 @@ static void the_rest_of_distributed(void **state)
         "distributed.use_cpu = false: ");
     refuses(TINY("\"logging\": {\"use_wandb\": true}"), "logging.tensorboard true");
     passes(TINY("\"distributed\": {\"backend\": \"gloo\"}"));
+    refuses(TINY("\"distributed\": {\"compression\": \"topk\", \"zero_stage\": 1}"),
+        "distributed.compression: zero_stage 1 keeps a part of the gradients; what compression "
+        "keeps back is of the whole\n");
+    refuses(TINY("\"distributed\": {\"compression\": \"int8\", \"dp_reduce\": \"naive\"}"),
+        "distributed.dp_reduce = \"naive\": it is there to compare with");
+    refuses("{\"model\": {\"name\": \"tiny\", \"dtype\": \"fp16\"},"
+            " \"distributed\": {\"compression\": \"topk\"}}",
+        "would be in units of fp16's loss scale, which changes\n  compression int8, or model.dtype "
+        "bf16\n");
+    refuses(TINY("\"distributed\": {\"threads_per_rank\": 2},"
+                 " \"environment\": {\"OMP_NUM_THREADS\": \"3\"}"),
+        "environment.OMP_NUM_THREADS = 3: distributed.threads_per_rank says 2\n");
 }
 
 #define STRICT(model, training, distributed)                                                       \
@@ -245,6 +262,8 @@ static void strict_cuts(void **state)
     refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024, \"micro_batch_size\": 4097",
                 "\"dp_size\": 1"),
         "4195328 tokens in a global batch, at most 4194304");
+    refuses(STRICT("\"vocab_size\": 4194305", "\"seq_length\": 64", "\"dp_size\": 1"),
+        "training.strict = true: model.vocab_size 4194305, at most 4194304");
 }
 
 static void world(void **state)
@@ -256,6 +275,13 @@ static void world(void **state)
     expect_lines(text, &v,
         "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 were started\n"
         "  start 4, or dp_size 3 would do\n");
+    const char *under_mpi = TINY("\"distributed\": {\"dp_size\": 2, \"backend\": \"mpi\"}");
+    const verdict alone = judge(under_mpi);
+    if (strstr(alone.lines, "made without MPI") == NULL) {
+        expect_lines(under_mpi, &alone,
+            "distributed.backend = \"mpi\": not started by mpirun or srun\n"
+            "  mpirun -n 2 cyclotron train ..., or backend threads\n");
+    }
     const cy_config_machine four = {.cores = 2, .world = 4, .under_mpi = true};
     assert_int_equal(judge_on(text, CY_CONFIG_FOR_SHAPE, four).status, CY_OK);
 }
@@ -303,6 +329,95 @@ static void what_a_run_needs(void **state)
     assert_int_equal(v.count, count);
 }
 
+static void expert_parallel(void **state)
+{
+    (void)state;
+    refuses(TINY("\"distributed\": {\"ep_size\": 2}"),
+        "distributed.ep_size = 2: the model has no experts\n"
+        "  leave it out, or give model.num_local_experts\n");
+    refuses(TINY("\"distributed\": {\"etp_size\": 2}"),
+        "distributed.etp_size = 2: the model has no experts");
+#define EXPERTS(model, distributed)                                                                \
+    "{\"model\": {\"name\": \"tiny\", \"num_local_experts\": 6, " model                            \
+    "}, \"distributed\": {" distributed "}}"
+    refuses(EXPERTS("\"num_experts_per_tok\": 7", "\"tp_size\": 1"),
+        "model.num_experts_per_tok = 7: from 1 to num_local_experts 6");
+    refuses(EXPERTS("\"num_experts_per_tok\": 2", "\"dp_size\": 4, \"ep_size\": 3"),
+        "distributed.ep_size = 3: ep_size x etp_size = 3 does not divide the 4 ranks (tp x cp x "
+        "dp) of a stage");
+    refuses(EXPERTS("\"num_experts_per_tok\": 2", "\"dp_size\": 4, \"ep_size\": 4"),
+        "distributed.ep_size = 4: does not divide model.num_local_experts 6\n"
+        "  ep_size 3 or 6 would do\n");
+    refuses(EXPERTS("\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 18",
+                "\"dp_size\": 4, \"etp_size\": 4"),
+        "distributed.etp_size = 4: does not divide model.moe_intermediate_size 18");
+    refuses(EXPERTS("\"num_experts_per_tok\": 2", "\"tp_size\": 1"),
+        "model.num_local_experts = 6: this build trains dense models only");
+}
+
+static void names_of_models(void **state)
+{
+    (void)state;
+    char folder[256], path[300], text[700];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    CY_CHECK_OK(cy_file_write(path, "{\"model_type\": ", 15));
+    snprintf(text, sizeof(text), "{\"model\": {\"name\": \"%s\"}}", folder);
+    refuses(text, "/config.json");
+    refuses("{\"model\": {\"name\": \"tiny\", \"model_type\": \"gpt2\"}}",
+        "model.model_type = \"gpt2\": one of llama, mistral, qwen2, qwen3, mixtral, qwen3_moe is "
+        "wanted");
+    snprintf(
+        text, sizeof(text), "{\"model\": {\"name\": \"tiny\", \"model_type\": \"%0200d\"}}", 0);
+    refuses(text, "...\": 200 bytes, at most ");
+}
+
+static void paths_that_are_files(void **state)
+{
+    (void)state;
+    char folder[256], path[300], text[1500];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    CY_CHECK_OK(cy_file_write(path, "text", 4));
+    snprintf(text, sizeof(text),
+        TINY("\"dataset\": {\"name\": \"%s\"}, \"training\": {\"total_train_steps\": 10},"
+             " \"checkpoint\": {\"save_dir\": \"%s\", \"load_path\": \"%s\"},"
+             " \"logging\": {\"run_dir\": \"%s\"}"),
+        path, path, path, path);
+    const verdict v = judge_on(text, CY_CONFIG_FOR_TRAIN, (cy_config_machine){.cores = 2});
+    expect_lines(text, &v, "/file\": is there and is not a folder\ncheckpoint.load_path");
+    expect_lines(text, &v,
+        "/file\": is a file, not a folder\n"
+        "  give a step's folder, or the save_dir that holds them\nlogging.run_dir = ");
+    expect_lines(text, &v, "dataset.tokenizer: absent, and dataset.name is text\n");
+    assert_int_equal(v.count, 4);
+}
+
+static void schedules_of_rates(void **state)
+{
+    (void)state;
+    char folder[256], text[1500];
+    cy_test_folder(folder, sizeof(folder));
+    static const struct {
+        const char *training, *wanted;
+    } cases[] = {
+        {"\"lr_schedule\": \"wsd\", \"warmup_steps\": 6, \"lr_decay_steps\": 5",
+            "training.lr_decay_steps = 5: with warmup_steps 6 more than the 10 steps of the run"},
+        {"\"lr_schedule\": \"cosine\", \"warmup_steps\": 6, \"lr_decay_steps\": 6",
+            "training.lr_decay_steps = 6: not after warmup_steps 6"},
+    };
+    for (int i = 0; i < 2; i++) {
+        snprintf(text, sizeof(text),
+            TINY("\"dataset\": {\"name\": \"%s\"}, \"checkpoint\": {\"load\": \"weights\"},"
+                 " \"training\": {\"total_train_steps\": 10, %s}"),
+            folder, cases[i].training);
+        const verdict v = judge_on(text, CY_CONFIG_FOR_TRAIN, (cy_config_machine){.cores = 2});
+        expect_lines(text, &v, cases[i].wanted);
+        expect_lines(text, &v, "checkpoint.load = \"weights\": load_path names no checkpoint");
+        assert_int_equal(v.count, 2);
+    }
+}
+
 static void a_run_that_is_right(void **state)
 {
     (void)state;
@@ -332,6 +447,10 @@ int main(void)
         cmocka_unit_test(strict_cuts),
         cmocka_unit_test(world),
         cmocka_unit_test(what_a_run_needs),
+        cmocka_unit_test(expert_parallel),
+        cmocka_unit_test(names_of_models),
+        cmocka_unit_test(paths_that_are_files),
+        cmocka_unit_test(schedules_of_rates),
         cmocka_unit_test(a_run_that_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

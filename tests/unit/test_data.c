@@ -9,6 +9,7 @@
 #include "data/shard.h"
 
 #include <stdbool.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,6 +250,35 @@ static void limits_and_weights_hold(void **state)
     CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "needs 1002");
 }
 
+static void what_no_dataset_can_be_is_refused(void **state)
+{
+    (void)state;
+    make_counting_folder("any", 1001, 0);
+    cy_dataset_entry entry = {.path = in_folder("any")};
+    const cy_dataset_options good = {.entries = &entry, .count = 1, .seq_length = 10};
+    cy_dataset *dataset = NULL;
+    cy_dataset_options options = good;
+    options.count = 0;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "0 sources, 1 to ");
+    options = good;
+    options.seq_length = 0;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "seq_length 0 is below 1");
+    options = good;
+    options.validation_fraction = 1;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "1 is not in [0, 1)");
+    options.validation_fraction = (double)NAN;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "nan is not in [0, 1)");
+    options = good;
+    options.num_samples = -1;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "num_samples -1 is below");
+    options = good;
+    entry.weight = (double)INFINITY;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "weight inf of ");
+    entry.weight = -2;
+    CY_CHECK_FAILS(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST, "weight -2 of ");
+    assert_null(dataset);
+}
+
 // The samples of a step are the same on every mesh, and every rank's rows are its own.
 static void every_mesh_takes_the_same_samples(void **state)
 {
@@ -361,6 +391,7 @@ int main(void)
         cmocka_unit_test(mixtures_keep_their_weights),
         cmocka_unit_test(an_epoch_holds_every_sample_once),
         cmocka_unit_test(limits_and_weights_hold),
+        cmocka_unit_test(what_no_dataset_can_be_is_refused),
         cmocka_unit_test(every_mesh_takes_the_same_samples),
         cmocka_unit_test(loaders_give_inputs_targets_and_positions),
         cmocka_unit_test(a_failing_read_comes_out_of_next),

@@ -102,7 +102,17 @@ static void megatron_files_are_read(void **state)
     write_file("m.idx", index, sizeof(index));
     check_fails(CY_ERR_UNSUPPORTED, "sequence 1 begins at byte 16");
     index[50] = 12;
+    index[9] = 2;
     write_file("m.idx", index, sizeof(index));
+    check_fails(CY_ERR_CORRUPT, "version 2 of the index, this reads 1");
+    index[9] = 1;
+    index[17] = 6; // fp32
+    write_file("m.idx", index, sizeof(index));
+    check_fails(CY_ERR_CORRUPT, "tokens of kind 6");
+    index[17] = 4;
+    write_file("m.idx", index, sizeof(index));
+    write_file("m.bin", tokens, sizeof(tokens) - 4);
+    check_fails(CY_ERR_CORRUPT, "the sequences have 20 bytes, the .bin has 16");
     tokens[2] = -3;
     write_file("m.bin", tokens, sizeof(tokens));
     int32_t found[5];

@@ -274,6 +274,52 @@ static void missing_and_unknown_tensors_are_all_listed(void **state)
     assert_false(cy_path_exists(own));
 }
 
+// Two files with an index that says something else.
+static void indexes_that_lie_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *index, *words;
+    } cases[] = {
+        {"{\"weight_map\": {}}", "weight_map is missing or empty"},
+        {"{\"weight_map\": ", "model.safetensors.index.json: line 1"},
+        {"{\"weight_map\": {\"a\": \"../a.safetensors\"}}",
+            "weight_map: a does not name a file here"},
+        {"{\"weight_map\": {\"a\": \".hidden\"}}", "weight_map: a does not name a file here"},
+        {"{\"weight_map\": {\"a\": \"sub/a.safetensors\"}}",
+            "weight_map: a does not name a file here"},
+        {"{\"weight_map\": {\"a\": 1}}", "weight_map: a does not name a file here"},
+        {"{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\", "
+         "\"model.embed_tokens.weight\": \"model-00002-of-00002.safetensors\"}}",
+            " is not in model-0000"},
+    };
+    char folder[256], path[300];
+    const cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    cy_test_huggingface(folder, &shape, 2, CY_F32);
+    snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_checkpoint checkpoint;
+        CY_CHECK_OK(cy_file_write(path, cases[i].index, strlen(cases[i].index)));
+        const cy_status status = cy_checkpoint_open(&checkpoint, folder);
+        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, cases[i].words);
+        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.safetensors.index.json");
+    }
+}
+
+static void no_folder_is_made_in_the_place_of_the_root(void **state)
+{
+    (void)state;
+    char folder[256];
+    const cy_model_shape shape = cy_test_shape();
+    cy_test_folder(folder, sizeof(folder));
+    cy_test_huggingface(folder, &shape, 1, CY_F32);
+    CY_CHECK_FAILS(cy_checkpoint_import(folder, "/", false), CY_ERR_REQUEST,
+        "\"/\" is not a place for a folder");
+    CY_CHECK_FAILS(cy_checkpoint_import(folder, "///", false), CY_ERR_REQUEST, "is not a place");
+    CY_CHECK_FAILS(cy_checkpoint_import(folder, "", false), CY_ERR_REQUEST, "\"\" is not a place");
+}
+
 // The text of an error is limited; what differs in every layer alike is told once.
 static void long_lists_are_folded_not_cut(void **state)
 {
@@ -325,6 +371,8 @@ int main(void)
         cmocka_unit_test(every_file_cut_at_every_tenth_is_named),
         cmocka_unit_test(a_tokenizer_of_another_type_is_refused),
         cmocka_unit_test(missing_and_unknown_tensors_are_all_listed),
+        cmocka_unit_test(indexes_that_lie_are_refused),
+        cmocka_unit_test(no_folder_is_made_in_the_place_of_the_root),
         cmocka_unit_test(long_lists_are_folded_not_cut),
         cmocka_unit_test(pickles_are_refused_with_advice),
     };

@@ -69,6 +69,12 @@ static void files_that_make_no_sense_are_named(void **state)
     CY_CHECK_FAILS(find(&stops, true), CY_ERR_CORRUPT, "generation_config.json: line 1");
     put("generation_config.json", "{\"eos_token_id\": [1, \"</s>\"]}");
     CY_CHECK_FAILS(find(&stops, true), CY_ERR_CORRUPT, "neither a token id nor a list");
+    char many[600] = "{\"eos_token_id\": [-1";
+    for (int i = 0; i <= CY_STOPS_MAX; i++)
+        snprintf(many + strlen(many), sizeof(many) - strlen(many), ", %d", i);
+    snprintf(many + strlen(many), sizeof(many) - strlen(many), "]}");
+    put("generation_config.json", many);
+    CY_CHECK_FAILS(find(&stops, true), CY_ERR_UNSUPPORTED, "eos_token_id: more than 64 tokens");
 }
 
 int main(void)

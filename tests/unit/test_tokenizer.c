@@ -89,6 +89,9 @@ static void training_refuses_a_vocabulary_without_room(void **state)
     const cy_tokenizer_train_options options = {.vocab_size = 256};
     CY_CHECK_FAILS(
         cy_tokenizer_train(&tokenizer, &text, 1, &options), CY_ERR_REQUEST, "at least 257");
+    const cy_tokenizer_train_options short_end = {.vocab_size = 300, .end_token = "e"};
+    CY_CHECK_FAILS(cy_tokenizer_train(&tokenizer, &text, 1, &short_end), CY_ERR_REQUEST,
+        "end token \"e\": at least 2 bytes");
 }
 
 // Words with repeats, spaces and lines, from a seed; about one in 40 is any byte.
@@ -250,6 +253,35 @@ static void ids_that_are_no_place_are_refused(void **state)
     }
 }
 
+static void tokenizers_that_contradict_themselves_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *members, *words;
+    } cases[] = {
+        {"\"added_tokens\": [{\"id\": 1, \"content\": \"b\", \"special\": 3}]",
+            "special is neither true nor false"},
+        {"\"added_tokens\": [{\"id\": 1, \"content\": \"\"}]", "added_tokens[0] has no content"},
+        {"\"added_tokens\": [{\"id\": 1, \"content\": \"a\"}]",
+            "added token a: id 1, in the vocabulary 0"},
+        {"\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": "
+         "{\"id\": \"b\"}}], \"special_tokens\": {}}",
+            "post_processor.single[0] names no special token"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char json[400];
+        cy_tokenizer *tokenizer = NULL;
+        const int bytes = snprintf(json, sizeof(json),
+            "{%s, \"pre_tokenizer\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
+            "\"vocab\": {\"a\": 0}, \"merges\": []}}",
+            cases[i].members);
+        const cy_status status = cy_tokenizer_open_text(&tokenizer, json, (size_t)bytes, "c.json");
+        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, cases[i].words);
+        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "c.json");
+        assert_null(tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +293,7 @@ int main(void)
         cmocka_unit_test(scanners_cut_as_their_patterns_do),
         cmocka_unit_test(words_merge_by_the_definition),
         cmocka_unit_test(ids_that_are_no_place_are_refused),
+        cmocka_unit_test(tokenizers_that_contradict_themselves_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
