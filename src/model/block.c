@@ -250,18 +250,15 @@ cy_status cy_block_forward(
     return CY_OK;
 }
 
-// The weight gradients of one linear layer: now, or left to backward_weight.
-typedef struct weight_targets {
-    cy_view dweight, dbias;
-} weight_targets;
-
-static weight_targets targets(
+// Where the weight gradients of one linear layer go: nowhere yet where backward_weight makes them.
+static cy_linear_gradients targets(
     const cy_block *block, cy_backward parts, cy_role role, int more, cy_role bias, int bias_more)
 {
-    if (parts == CY_BACKWARD_INPUT_ONLY) return (weight_targets){0};
-    return (weight_targets){
-        .dweight = grad(block, role, more),
-        .dbias = bias == CY_ROLE_COUNT ? cy_view_none() : grad(block, bias, bias_more),
+    if (parts == CY_BACKWARD_INPUT_ONLY) return (cy_linear_gradients){0};
+    return (cy_linear_gradients){
+        .weight = grad(block, role, more),
+        .bias = bias == CY_ROLE_COUNT ? cy_view_none() : grad(block, bias, bias_more),
+        .empty = block->storage->units[block->unit].grads_empty,
     };
 }
 
@@ -286,7 +283,7 @@ static cy_status input_again(const cy_block *block, cy_tensor_gathering *input, 
 // travels: the sum of its own input gradient has the product of that to travel under.
 typedef struct late_weights {
     bool waits;
-    weight_targets targets;
+    cy_linear_gradients targets;
     cy_tensor_gathering n2;
 } late_weights;
 
@@ -294,8 +291,7 @@ static cy_status finish_late_weights(const cy_block *block, late_weights *late, 
 {
     if (!late->waits) return CY_OK;
     CY_TRY(cy_tensor_gather_rest(&late->n2));
-    cy_linear_weight_gradient(
-        block->context->queue, late->targets.dweight, late->targets.dbias, d_gate_up, late->n2.all);
+    cy_linear_weight_gradient(block->context->queue, &late->targets, d_gate_up, late->n2.all);
     return CY_OK;
 }
 
@@ -318,22 +314,22 @@ static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_blo
     cy_swiglu_backward(queue, stash->gate_up, gradients->act, d_act, stash->gate_up);
     cy_arena_rewind(queue->scratch, inner);
 
-    weight_targets gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    cy_linear_gradients gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
     *late = (late_weights){0};
-    if (!cy_view_is_none(gate_up.dweight)) {
+    if (!cy_view_is_none(gate_up.weight)) {
         CY_TRY(
             input_again(block, &late->n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
         late->waits = cy_tensor_in_pieces(tensor);
         late->targets = gate_up;
     }
-    if (late->waits) gate_up = (weight_targets){0};
-    const weight_targets down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, down.dweight, down.dbias, dy.all, gradients->act);
+    if (late->waits) gate_up = (cy_linear_gradients){0};
+    const cy_linear_gradients down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
+    cy_linear_weight_gradient(queue, &down, dy.all, gradients->act);
 
     const size_t last = cy_arena_mark(queue->scratch);
     const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    CY_TRY(cy_column_linear_backward(tensor, queue, d_n2, gate_up.dweight, gate_up.dbias,
-        stash->gate_up, &late->n2, weight(block, CY_ROLE_GATE, 1), sum_at(block, CY_SUM_D_NORM2)));
+    CY_TRY(cy_column_linear_backward(tensor, queue, d_n2, &gate_up, stash->gate_up, &late->n2,
+        weight(block, CY_ROLE_GATE, 1), sum_at(block, CY_SUM_D_NORM2)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
         weight(block, CY_ROLE_NORM2, 0));
     cy_arena_rewind(queue->scratch, last);
@@ -410,20 +406,20 @@ static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_
     cy_arena_rewind(queue->scratch, inner);
 
     cy_tensor_gathering n1 = {0};
-    const weight_targets qkv =
+    const cy_linear_gradients qkv =
         targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
-    if (!cy_view_is_none(qkv.dweight)) {
+    if (!cy_view_is_none(qkv.weight)) {
         CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
     }
-    const weight_targets out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, out.dweight, out.dbias, d_mid.all, stash->o);
+    const cy_linear_gradients out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
+    cy_linear_weight_gradient(queue, &out, d_mid.all, stash->o);
     // The output bias is added to this rank's own tokens, outside the split.
     const cy_view d_out_bias = grad(block, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
 
     const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, qkv.dweight, qkv.dbias,
-        gradients->d_qkv, &n1, weight(block, CY_ROLE_Q, 2), sum_at(block, CY_SUM_D_NORM1)));
+    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, &qkv, gradients->d_qkv, &n1,
+        weight(block, CY_ROLE_Q, 2), sum_at(block, CY_SUM_D_NORM1)));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
         weight(block, CY_ROLE_NORM1, 0));
     cy_arena_rewind(queue->scratch, mark);
@@ -467,24 +463,27 @@ cy_status cy_block_backward_weight(
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_backward now = CY_BACKWARD_TOGETHER;
+    const cy_linear_gradients qkv =
+        targets(block, now, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
+    const cy_linear_gradients out = targets(block, now, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
+    const cy_linear_gradients gate_up = targets(block, now, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    const cy_linear_gradients down = targets(block, now, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
     cy_tensor_gathering input;
     cy_view all;
 
     CY_TRY(input_again(block, &input, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
     CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->dy));
-    cy_linear_weight_gradient(
-        queue, grad(block, CY_ROLE_DOWN, 0), cy_view_none(), all, gradients->act);
+    cy_linear_weight_gradient(queue, &down, all, gradients->act);
     CY_TRY(cy_tensor_gather_rest(&input));
-    cy_linear_weight_gradient(
-        queue, grad(block, CY_ROLE_GATE, 1), cy_view_none(), stash->gate_up, input.all);
+    cy_linear_weight_gradient(queue, &gate_up, stash->gate_up, input.all);
     cy_arena_rewind(queue->scratch, mark);
 
     CY_TRY(input_again(block, &input, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
     CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->d_mid));
-    cy_linear_weight_gradient(queue, grad(block, CY_ROLE_OUT, 0), cy_view_none(), all, stash->o);
+    cy_linear_weight_gradient(queue, &out, all, stash->o);
     CY_TRY(cy_tensor_gather_rest(&input));
-    cy_linear_weight_gradient(queue, grad(block, CY_ROLE_Q, 2),
-        grad(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0), gradients->d_qkv, input.all);
+    cy_linear_weight_gradient(queue, &qkv, gradients->d_qkv, input.all);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }

@@ -60,7 +60,9 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view matrix =
         cy_storage_weight(head->storage, head->matrix_unit, matrix_role(head), 0);
-    const cy_view grad = cy_storage_grad(head->storage, head->matrix_unit, matrix_role(head), 0);
+    const cy_linear_gradients to = {
+        .weight = cy_storage_grad(head->storage, head->matrix_unit, matrix_role(head), 0),
+    };
     const cy_vocab_range range = range_of(head);
 
     const cy_view logits = cy_view_take(queue->scratch, context->sum_dtype, n.rows, matrix.rows);
@@ -76,7 +78,7 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
         }
         cy_softmax_grad(queue, d_logits, logits, tile.max, tile.sum, targets, range, loss_scale);
         cy_matmul(queue, d_n, d_logits, matrix, (cy_matmul_spec){0});
-        cy_linear_weight_gradient(queue, grad, cy_view_none(), d_logits, n);
+        cy_linear_weight_gradient(queue, &to, d_logits, n);
     }
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;

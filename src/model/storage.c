@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "kernel/kernel.h"
 
 // Fused groups start at a multiple of this many elements: 64 bytes of 16-bit data.
 #define ALIGN_ELEMENTS 32
@@ -192,5 +193,29 @@ void cy_storage_place(cy_storage *storage, void *weights, void *grads)
         cy_unit *unit = &storage->units[i];
         unit->weights = weights == NULL ? NULL : (char *)weights + unit->first * weight_size;
         unit->grads = grads == NULL ? NULL : (char *)grads + unit->first * grad_size;
+    }
+}
+
+static bool is_product(cy_role role)
+{
+    return role == CY_ROLE_Q || role == CY_ROLE_K || role == CY_ROLE_V || role == CY_ROLE_OUT ||
+        role == CY_ROLE_GATE || role == CY_ROLE_UP || role == CY_ROLE_DOWN;
+}
+
+void cy_storage_clear_grads(cy_storage *storage, cy_queue *queue)
+{
+    for (int i = 0; i < storage->unit_count; i++) {
+        cy_unit *unit = &storage->units[i];
+        const cy_view all = cy_view_of(unit->grads, storage->grad_dtype, 1, unit->count);
+        int64_t done = 0; // up to here cleared, or left
+        unit->grads_empty = false;
+        for (int t = 0; t < unit->tensor_count; t++) {
+            const cy_tensor *tensor = &storage->tensors[unit->tensor_first + t];
+            if (!is_product(tensor->param->role)) continue;
+            cy_fill(queue, cy_view_cols(all, done, tensor->offset - done), 0.0);
+            done = tensor->offset + tensor->slice.rows * tensor->slice.cols;
+            unit->grads_empty = true;
+        }
+        cy_fill(queue, cy_view_cols(all, done, unit->count - done), 0.0);
     }
 }

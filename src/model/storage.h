@@ -10,11 +10,12 @@
 //
 // Fused matrices are entries that lie next to each other: q, k, v; gate, up.
 // A storage owns its tables; the data belongs to arenas. Read-only after it is opened, except for
-// the `weights` and `grads` of a unit, which say where its data lies now.
+// the `weights` and `grads` of a unit, which say where its data lies now, and `grads_empty`.
 
 #ifndef CY_MODEL_STORAGE_H
 #define CY_MODEL_STORAGE_H
 
+#include "device/queue.h"
 #include "device/view.h"
 #include "model/strict_sums.h"
 
@@ -33,6 +34,8 @@ typedef struct cy_unit {
     int tensor_first, tensor_count;
     void *weights; // borrowed: [count] in the weight dtype
     void *grads;   // borrowed: [count] in the gradient dtype; NULL where nothing is trained
+    // The matrices of the layer's products hold no gradients yet: the next are written, not added.
+    bool grads_empty;
 } cy_unit;
 
 // A run of layers that follow each other, with the end of the model that it has.
@@ -81,5 +84,10 @@ cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int m
 
 // Points every unit's weights and gradients into whole flat ranges; either may be NULL.
 void cy_storage_place(cy_storage *storage, void *weights, void *grads);
+
+// The start of an optimizer step where all gradients are whole and floating point: zeros wherever
+// they are only added to. The matrices of layers' products are marked empty instead, which spares
+// them being written once and read once more than needed.
+void cy_storage_clear_grads(cy_storage *storage, cy_queue *queue);
 
 #endif

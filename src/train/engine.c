@@ -61,6 +61,7 @@ static cy_status before_gradient(void *context, int unit)
 static cy_status gradient_final(void *context, int unit)
 {
     cy_engine *engine = context;
+    engine->storage.units[unit].grads_empty = false;
     bool last = engine->call.last;
     // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
     if (engine->storage.units[unit].layer < 0) {

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void open_engine(cy_engine *engine, const cy_config *config)
@@ -23,16 +24,21 @@ static double loss_of(cy_engine *engine, const cy_batch_source *source)
     return loss;
 }
 
-// Forward and backward of micro-batch 0, alone, with zeroed gradients.
-static void differentiate(cy_engine *engine, const cy_batch_source *source)
+// Forward and backward of all micro-batches, after gradients were made ready.
+static void run_pipeline(cy_engine *engine, const cy_batch_source *source)
 {
-    cy_reducer_zero(engine->reducer);
     for (int64_t i = 0; i < engine->micro_batches; i++) {
         CY_CHECK_OK(source->fill(source->context, 0, engine->inputs + i * engine->tokens,
             engine->targets + i * engine->tokens));
     }
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_CHECK_OK(cy_engine_run_pipeline(engine));
+}
+
+static void differentiate(cy_engine *engine, const cy_batch_source *source)
+{
+    cy_reducer_zero(engine->reducer);
+    run_pipeline(engine, source);
 }
 
 // Every tensor at several elements, central differences.
@@ -198,6 +204,44 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
     cy_engine_close(&engine);
 }
 
+// Gradients of products are written by the first of several micro-batches: what the last step left
+// there is never seen, and what is only added to begins at zero, in padding too.
+static void cleared_gradients_are_those_of_zeros(void **state)
+{
+    (void)state;
+    for (int biased = 0; biased < 2; biased++) {
+        cy_config config;
+        static cy_engine engine;
+        cy_test_config(&config, CY_F64);
+        config.shape.qkv_bias = biased == 1;
+        config.shape.qk_norm = biased == 0;
+        open_engine(&engine, &config);
+        assert_int_equal(engine.micro_batches, 2);
+        const cy_batch_source source = cy_test_tokens(&engine);
+        for (int i = 0; i < engine.storage.unit_count; i++)
+            assert_false(engine.storage.units[i].grads_empty); // the dry run has filled them
+        differentiate(&engine, &source);
+        double *grads = engine.storage.units[0].grads; // one flat range
+        const size_t bytes = (size_t)engine.storage.count * sizeof(double);
+        double *expected = malloc(bytes);
+        assert_non_null(expected);
+        memcpy(expected, grads, bytes);
+        memset(grads, 0xff, bytes); // NaN
+        cy_storage_clear_grads(&engine.storage, &engine.queue);
+        int64_t left = 0;
+        for (int64_t i = 0; i < engine.storage.count; i++)
+            left += isnan(grads[i]) ? 1 : 0;
+        // 2 layers: q and out 32 x 32, k and v 16 x 32, gate, up and down 48 x 32.
+        assert_int_equal(left, 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32));
+        cy_reducer_begin(engine.reducer);
+        run_pipeline(&engine, &source);
+        for (int64_t i = 0; i < engine.storage.count; i++)
+            assert_true(grads[i] == expected[i]);
+        free(expected);
+        cy_engine_close(&engine);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +252,7 @@ int main(void)
         cmocka_unit_test(the_plan_is_the_peak),
         cmocka_unit_test(a_model_learns_its_batch),
         cmocka_unit_test(a_gradient_that_is_not_finite_is_named),
+        cmocka_unit_test(cleared_gradients_are_those_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -216,6 +216,11 @@ cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index)
 void cy_reducer_zero(cy_reducer *reducer)
 {
     cy_fill(reducer->spec.queue, reducer->grads, 0.0);
+    cy_reducer_begin(reducer);
+}
+
+void cy_reducer_begin(cy_reducer *reducer)
+{
     cy_buckets_reset(reducer);
     if (reducer->spec.queue->dry) {
         cy_order_forget(&reducer->step_order);

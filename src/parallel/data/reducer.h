@@ -72,8 +72,10 @@ const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count);
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
 void *cy_reducer_grads(const cy_reducer *reducer, int unit);
 
-// Start of an optimizer step: gradients are zero.
+// Start of an optimizer step: gradients are zero; or, where they are whole (stages 0 and 1), what
+// the caller has made of them.
 void cy_reducer_zero(cy_reducer *reducer);
+void cy_reducer_begin(cy_reducer *reducer);
 
 // Before cy_reducer_zero: the part of its elements that topk sends of a bucket from now on, at most
 // the most_ratio of the specification. With 1 topk has not begun, and buckets travel as they are.

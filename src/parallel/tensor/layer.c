@@ -34,8 +34,11 @@ cy_status cy_column_layer_backward(
     }
     cy_tensor_gathering all;
     CY_TRY(cy_tensor_gather_start(&all, parallel, queue, cy_tensor_inside(parallel, queue, x), x));
-    CY_TRY(cy_column_linear_backward(parallel, queue, dx, layer->weight_grad,
-        layer->skip_bias_add ? cy_view_none() : layer->bias_grad, own, &all, layer->weight, NULL));
+    const cy_linear_gradients to = {
+        .weight = layer->weight_grad,
+        .bias = layer->skip_bias_add ? cy_view_none() : layer->bias_grad,
+    };
+    CY_TRY(cy_column_linear_backward(parallel, queue, dx, &to, own, &all, layer->weight, NULL));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -75,7 +78,8 @@ cy_status cy_row_layer_backward(
     CY_TRY(
         cy_tensor_gather_start(&all, parallel, queue, cy_tensor_inside(parallel, queue, dy), dy));
     CY_TRY(cy_row_linear_backward_input(queue, d_own, &all, layer->weight));
-    cy_linear_weight_gradient(queue, layer->weight_grad, cy_view_none(), all.all, own);
+    const cy_linear_gradients to = {.weight = layer->weight_grad};
+    cy_linear_weight_gradient(queue, &to, all.all, own);
     if (!layer->skip_bias_add && !cy_view_is_none(layer->bias_grad)) {
         cy_sum_rows(queue, layer->bias_grad, dy);
     }

@@ -58,16 +58,17 @@ cy_status cy_column_linear_forward_outside(const cy_tensor_parallel *parallel, c
 }
 
 void cy_linear_weight_gradient(
-    cy_queue *queue, cy_view dweight, cy_view dbias, cy_view dy, cy_view x)
+    cy_queue *queue, const cy_linear_gradients *to, cy_view dy, cy_view x)
 {
-    if (!cy_view_is_none(dweight)) {
-        cy_matmul(queue, dweight, dy, x, (cy_matmul_spec){.transpose_a = true, .accumulate = true});
+    if (!cy_view_is_none(to->weight)) {
+        cy_matmul(queue, to->weight, dy, x,
+            (cy_matmul_spec){.transpose_a = true, .accumulate = !to->empty});
     }
-    if (!cy_view_is_none(dbias)) cy_sum_rows(queue, dbias, dy);
+    if (!cy_view_is_none(to->bias)) cy_sum_rows(queue, to->bias, dy);
 }
 
 cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view dx,
-    cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x, cy_view weight,
+    const cy_linear_gradients *to, cy_view dy, cy_tensor_gathering *x, cy_view weight,
     cy_fixed *fixed)
 {
     CY_ASSERT(dx.data != x->all.data); // x is still read below, while dx is being summed
@@ -81,8 +82,8 @@ cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel, cy_queue
             queue, rows_of(sum.partial, rows), rows_of(dy, rows), weight, (cy_matmul_spec){0});
         CY_TRY(cy_tensor_sum_next(&sum, &rows));
     }
-    if (!cy_view_is_none(dweight)) CY_TRY(cy_tensor_gather_rest(x));
-    cy_linear_weight_gradient(queue, dweight, dbias, dy, x->all);
+    if (!cy_view_is_none(to->weight)) CY_TRY(cy_tensor_gather_rest(x));
+    cy_linear_weight_gradient(queue, to, dy, x->all);
     CY_TRY(cy_tensor_sum_end(&sum));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;

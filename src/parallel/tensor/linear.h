@@ -36,15 +36,22 @@ void cy_column_linear_forward(cy_queue *queue, cy_view y, cy_view x, cy_view wei
 CY_MUST_CHECK cy_status cy_column_linear_forward_outside(const cy_tensor_parallel *parallel,
     cy_queue *queue, cy_view y, cy_view x_all, cy_view x, cy_view weight, cy_view bias);
 
-// dx [outside tokens, in] = sum over the group of dy [t, out_local] weight. Where `dweight` is
-// given, it adds dy^T x [t, in] while the sum is under way, and `x` (all its tokens, which may
-// still be on their way) is waited for before; `dbias` likewise. `fixed` as above, of dx.
+// Where the gradients of a linear layer go; none: nowhere.
+typedef struct cy_linear_gradients {
+    cy_view weight; // [out, in]
+    cy_view bias;   // [1, out], always added to
+    bool empty;     // `weight` holds nothing yet and is written instead of added to
+} cy_linear_gradients;
+
+// dx [outside tokens, in] = sum over the group of dy [t, out_local] weight. Where `to` has a
+// weight, dy^T x [t, in] is made while the sum is under way, and `x` (all its tokens, which may
+// still be on their way) is waited for before; a bias likewise. `fixed` as above, of dx.
 CY_MUST_CHECK cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view dx, cy_view dweight, cy_view dbias, cy_view dy, cy_tensor_gathering *x,
+    cy_queue *queue, cy_view dx, const cy_linear_gradients *to, cy_view dy, cy_tensor_gathering *x,
     cy_view weight, cy_fixed *fixed);
 
-// weight gradient alone: dweight [out, in] adds dy [t, out]^T x [t, in], dbias the rows of dy.
+// Those gradients alone: dy [t, out]^T x [t, in], and the sum of dy's rows.
 void cy_linear_weight_gradient(
-    cy_queue *queue, cy_view dweight, cy_view dbias, cy_view dy, cy_view x);
+    cy_queue *queue, const cy_linear_gradients *to, cy_view dy, cy_view x);
 
 #endif

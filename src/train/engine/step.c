@@ -127,10 +127,23 @@ static cy_status settle(
     return cy_update_apply(&engine->update, adamw);
 }
 
+static void clear_gradients(cy_engine *engine)
+{
+    const bool whole = engine->options.config->distributed.zero_stage < 2;
+    if (!whole || engine->storage.sums != NULL) {
+        cy_reducer_zero(engine->reducer);
+        return;
+    }
+    for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
+        engine->storage.units[i].grads = cy_reducer_grads(engine->reducer, i);
+    cy_storage_clear_grads(&engine->storage, &engine->queue);
+    cy_reducer_begin(engine->reducer);
+}
+
 // All that comes before the update: losses, gradients and their norm.
 static cy_status try_step(cy_engine *engine, double tokens)
 {
-    cy_reducer_zero(engine->reducer);
+    clear_gradients(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
     CY_TRY(cy_engine_finish_gradients(engine));
