@@ -75,11 +75,12 @@ static size_t merge_short(const cy_bpe *bpe, int32_t *ids, size_t count)
         if (ranks[best] == NO_RANK) break;
         ids[best] = merged[best];
         count--;
-        for (size_t i = best + 1; i < count; i++) {
+        for (size_t i = best + 1; i + 1 < count; i++) {
             ids[i] = ids[i + 1];
             ranks[i] = ranks[i + 1];
             merged[i] = merged[i + 1];
         }
+        if (best + 1 < count) ids[count - 1] = ids[count]; // the last begins no pair
         for (size_t i = best > 0 ? best - 1 : 0; i <= best && i + 1 < count; i++) {
             const cy_bpe_pair *pair = find_pair(bpe, ids[i], ids[i + 1]);
             ranks[i] = pair != NULL ? pair->rank : NO_RANK;

@@ -101,14 +101,15 @@ static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_opti
 // Weights of the sources, and with them the limit on samples.
 static void mix(cy_dataset *dataset, const cy_dataset_options *options)
 {
-    double weights[CY_MIXTURE_MAX], sum = 0;
-    for (int i = 0; i < dataset->count; i++) {
+    const int count = dataset->count;
+    double weights[CY_MIXTURE_MAX] = {0}, sum = 0;
+    for (int i = 0; i < count; i++) {
         const double size = (double)dataset->parts[i].samples[CY_DATASET_TRAIN];
         weights[i] = options->entries[i].weight > 0 ? options->entries[i].weight : size;
         sum += weights[i];
     }
-    cy_mixture_init(&dataset->mixture, weights, dataset->count);
-    for (int i = 0; i < dataset->count; i++) {
+    cy_mixture_init(&dataset->mixture, weights, count);
+    for (int i = 0; i < count; i++) {
         part *p = &dataset->parts[i];
         int64_t *samples = &p->samples[CY_DATASET_TRAIN];
         const double limit = ceil((double)options->num_samples * weights[i] / sum);

@@ -255,6 +255,7 @@ static void cut(const cy_splitter *splitter, cy_split_scratch *scratch, int step
     } else if (now->kind == CY_SPLIT_LITERAL) {
         find_literal(&w, now->literal);
     } else {
+        CY_ASSERT(scan != NULL);
         for (size_t at = 0; at < bytes;) {
             const size_t length = scan(splitter->classes, text + at, bytes - at);
             found(&w, at, at + length);

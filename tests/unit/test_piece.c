@@ -31,7 +31,7 @@ static cy_status cover(const part *parts)
 static void whole_tensors_pass(void **state)
 {
     (void)state;
-    CY_CHECK_OK(cover((part[4]){{{0, ROWS, 0, COLS}, 0, ROWS * COLS}}));
+    CY_CHECK_OK(cover((part[4]){{{0, ROWS, 0, COLS}, 0, INT64_C(24)}}));
     // In any order: two halves of the rows, of which the lower in two ranges.
     CY_CHECK_OK(
         cover((part[4]){{{3, 3, 0, 4}, 5, 7}, {{0, 3, 0, 4}, 0, 12}, {{3, 3, 0, 4}, 0, 5}}));
