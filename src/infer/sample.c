@@ -95,7 +95,7 @@ static cy_status find_best(int32_t *best, const cy_sampler *sampler, const float
 static inline int32_t rank_of(float logit)
 {
     const int32_t bits = (int32_t)cy_f32_bits(logit + 0.0f);
-    return bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+    return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
 // What find_best finds where scores are logits, without making scores: greedy decoding asks for it
