@@ -13,6 +13,7 @@
 #ifndef CY_KERNEL_KERNEL_H
 #define CY_KERNEL_KERNEL_H
 
+#include "base/assert.h"
 #include "device/queue.h"
 #include "device/view.h"
 
@@ -119,6 +120,17 @@ typedef struct cy_kv_pages {
     int64_t page_size;
     int64_t pages_per_sequence;
 } cy_kv_pages;
+
+// The row of keys and values that holds a position of a sequence, by the table or by a copy of it
+// where the caller can read that one.
+static inline int64_t cy_kv_row(
+    const cy_kv_pages *pages, const int32_t *table, int64_t sequence, int64_t position)
+{
+    const int64_t page = position / pages->page_size;
+    CY_DEBUG_ASSERT(page < pages->pages_per_sequence);
+    const int64_t number = table[sequence * pages->pages_per_sequence + page];
+    return number * pages->page_size + position % pages->page_size;
+}
 
 // o [t, heads * head_dim]: row i attends to positions 0..positions[i] (or those in the window) of
 // sequence sequences[i]; both int32 [t] in device memory. Serves decoding and chunked prefill.

@@ -15,8 +15,7 @@ void cy_decode_write_pages(
             batch->positions_host[row + count] == position + count) {
             count++;
         }
-        const int64_t entry = sequence * pages->pages_per_sequence + position / pages->page_size;
-        const int64_t at = batch->page_table_host[entry] * pages->page_size + in_page;
+        const int64_t at = cy_kv_row(pages, batch->page_table_host, sequence, position);
         cy_copy(queue, cy_view_rows(pages->keys, at, count), cy_view_rows(k, row, count));
         cy_copy(queue, cy_view_rows(pages->values, at, count), cy_view_rows(v, row, count));
         row += count;

@@ -129,17 +129,15 @@ static void expect_rows(const walk *at, int worker, cy_view weight)
     expect(&at->row->each[worker], mine.data, (int64_t)cy_view_bytes(mine));
 }
 
-// The rows of all heads in one page of keys or values from a position to the end of the page, or
-// to `end`.
+// The rows of keys or values, of all heads, at the first of these positions and those after it, as
+// far as its page goes.
 static cy_view page_rows(const walk *at, const cy_kv_pages *pages, cy_view rows, share positions)
 {
     const cy_decode_batch *batch = at->batch;
-    const int64_t in_page = positions.first % pages->page_size;
-    const int64_t room = pages->page_size - in_page;
-    const int64_t entry =
-        batch->sequences_host[0] * pages->pages_per_sequence + positions.first / pages->page_size;
-    return cy_view_rows(rows, batch->page_table_host[entry] * pages->page_size + in_page,
-        positions.count < room ? positions.count : room);
+    const int64_t room = pages->page_size - positions.first % pages->page_size;
+    const int64_t row =
+        cy_kv_row(pages, batch->page_table_host, batch->sequences_host[0], positions.first);
+    return cy_view_rows(rows, row, positions.count < room ? positions.count : room);
 }
 
 // The positions that this thread's parts are of.

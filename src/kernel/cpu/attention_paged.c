@@ -72,11 +72,9 @@ static paged_state worker_state(const paged_call *self, int worker)
     return s;
 }
 
-static int64_t page_row(const cy_kv_pages *pages, int64_t sequence, int64_t position)
+static int64_t row_of(const paged_call *self, int64_t sequence, int64_t position)
 {
-    const int64_t page = position / pages->page_size;
-    const int64_t number = pages->page_table[sequence * pages->pages_per_sequence + page];
-    return number * pages->page_size + position % pages->page_size;
+    return cy_kv_row(self->pages, self->pages->page_table, sequence, position);
 }
 
 // ---- parts of a row
@@ -109,7 +107,7 @@ static cy_view run_of(const paged_call *self, cy_view rows, const part *of, int6
     const int64_t in_page = page_size - position % page_size;
     int64_t count = of->count - at < in_page ? of->count - at : in_page;
     if (count > RUN_KEYS) count = RUN_KEYS;
-    const int64_t row = page_row(self->pages, of->sequence, position);
+    const int64_t row = row_of(self, of->sequence, position);
     const int64_t dim = self->spec->head_dim;
     return cy_view_cols(cy_view_rows(rows, row, count), of->kv_first * dim, of->kv_count * dim);
 }
@@ -257,7 +255,7 @@ static void gather(void *to, const paged_call *self, cy_view from, int64_t seque
     const size_t bytes = (size_t)self->spec->head_dim * cy_dtype_size(from.dtype);
     for (int64_t i = 0; i < count; i++) {
         memcpy((char *)to + (size_t)i * bytes,
-            cy_view_at(from, page_row(self->pages, sequence, first + i), kv_col), bytes);
+            cy_view_at(from, row_of(self, sequence, first + i), kv_col), bytes);
     }
 }
 

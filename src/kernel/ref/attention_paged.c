@@ -1,4 +1,3 @@
-#include "base/assert.h"
 #include "kernel/ref/element.h"
 #include "kernel/ref/ref.h"
 
@@ -19,13 +18,10 @@ typedef struct sums {
     double out[CY_HEAD_DIM_MAX];
 } sums;
 
-// The row of keys and values that holds a position of a sequence.
-static int64_t page_row(const cy_kv_pages *pages, int64_t sequence, int64_t position)
+// The row of the cache that holds a position of a query's sequence.
+static int64_t row_of(const paged *of, int64_t query, int64_t position)
 {
-    const int64_t page = position / pages->page_size;
-    CY_DEBUG_ASSERT(page < pages->pages_per_sequence);
-    const int64_t number = pages->page_table[sequence * pages->pages_per_sequence + page];
-    return number * pages->page_size + position % pages->page_size;
+    return cy_kv_row(of->pages, of->pages->page_table, of->sequences[query], position);
 }
 
 static int64_t kv_col(const cy_attention_spec *spec, int64_t head)
@@ -59,12 +55,12 @@ static void make_part(sums *made, const paged *of, int64_t query, int64_t head, 
     cy_ref_load_row(q, of->q, query, head * dim, dim);
     *made = (sums){.max = (double)-INFINITY};
     for (int64_t position = first; position < end; position++) {
-        const int64_t row = page_row(of->pages, of->sequences[query], position);
+        const int64_t row = row_of(of, query, position);
         made->max = fmax(made->max, score_of(of, q, row, head));
     }
     made->max = rounded(made->max, of->parts_dtype); // weights are against what is kept
     for (int64_t position = first; position < end; position++) {
-        const int64_t row = page_row(of->pages, of->sequences[query], position);
+        const int64_t row = row_of(of, query, position);
         const double weight = exp(score_of(of, q, row, head) - made->max);
         made->sum += weight;
         for (int64_t i = 0; i < dim; i++)
