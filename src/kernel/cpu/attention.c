@@ -7,7 +7,7 @@
 
 // Query rows of a task: enough to pay for packing a block of keys, and few enough that scores,
 // weights and sums stay in L2.
-#define TASK_ROWS 256
+#define TASK_ROWS 384
 
 typedef struct forward_call {
     cy_queue *queue;
@@ -54,6 +54,47 @@ static int32_t clamp(int64_t value, int64_t most)
     return (int32_t)(value < 0 ? 0 : value > most ? most : value);
 }
 
+// Rows of a block that are multiplied together: along the diagonal their products end where the
+// last of them sees, half of this many keys too late on average.
+#define STEP_ROWS 32
+
+// The next rows from `row` on, STEP_ROWS or a multiple of it, that see no key of a block behind the
+// same one: behind *last.
+static int64_t rows_of_step(const cy_flash_state *state, int64_t row, int64_t *last)
+{
+    int64_t end = row;
+    *last = 0;
+    while (end < state->row_count) {
+        const int64_t stop =
+            end + STEP_ROWS < state->row_count ? end + STEP_ROWS : state->row_count;
+        int64_t most = 0;
+        for (int64_t i = end; i < stop; i++) {
+            if (state->seen[i].last > most) most = state->seen[i].last;
+        }
+        if (end > row && most != *last) break;
+        *last = most;
+        end = stop;
+    }
+    return end - row;
+}
+
+// out += weights times the first `seen` of `depth` packed values, for some of the rows.
+static void add_values(const cy_flash_state *state, int64_t row, int64_t rows, int64_t stride,
+    int64_t depth, int64_t seen)
+{
+    const cy_block_ops *ops = state->ops;
+    const size_t panel = cy_block_right_bytes(ops, CY_BLOCK_COLS, depth);
+    const char *weights =
+        (char *)state->weights + (size_t)(row * stride) * cy_dtype_size(ops->dtype);
+    float *out = state->out + row * state->out_cols;
+    // A part of the depth lies together in one panel only.
+    const int64_t step = seen < depth ? CY_BLOCK_COLS : state->out_cols;
+    for (int64_t col = 0; col < state->out_cols; col += step) {
+        ops->multiply(out + col, state->out_cols, weights, stride,
+            (char *)state->values + (size_t)(col / CY_BLOCK_COLS) * panel, rows, step, seen, true);
+    }
+}
+
 void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t first)
 {
     const cy_block_ops *ops = state->ops;
@@ -69,9 +110,14 @@ void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t 
     // Columns up to a multiple of 32 are there (zeros in the packed keys), which spares the
     // products an edge; the softmax leaves them out.
     const int64_t cols = cy_round_up(keys.rows, CY_BLOCK_COLS);
+    const int64_t size = (int64_t)cy_dtype_size(ops->dtype);
     ops->pack_right(state->keys, keys, true);
-    ops->multiply(state->scores, cols, state->queries, state->depth, state->keys, state->row_count,
-        cols, state->depth, false);
+    for (int64_t row = 0, rows, last; row < state->row_count; row += rows) {
+        rows = rows_of_step(state, row, &last);
+        ops->multiply(state->scores + row * cols, cols,
+            (char *)state->queries + row * state->depth * size, state->depth, state->keys, rows,
+            cy_round_up(last, CY_BLOCK_COLS), state->depth, false);
+    }
     const cy_softmax_block block = {
         .scores = state->scores,
         .weights = state->weights,
@@ -87,8 +133,11 @@ void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t 
     };
     state->rows->softmax(&block);
     ops->pack_right(state->values, values, false);
-    ops->multiply(state->out, state->out_cols, state->weights, cols, state->values,
-        state->row_count, state->out_cols, cy_round_up(keys.rows, ops->depth_step), true);
+    for (int64_t row = 0, rows, last; row < state->row_count; row += rows) {
+        rows = rows_of_step(state, row, &last);
+        add_values(state, row, rows, cols, cy_round_up(keys.rows, ops->depth_step),
+            cy_round_up(last, ops->depth_step));
+    }
 }
 
 void cy_flash_finish(cy_flash_state *state, float *lse)

@@ -49,6 +49,8 @@ FORCE_INLINE void norm_row(const norm *of, int64_t t, float inv, cy_dtype dtype)
         const int64_t lanes = lanes_left(of->x.cols, i);
         const vec scaled = vec_mul(load(x, dtype, i, lanes), vec_all(inv));
         const vec weight = load(of->weight.data, of->weight.dtype, i, lanes);
+        prefetch(x, dtype, of->x.stride + i);
+        prefetch(y, dtype, of->y.stride + i);
         store(y, dtype, i, vec_mul(scaled, weight), lanes);
     }
 }
@@ -131,6 +133,7 @@ static void norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, c
 FORCE_INLINE float norm_dot(const norm *of, int64_t t, cy_dtype dtype)
 {
     const void *x = cy_view_at(of->x, t, 0), *dy = cy_view_at(of->dy, t, 0);
+    const void *dx = cy_view_at(of->dx, t, 0);
     vec last = vec_all(0.0f), before = last; // two sums in turn, in registers
     for (int64_t i = 0; i < of->x.cols; i += LANES) {
         const int64_t lanes = lanes_left(of->x.cols, i);
@@ -138,6 +141,7 @@ FORCE_INLINE float norm_dot(const norm *of, int64_t t, cy_dtype dtype)
         const vec g = vec_mul(load(dy, of->dy.dtype, i, lanes), weight);
         prefetch(x, dtype, of->x.stride + i);
         prefetch(dy, of->dy.dtype, of->dy.stride + i);
+        prefetch(dx, of->dx.dtype, of->dx.stride + i);
         const vec sum = vec_fma(g, load(x, dtype, i, lanes), before);
         before = last;
         last = sum;

@@ -26,6 +26,8 @@ FORCE_INLINE void turn_row(const turn *of, int64_t t, cy_dtype dtype)
         const vec sine = vec_mul(sign, load_f32(sines + i, lanes));
         for (int64_t col = i; col < of->heads * dim; col += dim) {
             const vec a = load(x, dtype, col, lanes), b = load(x, dtype, col + half, lanes);
+            prefetch(x, dtype, of->x.stride + col);
+            prefetch(x, dtype, of->x.stride + col + half);
             store(x, dtype, col, vec_fnma(b, sine, vec_mul(a, cosine)), lanes);
             store(x, dtype, col + half, vec_fma(a, sine, vec_mul(b, cosine)), lanes);
         }
