@@ -8,7 +8,7 @@
 #include "infer/model.h"
 #include "infer/sample.h"
 #include "infer/stops.h"
-#include "infer/stream.h"
+#include "infer/characters.h"
 
 #define MOST_DEFAULT_CONTEXT 4096
 
@@ -89,7 +89,7 @@ typedef struct generation {
     cy_sample_spec spec;
     cy_tokens tokens; // prompt, then what was generated
     size_t prompt_tokens;
-    cy_stream stream;
+    cy_characters characters;
     cy_text text;
     size_t told; // bytes of text that the callback has seen
     bool ended;
@@ -120,7 +120,7 @@ static cy_status choose(generation *run)
     run->tokens.ids[run->tokens.count++] = token;
     size_t bytes = 0;
     const char *text = cy_tokenizer_token(generator->tokenizer, token, &bytes);
-    CY_TRY(cy_stream_add(&run->stream, &run->text, text, bytes));
+    CY_TRY(cy_characters_add(&run->characters, &run->text, text, bytes));
     tell(run);
     return CY_OK;
 }
@@ -174,7 +174,7 @@ static cy_status generate(generation *run, cy_generated *generated)
         CY_TRY(choose(run));
         made = (int64_t)(run->tokens.count - run->prompt_tokens);
     }
-    CY_TRY(cy_stream_finish(&run->stream, &run->text));
+    CY_TRY(cy_characters_finish(&run->characters, &run->text));
     CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // no text is "", not NULL
     tell(run);
     const double seconds = cy_clock_s() - first;

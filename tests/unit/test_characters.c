@@ -1,7 +1,7 @@
 // Whole characters out of bytes that come in any pieces.
 
 #include "base/random.h"
-#include "infer/stream.h"
+#include "infer/characters.h"
 #include "support/support.h"
 
 #include <stdbool.h>
@@ -12,13 +12,13 @@
 // Feeds `in` in pieces of `piece` bytes and checks all that comes out.
 static void gives(const char *in, size_t count, size_t piece, const char *wanted)
 {
-    cy_stream stream = {0};
+    cy_characters characters = {0};
     cy_text out = {0};
     for (size_t i = 0; i < count; i += piece) {
         const size_t size = count - i < piece ? count - i : piece;
-        CY_CHECK_OK(cy_stream_add(&stream, &out, in + i, size));
+        CY_CHECK_OK(cy_characters_add(&characters, &out, in + i, size));
     }
-    CY_CHECK_OK(cy_stream_finish(&stream, &out));
+    CY_CHECK_OK(cy_characters_finish(&characters, &out));
     assert_string_equal(out.bytes, wanted);
     cy_text_free(&out);
 }
@@ -34,15 +34,15 @@ static void whole_characters_pass(void **state)
 static void the_beginning_of_a_character_is_held(void **state)
 {
     (void)state;
-    cy_stream stream = {0};
+    cy_characters characters = {0};
     cy_text out = {0};
-    CY_CHECK_OK(cy_stream_add(&stream, &out, "x\xf0\x9f\x98", 4));
+    CY_CHECK_OK(cy_characters_add(&characters, &out, "x\xf0\x9f\x98", 4));
     assert_string_equal(out.bytes, "x");
-    CY_CHECK_OK(cy_stream_add(&stream, &out, "\x80", 1));
+    CY_CHECK_OK(cy_characters_add(&characters, &out, "\x80", 1));
     assert_string_equal(out.bytes, "x\xf0\x9f\x98\x80");
-    CY_CHECK_OK(cy_stream_add(&stream, &out, "\xe2\x82", 2));
+    CY_CHECK_OK(cy_characters_add(&characters, &out, "\xe2\x82", 2));
     assert_string_equal(out.bytes, "x\xf0\x9f\x98\x80");
-    CY_CHECK_OK(cy_stream_finish(&stream, &out));
+    CY_CHECK_OK(cy_characters_finish(&characters, &out));
     assert_string_equal(out.bytes, "x\xf0\x9f\x98\x80" BAD);
     cy_text_free(&out);
 }
@@ -85,10 +85,10 @@ static void pieces_do_not_matter_on_random_bytes(void **state)
             bytes[i] =
                 (unsigned char)(bits % 4 == 0 ? 1 + (bits >> 8) % 127 : 0x80 + (bits >> 8) % 128);
         }
-        cy_stream stream = {0};
+        cy_characters characters = {0};
         cy_text whole = {0};
-        CY_CHECK_OK(cy_stream_add(&stream, &whole, bytes, sizeof(bytes)));
-        CY_CHECK_OK(cy_stream_finish(&stream, &whole));
+        CY_CHECK_OK(cy_characters_add(&characters, &whole, bytes, sizeof(bytes)));
+        CY_CHECK_OK(cy_characters_finish(&characters, &whole));
         for (size_t piece = 1; piece < 8; piece++) {
             gives((const char *)bytes, sizeof(bytes), piece, whole.bytes);
         }

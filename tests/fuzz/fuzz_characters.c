@@ -2,29 +2,29 @@
 
 #include "fuzz.h"
 
-#include "infer/stream.h"
+#include "infer/characters.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void stream(cy_text *out, const uint8_t *data, size_t size, size_t cut)
+static void feed(cy_text *out, const uint8_t *data, size_t size, size_t cut)
 {
-    cy_stream stream = {0};
-    if (cy_stream_add(&stream, out, data, cut) != CY_OK) abort();
-    if (cy_stream_add(&stream, out, data + cut, size - cut) != CY_OK) abort();
-    if (cy_stream_finish(&stream, out) != CY_OK) abort();
+    cy_characters characters = {0};
+    if (cy_characters_add(&characters, out, data, cut) != CY_OK) abort();
+    if (cy_characters_add(&characters, out, data + cut, size - cut) != CY_OK) abort();
+    if (cy_characters_finish(&characters, out) != CY_OK) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     cy_text whole = {0}, parts = {0}, again = {0};
-    stream(&whole, data, size, size);
-    stream(&parts, data, size, size / 2);
+    feed(&whole, data, size, size);
+    feed(&parts, data, size, size / 2);
     if (whole.length != parts.length) abort();
     if (whole.length > 0) {
         if (memcmp(whole.bytes, parts.bytes, whole.length) != 0) abort();
         // What is valid passes unchanged.
-        stream(&again, (const uint8_t *)whole.bytes, whole.length, 1);
+        feed(&again, (const uint8_t *)whole.bytes, whole.length, 1);
         if (again.length != whole.length) abort();
     }
     cy_text_free(&whole);

@@ -1,4 +1,4 @@
-#include "infer/stream.h"
+#include "infer/characters.h"
 
 #include <stdbool.h>
 
@@ -26,30 +26,32 @@ static int length_of(unsigned char lead)
     return lead < 0xf5 ? 4 : 0;
 }
 
-cy_status cy_stream_finish(cy_stream *stream, cy_text *out)
+cy_status cy_characters_finish(cy_characters *characters, cy_text *out)
 {
-    if (stream->held_count == 0) return CY_OK;
-    stream->held_count = 0;
+    if (characters->held_count == 0) return CY_OK;
+    characters->held_count = 0;
     return cy_text_add_bytes(out, "\xef\xbf\xbd", 3);
 }
 
-static cy_status add_byte(cy_stream *stream, cy_text *out, unsigned char byte)
+static cy_status add_byte(cy_characters *characters, cy_text *out, unsigned char byte)
 {
-    if (stream->held_count > 0 && !may_follow(stream->held[0], stream->held_count, byte)) {
-        CY_TRY(cy_stream_finish(stream, out)); // and `byte` begins something new
+    if (characters->held_count > 0 &&
+        !may_follow(characters->held[0], characters->held_count, byte)) {
+        CY_TRY(cy_characters_finish(characters, out)); // and `byte` begins something new
     }
-    stream->held[stream->held_count++] = byte;
-    const int length = length_of(stream->held[0]);
-    if (length == 0) return cy_stream_finish(stream, out);
-    if (stream->held_count < length) return CY_OK;
-    stream->held_count = 0;
-    return cy_text_add_bytes(out, stream->held, (size_t)length);
+    characters->held[characters->held_count++] = byte;
+    const int length = length_of(characters->held[0]);
+    if (length == 0) return cy_characters_finish(characters, out);
+    if (characters->held_count < length) return CY_OK;
+    characters->held_count = 0;
+    return cy_text_add_bytes(out, characters->held, (size_t)length);
 }
 
-cy_status cy_stream_add(cy_stream *stream, cy_text *out, const void *bytes, size_t count)
+cy_status cy_characters_add(
+    cy_characters *characters, cy_text *out, const void *bytes, size_t count)
 {
     const unsigned char *next = bytes;
     for (size_t i = 0; i < count; i++)
-        CY_TRY(add_byte(stream, out, next[i]));
+        CY_TRY(add_byte(characters, out, next[i]));
     return CY_OK;
 }

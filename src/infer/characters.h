@@ -1,27 +1,27 @@
-// infer/stream.h: decoded bytes as text, as they come.
+// infer/characters.h: decoded bytes as whole characters, as they come.
 //
-// A token's bytes may end in the middle of a character. A stream hands on whole UTF-8 characters
+// A token's bytes may end in the middle of a character. This hands on whole UTF-8 characters
 // and holds back at most three bytes until the rest has come. Bytes that can never become a
 // character are replaced by U+FFFD, one for each longest beginning of a character that was cut off
 // (Unicode, "Substitution of maximal subparts"), so what comes out is always valid UTF-8, and is
-// the same however the bytes were cut into pieces. Plain data; one thread uses a stream.
+// the same however the bytes were cut into pieces. Plain data; one thread uses it.
 
-#ifndef CY_INFER_STREAM_H
-#define CY_INFER_STREAM_H
+#ifndef CY_INFER_CHARACTERS_H
+#define CY_INFER_CHARACTERS_H
 
 #include "base/text.h"
 
 // Start from a zeroed struct.
-typedef struct cy_stream {
+typedef struct cy_characters {
     unsigned char held[4]; // [held_count]: the beginning of a character
     int held_count;
-} cy_stream;
+} cy_characters;
 
 // Appends to `out` the characters that bytes [count] complete.
-CY_MUST_CHECK cy_status cy_stream_add(
-    cy_stream *stream, cy_text *out, const void *bytes, size_t count);
+CY_MUST_CHECK cy_status cy_characters_add(
+    cy_characters *characters, cy_text *out, const void *bytes, size_t count);
 
 // The end: what is still held will not be completed.
-CY_MUST_CHECK cy_status cy_stream_finish(cy_stream *stream, cy_text *out);
+CY_MUST_CHECK cy_status cy_characters_finish(cy_characters *characters, cy_text *out);
 
 #endif
