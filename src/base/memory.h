@@ -6,7 +6,7 @@
 #ifndef CY_BASE_MEMORY_H
 #define CY_BASE_MEMORY_H
 
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "base/status.h"
 
 #include <stddef.h>

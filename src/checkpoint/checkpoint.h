@@ -12,7 +12,7 @@
 #ifndef CY_CHECKPOINT_CHECKPOINT_H
 #define CY_CHECKPOINT_CHECKPOINT_H
 
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "base/text.h"
 #include "checkpoint/piece.h"
 #include "model/shape.h"

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 #include "base/file.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "build_info.h"
 #include "cli/commands.h"
 #include "cli/load_config.h"

@@ -1,7 +1,7 @@
 #include "data/corpus.h"
 
 #include "base/memory.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "data/document.h"
 #include "data/tokenizer.h"
 

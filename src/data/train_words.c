@@ -1,7 +1,7 @@
 #include "data/train_words.h"
 
 #include "base/memory.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "data/hash.h"
 
 #include <string.h>

@@ -12,7 +12,7 @@
 #define CY_DEVICE_QUEUE_H
 
 #include "base/arena.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "base/trace.h"
 
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 // with a status, where the layers of the model assert.
 
 #include "base/memory.h"
-#include "base/pool.h"
+#include "base/thread_pool.h"
 #include "kernel/open.h"
 
 #include <cyclotron/operators.h>

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "base/pool.h"
+#include "base/thread_pool.h"
 
 #include "base/assert.h"
 #include "base/clock.h"

@@ -1,11 +1,11 @@
-// base/pool.h: the threads of one rank.
+// base/thread_pool.h: the threads of one rank.
 //
 // A pool hands numbered tasks to its workers; the caller is worker 0 and takes part. One thread
 // calls cy_pool_run at a time. Idle workers spin for a short while and then sleep, so that ranks
 // that outnumber the cores do not fight; with spin off they sleep at once.
 
-#ifndef CY_BASE_POOL_H
-#define CY_BASE_POOL_H
+#ifndef CY_BASE_THREAD_POOL_H
+#define CY_BASE_THREAD_POOL_H
 
 #include "base/status.h"
 

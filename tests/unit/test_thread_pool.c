@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "support/support.h"
 
-#include "base/pool.h"
+#include "base/thread_pool.h"
 
 #include <stdatomic.h>
 #include <string.h>
