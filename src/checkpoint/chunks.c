@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>

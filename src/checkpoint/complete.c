@@ -5,8 +5,8 @@
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/shard.h"
-#include "checkpoint/table.h"
+#include "checkpoint/rank_files.h"
+#include "checkpoint/manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +71,7 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     cy_checkpoint table = {0};
     cy_text json = {0};
     char *path = NULL;
-    cy_status status = cy_shard_collect(&table, save, making, ranks);
+    cy_status status = cy_rank_files_collect(&table, save, making, ranks);
     for (int i = 0; status == CY_OK && i < save->file_count; i++) {
         status = copy_file(&table, &save->files[i], making);
     }
@@ -87,7 +87,7 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
         table.model = *save->model;
         table.has_model = true;
     }
-    if (status == CY_OK) status = cy_table_to_json(&json, &table);
+    if (status == CY_OK) status = cy_checkpoint_to_json(&json, &table);
     if (status == CY_OK) status = cy_folder_join(&path, making, CY_MANIFEST_NAME);
     if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
     cy_memory_free(path);
@@ -95,7 +95,7 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     cy_checkpoint_close(&table);
     for (int i = 0; status == CY_OK && i < ranks; i++) {
         char *part = NULL;
-        status = cy_shard_part_path(&part, making, i);
+        status = cy_rank_files_part_path(&part, making, i);
         if (status == CY_OK && unlink(part) != 0) {
             status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", part);
         }

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "base/memory.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "checkpoint/place.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sink.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

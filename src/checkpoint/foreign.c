@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
 #include <fcntl.h>
@@ -218,7 +218,7 @@ static cy_status open_map(cy_checkpoint *checkpoint, json_t *map, const char *in
     const char **names = memory;
     cy_status status = index_files(checkpoint, names, &count, map, index_path);
     if (status == CY_OK) status = add_files(checkpoint, names, count);
-    if (status == CY_OK) status = cy_table_settle(checkpoint, checkpoint->path, false);
+    if (status == CY_OK) status = cy_checkpoint_settle(checkpoint, checkpoint->path, false);
     if (status == CY_OK) status = check_index(checkpoint, map, index_path);
     cy_memory_free(memory);
     return status;
@@ -262,7 +262,7 @@ cy_status cy_foreign_open(cy_checkpoint *checkpoint)
     if (exists(checkpoint->path, INDEX_NAME)) return open_index(checkpoint);
     if (exists(checkpoint->path, SINGLE_NAME)) {
         CY_TRY(add_files(checkpoint, single, 1));
-        return cy_table_settle(checkpoint, checkpoint->path, false);
+        return cy_checkpoint_settle(checkpoint, checkpoint->path, false);
     }
     const bool pickled = exists(checkpoint->path, "pytorch_model.bin") ||
         exists(checkpoint->path, "pytorch_model.bin.index.json");

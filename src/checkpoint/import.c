@@ -8,7 +8,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/link.h"
 #include "checkpoint/place.h"
-#include "checkpoint/shard.h"
+#include "checkpoint/rank_files.h"
 #include "model/manifest.h"
 
 #include <jansson.h>
@@ -158,8 +158,8 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     save.file_count = file_count;
     if (status == CY_OK) status = cy_complete_begin(&save, place->making);
     if (status == CY_OK) {
-        status = link ? cy_link_shard(source, place->making)
-                      : cy_shard_write(&bytes, &save, place->making, 0, 1);
+        status = link ? cy_link_files(source, place->making)
+                      : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
     }
     if (status == CY_OK) status = cy_complete_write(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)

@@ -7,8 +7,8 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/chunks.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/shard.h"
-#include "checkpoint/table.h"
+#include "checkpoint/rank_files.h"
+#include "checkpoint/manifest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +68,7 @@ static cy_status checksum_files(cy_checkpoint *source)
     return status;
 }
 
-cy_status cy_link_shard(cy_checkpoint *source, const char *folder)
+cy_status cy_link_files(cy_checkpoint *source, const char *folder)
 {
     char *path = NULL;
     cy_text json = {0};
@@ -76,8 +76,8 @@ cy_status cy_link_shard(cy_checkpoint *source, const char *folder)
         CY_TRY(link_file(folder, source->path, source->files[i].name));
     }
     CY_TRY(checksum_files(source));
-    CY_TRY(cy_shard_part_path(&path, folder, 0));
-    cy_status status = cy_table_to_json(&json, source);
+    CY_TRY(cy_rank_files_part_path(&path, folder, 0));
+    cy_status status = cy_checkpoint_to_json(&json, source);
     if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);

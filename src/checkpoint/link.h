@@ -9,7 +9,8 @@
 
 // Gives the weights' files of `source`, a foreign folder, a second name in `folder` (a hard link),
 // reads them once for their checksums, which `source` then holds, and tells rank 0 what lies where,
-// as cy_shard_write() does. CY_ERR_REQUEST where the two folders are on different file systems.
-CY_MUST_CHECK cy_status cy_link_shard(cy_checkpoint *source, const char *folder);
+// as cy_rank_files_write() does. CY_ERR_REQUEST where the two folders are on different file
+// systems.
+CY_MUST_CHECK cy_status cy_link_files(cy_checkpoint *source, const char *folder);
 
 #endif

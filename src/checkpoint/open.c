@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/foreign.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
 #include <errno.h>
@@ -69,7 +69,8 @@ static cy_status open_own(cy_checkpoint *checkpoint, const char *path, const cha
 {
     cy_text text = {0};
     CY_TRY(cy_file_read(&text, manifest, CY_MANIFEST_BYTES_MAX));
-    cy_status status = cy_table_from_json(checkpoint, text.bytes, text.length, manifest, false);
+    cy_status status =
+        cy_checkpoint_from_json(checkpoint, text.bytes, text.length, manifest, false);
     cy_text_free(&text);
     CY_TRY(status);
     status = cy_memory_copy_text(&checkpoint->path, path);

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "checkpoint/complete.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/shard.h"
+#include "checkpoint/rank_files.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -172,7 +172,8 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
     await_sweeper(saver);
     cy_status status = first ? cy_complete_begin(save, making) : CY_OK;
     CY_TRY(agree(saver, status, "beginning a checkpoint"));
-    status = cy_shard_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
+    status =
+        cy_rank_files_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
     report->write_s = cy_clock_s() - start;
     CY_TRY(agree(saver, status, "writing a checkpoint"));
     if (first) status = cy_complete_write(save, making, saver->ranks.size);

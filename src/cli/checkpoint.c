@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/options.h"

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "checkpoint/compare.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "checkpoint/checksum.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const cy_status sealed =
         cy_text_add(&text, "\"checksum\": \"%016" PRIx64 "\"\n}\n", cy_checksum(data, size));
     if (sealed != CY_OK) return 0;
-    if (cy_table_from_json(&checkpoint, text.bytes, text.length, "fuzz", false) == CY_OK) {
+    if (cy_checkpoint_from_json(&checkpoint, text.bytes, text.length, "fuzz", false) == CY_OK) {
         uint64_t bytes = 0, files = 0;
         for (int i = 0; i < checkpoint.file_count; i++) {
             files += checkpoint.files[i].bytes - checkpoint.files[i].head_bytes;
@@ -41,8 +41,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         // What was read can be written and read again.
         cy_text again = {0};
         cy_checkpoint same;
-        if (cy_table_to_json(&again, &checkpoint) != CY_OK) abort();
-        if (cy_table_from_json(&same, again.bytes, again.length, "again", false) != CY_OK) abort();
+        if (cy_checkpoint_to_json(&again, &checkpoint) != CY_OK) abort();
+        if (cy_checkpoint_from_json(&same, again.bytes, again.length, "again", false) != CY_OK)
+            abort();
         cy_checkpoint_close(&same);
         cy_text_free(&again);
         cy_checkpoint_close(&checkpoint);

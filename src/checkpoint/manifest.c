@@ -1,4 +1,4 @@
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
@@ -49,7 +49,7 @@ static cy_status check_cover(const cy_stored_tensor *stored, const char *where)
     return status;
 }
 
-cy_status cy_table_settle(cy_checkpoint *checkpoint, const char *where, bool part)
+cy_status cy_checkpoint_settle(cy_checkpoint *checkpoint, const char *where, bool part)
 {
     const int count = checkpoint->tensor_count;
     if (count > 0) {

@@ -1,4 +1,4 @@
-#include "checkpoint/shard.h"
+#include "checkpoint/rank_files.h"
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -7,7 +7,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sink.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ typedef struct shard {
     int64_t bytes;
 } shard;
 
-cy_status cy_shard_part_path(char **path, const char *folder, int rank)
+cy_status cy_rank_files_part_path(char **path, const char *folder, int rank)
 {
     char name[40];
     snprintf(name, sizeof(name), "part-%05d.json", rank);
@@ -249,8 +249,8 @@ static cy_status write_part(shard *out)
         CY_TRY(add_tensor(&out->table, &out->save->tensors[i]));
     }
     CY_TRY(group_pieces(&out->table));
-    CY_TRY(cy_shard_part_path(&path, out->folder, out->rank));
-    cy_status status = cy_table_to_json(&json, &out->table);
+    CY_TRY(cy_rank_files_part_path(&path, out->folder, out->rank));
+    cy_status status = cy_checkpoint_to_json(&json, &out->table);
     if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);
@@ -263,7 +263,7 @@ static int blocks_of(int ranks)
     return blocks < 1 ? 1 : blocks < CY_SINK_BLOCKS_MOST ? blocks : CY_SINK_BLOCKS_MOST;
 }
 
-cy_status cy_shard_write(
+cy_status cy_rank_files_write(
     int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks)
 {
     void *buffer = NULL, *sources = NULL;
@@ -293,9 +293,10 @@ static cy_status read_part(cy_checkpoint *part, const char *folder, int rank)
 {
     char *path = NULL;
     cy_text json = {0};
-    CY_TRY(cy_shard_part_path(&path, folder, rank));
+    CY_TRY(cy_rank_files_part_path(&path, folder, rank));
     cy_status status = cy_file_read(&json, path, CY_MANIFEST_BYTES_MAX);
-    if (status == CY_OK) status = cy_table_from_json(part, json.bytes, json.length, path, true);
+    if (status == CY_OK)
+        status = cy_checkpoint_from_json(part, json.bytes, json.length, path, true);
     cy_text_free(&json);
     cy_memory_free(path);
     return status;
@@ -335,14 +336,14 @@ static cy_status merge_parts(
     CY_TRY(take_table(table, files, (size_t)save->tensor_count, pieces));
     for (int i = 0; i < save->tensor_count; i++)
         CY_TRY(add_tensor(table, &save->tensors[i]));
-    CY_TRY(cy_table_settle(table, "the model", true)); // sorts them
+    CY_TRY(cy_checkpoint_settle(table, "the model", true)); // sorts them
     for (int i = 0; i < ranks; i++)
         move_part(table, &parts[i]);
     CY_TRY(group_pieces(table));
-    return cy_table_settle(table, "the ranks' pieces", false);
+    return cy_checkpoint_settle(table, "the ranks' pieces", false);
 }
 
-cy_status cy_shard_collect(
+cy_status cy_rank_files_collect(
     cy_checkpoint *checkpoint, const cy_save *save, const char *folder, int ranks)
 {
     void *memory = NULL;

@@ -1,7 +1,7 @@
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
 #include <inttypes.h>
@@ -324,10 +324,10 @@ static cy_status read_root(
     }
     CY_TRY(read_lists(checkpoint, root, where));
     CY_TRY(check_places(checkpoint, where));
-    return cy_table_settle(checkpoint, where, part);
+    return cy_checkpoint_settle(checkpoint, where, part);
 }
 
-cy_status cy_table_from_json(
+cy_status cy_checkpoint_from_json(
     cy_checkpoint *checkpoint, const char *json, size_t length, const char *where, bool part)
 {
     json_error_t error;

@@ -1,7 +1,7 @@
 #include "base/assert.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/table.h"
+#include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
 #include <inttypes.h>
@@ -76,7 +76,7 @@ static cy_status add_tensor(cy_text *json, const cy_stored_tensor *stored)
     return cy_text_add(json, "    ]}");
 }
 
-cy_status cy_table_to_json(cy_text *json, const cy_checkpoint *checkpoint)
+cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint)
 {
     const size_t start = json->length;
     CY_TRY(cy_text_add(json,
