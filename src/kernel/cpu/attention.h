@@ -43,7 +43,7 @@ void cy_flash_delta(
 
 // ---- what the parts share
 
-#define CY_FLASH_KEYS     128 // keys of a block
+#define CY_FLASH_KEYS     INT64_C(128) // keys of a block
 #define CY_FLASH_HEAD_MAX 256
 #define CY_LOG2_E         1.4426950408889634
 #define CY_LN_2           0.6931471805599453

@@ -160,6 +160,15 @@ static void rows_softmax(const cy_softmax_block *block)
     }
 }
 
+// Zero outside of what is seen of the columns from j on.
+static inline void keep_seen(lanes *y, lanes *d, cy_row_range seen, int64_t j)
+{
+    if (seen.first <= j && seen.last >= j + LANES) return;
+    const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
+    *y = lanes_select(inside, *y, lanes_set(0.0f));
+    *d = lanes_select(inside, *d, lanes_set(0.0f));
+}
+
 static inline __attribute__((always_inline)) void gradient_of(
     const cy_gradient_block *block, const cy_dtype dtype)
 {
@@ -178,11 +187,7 @@ static inline __attribute__((always_inline)) void gradient_of(
                 y = lanes_exp2(lanes_fma(lanes_load(block->scores + at), factor, shift), dtype);
                 d = lanes_sub(lanes_load(block->d_weights + at), delta); // 0 where they are equal
                 d = lanes_mul(lanes_mul(d, scale), y);
-                if (seen.first > j || seen.last < j + LANES) {
-                    const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
-                    y = lanes_select(inside, y, zero);
-                    d = lanes_select(inside, d, zero);
-                }
+                keep_seen(&y, &d, seen, j);
             }
             store_weights((char *)block->weights + at * size, dtype, 0, y);
             store_weights((char *)block->d_scores + at * size, dtype, 0, d);

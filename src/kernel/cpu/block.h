@@ -15,7 +15,7 @@
 
 #include "device/view.h"
 
-#define CY_BLOCK_COLS 32
+#define CY_BLOCK_COLS INT64_C(32)
 
 // Bytes that dot() asks for before it uses them. The processor's own prefetchers follow one stream
 // in ascending order best, so it reads rows one after the other; they still start anew with each

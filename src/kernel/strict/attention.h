@@ -14,9 +14,9 @@
 #include "kernel/strict/matmul.h"
 #include "kernel/strict/math.h"
 
-#define ROWS       128
-#define KEYS       64
-#define QUERIES    128 // of the pass over keys: a multiple of QUERY_TERM
+#define ROWS       INT64_C(128)
+#define KEYS       INT64_C(64)
+#define QUERIES    INT64_C(128) // of the pass over keys: a multiple of QUERY_TERM
 #define QUERY_TERM 32
 
 typedef struct attention_call {
@@ -228,7 +228,8 @@ static void run_attention(attention_call *of, cy_pool_task task, int64_t count, 
 {
     cy_queue *queue = of->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
-    of->bytes = (size_t)floats * sizeof(float) + 16 * CY_ARENA_ALIGN; // each piece is rounded up
+    of->bytes =
+        (size_t)floats * sizeof(float) + (size_t)16 * CY_ARENA_ALIGN; // each piece is rounded up
     of->scratch = cy_arena_take(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, task, of, count);
     cy_arena_rewind(queue->scratch, mark);

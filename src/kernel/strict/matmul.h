@@ -12,10 +12,10 @@
 #include "kernel/cpu/tiles.h"
 #include "kernel/strict/fixed.h"
 
-#define FIXED_ROWS      128 // at most, of one call of multiply_fixed
-#define FIXED_PACKED    96  // of left that are packed at a time: whole times FIXED_MICRO
-#define FIXED_DEPTH     512 // of a packed slice at least: each slice passes over c once
-#define FIXED_TILE_ROWS 384 // of c that one task makes
+#define FIXED_ROWS      INT64_C(128) // at most, of one call of multiply_fixed
+#define FIXED_PACKED    96           // of left that are packed at a time: whole times FIXED_MICRO
+#define FIXED_DEPTH     512          // of a packed slice at least: each slice passes over c once
+#define FIXED_TILE_ROWS 384          // of c that one task makes
 #define FIXED_TILE_COLS 512
 
 #if defined(__AVX512F__)
@@ -42,10 +42,24 @@ typedef struct fixed_product {
 
 #define FIXED_MICRO 6 // rows by four vectors: 24 accumulators of 32 registers
 
+// One row of c, from its column on that `cols` are left of, gets the terms of its sums.
+FORCE_INLINE void fixed_terms(
+    int64_t *c, const vec *sum, vec factor, int64_t cols, const int64_t vectors, term_sizes *sizes)
+{
+    for (int64_t j = 0; j < vectors; j++) {
+        const vec term = vec_mul(sum[j], factor);
+        if (cols >= vectors * LANES) {
+            fixed_add_all(c + j * LANES, term, sizes);
+        } else if (cols > j * LANES) {
+            fixed_add(c + j * LANES, term, cols - j * LANES, sizes);
+        }
+    }
+}
+
 // Rows [row, row + rows) of c by one panel, or by two. The block's sums never leave the registers
 // before they are terms. rows and vectors are constants wherever this is inlined.
 FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col, const int rows,
-    const int vectors, term_sizes *sizes)
+    const int64_t vectors, term_sizes *sizes)
 {
     const int64_t cols = of->cols - col, stride = of->left_stride;
     const int64_t panel = of->depth * CY_BLOCK_COLS; // from one panel to the next
@@ -61,7 +75,7 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col,
         }
         for (int64_t p = 0; p < steps; p++) {
             vec b[4];
-            for (int j = 0; j < vectors; j++)
+            for (int64_t j = 0; j < vectors; j++)
                 b[j] = _mm512_loadu_ps(right + j / 2 * panel + j % 2 * LANES);
             for (int i = 0; i < rows; i++) {
                 const vec a = vec_all(i < 3 ? left[i * stride] : upper[(i - 3) * stride]);
@@ -73,15 +87,8 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col,
             right += CY_BLOCK_COLS;
         }
         for (int i = 0; i < rows; i++) {
-            int64_t *c = of->c + (row + i) * of->c_stride + col;
-            for (int j = 0; j < vectors; j++) {
-                const vec term = vec_mul(sum[i][j], factor);
-                if (cols >= vectors * LANES) {
-                    fixed_add_all(c + j * LANES, term, sizes);
-                } else if (cols > j * LANES) {
-                    fixed_add(c + j * LANES, term, cols - j * LANES, sizes);
-                }
-            }
+            fixed_terms(
+                of->c + (row + i) * of->c_stride + col, sum[i], factor, cols, vectors, sizes);
         }
     }
 }
@@ -93,7 +100,7 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col,
 
 // All rows of c by one panel or two.
 FORCE_INLINE void fixed_panels(
-    const fixed_product *of, int64_t col, const int vectors, term_sizes *sizes)
+    const fixed_product *of, int64_t col, const int64_t vectors, term_sizes *sizes)
 {
     for (int64_t row = 0; row < of->rows; row += FIXED_MICRO) {
         switch (of->rows - row) {
@@ -224,8 +231,8 @@ static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
         .block_k = block_of(c, spec),
     };
     of.slice = cy_round_up(FIXED_DEPTH, of.block_k);
-    of.tiles = cy_tiles_cut(
-        c.rows, c.cols, FIXED_TILE_ROWS, FIXED_TILE_COLS, 4 * cy_queue_workers(queue), false);
+    of.tiles = cy_tiles_cut(c.rows, c.cols, FIXED_TILE_ROWS, FIXED_TILE_COLS,
+        INT64_C(4) * cy_queue_workers(queue), false);
     const int64_t depth = of.slice < of.depth ? of.slice : of.depth;
     of.right_bytes = cy_block_right_bytes(ops, of.tiles.cols, depth);
     of.left_bytes = cy_block_left_bytes(ops, FIXED_PACKED, depth);

@@ -131,35 +131,40 @@ static void panel_rows(float *c, int64_t c_stride, const char *left, int64_t lef
     }
 }
 
+// Rows that the tiles' shapes suit: whole times 32, or fewer than 32.
+static void multiply_rows(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate)
+{
+    const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
+    const int64_t depth_step = cy_round_up((depth + passes - 1) / passes, DEPTH);
+    for (int64_t k = 0; k < depth; k += depth_step) {
+        const int64_t steps = depth - k < depth_step ? depth - k : depth_step;
+        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+            const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
+            const char *panel = right + (col * depth + k * CY_BLOCK_COLS) * 2;
+            for (int64_t row = 0; row < rows; row += 32) {
+                panel_rows(c + row * c_stride + col, c_stride, left + row * left_bytes + k * 2,
+                    left_bytes, panel, rows - row < 32 ? rows - row : 32, width, steps,
+                    accumulate || k > 0);
+            }
+        }
+    }
+}
+
 static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_stride,
     const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate)
 {
     CY_DEBUG_ASSERT(depth % DEPTH == 0);
-    const int64_t full = rows / 32 * 32;
-    const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
-    const int64_t depth_step = cy_round_up((depth + passes - 1) / passes, DEPTH);
-    for (int pass = 0; pass < 2; pass++) {
-        // The last rows have tiles of their own shape: all of them at once, after the full ones.
-        const int64_t first = pass == 0 ? 0 : full, last = pass == 0 ? full : rows;
-        if (first == last) continue;
-        if (pass == 1) {
-            const int64_t tail = rows - full;
-            configure(tail < TILE_ROWS ? tail : TILE_ROWS, tail > TILE_ROWS ? tail - TILE_ROWS : 1);
-        }
-        for (int64_t k = 0; k < depth; k += depth_step) {
-            const int64_t steps = depth - k < depth_step ? depth - k : depth_step;
-            for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
-                const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
-                const char *panel = (const char *)right + (col * depth + k * CY_BLOCK_COLS) * 2;
-                for (int64_t row = first; row < last; row += 32) {
-                    panel_rows(c + row * c_stride + col, c_stride,
-                        (const char *)left + (row * left_stride + k) * 2, left_stride * 2, panel,
-                        last - row < 32 ? last - row : 32, width, steps, accumulate || k > 0);
-                }
-            }
-        }
-        if (pass == 1) configure(TILE_ROWS, TILE_ROWS);
+    const int64_t full = rows / 32 * 32, tail = rows - full, left_bytes = left_stride * 2;
+    if (full > 0) {
+        multiply_rows(c, c_stride, left, left_bytes, right, full, cols, depth, accumulate);
     }
+    if (tail == 0) return;
+    // The last rows have tiles of their own shape: all of them at once, after the full ones.
+    configure(tail < TILE_ROWS ? tail : TILE_ROWS, tail > TILE_ROWS ? tail - TILE_ROWS : 1);
+    multiply_rows(c + full * c_stride, c_stride, (const char *)left + full * left_bytes, left_bytes,
+        right, tail, cols, depth, accumulate);
+    configure(TILE_ROWS, TILE_ROWS);
 }
 
 static void pack_left(void *left, cy_view source, bool transposed)

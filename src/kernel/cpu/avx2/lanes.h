@@ -6,7 +6,7 @@
 
 #include "kernel/cpu/avx2/vector.h"
 
-#define LANES 8
+#define LANES INT64_C(8)
 typedef __m256 lanes;
 typedef __m256 lane_mask;
 

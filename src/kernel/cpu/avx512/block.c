@@ -8,7 +8,7 @@
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.
-#define MICRO_ROWS 6
+#define MICRO_ROWS INT64_C(6)
 
 // Words of depth of one pass over c at most. Sums are read and written once a pass, so passes are
 // few: two panels of right come from L2 then, four lines in the twelve cycles of a step, which it
@@ -34,11 +34,11 @@ static inline __m512 broadcast(const char *at)
 // lie panel_bytes apart. rows and vectors are constants wherever this is inlined.
 static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
     const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
-    int64_t cols, bool accumulate, const int rows, const int vectors, const bool pairs)
+    int64_t cols, bool accumulate, const int rows, const int64_t vectors, const bool pairs)
 {
     __m512 sum[MICRO_ROWS][4];
     __mmask16 kept[4];
-    for (int j = 0; j < vectors; j++) {
+    for (int64_t j = 0; j < vectors; j++) {
         kept[j] = cols > 16 * j ? cy_lanes16(cols - 16 * j) : 0;
         for (int i = 0; i < rows; i++) {
             sum[i][j] = accumulate ? _mm512_maskz_loadu_ps(kept[j], c + i * c_stride + 16 * j)
@@ -48,13 +48,13 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
     const char *upper = left + 3 * left_bytes;
     for (int64_t k = 0; k < words; k++) {
         __m512 b[4];
-        for (int j = 0; j < vectors; j++) {
+        for (int64_t j = 0; j < vectors; j++) {
             b[j] = _mm512_loadu_ps(right + (j / 2) * panel_bytes + 64 * (j % 2));
         }
         for (int i = 0; i < rows; i++) {
             const __m512 a =
                 broadcast(i < 3 ? left + i * left_bytes : upper + (i - 3) * left_bytes);
-            for (int j = 0; j < vectors; j++)
+            for (int64_t j = 0; j < vectors; j++)
                 sum[i][j] = multiply_add(sum[i][j], a, b[j], pairs);
         }
         left += 4;
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
         right += 128;
     }
     for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < vectors; j++) {
+        for (int64_t j = 0; j < vectors; j++) {
             _mm512_mask_storeu_ps(c + i * c_stride + 16 * j, kept[j], sum[i][j]);
         }
     }
@@ -76,7 +76,7 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
 
 static inline __attribute__((always_inline)) void micro_rows(float *c, int64_t c_stride,
     const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
-    int64_t cols, bool accumulate, int64_t rows, const int vectors, const bool pairs)
+    int64_t cols, bool accumulate, int64_t rows, const int64_t vectors, const bool pairs)
 {
     switch (rows) {
         MICRO_CASE(1);
@@ -101,6 +101,21 @@ static inline __attribute__((always_inline)) void prefetch_next(
     }
 }
 
+// Up to MICRO_ROWS rows by one panel, or by two.
+static inline __attribute__((always_inline)) void micro_panels(float *c, int64_t c_stride,
+    const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
+    int64_t cols, bool accumulate, int64_t rows, const bool pairs)
+{
+    prefetch_next(c, c_stride, rows);
+    if (cols > CY_BLOCK_COLS) {
+        micro_rows(c, c_stride, left, left_bytes, right, panel_bytes, words, cols, accumulate, rows,
+            4, pairs);
+    } else {
+        micro_rows(c, c_stride, left, left_bytes, right, panel_bytes, words, cols, accumulate, rows,
+            2, pairs);
+    }
+}
+
 static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_stride,
     const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
     int64_t words, bool accumulate, const bool pairs)
@@ -114,16 +129,8 @@ static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_s
         for (int64_t col = 0; col < cols; col += 2 * CY_BLOCK_COLS) {
             const char *panel = right + col / CY_BLOCK_COLS * panel_bytes + k * 4 * CY_BLOCK_COLS;
             for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
-                float *to = c + row * c_stride + col;
-                const char *from = left + row * left_bytes + k * 4;
-                prefetch_next(to, c_stride, rows - row);
-                if (cols - col > CY_BLOCK_COLS) {
-                    micro_rows(to, c_stride, from, left_bytes, panel, panel_bytes, steps,
-                        cols - col, add, rows - row, 4, pairs);
-                } else {
-                    micro_rows(to, c_stride, from, left_bytes, panel, panel_bytes, steps,
-                        cols - col, add, rows - row, 2, pairs);
-                }
+                micro_panels(c + row * c_stride + col, c_stride, left + row * left_bytes + k * 4,
+                    left_bytes, panel, panel_bytes, steps, cols - col, add, rows - row, pairs);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 #include "kernel/cpu/avx512/vector.h"
 
-#define LANES 16
+#define LANES INT64_C(16)
 typedef __m512 lanes;
 typedef __mmask16 lane_mask;
 

@@ -149,38 +149,47 @@ void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed)
     }
 }
 
+// One panel from source [depth, cols], its columns from `col` on: zero beyond them.
+static void pack_panel_f32(float *to, cy_view source, int64_t col)
+{
+    const int64_t left = source.cols - col, half = 16 * (int64_t)cy_dtype_size(source.dtype);
+    if (source.dtype == CY_F32 && left >= CY_BLOCK_COLS) {
+        cy_view panel = cy_view_of(to, CY_F32, source.rows, CY_BLOCK_COLS);
+        copy_rows(panel, cy_view_cols(source, col, CY_BLOCK_COLS), CY_BLOCK_COLS * 4, 4);
+        return;
+    }
+    const __mmask16 first = cy_lanes16(left), second = left > 16 ? cy_lanes16(left - 16) : 0;
+    for (int64_t k = 0; k < source.rows; k++) {
+        const char *at = cy_view_at(source, k, col);
+        _mm512_storeu_ps(to + k * 32, cy_load16(at, source.dtype, first));
+        _mm512_storeu_ps(to + k * 32 + 16, cy_load16(at + half, source.dtype, second));
+    }
+}
+
+// Half a panel, 16 columns, from rows [col, col + 16) of source [cols, depth].
+static void pack_half_transposed_f32(float *to, cy_view source, int64_t col)
+{
+    for (int64_t k = 0; k < source.cols; k += 16) {
+        __m512i r[16];
+        load_rows_f32(r, source, col, k);
+        if (source.dtype == CY_F32) prefetch_square_f32(source, col + 16, k);
+        cy_transpose16(r);
+        for (int64_t i = 0; i < 16 && k + i < source.cols; i++)
+            _mm512_storeu_si512(to + (k + i) * 32, r[i]);
+    }
+}
+
 void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
 {
     const int64_t cols = transposed ? source.rows : source.cols;
     const int64_t depth = transposed ? source.cols : source.rows;
     float *to = right;
     for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
-        if (!transposed && source.dtype == CY_F32 && cols - col >= CY_BLOCK_COLS) {
-            cy_view panel = cy_view_of(to, CY_F32, depth, CY_BLOCK_COLS);
-            copy_rows(panel, cy_view_cols(source, col, CY_BLOCK_COLS), CY_BLOCK_COLS * 4, 4);
-            continue;
-        }
         if (!transposed) {
-            const __mmask16 first = cy_lanes16(cols - col);
-            const __mmask16 second = cols - col > 16 ? cy_lanes16(cols - col - 16) : 0;
-            for (int64_t k = 0; k < depth; k++) {
-                const char *at = cy_view_at(source, k, col);
-                const int64_t half = 16 * (int64_t)cy_dtype_size(source.dtype);
-                _mm512_storeu_ps(to + k * 32, cy_load16(at, source.dtype, first));
-                _mm512_storeu_ps(to + k * 32 + 16, cy_load16(at + half, source.dtype, second));
-            }
-            continue;
-        }
-        for (int64_t half = 0; half < 2; half++) {
-            for (int64_t k = 0; k < depth; k += 16) {
-                __m512i r[16];
-                load_rows_f32(r, source, col + 16 * half, k);
-                if (source.dtype == CY_F32) prefetch_square_f32(source, col + 16 * half + 16, k);
-                cy_transpose16(r);
-                for (int64_t i = 0; i < 16 && k + i < depth; i++) {
-                    _mm512_storeu_si512(to + (k + i) * 32 + 16 * half, r[i]);
-                }
-            }
+            pack_panel_f32(to, source, col);
+        } else {
+            pack_half_transposed_f32(to, source, col);
+            pack_half_transposed_f32(to + 16, source, col + 16);
         }
     }
 }
@@ -227,7 +236,7 @@ static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
             __m512i r[32], low[16], high[16];
             load_square_bf16(r, source, k, col);
             if (source.dtype == CY_BF16) prefetch_square_bf16(source, k + 32, col);
-            for (int i = 0; i < 16; i++)
+            for (int64_t i = 0; i < 16; i++)
                 interleave(&low[i], &high[i], r[2 * i], r[2 * i + 1]);
             cy_transpose16(low);
             cy_transpose16(high);
