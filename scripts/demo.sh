@@ -92,7 +92,10 @@ count_steps() {
     local left speed tokens
     left=$((budget_seconds - SECONDS - 25))
     if [ "$left" -lt "$train_seconds" ]; then
-        train_seconds=$((left > 20 ? left : 20))
+        left=$((left > 20 ? left : 20))
+        say "$SECONDS s of $budget_seconds are gone: training gets $left s instead of" \
+            "$train_seconds, a run that need not build gets more"
+        train_seconds=$left
     fi
     "$program" bench step "$config" --json >"$folder/speed.json"
     speed=$(number tok_s <"$folder/speed.json")

@@ -60,6 +60,11 @@ wants "$work/out" "xz -9e needs 0.0"
 wants "$work/out" "and the people"
 [ -s "$work/demo/loss.svg" ]
 
+# Less time than asked for is said.
+if grep -q 'training gets' "$work/out"; then exit 1; fi
+TRAIN_SECONDS=1000 demo
+wants "$work/out" "s instead of 1000, a run that need not build gets more"
+
 # A run that was stopped in time goes on from what it saved; one that failed does not.
 TRAIN_STATUS=130 demo
 wants "$work/out" "demo: 1.877 bits per byte"
