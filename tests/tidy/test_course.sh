@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # docs/ as a course: every page is in the reading order of docs/README.md, and every chapter of a
-# mechanism ends with mistakes made elsewhere, each with its source, and with exercises, each with
-# the test or the command that tells whether it is done.
+# mechanism begins with its problem, has a picture, walks through the code, and ends with mistakes made
+# elsewhere, each with its source, and with exercises, each with the test or the command that tells
+# whether it is done.
 # shellcheck disable=SC2016 # awk's, and backticks of the pages, not the shell's
 set -euo pipefail
 cd "$SOURCE"
@@ -27,7 +28,7 @@ trap 'rm -f "$known"' EXIT
 
 chapters=0
 for name in step mesh collectives data-parallel zero tensor-parallel context-parallel pipeline \
-    equivalence checkpoints memory kernels model data inference; do
+    equivalence checkpoints memory kernels model data inference observe; do
     chapters=$((chapters + 1))
     awk -v name="$name" '
         function report(text) { printf "docs/%s.md: %s\n", name, text; faults++ }
@@ -38,6 +39,8 @@ for name in step mesh collectives data-parallel zero tensor-parallel context-par
         NR == FNR { known[$1] = 1; next }
         /^## / { end_exercise(); part = $0; next }
         /^\|?---|^```/ { pictures += /^```/ }
+        part == "" && /[.?:]$/ { opening++ }
+        part == "## The walk" && /^\|.*`(src|scripts)\// { steps++ }
         part == "## Mistakes made elsewhere" {
             if (/^\* \*\*/) mistakes++
             line = $0
@@ -63,6 +66,8 @@ for name in step mesh collectives data-parallel zero tensor-parallel context-par
             if (mistakes < 2 || sources < 2) report(mistakes + 0 " mistakes made elsewhere with " sources + 0 " sources")
             if (exercises < 2) report(exercises + 0 " exercises")
             if (pictures < 2) report("no picture")
+            if (opening < 1) report("no problem at its beginning")
+            if (steps < 3) report("a walk of " steps + 0 " files")
             exit faults > 0
         }' "$known" "docs/$name.md" || faults=$((faults + 1))
 done
