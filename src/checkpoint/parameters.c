@@ -80,7 +80,7 @@ static cy_status add_stretch(void *context, const cy_owned_range *range, const c
 cy_status cy_parameters_of_training(cy_parameters *parameters, const cy_storage *storage,
     const cy_reducer *reducer, bool moments, const cy_parameters_share *share)
 {
-    const cy_dtype dtype = storage->weight_dtype == CY_F64 ? CY_F64 : CY_F32;
+    const cy_dtype dtype = cy_sum_dtype(storage->weight_dtype);
     training_pass pass = {.parameters = parameters,
         .manifest = &storage->manifest,
         .moments = moments,

@@ -28,6 +28,12 @@ typedef struct cy_view {
     struct cy_fixed *sum;      // borrowed, of CY_FX64: what its terms are and came to; may be NULL
 } cy_view;
 
+// The dtype of sums, statistics and master copies beside data of `dtype`.
+static inline cy_dtype cy_sum_dtype(cy_dtype dtype)
+{
+    return dtype == CY_F64 ? CY_F64 : CY_F32;
+}
+
 // No matrix: for optional arguments.
 static inline cy_view cy_view_none(void)
 {

@@ -34,9 +34,9 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     decoder->positions = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
     decoder->sequences = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
     decoder->hidden = cy_view_take(run, dtype, chunk, shape->hidden);
-    decoder->logits = cy_view_take(run, cy_model_sum_dtype(dtype), 1, shape->vocab);
+    decoder->logits = cy_view_take(run, cy_sum_dtype(dtype), 1, shape->vocab);
     decoder->context.rope =
-        cy_view_take(run, cy_model_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
+        cy_view_take(run, cy_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
     cy_storage_place(&decoder->storage, decoder->weights.data, NULL);
     cy_decode_row_take(&decoder->row, run, &decoder->head, decoder->pages);
 }
@@ -122,7 +122,7 @@ static cy_status open_parts(cy_decoder *decoder)
     const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
     const cy_part part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
     CY_TRY(cy_storage_open(
-        &decoder->storage, shape, &part, options->dtype, cy_model_sum_dtype(options->dtype)));
+        &decoder->storage, shape, &part, options->dtype, cy_sum_dtype(options->dtype)));
     CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 
@@ -135,7 +135,7 @@ static cy_status open_parts(cy_decoder *decoder)
         .kv_heads_local = shape->kv_heads,
         .ffn_local = shape->ffn,
         .dtype = options->dtype,
-        .sum_dtype = cy_model_sum_dtype(options->dtype),
+        .sum_dtype = cy_sum_dtype(options->dtype),
     };
     decoder->head = (cy_head){
         .context = &decoder->context,

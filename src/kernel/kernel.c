@@ -270,7 +270,7 @@ void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_p
     check_pages(q, pages, sequences, positions, spec);
     CY_ASSERT(q.rows == 1 && first >= 0);
     CY_ASSERT(has_shape(parts, parts.rows, cy_attention_part_cols(spec)));
-    CY_ASSERT(parts.dtype == (q.dtype == CY_F64 ? CY_F64 : CY_F32));
+    CY_ASSERT(parts.dtype == cy_sum_dtype(q.dtype));
     CY_ASSERT((pages->keys.dtype == CY_F64) == (q.dtype == CY_F64)); // one table makes and joins
     CY_ASSERT((pages->values.dtype == CY_F64) == (q.dtype == CY_F64));
 

@@ -79,12 +79,6 @@ static bool is_float(cy_dtype dtype)
     return dtype == CY_F32 || dtype == CY_F64 || dtype == CY_BF16 || dtype == CY_F16;
 }
 
-// The dtype of statistics and accumulators beside data of `dtype`.
-static cy_dtype wide(cy_dtype dtype)
-{
-    return dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 // *view is m, which must be a float matrix.
 static cy_status take(cy_view *view, const char *name, cy_matrix m)
 {
@@ -199,7 +193,7 @@ cy_status cy_operators_norm_forward(cy_operators *operators, cy_matrix y, cy_mat
     CY_TRY(take(&made.view[2], "x", x));
     CY_TRY(take(&made.view[3], "weight", weight));
     CY_TRY(fits("y", y, x.rows, x.cols, x.dtype));
-    CY_TRY(fits("inv_rms", inv_rms, 1, x.rows, wide(x.dtype)));
+    CY_TRY(fits("inv_rms", inv_rms, 1, x.rows, cy_sum_dtype(x.dtype)));
     CY_TRY(fits("weight", weight, 1, x.cols, x.dtype));
     if (!(eps >= 0)) return CY_FAIL(CY_ERR_REQUEST, "eps is %g, must be 0 or more", eps);
     CY_TRY(apart(&made, 2, names));
@@ -215,9 +209,9 @@ cy_status cy_operators_norm_backward(cy_operators *operators, cy_matrix dx, cy_m
     for (int i = 0; i < 6; i++)
         CY_TRY(take(&made.view[i], names[i], given[i]));
     CY_TRY(fits("dx", dx, x.rows, x.cols, x.dtype));
-    CY_TRY(fits("dweight", dweight, 1, x.cols, wide(x.dtype)));
+    CY_TRY(fits("dweight", dweight, 1, x.cols, cy_sum_dtype(x.dtype)));
     CY_TRY(fits("dy", dy, x.rows, x.cols, x.dtype));
-    CY_TRY(fits("inv_rms", inv_rms, 1, x.rows, wide(x.dtype)));
+    CY_TRY(fits("inv_rms", inv_rms, 1, x.rows, cy_sum_dtype(x.dtype)));
     CY_TRY(fits("weight", weight, 1, x.cols, x.dtype));
     CY_TRY(apart(&made, 2, names));
     return run(operators, &made);

@@ -9,12 +9,6 @@
 
 #include <math.h>
 
-// The dtype of statistics, gradients and master copies beside compute in `dtype`.
-static inline cy_dtype cy_model_sum_dtype(cy_dtype dtype)
-{
-    return dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 // Read-only once it is filled in; one per rank. The parts are borrowed.
 typedef struct cy_model_context {
     cy_queue *queue;

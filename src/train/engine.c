@@ -101,7 +101,7 @@ static void describe_model(cy_engine *engine)
         .kv_heads_local = shape->kv_heads < tp ? 1 : shape->kv_heads / tp,
         .ffn_local = shape->ffn / tp,
         .dtype = config->model.dtype,
-        .sum_dtype = cy_model_sum_dtype(config->model.dtype),
+        .sum_dtype = cy_sum_dtype(config->model.dtype),
     };
     engine->tokens =
         config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
@@ -191,7 +191,7 @@ static cy_status open_reducer(cy_engine *engine)
         .compression = compression_of(engine, &ranges),
         .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
         .weight_dtype = dtype,
-        .master_dtype = cy_model_sum_dtype(dtype),
+        .master_dtype = cy_sum_dtype(dtype),
         .grad_dtype = storage->grad_dtype,
         .train = engine->options.train,
         .parameters = ranges.parameters,

@@ -106,11 +106,6 @@ static void paged_query(void *context, int64_t task, int worker)
     store_head(of->queue, of->o, query, &all, of->spec, head);
 }
 
-static cy_dtype parts_dtype(cy_view q)
-{
-    return q.dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 void cy_ref_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec)
 {
@@ -122,7 +117,7 @@ void cy_ref_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_p
         .sequences = sequences,
         .positions = positions,
         .spec = spec,
-        .parts_dtype = parts_dtype(q),
+        .parts_dtype = cy_sum_dtype(q.dtype),
     };
     cy_queue_run(queue, paged_query, &of, q.rows * spec->heads);
 }
@@ -159,7 +154,7 @@ void cy_ref_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_
         .spec = spec,
         .parts = parts,
         .first = first,
-        .parts_dtype = parts_dtype(q),
+        .parts_dtype = cy_sum_dtype(q.dtype),
     };
     cy_queue_run(queue, part_head, &of, parts.rows * (spec->heads / spec->kv_heads));
 }

@@ -97,7 +97,7 @@ cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue 
         return cy_context_gather_forward(parallel, queue, o, lse, q, k, v, spec);
     }
     ring at = ring_of(parallel, queue);
-    const cy_dtype sum_dtype = cy_context_sum_dtype(q.dtype);
+    const cy_dtype sum_dtype = cy_sum_dtype(q.dtype);
     cy_view present = pack(queue, k, v);
     cy_view coming = cy_view_take(queue->scratch, k.dtype, present.rows, present.cols);
     const cy_view part = cy_view_take(queue->scratch, sum_dtype, o.rows, o.cols);
@@ -250,7 +250,7 @@ cy_status cy_context_ring_backward(const cy_context_parallel *parallel, cy_queue
 {
     if (parallel->in_order) return cy_context_gather_backward(parallel, queue, of, spec);
     ring at = ring_of(parallel, queue);
-    const cy_dtype sum_dtype = cy_context_sum_dtype(of->q.dtype);
+    const cy_dtype sum_dtype = cy_sum_dtype(of->q.dtype);
     cy_view present = pack(queue, of->k, of->v);
     cy_view coming = cy_view_take(queue->scratch, of->k.dtype, present.rows, present.cols);
     const shares part = take_shares(queue, sum_dtype, present.rows, present.cols);

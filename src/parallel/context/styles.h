@@ -14,18 +14,12 @@ typedef struct cy_context_gradients {
     cy_view q, k, v;
 } cy_context_gradients;
 
-// Gradients that several ranks add to are summed in this dtype.
-static inline cy_dtype cy_context_sum_dtype(cy_dtype dtype)
-{
-    return dtype == CY_F64 ? CY_F64 : CY_F32;
-}
-
 // Room for gradients of keys and values that several ranks add to.
 static inline cy_view cy_context_take_shares(
     cy_queue *queue, const cy_context_gradients *of, int64_t rows, int64_t cols)
 {
     if (of->dk.sum != NULL) return cy_fixed_take(of->dk.sum, queue->scratch, rows, cols);
-    return cy_view_take(queue->scratch, cy_context_sum_dtype(of->q.dtype), rows, cols);
+    return cy_view_take(queue->scratch, cy_sum_dtype(of->q.dtype), rows, cols);
 }
 
 CY_MUST_CHECK cy_status cy_context_ring_forward(const cy_context_parallel *parallel,

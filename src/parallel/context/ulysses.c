@@ -221,7 +221,7 @@ static cy_status differentiate(const deal *of, made *by_rank, const packed *at,
     const bool fixed = gradients->dk.dtype == CY_FX64;
     // Where several ranks add to the gradient of a key head, their shares travel wide.
     const cy_dtype dtype = gradients->q.dtype;
-    const cy_dtype travel = of->sharers > 1 && !fixed ? cy_context_sum_dtype(dtype) : dtype;
+    const cy_dtype travel = of->sharers > 1 && !fixed ? cy_sum_dtype(dtype) : dtype;
     const cy_view all = take_all(of, travel, of->q_cols + (fixed ? 0 : 2 * of->kv_cols));
     const cy_view dq = cy_view_cols(all, 0, of->q_cols);
     const cy_view kv = fixed
