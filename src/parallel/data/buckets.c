@@ -47,8 +47,7 @@ static cy_status send(cy_reducer *reducer, int piece)
         return cy_group_start_all_reduce(spec->group, spec->queue, request, data, CY_SUM);
     }
     const cy_view part = cy_reducer_part(reducer, reducer->grads, false, range);
-    const cy_view rows =
-        cy_view_of(data.data, data.dtype, reducer->size, range.count / reducer->size);
+    const cy_view rows = cy_reducer_by_rank(reducer, data);
     return cy_group_start_reduce_scatter(spec->group, spec->queue, request, part, rows, CY_SUM);
 }
 

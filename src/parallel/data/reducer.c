@@ -242,37 +242,37 @@ void cy_reducer_set_ratio(cy_reducer *reducer, double ratio)
 cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit)
 {
     CY_ASSERT(0 <= unit && unit < reducer->unit_count);
-    return cy_reducer_shards_weights(reducer) ? cy_gather_before_unit(reducer, unit) : CY_OK;
+    return cy_reducer_shards_weights(reducer) ? cy_zero_weights_before(reducer, unit) : CY_OK;
 }
 
 cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit)
 {
     CY_ASSERT(0 <= unit && unit < reducer->unit_count);
-    return cy_reducer_shards_weights(reducer) ? cy_gather_after_unit(reducer, unit) : CY_OK;
+    return cy_reducer_shards_weights(reducer) ? cy_zero_weights_after(reducer, unit) : CY_OK;
 }
 
 cy_status cy_reducer_before_gradient(cy_reducer *reducer, int unit)
 {
     CY_ASSERT(0 <= unit && unit < reducer->unit_count);
-    return cy_reducer_shards_grads(reducer) ? cy_shards_before_gradient(reducer, unit) : CY_OK;
+    return cy_reducer_shards_grads(reducer) ? cy_zero_gradients_before(reducer, unit) : CY_OK;
 }
 
 cy_status cy_reducer_gradient_final(cy_reducer *reducer, int unit, bool last)
 {
     CY_ASSERT(0 <= unit && unit < reducer->unit_count);
-    if (cy_reducer_shards_grads(reducer)) return cy_shards_gradient_final(reducer, unit);
+    if (cy_reducer_shards_grads(reducer)) return cy_zero_gradients_final(reducer, unit);
     return last ? cy_buckets_gradient_final(reducer, unit) : CY_OK;
 }
 
 cy_status cy_reducer_finish(cy_reducer *reducer)
 {
     if (cy_reducer_shards_grads(reducer)) {
-        CY_TRY(cy_shards_finish(reducer));
+        CY_TRY(cy_zero_gradients_finish(reducer));
     } else {
         CY_TRY(cy_buckets_finish(reducer));
     }
     if (cy_reducer_shards_weights(reducer) && reducer->spec.queue->dry) {
-        CY_TRY(cy_gather_play_back(reducer));
+        CY_TRY(cy_zero_weights_play_back(reducer));
     }
     reducer->in_step = false;
     cy_order_rewind(&reducer->other_order);
@@ -282,5 +282,6 @@ cy_status cy_reducer_finish(cy_reducer *reducer)
 cy_status cy_reducer_share_weights(cy_reducer *reducer)
 {
     if (reducer->spec.zero_stage == 0) return CY_OK;
-    return cy_reducer_shards_weights(reducer) ? cy_gather_drop(reducer) : cy_gather_shares(reducer);
+    return cy_reducer_shards_weights(reducer) ? cy_zero_weights_drop(reducer)
+                                              : cy_zero_weights_share(reducer);
 }

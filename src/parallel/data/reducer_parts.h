@@ -86,6 +86,12 @@ static inline bool cy_reducer_shards_weights(const cy_reducer *reducer)
 cy_view cy_reducer_part(
     const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece);
 
+// An array with one row a rank.
+static inline cy_view cy_reducer_by_rank(const cy_reducer *reducer, cy_view all)
+{
+    return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
+}
+
 static inline bool cy_reducer_may_compress(const cy_reducer *reducer)
 {
     return reducer->spec.train && reducer->size > 1 &&
@@ -123,18 +129,18 @@ void cy_buckets_reset(cy_reducer *reducer);
 cy_status cy_buckets_gradient_final(cy_reducer *reducer, int unit);
 cy_status cy_buckets_finish(cy_reducer *reducer);
 
-// ---- shards.c: gradients of stages 2 and 3
+// ---- zero_gradients.c: gradients of stages 2 and 3
 
-cy_status cy_shards_before_gradient(cy_reducer *reducer, int unit);
-cy_status cy_shards_gradient_final(cy_reducer *reducer, int unit);
-cy_status cy_shards_finish(cy_reducer *reducer);
+cy_status cy_zero_gradients_before(cy_reducer *reducer, int unit);
+cy_status cy_zero_gradients_final(cy_reducer *reducer, int unit);
+cy_status cy_zero_gradients_finish(cy_reducer *reducer);
 
-// ---- gather.c: weights
+// ---- zero_weights.c: weights of stages 1 to 3
 
-cy_status cy_gather_before_unit(cy_reducer *reducer, int unit);
-cy_status cy_gather_after_unit(cy_reducer *reducer, int unit);
-cy_status cy_gather_play_back(cy_reducer *reducer);
-cy_status cy_gather_drop(cy_reducer *reducer);
-cy_status cy_gather_shares(cy_reducer *reducer);
+cy_status cy_zero_weights_before(cy_reducer *reducer, int unit);
+cy_status cy_zero_weights_after(cy_reducer *reducer, int unit);
+cy_status cy_zero_weights_play_back(cy_reducer *reducer);
+cy_status cy_zero_weights_drop(cy_reducer *reducer);
+cy_status cy_zero_weights_share(cy_reducer *reducer);
 
 #endif

@@ -13,12 +13,6 @@ static cy_view room_of(const cy_reducer *reducer, int unit)
         &reducer->grad_rooms, reducer->whole_grads[unit].room, reducer->units[unit].count);
 }
 
-// A unit's array with one row a rank.
-static cy_view by_rank(const cy_reducer *reducer, cy_view all)
-{
-    return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
-}
-
 static cy_status settle(cy_reducer *reducer)
 {
     const int unit = reducer->reducing;
@@ -26,7 +20,8 @@ static cy_status settle(cy_reducer *reducer)
     const cy_reducer_spec *spec = &reducer->spec;
     cy_whole_unit *whole = &reducer->whole_grads[unit];
     CY_TRY(cy_group_wait(spec->group, spec->queue, &whole->request));
-    const cy_view sum = cy_view_rows(by_rank(reducer, room_of(reducer, unit)), reducer->rank, 1);
+    const cy_view sum =
+        cy_view_rows(cy_reducer_by_rank(reducer, room_of(reducer, unit)), reducer->rank, 1);
     const cy_view shard = cy_reducer_part(reducer, reducer->grads, true, reducer->units[unit]);
     cy_add(spec->queue, shard, shard, sum);
     cy_lender_return(&reducer->grad_rooms, whole->room);
@@ -35,7 +30,7 @@ static cy_status settle(cy_reducer *reducer)
     return CY_OK;
 }
 
-cy_status cy_shards_before_gradient(cy_reducer *reducer, int unit)
+cy_status cy_zero_gradients_before(cy_reducer *reducer, int unit)
 {
     cy_whole_unit *whole = &reducer->whole_grads[unit];
     if (whole->in_use) return CY_OK;
@@ -49,7 +44,7 @@ cy_status cy_shards_before_gradient(cy_reducer *reducer, int unit)
     return CY_OK;
 }
 
-cy_status cy_shards_gradient_final(cy_reducer *reducer, int unit)
+cy_status cy_zero_gradients_final(cy_reducer *reducer, int unit)
 {
     const cy_reducer_spec *spec = &reducer->spec;
     cy_whole_unit *whole = &reducer->whole_grads[unit];
@@ -57,12 +52,12 @@ cy_status cy_shards_gradient_final(cy_reducer *reducer, int unit)
     CY_TRY(settle(reducer));
     whole->in_use = false;
     reducer->reducing = unit;
-    const cy_view all = by_rank(reducer, room_of(reducer, unit));
+    const cy_view all = cy_reducer_by_rank(reducer, room_of(reducer, unit));
     return cy_group_start_reduce_scatter(spec->group, spec->queue, &whole->request,
         cy_view_rows(all, reducer->rank, 1), all, CY_SUM);
 }
 
-cy_status cy_shards_finish(cy_reducer *reducer)
+cy_status cy_zero_gradients_finish(cy_reducer *reducer)
 {
     CY_TRY(settle(reducer));
     for (int i = 0; i < reducer->unit_count; i++)

@@ -8,11 +8,6 @@
 #include "base/assert.h"
 #include "parallel/data/reducer_parts.h"
 
-static cy_view by_rank(const cy_reducer *reducer, cy_view all)
-{
-    return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
-}
-
 static cy_order *order_now(cy_reducer *reducer)
 {
     return reducer->in_step ? &reducer->step_order : &reducer->other_order;
@@ -26,7 +21,7 @@ static cy_status fetch(cy_reducer *reducer, int unit)
     whole->room = cy_lender_lend(&reducer->weight_rooms, range.count);
     const cy_view all = cy_lender_room(&reducer->weight_rooms, whole->room, range.count);
     return cy_group_start_all_gather(reducer->spec.group, reducer->spec.queue, &whole->request,
-        by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, true, range));
+        cy_reducer_by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, true, range));
 }
 
 // Units much smaller than the others travel in no time: the one after them is fetched as well.
@@ -77,20 +72,20 @@ static cy_status leave(cy_reducer *reducer, int unit)
     return CY_OK;
 }
 
-cy_status cy_gather_before_unit(cy_reducer *reducer, int unit)
+cy_status cy_zero_weights_before(cy_reducer *reducer, int unit)
 {
     if (!reducer->spec.queue->dry) return use(reducer, unit);
     if (reducer->in_step) CY_TRY(cy_order_append(&reducer->step_events, unit));
     return cy_order_append(order_now(reducer), unit);
 }
 
-cy_status cy_gather_after_unit(cy_reducer *reducer, int unit)
+cy_status cy_zero_weights_after(cy_reducer *reducer, int unit)
 {
     if (!reducer->spec.queue->dry) return leave(reducer, unit);
     return reducer->in_step ? cy_order_append(&reducer->step_events, ~unit) : CY_OK;
 }
 
-cy_status cy_gather_play_back(cy_reducer *reducer)
+cy_status cy_zero_weights_play_back(cy_reducer *reducer)
 {
     const cy_order *events = &reducer->step_events;
     cy_order_rewind(&reducer->step_order);
@@ -102,7 +97,7 @@ cy_status cy_gather_play_back(cy_reducer *reducer)
 }
 
 // Whole units would hold the weights of before the update.
-cy_status cy_gather_drop(cy_reducer *reducer)
+cy_status cy_zero_weights_drop(cy_reducer *reducer)
 {
     for (int i = 0; i < reducer->unit_count; i++) {
         cy_whole_unit *whole = &reducer->whole_weights[i];
@@ -114,7 +109,8 @@ cy_status cy_gather_drop(cy_reducer *reducer)
     return CY_OK;
 }
 
-cy_status cy_gather_shares(cy_reducer *reducer)
+// Stages 1 and 2: every rank updated its part of each piece; whole weights are all parts.
+cy_status cy_zero_weights_share(cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;
     const int count = reducer->pieces.count;
@@ -127,7 +123,8 @@ cy_status cy_gather_shares(cy_reducer *reducer)
         const cy_flat_range piece = reducer->pieces.pieces[i];
         const cy_view all = cy_view_cols(reducer->weights, piece.first, piece.count);
         CY_TRY(cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[i],
-            by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, false, piece)));
+            cy_reducer_by_rank(reducer, all),
+            cy_reducer_part(reducer, reducer->weights, false, piece)));
     }
     return CY_OK;
 }
