@@ -2,16 +2,12 @@
 
 #include "base/assert.h"
 #include "kernel/call.h"
+#include "kernel/check.h"
 #include "kernel/cost.h"
 
 static bool is_row(cy_view view, cy_dtype dtype, int64_t cols)
 {
     return view.data != NULL && view.dtype == dtype && view.rows == 1 && view.cols == cols;
-}
-
-static bool is_wide(cy_view view)
-{
-    return view.dtype == CY_F32 || view.dtype == CY_F64;
 }
 
 void cy_topk(
