@@ -50,6 +50,14 @@ static const cy_param *find(const cy_manifest *manifest, int layer, cy_role role
     return NULL;
 }
 
+static int params_of(const cy_manifest *manifest, int layer)
+{
+    int count = 0;
+    for (int i = 0; i < manifest->count; i++)
+        count += manifest->params[i].layer == layer;
+    return count;
+}
+
 static void add_unit(cy_storage *storage, int layer, bool is_copy)
 {
     const cy_part *part = &storage->part;
@@ -70,6 +78,7 @@ static void add_unit(cy_storage *storage, int layer, bool is_copy)
     }
     unit->count = round_up(offset, part->unit_multiple > 0 ? part->unit_multiple : ALIGN_ELEMENTS);
     unit->tensor_count = storage->tensor_count - unit->tensor_first;
+    CY_ASSERT(unit->tensor_count == params_of(&storage->manifest, layer)); // each has its place
     storage->count += unit->count;
     storage->unit_count++;
 }
