@@ -1,3 +1,6 @@
+// Collectives over MPI. Small sums: everybody sends everything to everybody and adds. Large ones
+// come in two phases: parts go to the rank that adds them, results to everybody.
+
 #include "base/memory.h"
 #include "comm/mpi_ranks.h"
 #include "comm/reduce.h"

@@ -1,3 +1,6 @@
+// A group of processes: what its members call is compared, waits have a limit and name who is
+// missing, and the table of functions behind comm/group.h.
+
 #define _GNU_SOURCE
 #include "base/assert.h"
 #include "base/clock.h"

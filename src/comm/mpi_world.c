@@ -1,3 +1,6 @@
+// The ranks of a run as processes of MPI: what they say of themselves on the pages of their
+// machine, how the run begins, and how it ends.
+
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "base/clock.h"

@@ -1,3 +1,6 @@
+// A group of threads: opening and closing it, its records of transfers, its failure, and the table
+// of functions behind comm/group.h.
+
 #define _GNU_SOURCE
 #include "base/assert.h"
 #include "base/clock.h"

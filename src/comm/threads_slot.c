@@ -1,3 +1,6 @@
+// Collectives of many bytes. Every member leaves its operation in the slot of that turn; the last
+// one to come cuts the work into tasks (threads_task.c), and whoever waits takes some.
+
 #define _GNU_SOURCE
 #include "base/assert.h"
 #include "base/memory.h"

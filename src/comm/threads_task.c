@@ -1,3 +1,6 @@
+// The work of a slot: whether the members' operations agree, how it is cut into tasks, and one
+// task.
+
 #include "base/assert.h"
 #include "comm/reduce.h"
 #include "comm/threads.h"

@@ -1,3 +1,6 @@
+// The ranks of a run as threads: how one waits, what it says of itself, and how the run begins and
+// ends.
+
 #define _GNU_SOURCE
 #include "base/assert.h"
 #include "base/clock.h"
