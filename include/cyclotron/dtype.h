@@ -1,4 +1,4 @@
-// cyclotron/dtype.h: the element types of tensors.
+// cyclotron/dtype.h: the element types of tensors. Pure functions, safe from any thread.
 
 #ifndef CYCLOTRON_DTYPE_H
 #define CYCLOTRON_DTYPE_H
@@ -25,11 +25,12 @@ typedef enum cy_dtype {
 // Bytes of one element.
 CY_API size_t cy_dtype_size(cy_dtype dtype);
 
-// The short name: "fp32", "fp64", "bf16", "fp16", "int32", "int64", "uint8", "fixed64".
+// The short name: "fp32", "fp64", "bf16", "fp16", "int32", "int64", "uint8", "fixed64". Static
+// storage.
 CY_API const char *cy_dtype_name(cy_dtype dtype);
 
 // Reads a name as configurations spell it: "bf16" or "bfloat16", "fp32" or "float32", and so on.
-// Returns 0 and leaves *dtype alone when it is none of them.
+// Returns 1; or 0, and leaves *dtype alone, when it is none of them.
 CY_API int cy_dtype_from_name(cy_dtype *dtype, const char *name);
 
 #ifdef __cplusplus

@@ -27,7 +27,10 @@ typedef struct cy_generator_options {
     int64_t context;   // positions that the cache has room for; 0: the model's, at most 4096
 } cy_generator_options;
 
-// *generator is owned by the caller, who frees it with cy_generator_close.
+// Reads the weights and takes the memory for `context` positions. *generator is owned by the
+// caller, who frees it with cy_generator_close. Fails with CY_ERR_IO or CY_ERR_CORRUPT for files,
+// which it names, with CY_ERR_MEMORY, and with CY_ERR_UNSUPPORTED for a model that is not in this
+// build.
 CY_API CY_MUST_CHECK cy_status cy_generator_open(
     cy_generator **generator, const cy_generator_options *options);
 // NULL is fine.
@@ -63,7 +66,10 @@ typedef struct cy_generated {
     int ended;             // by the end token, not by max_tokens or a full context
 } cy_generated;
 
-// A prompt longer than the context is CY_ERR_REQUEST with both numbers.
+// Continues a text; returns when it has ended. A prompt longer than the context is CY_ERR_REQUEST
+// with both numbers, and so are settings out of their range; logits that are no numbers are
+// CY_ERR_NOT_FINITE. On failure *generated owns nothing, but what came before it was handed to
+// on_text.
 CY_API CY_MUST_CHECK cy_status cy_generate(
     cy_generator *generator, const cy_generate_request *request, cy_generated *generated);
 // Frees the tokens and the text, and zeroes *generated.

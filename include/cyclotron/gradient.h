@@ -3,6 +3,8 @@
 // Work in fp64, with values near one and shapes of a few elements: the check runs the forward pass
 // four times for each element. Differences are central and of fourth order, so a right gradient
 // agrees to about 1e-10 and a wrong one does not come near 1e-6.
+//
+// Everything is borrowed for the length of the call, which works in the caller's thread.
 
 #ifndef CYCLOTRON_GRADIENT_H
 #define CYCLOTRON_GRADIENT_H

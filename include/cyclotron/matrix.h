@@ -1,4 +1,5 @@
-// cyclotron/matrix.h: a matrix in the caller's memory.
+// cyclotron/matrix.h: a matrix in the caller's memory. Plain data: whoever made the memory says
+// when it may go and which thread may touch it.
 
 #ifndef CYCLOTRON_MATRIX_H
 #define CYCLOTRON_MATRIX_H
@@ -12,7 +13,7 @@ extern "C" {
 #endif
 
 // `rows` by `cols` elements, row after row. Activations are [tokens, features], weights [out, in]
-// as Hugging Face stores them, a vector is one row. Whoever made the memory owns it.
+// as Hugging Face stores them, a vector is one row.
 typedef struct cy_matrix {
     void *data;     // borrowed: element (0, 0)
     cy_dtype dtype; // of its elements

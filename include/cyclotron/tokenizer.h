@@ -72,12 +72,14 @@ CY_API CY_MUST_CHECK cy_status cy_tokenizer_train(cy_tokenizer **tokenizer,
     const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options);
 
 // The same on files: .txt, or .jsonl with the text in `field` (NULL is "text"), each also
-// compressed as .gz or .zst. *text_bytes is how much text that was.
+// compressed as .gz or .zst. *text_bytes is how much text that was. A file that cannot be read is
+// CY_ERR_IO, one that is damaged CY_ERR_CORRUPT with its line.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer,
     uint64_t *text_bytes, const char *const *paths, size_t count, const char *field,
     const cy_tokenizer_train_options *options);
 
-// Writes tokenizer.json, whole or not at all. A tokenizer that was read is written as it was.
+// Writes tokenizer.json, whole or not at all (CY_ERR_IO). A tokenizer that was read is written as
+// it was.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path);
 
 // How a text is encoded.
@@ -86,7 +88,8 @@ typedef enum cy_encode_flags {
     CY_ENCODE_NO_TEMPLATE = 1, // leave out what the post_processor adds, such as a begin token
 } cy_encode_flags;
 
-// Appends the ids of text [bytes] to *tokens. Added tokens are recognised in the text.
+// Appends the ids of text [bytes] to *tokens, which is as it was after a failure (CY_ERR_MEMORY).
+// Added tokens are recognised in the text.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_encode(const cy_tokenizer *tokenizer, cy_tokens *tokens,
     const char *text, size_t bytes, cy_encode_flags flags);
 

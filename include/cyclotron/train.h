@@ -1,8 +1,9 @@
 // cyclotron/train.h: training from a configuration, for programs that embed the library.
 //
 // cy_train runs all ranks of the configuration as threads of this process (or this process's rank,
-// under mpirun) and returns when the run has ended. Callbacks come from rank zero's thread; they
-// must not block for long.
+// under mpirun) and returns when the run has ended. Callbacks come from rank zero's thread, which
+// is the caller's where there is one rank; they must not block for long, and what they are given is
+// borrowed for the call. One run at a time uses a run folder or a folder of checkpoints.
 
 #ifndef CYCLOTRON_TRAIN_H
 #define CYCLOTRON_TRAIN_H
@@ -47,8 +48,10 @@ typedef struct cy_train_summary {
     int stopped;     // should_stop ended it
 } cy_train_summary;
 
-// CY_ERR_REQUEST: every fault of the configuration, one a line. On failure *summary tells how far
-// it came.
+// CY_ERR_REQUEST: every fault of the configuration, one a line. CY_ERR_NOT_FINITE: a loss or
+// gradient that is no number, with the step and the first such tensor. CY_ERR_PEER: another rank
+// failed. Files fail as files do (CY_ERR_IO, CY_ERR_CORRUPT), except that a save without room is
+// told to on_note and the run goes on. On failure *summary tells how far it came.
 CY_API CY_MUST_CHECK cy_status cy_train(const cy_train_request *request, cy_train_summary *summary);
 
 #ifdef __cplusplus
