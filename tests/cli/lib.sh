@@ -44,8 +44,26 @@ is_file() {
     is "$1" "$(cat "$source_folder/tests/cli/expected/$2")"
 }
 
+# check WHAT COMMAND...: the command succeeds.
+check() {
+    local what=$1
+    shift
+    if ! "$@"; then
+        echo "FAIL: $what"
+        failures=$((failures + 1))
+    fi
+}
+
+# A check that is misspelt or of a file that is not sourced would pass without a word. Bash calls this
+# in a shell of its own, which cannot count.
+command_not_found_handle() {
+    echo "FAIL: there is no $1"
+    : >"$folder/command-not-found"
+    return 127
+}
+
 finish() {
-    [ "$failures" = 0 ] || exit 1
+    [ "$failures" = 0 ] && [ ! -e "$folder/command-not-found" ] || exit 1
     echo "all as expected"
     exit 0
 }

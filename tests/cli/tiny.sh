@@ -63,13 +63,3 @@ same() {
         failures=$((failures + 1))
     fi
 }
-
-# check WHAT COMMAND...: the command succeeds.
-check() {
-    local what=$1
-    shift
-    if ! "$@"; then
-        echo "FAIL: $what"
-        failures=$((failures + 1))
-    fi
-}
