@@ -1,5 +1,6 @@
 // What is damaged, cut, missing or too new is named; a save that fails leaves the earlier ones.
 #define _GNU_SOURCE
+#include "support/manifests.h"
 #include "support/ranks.h"
 #include "support/saves.h"
 #include "support/support.h"
@@ -71,14 +72,6 @@ static cy_status check_whole(const char *path)
     return check_whole_of(path, 1, 1);
 }
 
-static void put_file(const char *path, const void *bytes, size_t count)
-{
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
 static const char *const names[] = {
     "manifest.json", "weights-00000.safetensors", "optimizer-00000.safetensors"};
 
@@ -96,13 +89,13 @@ static void a_flipped_bit_anywhere_is_named(void **state)
         CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
         for (size_t at = 0; at < text.length; at += 1 + text.length / 150) {
             text.bytes[at] ^= (char)(1 << at % 8);
-            put_file(file, text.bytes, text.length);
+            cy_test_put_file(file, text.bytes, text.length);
             const cy_status status = check_whole(path);
             // A manifest whose version is another number is of another version.
             if (status != CY_ERR_UNSUPPORTED) CY_CHECK_FAILS(status, CY_ERR_CORRUPT, names[i]);
             text.bytes[at] ^= (char)(1 << at % 8);
         }
-        put_file(file, text.bytes, text.length);
+        cy_test_put_file(file, text.bytes, text.length);
         cy_text_free(&text);
     }
     CY_CHECK_OK(check_whole(path));
@@ -187,7 +180,7 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
         snprintf(file, sizeof(file), "%s/%s", path, names[i]);
         CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
         for (size_t tenth = 0; tenth < 10; tenth++) {
-            put_file(file, text.bytes, text.length * tenth / 10);
+            cy_test_put_file(file, text.bytes, text.length * tenth / 10);
             CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, names[i]);
         }
         assert_int_equal(unlink(file), 0);
@@ -197,37 +190,10 @@ static void every_file_cut_at_every_tenth_is_named(void **state)
             CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, "is missing");
             CY_CHECK_FAILS(check_whole(path), CY_ERR_CORRUPT, names[i]);
         }
-        put_file(file, text.bytes, text.length);
+        cy_test_put_file(file, text.bytes, text.length);
         cy_text_free(&text);
     }
     CY_CHECK_OK(check_whole(path));
-}
-
-// Replaces the first `from` by `to` in a manifest; with `sealed` its checksum is made to fit.
-static void edit_manifest(const char *path, const char *from, const char *to, bool sealed)
-{
-    char file[400];
-    cy_text text = {0}, edited = {0};
-    snprintf(file, sizeof(file), "%s/manifest.json", path);
-    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
-    char *place = strstr(text.bytes, from);
-    assert_non_null(place);
-    *place = '\0';
-    CY_CHECK_OK(cy_text_add_bytes(&edited, text.bytes, strlen(text.bytes)));
-    CY_CHECK_OK(cy_text_add(&edited, "%s", to));
-    const char *rest = place + strlen(from);
-    CY_CHECK_OK(cy_text_add_bytes(&edited, rest, strlen(rest)));
-    char *tail = strstr(edited.bytes, "\"checksum\": \"");
-    assert_non_null(tail);
-    if (sealed) {
-        char digits[17];
-        const uint64_t sum = cy_checksum(edited.bytes, (size_t)(tail - edited.bytes));
-        snprintf(digits, sizeof(digits), "%016" PRIx64, sum);
-        memcpy(tail + strlen("\"checksum\": \""), digits, 16);
-    }
-    put_file(file, edited.bytes, edited.length);
-    cy_text_free(&text);
-    cy_text_free(&edited);
 }
 
 static void manifests_that_lie_are_refused(void **state)
@@ -265,12 +231,12 @@ static void manifests_that_lie_are_refused(void **state)
     cy_text text = {0};
     CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        edit_manifest(path, cases[i].from, cases[i].to, cases[i].sealed);
+        cy_test_edit_manifest(path, cases[i].from, cases[i].to, cases[i].sealed);
         CY_CHECK_FAILS(check_whole(path), cases[i].status, cases[i].words);
         CY_CHECK_FAILS(check_whole(path), cases[i].status, "manifest.json");
-        put_file(file, text.bytes, text.length);
+        cy_test_put_file(file, text.bytes, text.length);
     }
-    edit_manifest(path, "\"step\": 1", "\"step\": 4", true); // the seal itself is right
+    cy_test_edit_manifest(path, "\"step\": 1", "\"step\": 4", true); // the seal itself is right
     CY_CHECK_OK(check_whole(path));
     cy_text_free(&text);
 }

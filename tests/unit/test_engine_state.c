@@ -1,0 +1,169 @@
+// What a checkpoint keeps of a run beside its tensors: the loss scale and strict mode's exponents
+// come back as they were, and what is damaged is refused.
+
+#include "support/engines.h"
+#include "support/manifests.h"
+#include "support/meshes.h"
+#include "support/support.h"
+
+#include "base/file.h"
+#include "train/state.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct job {
+    const char *folder; // of checkpoints
+    bool saves;
+    cy_scaler scaler; // before the save, or after the load
+    int exponents[256];
+    int64_t exponent_count;
+    cy_run_position position;
+} job;
+
+static cy_status save(cy_engine *engine, const cy_rank *rank, job *j)
+{
+    cy_saver *saver = NULL;
+    CY_TRY(cy_engine_initialize(engine));
+    engine->scaler = j->scaler;
+    for (int64_t i = 0; i < j->exponent_count; i++)
+        engine->sums.table[i].exponent = j->exponents[i];
+    CY_TRY(cy_saver_open(&saver, j->folder, 0, cy_state_ranks(rank, engine), NULL));
+    const cy_status status = cy_state_save(engine, rank, saver, j->position, NULL, NULL);
+    cy_saver_close(saver);
+    return status;
+}
+
+static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    job *j = context;
+    if (j->saves) return save(engine, rank, j);
+    char path[400];
+    cy_checkpoint_traffic traffic = {0};
+    snprintf(path, sizeof(path), "%s/step-00000007", j->folder);
+    CY_TRY(cy_state_load(engine, rank, path, false, &j->position, &traffic));
+    j->scaler = engine->scaler;
+    j->exponent_count = engine->sums.count;
+    for (int64_t i = 0; i < engine->sums.count && i < 256; i++)
+        j->exponents[i] = engine->sums.table[i].exponent;
+    return CY_OK;
+}
+
+static cy_config configured(cy_dtype dtype, bool strict)
+{
+    cy_config config;
+    cy_test_config(&config, dtype);
+    config.training.strict = strict;
+    config.shape.rope.factor = 0; // without scaling, as a resolved configuration has it
+    return config;
+}
+
+// A run at step 7 whose state is like no other's.
+static job saved(const char *folder, const cy_config *config)
+{
+    job j = {.folder = folder,
+        .saves = true,
+        .scaler = {.scale = 1024, .clean_steps = 11, .skipped_steps = 12, .stuck_steps = 13},
+        .position = {.step = 7, .tokens = 70}};
+    if (config->training.strict) {
+        j.exponent_count = ((int64_t)config->shape.layers + 2) * CY_SUM_PLACES;
+        assert_true(j.exponent_count <= 256);
+        for (int i = 0; i < (int)j.exponent_count; i++)
+            j.exponents[i] = i % (2 * CY_SUM_EXPONENT_MOST + 1) - CY_SUM_EXPONENT_MOST;
+    }
+    CY_CHECK_OK(cy_test_on_mesh(config, "auto", NULL, use, &j));
+    return j;
+}
+
+static void exponents_and_scale_come_back(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config config = configured(CY_BF16, true);
+    const job before = saved(folder, &config);
+    job after = {.folder = folder};
+    CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, &after));
+    assert_int_equal(after.position.step, 7);
+    assert_int_equal(after.position.tokens, 70);
+    assert_int_equal(after.exponent_count, before.exponent_count);
+    assert_memory_equal(after.exponents, before.exponents,
+        (size_t)before.exponent_count * sizeof(before.exponents[0]));
+    assert_true(after.scaler.scale != 1024); // that is fp16's
+
+    // A run that is not strict takes the rest.
+    const cy_config fast = configured(CY_F16, false);
+    job other = {.folder = folder};
+    CY_CHECK_OK(cy_test_on_mesh(&fast, "auto", NULL, use, &other));
+    assert_int_equal(other.exponent_count, 0);
+    assert_true(other.scaler.scale == 1024);
+    assert_int_equal(other.scaler.clean_steps, 11);
+    assert_int_equal(other.scaler.skipped_steps, 12);
+    assert_int_equal(other.scaler.stuck_steps, 13);
+}
+
+static void a_strict_run_goes_on_from_a_fast_one(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config fast = configured(CY_BF16, false), strict = configured(CY_BF16, true);
+    saved(folder, &fast);
+    job after = {.folder = folder};
+    CY_CHECK_OK(cy_test_on_mesh(&strict, "auto", NULL, use, &after));
+    cy_sums fresh;
+    CY_CHECK_OK(cy_sums_open(&fresh, &strict.shape, strict.training.seq_length));
+    assert_int_equal(after.exponent_count, fresh.count);
+    for (int64_t i = 0; i < fresh.count; i++)
+        assert_int_equal(after.exponents[i], fresh.table[i].exponent);
+    cy_sums_close(&fresh);
+}
+
+static void a_damaged_state_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *words;
+    } cases[] = {
+        {"\"exponents\":[-80,", "\"exponents\":[", "this model has"},
+        {"\"exponents\":[", "\"exponents\":[0,", "this model has"},
+        {"\"exponents\":[", "\"exponent\":[", "0 exponents of strict sums, this model has"},
+        {"[-80,-79,", "[-80,-81,", "exponent 1 of strict sums is no integer of at most 80"},
+        {"[-80,-79,", "[81,-79,", "exponent 0 of strict sums is no integer"},
+        {"[-80,-79,-78,", "[-80,-79,1.0,", "exponent 2 of strict sums is no integer"},
+        {"\"clean_steps\"", "\"unclean_steps\"", "no scaler in the saved state"},
+        {"\"scale\":1024", "\"scale\":\"1\"", "no scaler in the saved state"},
+    };
+    char folder[256], path[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config config = configured(CY_BF16, true);
+    saved(folder, &config);
+    snprintf(path, sizeof(path), "%s/step-00000007", folder);
+    snprintf(file, sizeof(file), "%s/manifest.json", path);
+    cy_text text = {0};
+    CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        job after = {.folder = folder};
+        cy_test_edit_manifest(path, cases[i].from, cases[i].to, true);
+        CY_CHECK_FAILS(
+            cy_test_on_mesh(&config, "auto", NULL, use, &after), CY_ERR_CORRUPT, cases[i].words);
+        cy_test_put_file(file, text.bytes, text.length);
+    }
+    cy_text_free(&text);
+    cy_test_edit_manifest(path, "[-80,-79,", "[80,-80,", true); // the bounds are within
+    job after = {.folder = folder};
+    CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, &after));
+    assert_int_equal(after.exponents[0], 80);
+    assert_int_equal(after.exponents[1], -80);
+    assert_int_equal(after.exponents[2], -78);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(exponents_and_scale_come_back),
+        cmocka_unit_test(a_strict_run_goes_on_from_a_fast_one),
+        cmocka_unit_test(a_damaged_state_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
