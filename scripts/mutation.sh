@@ -205,6 +205,7 @@ while [ "$tried" -lt "$count" ]; do
     [ -z "$table" ] || printf '%s\t%s\t%s\t%s\n' "$where" "$from" "$to" "${by:-survived}" >>"$table"
 done
 
-share=$(awk "BEGIN { printf \"%.1f\", $tried > 0 ? 100 * $caught / $tried : 0 }")
+[ "$tried" -gt 0 ] || { echo "mutation: error: no fault was planted" >&2; exit 2; }
+share=$(awk "BEGIN { printf \"%.1f\", 100 * $caught / $tried }")
 echo "mutation: $tried faults of seed $seed, $caught caught ($share %), $((tried - caught)) survived"
 awk "BEGIN { exit !($share >= $least) }"
