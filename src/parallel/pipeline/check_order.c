@@ -172,7 +172,6 @@ static cy_status check_cell(const places *p, int m, int c, bool with_transfers)
 static cy_status check_gradients_ready(const places *p)
 {
     const cy_action_list *list = &p->schedule->ranks[p->rank];
-    bool optimized = false;
     for (size_t i = list->count; i-- > 0;) {
         const cy_action late = list->actions[i];
         if (late.kind != CY_ACTION_BACKWARD && late.kind != CY_ACTION_BACKWARD_WEIGHT) continue;
@@ -185,10 +184,22 @@ static cy_status check_gradients_ready(const places *p)
             if (same_chunk && same_microbatch) return fail_pair(p, early, "comes before", late);
         }
     }
+    return CY_OK;
+}
+
+// No chunk is updated twice.
+static cy_status check_updates(const places *p)
+{
+    const cy_action_list *list = &p->schedule->ranks[p->rank];
     for (size_t i = 0; i < list->count; i++) {
-        if (list->actions[i].kind != CY_ACTION_OPTIMIZER || list->actions[i].chunk != -1) continue;
-        if (optimized) return fail(p, list->actions[i], "comes twice");
-        optimized = true;
+        const cy_action late = list->actions[i];
+        for (size_t j = 0; j < i && late.kind == CY_ACTION_OPTIMIZER; j++) {
+            const cy_action early = list->actions[j];
+            if (early.kind != CY_ACTION_OPTIMIZER) continue;
+            if (early.chunk == -1 || late.chunk == -1 || early.chunk == late.chunk) {
+                return fail(p, late, "comes twice");
+            }
+        }
     }
     return CY_OK;
 }
@@ -212,7 +223,8 @@ static cy_status check_rank(const places *p, bool with_transfers)
     }
     // Quadratic, so only where it can find something.
     if (!has_late_actions(&p->schedule->ranks[p->rank])) return CY_OK;
-    return check_gradients_ready(p);
+    CY_TRY(check_gradients_ready(p));
+    return check_updates(p);
 }
 
 cy_status cy_check_order(const cy_schedule *schedule, bool with_transfers)

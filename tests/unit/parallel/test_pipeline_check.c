@@ -219,6 +219,56 @@ static void other_dimensions_pass(void **context)
     cy_schedule_close(&s);
 }
 
+static cy_action of_chunk(cy_action_kind kind, int microbatch, int chunk)
+{
+    return (cy_action){.kind = kind, .microbatch = microbatch, .chunk = chunk, .peer = -1};
+}
+
+// A chunk's gradients may be summed, and its weights updated, while others are still at work; no
+// chunk is updated twice.
+static void each_chunk_by_itself(void **context)
+{
+    (void)context;
+    cy_schedule s = open(CY_PIPELINE_INTERLEAVED, 2);
+    const size_t early = find(&s, 0, CY_ACTION_BACKWARD, 3, 1) + 1;
+    assert_true(early < find(&s, 0, CY_ACTION_BACKWARD, 3, 0));
+    put_in(&s, 0, early, of_chunk(CY_ACTION_REDUCE, -1, 1));
+    put_in(&s, 0, early + 1, of_chunk(CY_ACTION_OPTIMIZER, -1, 1));
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_REDUCE, -1, 0));
+    put_in(&s, 0, find(&s, 0, CY_ACTION_BACKWARD, 0, 0) + 1, of_chunk(CY_ACTION_REDUCE, 0, 0));
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_OPTIMIZER, -1, 0));
+    CY_CHECK_OK(cy_schedule_check(NULL, &s, NULL));
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_OPTIMIZER, -1, -1));
+    refused(&s, "rank 0: OP comes twice");
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
+    put_in(&s, 2, s.ranks[2].count, of_chunk(CY_ACTION_OPTIMIZER, -1, 1));
+    put_in(&s, 2, s.ranks[2].count, of_chunk(CY_ACTION_OPTIMIZER, -1, 1));
+    refused(&s, "comes twice");
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
+    put_in(&s, 2, s.ranks[2].count, of_chunk(CY_ACTION_OPTIMIZER, -1, -1));
+    put_in(&s, 2, s.ranks[2].count, of_chunk(CY_ACTION_OPTIMIZER, -1, 0));
+    refused(&s, "comes twice");
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
+    put_in(&s, 0, find(&s, 0, CY_ACTION_BACKWARD, 3, 0), of_chunk(CY_ACTION_OPTIMIZER, -1, 0));
+    refused(&s, "comes before B3");
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_OPTIMIZER, -1, -1));
+    CY_CHECK_OK(cy_schedule_check(NULL, &s, NULL));
+    cy_schedule_close(&s);
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2);
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_OPTIMIZER, -1, 2));
+    refused(&s, "of chunk 2, there are 2");
+
+    s = open(CY_PIPELINE_INTERLEAVED, 2); // only the update may be of all chunks
+    put_in(&s, 0, s.ranks[0].count, of_chunk(CY_ACTION_REDUCE, -1, -1));
+    refused(&s, "of chunk -1, there are 2");
+}
+
 static void memory_limit(void **context)
 {
     (void)context;
@@ -275,6 +325,7 @@ int main(void)
         cmocka_unit_test(transfer_faults),
         cmocka_unit_test(order_faults),
         cmocka_unit_test(other_dimensions_pass),
+        cmocka_unit_test(each_chunk_by_itself),
         cmocka_unit_test(memory_limit),
         cmocka_unit_test(random_damage),
     };
