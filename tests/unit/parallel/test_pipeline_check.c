@@ -107,6 +107,10 @@ static void compute_faults(void **context)
     refused(&s, "rank 1: F of microbatch 4, there are 4");
 
     s = open(CY_PIPELINE_1F1B, 1);
+    s.ranks[1].actions[find(&s, 1, CY_ACTION_FORWARD, 3, 0)].microbatch = -1;
+    refused(&s, "rank 1: F of microbatch -1, there are 4");
+
+    s = open(CY_PIPELINE_1F1B, 1);
     s.ranks[1].actions[0].kind = CY_ACTION_KINDS;
     refused(&s, "rank 1: there is no action 14");
 
@@ -182,6 +186,10 @@ static void order_faults(void **context)
     s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, find(&s, 0, CY_ACTION_BACKWARD, 3, 0), optimizer);
     refused(&s, "rank 0: OP comes before B3");
+
+    s = open(CY_PIPELINE_1F1B, 1);
+    put_in(&s, 1, 0, optimizer);
+    refused(&s, "rank 1: OP comes before B3");
 
     s = open(CY_PIPELINE_1F1B, 1);
     put_in(&s, 0, s.ranks[0].count, optimizer);
