@@ -3,6 +3,8 @@
 # is what bytes and time say.
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/bench_comm.sh
+. "$(dirname "$0")/bench_comm.sh"
 
 expect 0 bench comm --backend=threads --op=all_reduce --bytes=512 --json
 is err ""
@@ -38,6 +40,10 @@ check "no rate of small messages" grep -qE \
     'alpha [0-9.]+ us, beta needs larger messages than 64 bytes$' "$folder/out"
 expect 0 bench comm --backend=threads --op=send --bytes=1M
 check "a rate of large ones" grep -qE 'alpha [0-9.]+ us, beta [0-9.]+ GB/s$' "$folder/out"
+
+measure all_gather 2 0.5 1 2
+measure all_to_all 2 0.5 2 2
+measure broadcast 3 1 1 2
 
 expect 0 bench comm --backend=threads --op=barrier
 says out 'barrier'

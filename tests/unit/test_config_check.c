@@ -245,12 +245,27 @@ static void strict_cuts(void **state)
     refuses(STRICT("\"dtype\": \"fp16\"", "\"seq_length\": 64", "\"dp_size\": 1"),
         "training.strict = true: model.dtype \"fp16\" has no strict mode");
     refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 80", "\"dp_size\": 1"),
-        "training.seq_length 80 is no multiple of 32");
+        "training.seq_length 80 is no multiple of 32: blocks of 32 tokens, 1 pieces of a sequence\n"
+        "  seq_length 64 would do\n");
+    refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 31", "\"dp_size\": 1"),
+        "training.seq_length 31 is no multiple of 32: blocks of 32 tokens, 1 pieces of a sequence\n"
+        "  seq_length 32 would do\n");
     refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 64", "\"cp_size\": 2"),
         "training.seq_length 64 is no multiple of 128: blocks of 32 tokens, 4 pieces of a "
-        "sequence");
+        "sequence\n  cp_layout contiguous would do\n");
+    refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 224", "\"cp_size\": 2"),
+        "sequence\n  seq_length 128 would do\n");
     refuses(STRICT("\"intermediate_size\": 72", "\"seq_length\": 64", "\"tp_size\": 2"),
-        "model.intermediate_size 72 is cut at 36 by tp_size 2, and its blocks are 8");
+        "model.intermediate_size 72 is cut at 36 by tp_size 2, and its blocks are 8\n"
+        "  tp_size 1 would do for this\n");
+    refuses(STRICT("\"intermediate_size\": 36", "\"seq_length\": 64", "\"tp_size\": 2"),
+        "model.intermediate_size 36 is cut at 18 by tp_size 2, and its blocks are 32\n"
+        "  tp_size 1 would do for this\n");
+    refuses(STRICT("\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"hidden_size\": 64, "
+                   "\"intermediate_size\": 48",
+                "\"seq_length\": 64", "\"tp_size\": 4"),
+        "model.intermediate_size 48 is cut at 12 by tp_size 4, and its blocks are 16\n"
+        "  tp_size 3 would do for this\n");
     passes(STRICT(
         "\"vocab_size\": 515, \"intermediate_size\": 256", "\"seq_length\": 64", "\"tp_size\": 2"));
     passes(STRICT("\"vocab_size\": 50257, \"intermediate_size\": 256", "\"seq_length\": 64",

@@ -1,0 +1,147 @@
+// What top-k compression keeps back is saved by every rank and comes back on the same mesh, element
+// by element; any other mesh leaves it out and says so.
+
+#include "support/engines.h"
+#include "support/meshes.h"
+#include "support/support.h"
+
+#include "train/kept_back.h"
+#include "train/state.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct job {
+    const char *folder;
+    int64_t save_step, load_step; // 0: does not
+    atomic_int elements;          // of what all ranks keep back
+    atomic_int equal;             // of these, as they were saved
+    atomic_int left_out;          // ranks that say so
+} job;
+
+// Of element i of a rank's vector; no two ranks have the same.
+static float value_of(int rank, int64_t i)
+{
+    return (float)(rank + 1) * 1000.0f + (float)(i % 997);
+}
+
+static cy_status save(cy_engine *engine, const cy_rank *rank, const job *j)
+{
+    CY_TRY(cy_engine_initialize(engine));
+    const cy_view residual = cy_reducer_residual(engine->reducer);
+    for (int64_t i = 0; i < residual.cols; i++)
+        ((float *)residual.data)[i] = value_of(rank->rank, i);
+    cy_saver *saver = NULL;
+    const cy_run_position position = {.step = j->save_step, .tokens = 1};
+    CY_TRY(cy_saver_open(&saver, j->folder, 0, cy_state_ranks(rank, engine), NULL));
+    const cy_status status = cy_state_save(engine, rank, saver, position, NULL, NULL);
+    cy_saver_close(saver);
+    return status;
+}
+
+static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    job *j = context;
+    if (j->save_step > 0) return save(engine, rank, j);
+    char path[400];
+    cy_run_position position = {0};
+    cy_checkpoint_traffic traffic = {0};
+    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->load_step);
+    CY_TRY(cy_state_load(engine, rank, path, false, &position, &traffic));
+    atomic_fetch_add(&j->left_out, position.left_out);
+    const cy_view residual = cy_reducer_residual(engine->reducer);
+    atomic_fetch_add(&j->elements, (int)residual.cols);
+    for (int64_t i = 0; i < residual.cols; i++) {
+        const float found = ((const float *)residual.data)[i];
+        atomic_fetch_add(&j->equal, found == value_of(rank->rank, i));
+        if (found != value_of(rank->rank, i) && found != 0.0f) {
+            return CY_FAIL(CY_ERR_CORRUPT, "rank %d: element %lld is %g", rank->rank, (long long)i,
+                (double)found);
+        }
+    }
+    return CY_OK;
+}
+
+static cy_config configured(int tp, int pp, int dp, cy_config_compression compression)
+{
+    cy_config config;
+    cy_test_config(&config, CY_F32);
+    config.shape.rope.factor = 0; // without scaling, as a resolved configuration has it
+    config.distributed.tp_size = tp;
+    config.distributed.pp_size = pp;
+    config.distributed.dp_size = dp;
+    config.distributed.compression = compression;
+    config.distributed.topk_ratio = 0.1;
+    return config;
+}
+
+static job run(const char *folder, const cy_config *config, int64_t load_step, int64_t save_step)
+{
+    job j = {.folder = folder, .load_step = load_step, .save_step = save_step};
+    CY_CHECK_OK(cy_test_on_mesh(config, "auto", NULL, use, &j));
+    return j;
+}
+
+static void the_same_mesh_has_it_again(void **state)
+{
+    (void)state;
+    static const int meshes[][3] = {{1, 1, 2}, {2, 1, 2}, {1, 2, 2}, {1, 1, 3}};
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    for (int i = 0; i < 4; i++) {
+        const int *m = meshes[i];
+        const cy_config config = configured(m[0], m[1], m[2], CY_CONFIG_COMPRESSION_TOPK);
+        (void)run(folder, &config, 0, i + 1);
+        const job j = run(folder, &config, i + 1, 0);
+        assert_true(atomic_load(&j.elements) > 1000);
+        assert_int_equal(atomic_load(&j.equal), atomic_load(&j.elements));
+        assert_int_equal(atomic_load(&j.left_out), 0);
+    }
+}
+
+static void other_meshes_leave_it_out(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config two = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
+    (void)run(folder, &two, 0, 1);
+    const cy_config others[] = {
+        configured(1, 1, 3, CY_CONFIG_COMPRESSION_TOPK),
+        configured(2, 1, 2, CY_CONFIG_COMPRESSION_TOPK),
+        configured(1, 1, 2, CY_CONFIG_COMPRESSION_NONE),
+        configured(1, 1, 1, CY_CONFIG_COMPRESSION_NONE),
+    };
+    static const int ranks[] = {3, 4, 2, 1};
+    for (int i = 0; i < 4; i++) {
+        const job j = run(folder, &others[i], 1, 0);
+        assert_int_equal(atomic_load(&j.equal), 0);
+        assert_int_equal(atomic_load(&j.elements) > 0, i < 2);
+        assert_int_equal(atomic_load(&j.left_out), ranks[i]); // every one of them says so
+    }
+}
+
+static void nothing_is_left_out_where_nothing_was_kept(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config plain = configured(1, 1, 2, CY_CONFIG_COMPRESSION_NONE);
+    const cy_config topk = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
+    (void)run(folder, &plain, 0, 1);
+    const job j = run(folder, &topk, 1, 0);
+    assert_true(atomic_load(&j.elements) > 1000);
+    assert_int_equal(atomic_load(&j.equal), 0);
+    assert_int_equal(atomic_load(&j.left_out), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_mesh_has_it_again),
+        cmocka_unit_test(other_meshes_leave_it_out),
+        cmocka_unit_test(nothing_is_left_out_where_nothing_was_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
