@@ -274,6 +274,18 @@ static void strict_cuts(void **state)
                    "\"num_key_value_heads\": 128, \"intermediate_size\": 4096",
                 "\"seq_length\": 64", "\"tp_size\": 128"),
         "model.vocab_size 129 has 65 blocks of 2, tp_size is 128");
+    passes(STRICT("\"vocab_size\": 129, \"num_attention_heads\": 65, \"hidden_size\": 130, "
+                  "\"num_key_value_heads\": 65, \"intermediate_size\": 2080",
+        "\"seq_length\": 64", "\"tp_size\": 65"));
+    passes(STRICT("\"intermediate_size\": 36", "\"seq_length\": 64", "\"tp_size\": 1"));
+    refuses(STRICT("\"num_attention_heads\": 4, \"num_key_value_heads\": 4, \"hidden_size\": 64, "
+                   "\"intermediate_size\": 80",
+                "\"seq_length\": 64", "\"tp_size\": 4"),
+        "model.intermediate_size 80 is cut at 20 by tp_size 4, and its blocks are 16\n"
+        "  tp_size 1 would do for this\n");
+    passes(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024, \"micro_batch_size\": 4096",
+        "\"dp_size\": 1"));
+    passes(STRICT("\"vocab_size\": 4194304", "\"seq_length\": 64", "\"dp_size\": 1"));
     refuses(STRICT("\"dtype\": \"fp32\"", "\"seq_length\": 1024, \"micro_batch_size\": 4097",
                 "\"dp_size\": 1"),
         "4195328 tokens in a global batch, at most 4194304");
