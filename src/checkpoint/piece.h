@@ -45,12 +45,12 @@ typedef struct cy_rectangle {
 // element at (row, col) of the rectangle lies (row - row0) * stride + (col - col0) elements after
 // `data`, where (row0, col0) is the place of element `first`.
 typedef struct cy_piece {
-    int tensor; // its place in the caller's list of global tensors
+    int tensor;     // its place in the caller's list of global tensors
+    cy_dtype dtype; // in memory
     cy_rectangle rectangle;
     int64_t first;
     int64_t count;
     void *data;     // borrowed; only read while saving
-    cy_dtype dtype; // in memory
     int64_t stride; // elements between rows in memory, at least rectangle.cols
 } cy_piece;
 

@@ -37,19 +37,19 @@ typedef struct cy_rope_shape {
 typedef struct cy_model_shape {
     char architecture[32]; // model_type: "llama", "mistral", "qwen2", "qwen3", ...
     int layers;            // num_hidden_layers
-    int64_t hidden;        // hidden_size
-    int64_t ffn;           // intermediate_size
     int heads;             // num_attention_heads
     int kv_heads;          // num_key_value_heads
+    bool tied;             // tie_word_embeddings
+    bool qkv_bias;         // attention_bias, or Qwen2
+    bool out_bias;         // attention_bias of Llama also biases the output projection
+    bool qk_norm;          // Qwen3: RMSNorm over each head of q and k
+    int64_t hidden;        // hidden_size
+    int64_t ffn;           // intermediate_size
     int64_t head_dim;
     int64_t vocab;         // vocab_size
     int64_t max_positions; // max_position_embeddings
     double norm_eps;       // rms_norm_eps
     cy_rope_shape rope;
-    bool tied;        // tie_word_embeddings
-    bool qkv_bias;    // attention_bias, or Qwen2
-    bool out_bias;    // attention_bias of Llama also biases the output projection
-    bool qk_norm;     // Qwen3: RMSNorm over each head of q and k
     int64_t window;   // sliding_window; 0: none
     double init_std;  // initializer_range
     int64_t bos, eos; // token ids; -1: none

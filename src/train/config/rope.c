@@ -11,24 +11,24 @@
 static const struct {
     const char *name;
     size_t offset;
-    bool is_length; // int64_t instead of double
     unsigned takes; // bit 1 << cy_rope_scaling: which kinds have it
+    bool is_length; // int64_t instead of double
     bool required;
 } numbers[] = {
 #define KIND(kind) (1u << (kind))
 #define ALL                                                                                        \
     (KIND(CY_ROPE_LINEAR) | KIND(CY_ROPE_DYNAMIC) | KIND(CY_ROPE_LLAMA3) | KIND(CY_ROPE_YARN))
-    {"factor", offsetof(cy_rope_shape, factor), false, ALL, true},
-    {"low_freq_factor", offsetof(cy_rope_shape, low_freq_factor), false, KIND(CY_ROPE_LLAMA3),
+    {"factor", offsetof(cy_rope_shape, factor), ALL, false, true},
+    {"low_freq_factor", offsetof(cy_rope_shape, low_freq_factor), KIND(CY_ROPE_LLAMA3), false,
         true},
-    {"high_freq_factor", offsetof(cy_rope_shape, high_freq_factor), false, KIND(CY_ROPE_LLAMA3),
+    {"high_freq_factor", offsetof(cy_rope_shape, high_freq_factor), KIND(CY_ROPE_LLAMA3), false,
         true},
-    {"beta_fast", offsetof(cy_rope_shape, beta_fast), false, KIND(CY_ROPE_YARN), false},
-    {"beta_slow", offsetof(cy_rope_shape, beta_slow), false, KIND(CY_ROPE_YARN), false},
-    {"attention_factor", offsetof(cy_rope_shape, attention_factor), false, KIND(CY_ROPE_YARN),
+    {"beta_fast", offsetof(cy_rope_shape, beta_fast), KIND(CY_ROPE_YARN), false, false},
+    {"beta_slow", offsetof(cy_rope_shape, beta_slow), KIND(CY_ROPE_YARN), false, false},
+    {"attention_factor", offsetof(cy_rope_shape, attention_factor), KIND(CY_ROPE_YARN), false,
         false},
-    {"original_max_position_embeddings", offsetof(cy_rope_shape, original_length), true,
-        ALL & ~KIND(CY_ROPE_LINEAR), false},
+    {"original_max_position_embeddings", offsetof(cy_rope_shape, original_length),
+        ALL & ~KIND(CY_ROPE_LINEAR), true, false},
 };
 
 #define NUMBER_COUNT (sizeof(numbers) / sizeof(numbers[0]))

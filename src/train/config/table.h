@@ -27,16 +27,16 @@ typedef enum cy_key_kind {
 typedef struct cy_key {
     const char *section;
     const char *name;
-    cy_key_kind kind;
     size_t offset;       // in cy_config
     size_t bytes;        // of the char array
     const char *initial; // the default, as --section.key= takes it; NULL: absent
     double low, high;    // the range, ends included; no upper limit where high <= low
-    bool above, below;   // the lower, the upper end is itself left out
-    bool spoken;         // numbers may be written as texts, as environment variables are
-    bool hidden;         // another name of a key: read, never written
     const char *values;  // CHOICE: "afab|1f1b"
     const char *doc;
+    cy_key_kind kind;
+    bool above, below; // the lower, the upper end is itself left out
+    bool spoken;       // numbers may be written as texts, as environment variables are
+    bool hidden;       // another name of a key: read, never written
 } cy_key;
 
 // All keys, section by section, in the order in which they are written.
