@@ -9,10 +9,11 @@
 #include "support/support.h"
 #include "support/worlds.h"
 
+#include "base/arena.h"
 #include "base/half.h"
+#include "base/memory.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 // cmocka's assertions jump, and a rank may be a thread: a rank that finds a difference returns a
@@ -100,13 +101,21 @@ static inline double suite_expected(int ranks, int64_t i, cy_reduce op, cy_dtype
     return suite_get(&rounded, dtype, 0);
 }
 
-static inline cy_status suite_take(char **data, int64_t count, cy_dtype dtype)
+// From the queue's scratch memory, which suite_group takes back.
+static inline void *suite_take(cy_queue *queue, int64_t count, cy_dtype dtype)
 {
     const size_t bytes = (size_t)count * cy_dtype_size(dtype) + 16;
-    *data = malloc(bytes);
-    if (*data == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
-    memset(*data, 0x5a, bytes); // also the sentinel behind the last element
-    return CY_OK;
+    void *data = cy_arena_take(queue->scratch, bytes);
+    memset(data, 0x5a, bytes); // also the sentinel behind the last element
+    return data;
+}
+
+// What one test of the suite takes at most.
+static inline size_t suite_bytes(int ranks, int64_t large)
+{
+    const size_t tensor = ((size_t)large + 4099 * (size_t)ranks) * 8;
+    const size_t messages = (size_t)20000 * 2 * 48 * sizeof(int32_t);
+    return 2 * tensor + messages + ((size_t)1 << 20);
 }
 
 static inline cy_status suite_sentinel(const char *data, int64_t count, cy_dtype dtype)
@@ -120,8 +129,7 @@ static inline cy_status suite_sentinel(const char *data, int64_t count, cy_dtype
 static inline cy_status suite_all_reduce(
     cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op, int64_t count)
 {
-    char *data = NULL;
-    CY_TRY(suite_take(&data, count, dtype));
+    char *data = suite_take(queue, count, dtype);
     const int rank = cy_group_rank(group);
     const int size = cy_group_size(group);
     for (int64_t i = 0; i < count; i++)
@@ -133,9 +141,7 @@ static inline cy_status suite_all_reduce(
             "all_reduce op %d of %lld %s: element %lld is %g, not %g", (int)op, (long long)count,
             cy_dtype_name(dtype), (long long)i, suite_get(data, dtype, i), wanted);
     }
-    CY_TRY(suite_sentinel(data, count, dtype));
-    free(data);
-    return CY_OK;
+    return suite_sentinel(data, count, dtype);
 }
 
 // Reduce-scatter into a place of its own and into its own part, then gather the parts again.
@@ -145,10 +151,8 @@ static inline cy_status suite_scatter_gather(
     const int rank = cy_group_rank(group);
     const int size = cy_group_size(group);
     const int64_t count = part * size;
-    char *whole = NULL;
-    char *own = NULL;
-    CY_TRY(suite_take(&whole, count, dtype));
-    CY_TRY(suite_take(&own, part, dtype));
+    char *whole = suite_take(queue, count, dtype);
+    char *own = suite_take(queue, part, dtype);
     for (int64_t i = 0; i < count; i++)
         suite_set(whole, dtype, i, suite_operand(rank, i, op));
     const cy_view all = cy_view_of(whole, dtype, size, part);
@@ -170,20 +174,15 @@ static inline cy_status suite_scatter_gather(
             "all_gather of %s: element %lld", cy_dtype_name(dtype), (long long)i);
     }
     CY_TRY(suite_sentinel(whole, count, dtype));
-    CY_TRY(suite_sentinel(own, part, dtype));
-    free(whole);
-    free(own);
-    return CY_OK;
+    return suite_sentinel(own, part, dtype);
 }
 
 static inline cy_status suite_moves(cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t part)
 {
     const int rank = cy_group_rank(group);
     const int size = cy_group_size(group);
-    char *in = NULL;
-    char *out = NULL;
-    CY_TRY(suite_take(&in, part * size, dtype));
-    CY_TRY(suite_take(&out, part * size, dtype));
+    char *in = suite_take(queue, part * size, dtype);
+    char *out = suite_take(queue, part * size, dtype);
     for (int64_t i = 0; i < part * size; i++)
         suite_set(in, dtype, i, (double)((i + (int64_t)rank * 7) % 100));
     cy_request request = {0};
@@ -205,10 +204,7 @@ static inline cy_status suite_moves(cy_group *group, cy_queue *queue, cy_dtype d
             SUITE_EXPECT(suite_get(out, dtype, i) == 9.0, "broadcast from %d", root);
         }
     }
-    CY_TRY(suite_sentinel(out, part * size, dtype));
-    free(in);
-    free(out);
-    return CY_OK;
+    return suite_sentinel(out, part * size, dtype);
 }
 
 // Rank r sends (r + to) % 3 rows to `to`: some blocks are empty.
@@ -220,9 +216,8 @@ static inline cy_status suite_uneven(cy_group *group, cy_queue *queue, int64_t c
     int64_t total = 0;
     for (int to = 0; to < size; to++)
         total += rows[to] = (rank + to) % 3;
-    float *in = malloc((size_t)(total * cols + 1) * sizeof(float));
-    float *out = malloc((size_t)(total * cols + 1) * sizeof(float));
-    if (in == NULL || out == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
+    float *in = suite_take(queue, total * cols, CY_F32);
+    float *out = suite_take(queue, total * cols, CY_F32);
     int64_t at = 0;
     for (int to = 0; to < size; to++) {
         for (int64_t i = 0; i < rows[to] * cols; i++)
@@ -241,9 +236,7 @@ static inline cy_status suite_uneven(cy_group *group, cy_queue *queue, int64_t c
             at++;
         }
     }
-    free(in);
-    free(out);
-    return CY_OK;
+    return suite_sentinel((const char *)out, total * cols, CY_F32);
 }
 
 // Everybody sends to everybody, several tags at once, waits in another order.
@@ -254,8 +247,7 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
     enum { TAGS = 3, LIMIT = 16 * TAGS };
     cy_request sends[LIMIT] = {0};
     cy_request recvs[LIMIT] = {0};
-    int32_t *data = malloc((size_t)(count * 2 * LIMIT + 1) * sizeof(int32_t));
-    if (data == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
+    int32_t *data = suite_take(queue, count * 2 * LIMIT, CY_I32);
     for (int peer = 0; peer < size; peer++) {
         for (int tag = 0; tag < TAGS && peer != rank; tag++) {
             const int slot = peer * TAGS + tag;
@@ -288,16 +280,15 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
             }
         }
     }
-    free(data);
-    return CY_OK;
+    return suite_sentinel((const char *)data, count * 2 * LIMIT, CY_I32);
 }
 
 // Many in flight on one group, more than any ring of theirs holds, waited for from the last.
 static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int count)
 {
-    cy_request *requests = calloc((size_t)count, sizeof(cy_request));
-    int64_t *data = calloc((size_t)count, sizeof(int64_t));
-    if (requests == NULL || data == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
+    cy_request *requests = cy_arena_take(queue->scratch, (size_t)count * sizeof(*requests));
+    memset(requests, 0, (size_t)count * sizeof(*requests));
+    int64_t *data = suite_take(queue, count, CY_I64);
     const int size = cy_group_size(group);
     for (int i = 0; i < count; i++) {
         data[i] = (int64_t)i * (cy_group_rank(group) + 1);
@@ -308,9 +299,7 @@ static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int co
         CY_TRY(cy_group_wait(group, queue, &requests[i]));
         SUITE_EXPECT(data[i] == (int64_t)i * size * (size + 1) / 2, "transfer %d in flight", i);
     }
-    free(requests);
-    free(data);
-    return CY_OK;
+    return suite_sentinel((const char *)data, count, CY_I64);
 }
 
 // Floats that do not add exactly: all ranks must hold the same bits, in every repeat.
@@ -331,19 +320,24 @@ static inline cy_status suite_same_bits(cy_group *group, cy_queue *queue, cy_dty
         SUITE_EXPECT(memcmp(first, data, bytes) == 0, "repeat %d of %s differs", repeat,
             cy_dtype_name(dtype));
     }
-    char *all = malloc(bytes * (size_t)size);
-    if (all == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the suite");
+    char *all = suite_take(queue, (int64_t)bytes * size, CY_U8);
     CY_TRY(cy_group_all_gather(group, queue, cy_view_of(all, CY_U8, size, (int64_t)bytes),
         cy_view_of(data, CY_U8, 1, (int64_t)bytes)));
     for (int r = 0; r < size; r++) {
         SUITE_EXPECT(memcmp(all + bytes * (size_t)r, data, bytes) == 0,
             "%s: rank %d holds other bits", cy_dtype_name(dtype), r);
     }
-    free(all);
-    return CY_OK;
+    return suite_sentinel(all, (int64_t)bytes * size, CY_U8);
 }
 
 static const cy_dtype suite_dtypes[] = {CY_F32, CY_F64, CY_BF16, CY_F16, CY_I32, CY_I64, CY_FX64};
+
+// A test gets all of the scratch memory.
+#define SUITE_RUN(call)                                                                            \
+    do {                                                                                           \
+        CY_TRY(call);                                                                              \
+        cy_arena_rewind(queue->scratch, 0);                                                        \
+    } while (0)
 
 // The whole suite on one group; sizes up to `large` elements.
 static inline cy_status suite_group(cy_group *group, cy_queue *queue, int64_t large)
@@ -356,32 +350,29 @@ static inline cy_status suite_group(cy_group *group, cy_queue *queue, int64_t la
             if (dtype == CY_FX64 && op == CY_PROD) continue;
             for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
                 if (c == 6 && op != CY_SUM && op != CY_AVG) continue; // large: two are enough
-                CY_TRY(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
-                CY_TRY(suite_scatter_gather(
+                SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
+                SUITE_RUN(suite_scatter_gather(
                     group, queue, dtype, (cy_reduce)op, c == 6 ? large / size : counts[c]));
             }
         }
-        CY_TRY(suite_moves(group, queue, dtype, 0));
-        CY_TRY(suite_moves(group, queue, dtype, 3));
-        CY_TRY(suite_moves(group, queue, dtype, large / size));
-        if (dtype < CY_I32) CY_TRY(suite_same_bits(group, queue, dtype));
+        SUITE_RUN(suite_moves(group, queue, dtype, 0));
+        SUITE_RUN(suite_moves(group, queue, dtype, 3));
+        SUITE_RUN(suite_moves(group, queue, dtype, large / size));
+        if (dtype < CY_I32) SUITE_RUN(suite_same_bits(group, queue, dtype));
     }
-    CY_TRY(suite_moves(group, queue, CY_U8, 1001));
-    CY_TRY(suite_uneven(group, queue, 5));
-    CY_TRY(suite_uneven(group, queue, 5000));
-    CY_TRY(suite_messages(group, queue, 0));
-    CY_TRY(suite_messages(group, queue, 7));
-    CY_TRY(suite_messages(group, queue, 20000));
-    CY_TRY(suite_in_flight(group, queue, 300));
+    SUITE_RUN(suite_moves(group, queue, CY_U8, 1001));
+    SUITE_RUN(suite_uneven(group, queue, 5));
+    SUITE_RUN(suite_uneven(group, queue, 5000));
+    SUITE_RUN(suite_messages(group, queue, 0));
+    SUITE_RUN(suite_messages(group, queue, 7));
+    SUITE_RUN(suite_messages(group, queue, 20000));
+    SUITE_RUN(suite_in_flight(group, queue, 300));
     return cy_group_barrier(group);
 }
 
-// A rank function: the suite on the whole world, and on the world in reverse order.
-static inline cy_status suite_world(cy_world *world, int64_t large)
+// The suite on the whole world, and on the world in reverse order.
+static inline cy_status suite_orders(cy_world *world, cy_queue *queue, int64_t large)
 {
-    cy_pool *pool = NULL;
-    CY_TRY(cy_pool_open(&pool, 1, -1, false));
-    cy_queue queue = {.pool = pool, .beat = cy_world_beat(world)};
     const int size = cy_world_size(world);
     int ranks[64];
     for (int reverse = 0; reverse < 2; reverse++) {
@@ -389,12 +380,29 @@ static inline cy_status suite_world(cy_world *world, int64_t large)
             ranks[i] = reverse ? size - 1 - i : i;
         cy_group *group = NULL;
         CY_TRY(cy_world_open_group(world, &group, ranks, size, "dp"));
-        const cy_status status = suite_group(group, &queue, large);
+        const cy_status status = suite_group(group, queue, large);
         cy_group_close(group);
         if (status != CY_OK) return status;
     }
-    cy_pool_close(pool);
     return CY_OK;
+}
+
+// A rank function.
+static inline cy_status suite_world(cy_world *world, int64_t large)
+{
+    cy_pool *pool = NULL;
+    void *memory = NULL;
+    cy_arena scratch;
+    const size_t bytes = suite_bytes(cy_world_size(world), large);
+    CY_TRY(cy_memory_map(&memory, bytes));
+    cy_arena_place(&scratch, "suite", memory, bytes);
+    CY_TRY(cy_pool_open(&pool, 1, -1, false));
+    cy_queue queue = {.pool = pool, .beat = cy_world_beat(world), .scratch = &scratch};
+    // After a failure the memory stays: other ranks may be at work in it.
+    const cy_status status = suite_orders(world, &queue, large);
+    if (status == CY_OK) cy_memory_unmap(memory, bytes);
+    cy_pool_close(pool);
+    return status;
 }
 
 #endif

@@ -10,6 +10,8 @@
 #include "comm/backend.h"
 #include "comm/mesh.h"
 
+#include <stdlib.h>
+
 #define INTERLEAVE_FLIGHT 8
 
 // Elements of an operation: below a cache line, more than a note's room takes, cut into tasks. The

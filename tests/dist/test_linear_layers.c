@@ -88,6 +88,7 @@ static cy_status sum_bias_gradient(
     // Every rank's accumulator began with the same values.
     const cy_view before = part_of(m, "bias_grad", 0, 1, 0, OUT);
     if (!c->sequence || cy_group_size(group) == 1) return CY_OK;
+    CY_ASSERT(!cy_view_is_none(grad));
     for (int64_t i = 0; i < OUT; i++)
         ((double *)grad.data)[i] -= ((double *)before.data)[i];
     CY_TRY(cy_group_all_reduce(group, &m->queue, grad, CY_SUM));

@@ -21,10 +21,26 @@ typedef struct job {
     cy_timeline timeline; // measured, filled by rank 0
 } job;
 
+static cy_status run_stage(job *j, cy_world *world, cy_group *group, cy_executor *executor, stub *s,
+    cy_timed_action *times)
+{
+    const int rank = cy_world_rank(world);
+    const cy_pipeline_stage stage = stub_stage(s, &j->schedule, rank);
+    // Segments are 1 / chunks of a stage: the work is the same for every engine.
+    s->seconds = PART_S / j->schedule.chunks;
+    cy_queue queue = {.beat = cy_world_beat(world)};
+    CY_TRY(cy_group_barrier(group));
+    CY_TRY(cy_executor_run(executor, &queue, &stage, times));
+    cy_timeline timeline;
+    CY_TRY(cy_timeline_gather(&timeline, executor, &queue, times, 0.0));
+    if (rank == 0) j->timeline = timeline;
+    return CY_OK;
+}
+
 static cy_status run_rank(cy_world *world, void *context)
 {
     job *j = context;
-    const int rank = cy_world_rank(world);
+    const size_t count = j->schedule.ranks[cy_world_rank(world)].count;
     cy_group *group = NULL;
     CY_TRY(cy_test_open_all(world, &group, "pp"));
     cy_executor executor;
@@ -38,28 +54,22 @@ static cy_status run_rank(cy_world *world, void *context)
     cy_arena_measure(&arena, "step");
     cy_executor_place(&executor, &arena);
     void *memory = aligned_alloc(64, arena.peak + 64);
-    const size_t count = j->schedule.ranks[rank].count;
     cy_timed_action *times = calloc(count, sizeof(*times));
-    STUB_EXPECT(memory != NULL && times != NULL, "no memory");
-    cy_arena_place(&arena, "step", memory, arena.peak);
-    cy_executor_place(&executor, &arena);
     stub *s = malloc(sizeof(*s));
-    STUB_EXPECT(s != NULL, "no memory");
-    const cy_pipeline_stage stage = stub_stage(s, &j->schedule, rank);
-    // Segments are 1 / chunks of a stage: the work is the same for every engine.
-    s->seconds = PART_S / j->schedule.chunks;
-    cy_queue queue = {.beat = cy_world_beat(world)};
-    CY_TRY(cy_group_barrier(group));
-    CY_TRY(cy_executor_run(&executor, &queue, &stage, times));
-    cy_timeline timeline;
-    CY_TRY(cy_timeline_gather(&timeline, &executor, &queue, times, 0.0));
-    if (rank == 0) j->timeline = timeline;
+    cy_status status = CY_OK;
+    if (memory == NULL || times == NULL || s == NULL) {
+        status = CY_FAIL(CY_ERR_MEMORY, "no memory for a stage");
+    } else {
+        cy_arena_place(&arena, "step", memory, arena.peak);
+        cy_executor_place(&executor, &arena);
+        status = run_stage(j, world, group, &executor, s, times);
+    }
     free(times);
     free(memory);
     free(s);
     cy_executor_close(&executor);
     cy_group_close(group);
-    return CY_OK;
+    return status;
 }
 
 // The measured timeline of one step, to be closed by the caller.

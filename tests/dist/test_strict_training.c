@@ -169,7 +169,7 @@ static void a_step_that_does_not_fit_is_done_again(void **state)
     (void)state;
     static cy_engine engine;
     cy_config config = strict_config(CY_F32);
-    one_step plain, whole, split;
+    one_step plain = {0}, whole = {0}, split = {0};
     CY_CHECK_OK(step_with(&engine, &config, 0, &plain));
     cy_engine_close(&engine);
     CY_CHECK_OK(step_with(&engine, &config, 20, &split));

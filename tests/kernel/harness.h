@@ -236,10 +236,16 @@ static inline cy_view bench_numbers(
     return view;
 }
 
-// Fails where an element is off by more than tolerance, absolute below one and relative above.
-static inline void bench_expect(cy_view got, const double *want, double tolerance)
+// Fails unless these are all elements, row after row, and none is off by more than tolerance,
+// absolute below one and relative above.
+#define BENCH_EXPECT(got, tolerance, ...)                                                          \
+    bench_expect((got), (const double[]){__VA_ARGS__},                                             \
+        (int64_t)(sizeof((const double[]){__VA_ARGS__}) / sizeof(double)), (tolerance))
+
+static inline void bench_expect(cy_view got, const double *want, int64_t count, double tolerance)
 {
-    for (int64_t i = 0; i < cy_view_count(got); i++) {
+    assert_int_equal(cy_view_count(got), count);
+    for (int64_t i = 0; i < count; i++) {
         const double value = cy_ref_load(got, i / got.cols, i % got.cols);
         if (fabs(value - want[i]) <= tolerance * fmax(1.0, fabs(want[i]))) continue;
         print_error("element %lld: %.17g, wanted %.17g\n", (long long)i, value, want[i]);

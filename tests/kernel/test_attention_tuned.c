@@ -331,16 +331,17 @@ static void compare_parts(
     cy_test_machine *self, cy_dtype dtype, int32_t position, int64_t window, int64_t step)
 {
     enum { PAGES = 40, PAGE = 16, PER = 32 };
+    const int64_t slots = PAGES * PAGE, dim = 40;
     int32_t table[PER];
     for (int i = 0; i < PER; i++)
         table[i] = (i * 7 + 3) % PAGES;
     const int32_t sequence = 0;
-    const cy_view q = make(self, dtype, 1, 6 * 40, 1), k = make(self, dtype, PAGES * PAGE, 80, 2);
-    const cy_view v = make(self, dtype, PAGES * PAGE, 80, 3);
-    const cy_view o = make(self, dtype, 1, 6 * 40, 4), joined = make(self, dtype, 1, 6 * 40, 5);
+    const cy_view q = make(self, dtype, 1, 6 * dim, 1), k = make(self, dtype, slots, 2 * dim, 2);
+    const cy_view v = make(self, dtype, slots, 2 * dim, 3);
+    const cy_view o = make(self, dtype, 1, 6 * dim, 4), joined = make(self, dtype, 1, 6 * dim, 5);
     const cy_kv_pages pages = {k, v, table, PAGE, PER};
     const cy_attention_spec spec = {
-        .heads = 6, .kv_heads = 2, .head_dim = 40, .scale = 0.3, .window = window};
+        .heads = 6, .kv_heads = 2, .head_dim = dim, .scale = 0.3, .window = window};
     const int64_t count = cy_attention_part_count(&spec, position);
     const cy_view parts = cy_view_take(
         &self->data, dtype == CY_F64 ? CY_F64 : CY_F32, count, cy_attention_part_cols(&spec));

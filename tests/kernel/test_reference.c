@@ -14,18 +14,18 @@ static void products(void **state)
     const cy_view b = bench_numbers(&at, CY_F32, 3, 2, b_values);
     const cy_view c = bench_make(&at, CY_F32, 2, 2, 1);
     cy_matmul(&at.queue, c, a, b, (cy_matmul_spec){0});
-    bench_expect(c, (const double[]){58, 64, 139, 154}, 0.0);
+    BENCH_EXPECT(c, 0.0, 58, 64, 139, 154);
     cy_matmul(&at.queue, c, a, b, (cy_matmul_spec){.accumulate = true});
-    bench_expect(c, (const double[]){116, 128, 278, 308}, 0.0);
+    BENCH_EXPECT(c, 0.0, 116, 128, 278, 308);
     const cy_view d = bench_make(&at, CY_F32, 3, 3, 0);
     cy_matmul(&at.queue, d, a, b, (cy_matmul_spec){.transpose_a = true, .transpose_b = true});
-    bench_expect(d, (const double[]){39, 49, 59, 54, 68, 82, 69, 87, 105}, 0.0);
+    BENCH_EXPECT(d, 0.0, 39, 49, 59, 54, 68, 82, 69, 87, 105);
     // An empty sum writes zeros, or adds none.
     const cy_view a0 = cy_view_cols(a, 0, 0), b0 = cy_view_rows(b, 0, 0);
     cy_matmul(&at.queue, c, a0, b0, (cy_matmul_spec){.accumulate = true});
-    bench_expect(c, (const double[]){116, 128, 278, 308}, 0.0);
+    BENCH_EXPECT(c, 0.0, 116, 128, 278, 308);
     cy_matmul(&at.queue, c, a0, b0, (cy_matmul_spec){0});
-    bench_expect(c, (const double[]){0, 0, 0, 0}, 0.0);
+    BENCH_EXPECT(c, 0.0, 0, 0, 0, 0);
     bench_check(&at);
     bench_close(&at);
 }
@@ -77,12 +77,12 @@ static void norm(void **state)
     const cy_view weight = bench_numbers(&at, CY_F64, 1, 4, weights);
     const cy_view y = bench_make(&at, CY_F64, 2, 4, 0), inv = bench_make(&at, CY_F64, 1, 2, 0);
     cy_norm_forward(&at.queue, y, inv, x, cy_view_none(), weight, 0.0);
-    bench_expect(inv, (const double[]){0.4, 1.0}, 1e-15); // rms of (3, 4, 0, 0) is 2.5
-    bench_expect(y, (const double[]){1.2, 3.2, 0, 0, 1, 2, 3, 4}, 1e-15);
+    BENCH_EXPECT(inv, 1e-15, 0.4, 1.0); // rms of (3, 4, 0, 0) is 2.5
+    BENCH_EXPECT(y, 1e-15, 1.2, 3.2, 0, 0, 1, 2, 3, 4);
     const cy_view branch = bench_numbers(&at, CY_F64, 2, 4, values);
     cy_norm_forward(&at.queue, y, inv, x, branch, weight, 0.0);
-    bench_expect(x, (const double[]){6, 8, 0, 0, 2, 2, 2, 2}, 0.0); // the branch was added
-    bench_expect(inv, (const double[]){0.2, 0.5}, 1e-15);
+    BENCH_EXPECT(x, 0.0, 6, 8, 0, 0, 2, 2, 2, 2); // the branch was added
+    BENCH_EXPECT(inv, 1e-15, 0.2, 0.5);
     bench_check(&at);
     bench_close(&at);
 }
@@ -99,19 +99,19 @@ static void rope(void **state)
     const double five[] = {0.28366218546322625, 0.8775825618903728, 0.9987502603949663,
         0.9999875000260416, -0.9589242746631385, 0.479425538604203, 0.04997916927067833,
         0.0049999791666927075};
-    bench_expect(cy_view_rows(table, 5, 1), five, 1e-15);
+    bench_expect(cy_view_rows(table, 5, 1), five, 8, 1e-15);
     const double thousand[] = {0.5623790762907029, 0.862318872287684, -0.8390715290764524,
         0.5403023058681398, 0.8268795405320025, -0.5063656411097588, -0.5440211108893698,
         0.8414709848078965};
-    bench_expect(cy_view_rows(table, 1000, 1), thousand, 1e-15);
+    bench_expect(cy_view_rows(table, 1000, 1), thousand, 8, 1e-15);
     const cy_view x = bench_numbers(&at, CY_F64, 1, 8, (const double[]){1, 1, 1, 1, 0, 0, 2, 0});
     const int32_t position = 5;
     cy_rope(&at.queue, x, table, &position, 1, false);
     const double turned[] = {five[0], five[1], five[2] - 2.0 * five[6], five[3], five[4], five[5],
         five[6] + 2.0 * five[2], five[7]};
-    bench_expect(x, turned, 1e-15);
+    bench_expect(x, turned, 8, 1e-15);
     cy_rope(&at.queue, x, table, &position, 1, true);
-    bench_expect(x, (const double[]){1, 1, 1, 1, 0, 0, 2, 0}, 1e-15);
+    BENCH_EXPECT(x, 1e-15, 1, 1, 1, 1, 0, 0, 2, 0);
     bench_check(&at);
     bench_close(&at);
 }
@@ -124,7 +124,7 @@ static void feed_forward_and_loss(void **state)
     const cy_view y = bench_make(&at, CY_F64, 1, 3, 0);
     cy_swiglu_forward(
         &at.queue, y, bench_numbers(&at, CY_F64, 1, 6, (const double[]){0, 1, -2, 5, 2, 3}));
-    bench_expect(y, (const double[]){0.0, 1.4621171572600098, -0.7152175321327053}, 1e-15);
+    BENCH_EXPECT(y, 1e-15, 0.0, 1.4621171572600098, -0.7152175321327053);
 
     // Two tokens over a vocabulary of three that is split into columns 0, 1 and column 2.
     const cy_view left = bench_numbers(&at, CY_F64, 2, 2, (const double[]){1, 2, 0, 0});
@@ -136,21 +136,19 @@ static void feed_forward_and_loss(void **state)
     const cy_view target = bench_make(&at, CY_F64, 1, 2, 0);
     const cy_view loss = bench_numbers(&at, CY_F64, 1, 1, (const double[]){10});
     cy_softmax_max(&at.queue, max, left, low);
-    bench_expect(max, (const double[]){2, 0}, 0.0);
+    BENCH_EXPECT(max, 0.0, 2, 0);
     cy_softmax_max(&at.queue, max, right, high);
-    bench_expect(max, (const double[]){3, 0}, 0.0);
+    BENCH_EXPECT(max, 0.0, 3, 0);
     cy_softmax_sum(&at.queue, sum, target, left, max, targets, low);
-    bench_expect(target, (const double[]){0, 0}, 0.0);
+    BENCH_EXPECT(target, 0.0, 0, 0);
     cy_softmax_sum(&at.queue, other, target, right, max, targets, high);
-    bench_expect(target, (const double[]){3, 0}, 0.0); // of the token whose target is here
+    BENCH_EXPECT(target, 0.0, 3, 0); // of the token whose target is here
     cy_add(&at.queue, sum, sum, other);
     cy_softmax_loss(&at.queue, loss, max, sum, target, targets);
-    bench_expect(loss, (const double[]){10 + 0.4076059644443803 + 1.0986122886681098}, 1e-15);
+    BENCH_EXPECT(loss, 1e-15, 10 + 0.4076059644443803 + 1.0986122886681098);
     cy_softmax_grad(&at.queue, left, left, max, sum, targets, low, 2.0);
     const double third = 1.0 / 3.0;
-    bench_expect(left,
-        (const double[]){0.18006114634076172, 0.4894569421095953, 2 * (third - 1), 2 * third},
-        1e-15);
+    BENCH_EXPECT(left, 1e-15, 0.18006114634076172, 0.4894569421095953, 2 * (third - 1), 2 * third);
     bench_check(&at);
     bench_close(&at);
 }
@@ -312,13 +310,13 @@ static void optimizer(void **state)
     const cy_view scale = bench_make(&at, CY_F64, 1, 1, 0), norm = bench_twin(&at, scale);
     cy_sum_squares(queue, sum, grad);
     cy_clip_scale(queue, scale, norm, sum, 2.0, 0.0); // no limit
-    bench_expect(norm, (const double[]){2.5}, 1e-15);
-    bench_expect(scale, (const double[]){0.5}, 1e-15);
+    BENCH_EXPECT(norm, 1e-15, 2.5);
+    BENCH_EXPECT(scale, 1e-15, 0.5);
     cy_clip_scale(queue, scale, norm, sum, 2.0, 1.0);
-    bench_expect(norm, (const double[]){2.5}, 1e-15);
-    bench_expect(scale, (const double[]){0.2}, 1e-15); // to length 1
-    cy_clip_scale(queue, scale, norm, sum, 2.0, 3.0);  // within the limit
-    bench_expect(scale, (const double[]){0.5}, 1e-15);
+    BENCH_EXPECT(norm, 1e-15, 2.5);
+    BENCH_EXPECT(scale, 1e-15, 0.2);                  // to length 1
+    cy_clip_scale(queue, scale, norm, sum, 2.0, 3.0); // within the limit
+    BENCH_EXPECT(scale, 1e-15, 0.5);
 
     // One step from rest moves by the learning rate against the gradient's sign, after the decay.
     const cy_view master = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
@@ -327,10 +325,10 @@ static void optimizer(void **state)
     const cy_view weight = bench_make(&at, CY_BF16, 1, 2, 0);
     cy_adamw_spec spec = {0.1, 0.9, 0.999, 0.0, 0.5, 1, 0, 0};
     cy_adamw(queue, weight, master, m, v, grad, scale, &spec);
-    bench_expect(master, (const double[]){1 * 0.95 - 0.1, -2 * 0.95 - 0.1}, 1e-14);
-    bench_expect(m, (const double[]){0.15, 0.2}, 1e-15);
-    bench_expect(v, (const double[]){0.00225, 0.004}, 1e-15);
-    bench_expect(weight, (const double[]){0.8515625, -2.0}, 0.0);
+    BENCH_EXPECT(master, 1e-14, 1 * 0.95 - 0.1, -2 * 0.95 - 0.1);
+    BENCH_EXPECT(m, 1e-15, 0.15, 0.2);
+    BENCH_EXPECT(v, 1e-15, 0.00225, 0.004);
+    BENCH_EXPECT(weight, 0.0, 0.8515625, -2.0);
 
     // v is held from step 3 on, with the correction of two steps, but is not below (g / 4)^2.
     const cy_view late = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
@@ -338,9 +336,9 @@ static void optimizer(void **state)
     const cy_view kept_v = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, 0});
     spec = (cy_adamw_spec){0.1, 0.0, 0.5, 0.0, 0.0, 9, 2, 0.25};
     cy_adamw(queue, cy_view_none(), late, kept_m, kept_v, grad, scale, &spec);
-    bench_expect(kept_v, (const double[]){1, 0.25}, 1e-15); // g = 1.5, 2
-    const double root = sqrt(0.75);                         // of the correction, 1 - 0.5^2
-    bench_expect(late, (const double[]){1 - 0.15 * root, -2 - 0.4 * root}, 1e-14);
+    BENCH_EXPECT(kept_v, 1e-15, 1, 0.25); // g = 1.5, 2
+    const double root = sqrt(0.75);       // of the correction, 1 - 0.5^2
+    BENCH_EXPECT(late, 1e-14, 1 - 0.15 * root, -2 - 0.4 * root);
 
     // A broken gradient: the norm says so, and the step changes nothing.
     const cy_view broken = bench_numbers(&at, CY_F64, 1, 2, (const double[]){(double)INFINITY, 4});
@@ -389,7 +387,7 @@ static void one_rounding(void **state)
     const cy_view x = bench_numbers(&at, CY_F64, 1, 2, (const double[]){above, below});
     const cy_view y = bench_make(&at, CY_BF16, 1, 2, 0);
     cy_copy(&at.queue, y, x);
-    bench_expect(y, (const double[]){1.0 + 0x1p-7, 1.0 + 0x1p-7}, 0.0);
+    BENCH_EXPECT(y, 0.0, 1.0 + 0x1p-7, 1.0 + 0x1p-7);
     bench_close(&at);
 }
 

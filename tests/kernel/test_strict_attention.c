@@ -7,11 +7,10 @@
 
 typedef struct setting {
     cy_dtype dtype;
-    int heads, kv_heads;
+    int heads, kv_heads, sequences;
     int64_t head_dim, window;
     int64_t length; // of a sequence
-    int sequences;
-    int64_t step; // queries of a part: a multiple of 32
+    int64_t step;   // queries of a part: a multiple of 32
 } setting;
 
 typedef struct problem {
@@ -144,10 +143,10 @@ static void test_attention(void **state)
 {
     (void)state;
     static const setting settings[] = {
-        {CY_F32, 4, 2, 64, 0, 192, 2, 64},
-        {CY_F32, 2, 2, 40, 0, 150, 1, 32},
-        {CY_BF16, 3, 1, 64, 50, 160, 1, 32},
-        {CY_BF16, 2, 1, 16, 0, 33, 3, 32},
+        {CY_F32, 4, 2, 2, 64, 0, 192, 64},
+        {CY_F32, 2, 2, 1, 40, 0, 150, 32},
+        {CY_BF16, 3, 1, 1, 64, 50, 160, 32},
+        {CY_BF16, 2, 1, 3, 16, 0, 33, 32},
     };
     strict_tables all;
     tables_open(&all);
@@ -165,7 +164,7 @@ static void test_rows_without_keys(void **state)
     for (int i = 0; i < all.count; i++) {
         bench *at = &all.benches[i];
         bench_clear(at);
-        const setting s = {CY_F32, 2, 1, 24, 0, 70, 1, 32};
+        const setting s = {CY_F32, 2, 1, 1, 24, 0, 70, 32};
         problem p = {0};
         pose(at, &p, &s);
         take_outputs(at, &p, &s);

@@ -27,6 +27,7 @@ static void features_are_those_of_the_system(void **state)
     if (flags == NULL) {
         cy_text_free(&text);
         skip();
+        return; // never, but that analysers do not know
     }
     assert_int_equal(cpu.avx2, flag(flags, "avx2") && flag(flags, "fma") && flag(flags, "f16c"));
     assert_int_equal(cpu.avx512,

@@ -26,7 +26,7 @@ static bool takes(cy_pipeline_engine engine, int chunks)
     return chunks <= (engine == CY_PIPELINE_ZERO_BUBBLE ? 2 : 1);
 }
 
-static cy_schedule open(cy_pipeline_engine engine, int stages, int microbatches, int chunks)
+static cy_schedule opened(cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
     const cy_schedule_options options = {
         .engine = engine, .stages = stages, .microbatches = microbatches, .chunks = chunks};
@@ -38,7 +38,7 @@ static cy_schedule open(cy_pipeline_engine engine, int stages, int microbatches,
 // Idle ticks of the span, and the numbers that every schedule of a kind must have.
 static void check_one(cy_pipeline_engine engine, int p, int m, int v)
 {
-    cy_schedule schedule = open(engine, p, m, v);
+    cy_schedule schedule = opened(engine, p, m, v);
     cy_schedule_cost cost;
     CY_CHECK_OK(cy_schedule_check(&cost, &schedule, NULL));
     const int64_t work = 3 * (int64_t)m * v;
@@ -100,7 +100,7 @@ static void all_are_proved(void **context)
 
 static double idle_of(cy_pipeline_engine engine, int p, int m, int v, int *peak_kept)
 {
-    cy_schedule schedule = open(engine, p, m, v);
+    cy_schedule schedule = opened(engine, p, m, v);
     cy_schedule_cost cost;
     CY_CHECK_OK(cy_schedule_check(&cost, &schedule, NULL));
     // In units of a stage, so that chunks do not count as work.
@@ -132,8 +132,8 @@ static void bubbles_against_1f1b(void **context)
 static void is_a_pure_function(void **context)
 {
     (void)context;
-    cy_schedule a = open(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2),
-                b = open(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2);
+    cy_schedule a = opened(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2),
+                b = opened(CY_PIPELINE_ZERO_BUBBLE, 4, 9, 2);
     for (int r = 0; r < 4; r++) {
         assert_int_equal(a.ranks[r].count, b.ranks[r].count);
         assert_memory_equal(
@@ -146,7 +146,7 @@ static void is_a_pure_function(void **context)
 static void segments_go_there_and_back(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_ZERO_BUBBLE, 3, 2, 2);
+    cy_schedule schedule = opened(CY_PIPELINE_ZERO_BUBBLE, 3, 2, 2);
     const int ranks[] = {0, 1, 2, 2, 1, 0};
     for (int s = 0; s < 6; s++) {
         assert_int_equal(cy_schedule_segment_rank(&schedule, s), ranks[s]);
@@ -196,7 +196,7 @@ static cy_status read_csv(cy_schedule *schedule, const char *text, int p, int m,
 static void csv_is_read(void **context)
 {
     (void)context;
-    cy_schedule schedule, made = open(CY_PIPELINE_1F1B, 2, 2, 1);
+    cy_schedule schedule, made = opened(CY_PIPELINE_1F1B, 2, 2, 1);
     CY_CHECK_OK(read_csv(&schedule, "# by hand\nF0,F1,,B0,,B1\r\n\n, F0,B0 ,F1,B1\n", 2, 2, 1));
     for (int r = 0; r < 2; r++) {
         assert_int_equal(schedule.ranks[r].count, made.ranks[r].count);

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-static cy_schedule open(cy_pipeline_engine engine, int stages, int microbatches, int chunks)
+static cy_schedule opened(cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
     const cy_schedule_options options = {
         .engine = engine, .stages = stages, .microbatches = microbatches, .chunks = chunks};
@@ -39,7 +39,7 @@ static void unit_times_are_ticks(void **context)
                 const int v = e == CY_PIPELINE_INTERLEAVED ? 3
                     : e == CY_PIPELINE_ZERO_BUBBLE         ? 2
                                                            : 1;
-                cy_schedule schedule = open((cy_pipeline_engine)e, p, m, v);
+                cy_schedule schedule = opened((cy_pipeline_engine)e, p, m, v);
                 cy_schedule_cost cost;
                 CY_CHECK_OK(cy_schedule_check(&cost, &schedule, NULL));
                 cy_timeline timeline = simulate(&schedule, (cy_durations){1, 1, 1, 0, 0, NULL});
@@ -59,7 +59,7 @@ static void unit_times_are_ticks(void **context)
 static void a_chain_adds_up(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_1F1B, 3, 1, 1);
+    cy_schedule schedule = opened(CY_PIPELINE_1F1B, 3, 1, 1);
     const double scale[] = {1.0, 2.0, 4.0};
     cy_timeline timeline = simulate(&schedule,
         (cy_durations){.forward = 3.0,
@@ -82,7 +82,7 @@ static void a_chain_adds_up(void **context)
 static void links_are_shared(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_AFAB, 2, 4, 1);
+    cy_schedule schedule = opened(CY_PIPELINE_AFAB, 2, 4, 1);
     cy_timeline timeline = simulate(&schedule,
         (cy_durations){
             .forward = 1e-6, .backward_input = 1e-6, .backward_weight = 0, .message = 1.0});
@@ -95,7 +95,7 @@ static void links_are_shared(void **context)
 static void critical_path_is_unbroken(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_1F1B, 4, 6, 1);
+    cy_schedule schedule = opened(CY_PIPELINE_1F1B, 4, 6, 1);
     const double scale[] = {1.0, 1.0, 3.0, 1.0}; // the slow stage sets the end
     cy_timeline timeline = simulate(&schedule,
         (cy_durations){.forward = 1, .backward_input = 1, .backward_weight = 1, .scale = scale});
@@ -114,7 +114,7 @@ static void critical_path_is_unbroken(void **context)
 static void drawn_as_text(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_1F1B, 2, 2, 1);
+    cy_schedule schedule = opened(CY_PIPELINE_1F1B, 2, 2, 1);
     cy_timeline timeline = simulate(&schedule, (cy_durations){1, 1, 1, 0, 0, NULL});
     cy_text text = {0};
     CY_CHECK_OK(cy_timeline_draw_text(&text, &timeline, 1.0));
@@ -137,7 +137,7 @@ static int occurrences(const char *text, const char *words)
 static void drawn_as_picture(void **context)
 {
     (void)context;
-    cy_schedule schedule = open(CY_PIPELINE_ZERO_BUBBLE, 3, 4, 1);
+    cy_schedule schedule = opened(CY_PIPELINE_ZERO_BUBBLE, 3, 4, 1);
     cy_timeline timeline = simulate(&schedule, (cy_durations){1, 1, 1, 0, 0, NULL});
     cy_text text = {0};
     CY_CHECK_OK(cy_timeline_draw_svg(
