@@ -46,6 +46,7 @@ static void a_dry_queue_counts(void **state)
     // Nobody may touch this memory.
     const cy_view data = cy_view_of((void *)64, CY_BF16, 100, 4);
     const cy_view part = cy_view_of((void *)64, CY_BF16, 25, 4);
+    const cy_view other = cy_view_of((void *)4096, CY_BF16, 100, 4);
     const int64_t rows[4] = {10, 20, 30, 40};
 
     CY_CHECK_OK(cy_group_all_reduce(group, &queue, data, CY_SUM));
@@ -60,6 +61,17 @@ static void a_dry_queue_counts(void **state)
     assert_true(cy_group_counters(group).bytes == 3040.0); // 80 rows of 8 bytes go to others
     assert_int_equal(cy_group_counters(group).messages, 4);
     assert_string_equal(cy_group_dimension(group), "dp");
+    CY_CHECK_OK(cy_group_broadcast(group, &queue, data, 0));
+    assert_true(cy_group_counters(group).bytes == 3040.0); // rank 1 receives it
+    CY_CHECK_OK(cy_group_broadcast(group, &queue, data, 1));
+    assert_true(cy_group_counters(group).bytes == 3840.0);
+    CY_CHECK_OK(cy_group_send(group, &queue, part, 3, 0));
+    assert_true(cy_group_counters(group).bytes == 4040.0);
+    CY_CHECK_OK(cy_group_recv(group, &queue, part, 3, 0));
+    assert_true(cy_group_counters(group).bytes == 4040.0);
+    CY_CHECK_OK(cy_group_start_all_to_all(group, &queue, &request, data, other));
+    assert_true(cy_group_counters(group).bytes == 4640.0);
+    assert_int_equal(cy_group_counters(group).messages, 8); // what is received counts at its sender
 
     queue.dry = false;
     CY_CHECK_FAILS(cy_group_all_reduce(group, &queue, data, CY_SUM), CY_ERR_UNSUPPORTED,

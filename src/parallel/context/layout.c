@@ -48,11 +48,10 @@ void cy_context_positions(const cy_context_layout *layout, int rank, int32_t *po
     }
 }
 
-// The last position that sees a key at `position`.
+// The last position that sees a key at `position`; it may be beyond the sequence.
 static int64_t last_seer(const cy_context_layout *layout, int64_t position)
 {
-    if (layout->window == 0) return layout->length - 1;
-    return least(position + layout->window, layout->length) - 1;
+    return layout->window == 0 ? INT64_MAX : position + layout->window - 1;
 }
 
 // Whole ranges that no query (or key) of the other side meets are cut off at both ends: the kernel
