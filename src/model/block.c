@@ -18,16 +18,6 @@ static cy_fixed *sum_at(const cy_block *block, cy_sum_place place)
     return cy_sums_at(block->context->sums, block->storage->units[block->unit].layer, (int)place);
 }
 
-static int64_t q_cols(const cy_model_context *context)
-{
-    return context->heads_local * context->shape.head_dim;
-}
-
-static int64_t kv_cols(const cy_model_context *context)
-{
-    return context->kv_heads_local * context->shape.head_dim;
-}
-
 // The three parts of a fused [t, q | k | v] matrix.
 typedef struct qkv_parts {
     cy_view q, k, v;
@@ -35,7 +25,7 @@ typedef struct qkv_parts {
 
 static qkv_parts parts_of(const cy_model_context *context, cy_view qkv)
 {
-    const int64_t q = q_cols(context), kv = kv_cols(context);
+    const int64_t q = cy_model_q_cols(context), kv = cy_model_kv_cols(context);
     return (qkv_parts){
         .q = cy_view_cols(qkv, 0, q),
         .k = cy_view_cols(qkv, q, kv),
@@ -56,8 +46,8 @@ static cy_attention_spec attention_of(const cy_model_context *context, const cy_
 void cy_block_stash_take_brief(
     cy_block_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
 {
-    stash->qkv =
-        cy_view_take(arena, context->dtype, tokens, q_cols(context) + 2 * kv_cols(context));
+    stash->qkv = cy_view_take(
+        arena, context->dtype, tokens, cy_model_q_cols(context) + 2 * cy_model_kv_cols(context));
     stash->lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens);
     cy_qk_norm_stash_take(&stash->qk_norm, context, arena, tokens);
 }
@@ -70,7 +60,7 @@ void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *con
     stash->mid = cy_view_take(arena, dtype, outside, context->shape.hidden);
     stash->inv_rms1 = cy_view_take(arena, context->sum_dtype, 1, outside);
     stash->inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside);
-    stash->o = cy_view_take(arena, dtype, tokens, q_cols(context));
+    stash->o = cy_view_take(arena, dtype, tokens, cy_model_q_cols(context));
     if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
     if (!context->tensor.keep_inputs) return;
     stash->n1 = cy_view_take(arena, dtype, tokens, context->shape.hidden);
@@ -82,7 +72,7 @@ void cy_block_gradients_take(
 {
     const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
     const cy_dtype dtype = context->dtype;
-    const int64_t qkv = q_cols(context) + 2 * kv_cols(context);
+    const int64_t qkv = cy_model_q_cols(context) + 2 * cy_model_kv_cols(context);
     *gradients = (cy_block_gradients){
         .dy = cy_view_take(arena, dtype, outside, context->shape.hidden),
         .d_mid = cy_view_take(arena, dtype, outside, context->shape.hidden),
@@ -400,7 +390,7 @@ static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_
     CY_TRY(finish_late_weights(block, late, stash->gate_up));
     const size_t inner = cy_arena_mark(queue->scratch);
     const cy_view d_o =
-        cy_view_take(queue->scratch, context->dtype, d_mid.all.rows, q_cols(context));
+        cy_view_take(queue->scratch, context->dtype, d_mid.all.rows, cy_model_q_cols(context));
     CY_TRY(cy_row_linear_backward_input(queue, d_o, &d_mid, weight(block, CY_ROLE_OUT, 0)));
     CY_TRY(backward_heads(block, gradients->d_qkv, d_o, stash, batch));
     cy_arena_rewind(queue->scratch, inner);

@@ -26,6 +26,17 @@ typedef struct cy_model_context {
     int kv_copy;        // which of them this rank is
 } cy_model_context;
 
+// Columns of this rank's q, and of its k or of its v, in a fused [t, q | k | v].
+static inline int64_t cy_model_q_cols(const cy_model_context *context)
+{
+    return context->heads_local * context->shape.head_dim;
+}
+
+static inline int64_t cy_model_kv_cols(const cy_model_context *context)
+{
+    return context->kv_heads_local * context->shape.head_dim;
+}
+
 // Attention among this rank's heads; whose keys a query sees is for the caller to say.
 static inline cy_attention_spec cy_model_attention(const cy_model_context *context)
 {

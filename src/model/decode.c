@@ -41,8 +41,8 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const cy_model_shape *shape = &context->shape;
     const int unit = cy_storage_unit(storage, layer);
     const size_t mark = cy_arena_mark(queue->scratch);
-    const int64_t q_cols = context->heads_local * shape->head_dim;
-    const int64_t kv_cols = context->kv_heads_local * shape->head_dim;
+    const int64_t q_cols = cy_model_q_cols(context);
+    const int64_t kv_cols = cy_model_kv_cols(context);
 
     const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, shape->hidden);
     const cy_view qkv = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);

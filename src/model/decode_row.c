@@ -251,8 +251,7 @@ static void attend(const walk *at, int worker, int layer)
     cy_decode_row_worker *self = &at->row->each[worker];
     const share mine = self->parts;
     if (mine.count == 0) return;
-    const int64_t dim = context->shape.head_dim;
-    const int64_t q_cols = context->heads_local * dim, kv_cols = context->kv_heads_local * dim;
+    const int64_t q_cols = cy_model_q_cols(context), kv_cols = cy_model_kv_cols(context);
     const cy_view q = cy_view_cols(self->qkv, 0, q_cols);
     const cy_view k = cy_view_cols(self->qkv, q_cols, kv_cols);
     const cy_view v = cy_view_cols(self->qkv, q_cols + kv_cols, kv_cols);
@@ -408,8 +407,8 @@ void cy_decode_row_take(
 {
     const cy_model_context *context = row->context;
     const cy_model_shape *shape = &context->shape;
-    const int64_t q_cols = context->heads_local * shape->head_dim;
-    const int64_t kv_cols = context->kv_heads_local * shape->head_dim;
+    const int64_t q_cols = cy_model_q_cols(context);
+    const int64_t kv_cols = cy_model_kv_cols(context);
     row->qkv = cy_view_take(run, context->dtype, 1, q_cols + 2 * kv_cols);
     row->parts = take_parts(context, run, pages);
     row->branch = cy_view_take(run, context->dtype, 1, shape->hidden);

@@ -15,8 +15,8 @@ typedef struct qk_groups {
 static qk_groups groups_of(
     const cy_model_context *context, cy_view qkv, const cy_qk_norm_stash *stash)
 {
-    const int64_t q = context->heads_local * context->shape.head_dim;
-    const int64_t kv = context->kv_heads_local * context->shape.head_dim;
+    const int64_t q = cy_model_q_cols(context);
+    const int64_t kv = cy_model_kv_cols(context);
     return (qk_groups){
         .q = {cy_view_cols(qkv, 0, q), stash->q, stash->inv_rms_q, CY_ROLE_Q_NORM},
         .k = {cy_view_cols(qkv, q, kv), stash->k, stash->inv_rms_k, CY_ROLE_K_NORM},
