@@ -127,24 +127,6 @@ bool cy_report_missing(const char *const *paths, int count)
     return missing;
 }
 
-static void write_log(void *context, cy_log_level level, const char *line)
-{
-    (void)context;
-    switch (level) {
-    case CY_LOG_INFO:
-        say_lines("0", "", line);
-        break;
-    case CY_LOG_WARNING:
-        say_lines("1;33", "cyclotron: warning: ", line);
-        break;
-    }
-}
-
-cy_log cy_report_log(void)
-{
-    return (cy_log){.write = write_log};
-}
-
 int cy_report_output(int exit_status)
 {
     if (fflush(stdout) == 0 && ferror(stdout) == 0) return exit_status;

@@ -6,7 +6,6 @@
 #ifndef CY_CLI_REPORT_H
 #define CY_CLI_REPORT_H
 
-#include "base/log.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -39,9 +38,6 @@ int cy_report_ranks(cy_status status);
 
 // Reports each of these paths that does not exist; true when there was one. "-" is stdin.
 bool cy_report_missing(const char *const *paths, int count);
-
-// A log that writes warnings and information to stderr.
-cy_log cy_report_log(void);
 
 // Whether to colour what goes to this stream.
 bool cy_colours(FILE *stream);

@@ -91,11 +91,6 @@ static bool claim_abort(mpi_world *world, const char *text)
     return true;
 }
 
-static const char *mpi_host(const cy_world *world, int rank)
-{
-    return ((const mpi_world *)world)->hosts[rank];
-}
-
 static void mpi_abort(cy_world *world, const char *text)
 {
     (void)claim_abort((mpi_world *)world, text);
@@ -112,7 +107,6 @@ static bool mpi_fail(cy_world *world, cy_status status)
 static const cy_world_ops mpi_ops = {
     .name = "mpi",
     .open_group = mpi_open_group,
-    .host = mpi_host,
     .abort = mpi_abort,
     .fail = mpi_fail,
 };

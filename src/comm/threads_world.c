@@ -156,12 +156,6 @@ static void run_abort(threads_run *run, int rank, cy_status status, const char *
         rank_notify(&run->ranks[i]);
 }
 
-static const char *threads_host(const cy_world *world, int rank)
-{
-    (void)rank;
-    return ((const threads_rank *)world)->run->host;
-}
-
 static void threads_abort(cy_world *world, const char *text)
 {
     run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text);
@@ -176,7 +170,6 @@ static bool threads_fail(cy_world *world, cy_status status)
 static const cy_world_ops threads_ops = {
     .name = "threads",
     .open_group = threads_open_group,
-    .host = threads_host,
     .abort = threads_abort,
     .fail = threads_fail,
 };

@@ -46,25 +46,6 @@ bool cy_world_has_begun(void)
 }
 #endif
 
-cy_status cy_world_run(const char *backend, bool launched, const cy_world_options *options,
-    cy_rank_function function, void *context)
-{
-    const bool automatic = strcmp(backend, "auto") == 0 || strcmp(backend, "gloo") == 0;
-    if (strcmp(backend, "mpi") == 0 || (automatic && launched)) {
-        return cy_world_run_mpi(options, function, context);
-    }
-    if (strcmp(backend, "self") == 0 && options->ranks > 1) {
-        return CY_FAIL(CY_ERR_REQUEST, "backend self serves 1 rank, not %d", options->ranks);
-    }
-    if (automatic || strcmp(backend, "threads") == 0 || strcmp(backend, "self") == 0) {
-        return cy_world_run_threads(options, function, context);
-    }
-    const cy_status status =
-        CY_FAIL(CY_ERR_UNSUPPORTED, "backend %s is not in this build", backend);
-    cy_error_set_hint("it has self, threads%s", CY_HAVE_MPI ? ", mpi" : "");
-    return status;
-}
-
 int cy_world_rank(const cy_world *world)
 {
     return world->rank;
@@ -78,12 +59,6 @@ int cy_world_size(const cy_world *world)
 const char *cy_world_backend(const cy_world *world)
 {
     return world->ops->name;
-}
-
-const char *cy_world_host(const cy_world *world, int rank)
-{
-    CY_ASSERT(0 <= rank && rank < world->size);
-    return world->ops->host(world, rank);
 }
 
 _Atomic uint64_t *cy_world_beat(cy_world *world)

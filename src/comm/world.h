@@ -50,12 +50,6 @@ CY_MUST_CHECK cy_status cy_world_run_threads(
 CY_MUST_CHECK cy_status cy_world_run_mpi(
     const cy_world_options *options, cy_rank_function function, void *context);
 
-// One of the two by its name in a configuration: "threads", "mpi", or "auto" ("gloo" means the
-// same): mpi when `launched`, that is when mpirun or srun started this process. "self" is one
-// thread.
-CY_MUST_CHECK cy_status cy_world_run(const char *backend, bool launched,
-    const cy_world_options *options, cy_rank_function function, void *context);
-
 // Ends the other processes of a job with this exit status. Call it last, once a failure has been
 // printed; it returns where this process is the only one.
 void cy_world_end_job(int exit_status);
@@ -66,7 +60,6 @@ bool cy_world_has_begun(void);
 int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);
 const char *cy_world_backend(const cy_world *world);
-const char *cy_world_host(const cy_world *world, int rank);
 
 // A counter that says this rank is alive whenever it changes. Group calls and cy_queue_run change
 // it; set queue->beat to it.

@@ -157,14 +157,6 @@ int64_t cy_manifest_elements(const cy_manifest *manifest)
     return elements;
 }
 
-const cy_param *cy_manifest_find(const cy_manifest *manifest, const char *name)
-{
-    for (int i = 0; i < manifest->count; i++) {
-        if (strcmp(manifest->params[i].name, name) == 0) return &manifest->params[i];
-    }
-    return NULL;
-}
-
 // Equal ranges of `count` units over tp ranks; fewer units than ranks are shared by neighbours.
 static cy_slice split_units(int64_t units, int64_t unit_length, int tp_rank, int tp_size)
 {

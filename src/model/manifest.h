@@ -73,9 +73,6 @@ void cy_manifest_close(cy_manifest *manifest);
 // Elements of all parameters together.
 int64_t cy_manifest_elements(const cy_manifest *manifest);
 
-// The entry of that name, or NULL.
-const cy_param *cy_manifest_find(const cy_manifest *manifest, const char *name);
-
 // The rectangle of a parameter that one tensor-parallel rank holds.
 typedef struct cy_slice {
     int64_t row_first, rows;

@@ -1,33 +1,8 @@
 #include "optim/rate.h"
 
 #include "base/assert.h"
-#include "base/text.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <string.h>
-
-static const char *const kind_names[] = {
-    [CY_RATE_CONSTANT] = "constant",
-    [CY_RATE_LINEAR] = "linear",
-    [CY_RATE_COSINE] = "cosine",
-    [CY_RATE_WSD] = "wsd",
-};
-
-const char *cy_rate_kind_name(cy_rate_kind kind)
-{
-    return kind_names[kind];
-}
-
-bool cy_rate_kind_from_name(cy_rate_kind *kind, const char *name)
-{
-    for (int i = CY_RATE_CONSTANT; i <= CY_RATE_WSD; i++) {
-        if (strcmp(kind_names[i], name) != 0) continue;
-        *kind = (cy_rate_kind)i;
-        return true;
-    }
-    return false;
-}
 
 // The step at which linear and cosine reach their end; 0 when nothing says it.
 static int64_t decay_end(const cy_rate_spec *spec)
@@ -40,64 +15,6 @@ static int64_t decay_length(const cy_rate_spec *spec)
 {
     if (spec->decay_steps > 0) return spec->decay_steps;
     return spec->total_steps / 10 + (spec->total_steps % 10 != 0);
-}
-
-static cy_status list_faults(cy_text *faults, const cy_rate_spec *spec)
-{
-    const double top = spec->learning_rate, least = spec->min_learning_rate;
-    if (!isfinite(top) || top < 0) {
-        CY_TRY(cy_text_add(faults, "\nlearning_rate is %g, must be 0 or more", top));
-    }
-    if (!isfinite(least) || least < 0 || least > top) {
-        CY_TRY(cy_text_add(
-            faults, "\nmin_learning_rate is %g, must be in 0..learning_rate (%g)", least, top));
-    }
-    if (spec->warmup_steps < 0 || spec->decay_steps < 0 || spec->total_steps < 0) {
-        CY_TRY(cy_text_add(faults,
-            "\nwarmup_steps %" PRId64 ", lr_decay_steps %" PRId64 ", total_train_steps %" PRId64
-            ": none may be negative",
-            spec->warmup_steps, spec->decay_steps, spec->total_steps));
-        return CY_OK;
-    }
-    switch (spec->kind) {
-    case CY_RATE_CONSTANT:
-        break;
-    case CY_RATE_LINEAR:
-    case CY_RATE_COSINE:
-        if (decay_end(spec) == 0) {
-            CY_TRY(cy_text_add(faults,
-                "\nlr_schedule %s needs an end: lr_decay_steps, "
-                "total_train_steps or max_tokens",
-                cy_rate_kind_name(spec->kind)));
-        } else if (spec->decay_steps > 0 && spec->decay_steps < spec->warmup_steps) {
-            CY_TRY(cy_text_add(faults,
-                "\nlr_decay_steps is %" PRId64 ", before the end of warmup_steps (%" PRId64 ")",
-                spec->decay_steps, spec->warmup_steps));
-        }
-        break;
-    case CY_RATE_WSD:
-        if (spec->total_steps == 0) {
-            CY_TRY(cy_text_add(
-                faults, "\nlr_schedule wsd needs an end: total_train_steps or max_tokens"));
-        } else if (spec->decay_steps > spec->total_steps) {
-            CY_TRY(cy_text_add(faults,
-                "\nlr_decay_steps is %" PRId64 ", more than the %" PRId64 " steps of the run",
-                spec->decay_steps, spec->total_steps));
-        }
-        break;
-    }
-    return CY_OK;
-}
-
-cy_status cy_rate_check(const cy_rate_spec *spec)
-{
-    cy_text faults = {0};
-    cy_status status = list_faults(&faults, spec);
-    if (status == CY_OK && faults.length > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s", faults.bytes + 1);
-    }
-    cy_text_free(&faults);
-    return status;
 }
 
 // cos(pi t) for 0 <= t <= 1: Taylor series over an eighth of a turn, below 1e-16 there. Our own,

@@ -38,16 +38,8 @@ typedef struct cy_rate_spec {
     int64_t total_steps; // where the run ends: the sooner of its two limits; 0: unknown
 } cy_rate_spec;
 
-// The name as configurations spell it: "constant", "linear", "cosine", "wsd". Static storage.
-const char *cy_rate_kind_name(cy_rate_kind kind);
-
-// Returns false and leaves *kind alone when the name is none of them.
-bool cy_rate_kind_from_name(cy_rate_kind *kind, const char *name);
-
-// CY_ERR_REQUEST with one line for each thing that is wrong with the spec.
-CY_MUST_CHECK cy_status cy_rate_check(const cy_rate_spec *spec);
-
-// The learning rate of step `step` >= 1 under a spec that passed the check.
+// The learning rate of step `step` >= 1 under a spec that a configuration may have
+// (train/config/check_run.c).
 double cy_rate_at(const cy_rate_spec *spec, int64_t step);
 
 #endif

@@ -294,6 +294,9 @@ CY_MUST_CHECK cy_status cy_config_to_json(cy_text *json, const cy_config *config
 // Ranks: tp x cp x pp x dp.
 int64_t cy_config_world(const cy_config *config);
 
+// Whether the ranks are processes of MPI: asked for, or started so; otherwise they are threads.
+bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *machine);
+
 // Samples and tokens of a global batch.
 int64_t cy_config_batch_samples(const cy_config *config);
 int64_t cy_config_batch_tokens(const cy_config *config);

@@ -27,17 +27,10 @@ static cy_status make_mesh(cy_mesh *mesh, const cy_config *config)
     return cy_mesh_make(mesh, &request);
 }
 
-static bool through_mpi(const ranks_run *run)
-{
-    const cy_config_backend backend = run->config->distributed.backend;
-    return backend == CY_CONFIG_BACKEND_MPI ||
-        (backend == CY_CONFIG_BACKEND_AUTO && run->machine->under_mpi);
-}
-
 // Ranks that have this process's cores.
 static int ranks_here(const ranks_run *run)
 {
-    if (!through_mpi(run)) return run->mesh.world;
+    if (!cy_config_through_mpi(run->config, run->machine)) return run->mesh.world;
     return run->machine->sharing > 0 ? run->machine->sharing : run->mesh.world;
 }
 
@@ -180,8 +173,8 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.algorithm = config->distributed.algorithm;
     options.delay = delay;
     CY_TRY(hash_configuration(&options.configuration, config));
-    return through_mpi(&run) ? cy_world_run_mpi(&options, run_rank, &run)
-                             : cy_world_run_threads(&options, run_rank, &run);
+    return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)
+                                                  : cy_world_run_threads(&options, run_rank, &run);
 }
 
 cy_status cy_rank_open_dry(

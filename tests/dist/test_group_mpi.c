@@ -137,7 +137,7 @@ static int run_rank(char *scenario)
         options.algorithm = "ring";
         function = run_groups;
     }
-    const cy_status status = cy_world_run("auto", true, &options, function, scenario);
+    const cy_status status = cy_world_run_mpi(&options, function, scenario);
     if (status == CY_OK) return 0;
     const int code = status == CY_ERR_REQUEST ? 2 : 1;
     fprintf(stderr, "cyclotron: error: %s\n", cy_error_text());

@@ -62,7 +62,7 @@ static int run_rank(void)
     options.ranks = 0;
     options.timeout_s = 20;
     options.check = true;
-    const cy_status status = cy_world_run("mpi", true, &options, run_all, NULL);
+    const cy_status status = cy_world_run_mpi(&options, run_all, NULL);
     if (status == CY_OK) return 0;
     fprintf(stderr, "error: %s\n", cy_error_text());
     cy_world_end_job(1);

@@ -360,8 +360,7 @@ static void check_world(
             (long long)world);
         cy_config_advice(errors, "backend auto or mpi, or start one process");
     }
-    const bool through_mpi = d->backend == CY_CONFIG_BACKEND_MPI ||
-        (d->backend == CY_CONFIG_BACKEND_AUTO && machine->under_mpi);
+    const bool through_mpi = cy_config_through_mpi(config, machine);
     if (machine->world > 0 && through_mpi && machine->world != world) {
         cy_config_fault(errors,
             "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d were "

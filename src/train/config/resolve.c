@@ -377,6 +377,13 @@ cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors)
     return cy_config_errors_status(errors);
 }
 
+bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *machine)
+{
+    const cy_config_backend backend = config->distributed.backend;
+    return backend == CY_CONFIG_BACKEND_MPI ||
+        (backend == CY_CONFIG_BACKEND_AUTO && machine->under_mpi);
+}
+
 int64_t cy_config_world(const cy_config *config)
 {
     const cy_config_distributed *d = &config->distributed;
