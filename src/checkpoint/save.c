@@ -85,8 +85,8 @@ static cy_status open_folder(cy_saver *saver)
     CY_TRY(cy_folder_lock(&saver->lock, saver->folder));
     CY_TRY(cy_folder_sweep(&swept, saver->folder));
     if (swept > 0) {
-        cy_log_add(saver->log, CY_LOG_INFO, "%s: removed %d unfinished checkpoints of a dead run",
-            saver->folder, swept);
+        cy_log_add(saver->log, CY_LOG_INFO, "%s: removed %d unfinished checkpoint%s of a dead run",
+            saver->folder, swept, swept == 1 ? "" : "s");
     }
     return CY_OK;
 }

@@ -36,6 +36,7 @@ typedef struct rank_run {
     cy_engine engine;
     cy_feed feed;
     cy_saver *saver;
+    cy_log log;            // of the saver
     cy_run_folder folder;  // rank zero's, where asked for
     cy_events_file events; // likewise
     cy_run_position position;
@@ -63,6 +64,12 @@ static void note(const rank_run *trainer, const char *format, ...)
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
     trainer->run->events->note(trainer->run->events->context, line);
+}
+
+// What a saver says that is neither result nor error.
+static void write_log(void *context, cy_log_level level, const char *line)
+{
+    note(context, "%s%s", level == CY_LOG_WARNING ? "warning: " : "", line);
 }
 
 // ---- small agreements
@@ -322,8 +329,9 @@ static cy_status open_outputs(rank_run *trainer)
     const cy_config *config = trainer->run->config;
     const char *save_dir = config->checkpoint.save_dir;
     if (save_dir[0] != '\0') {
+        trainer->log = (cy_log){.write = write_log, .context = trainer};
         CY_TRY(cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
-            cy_state_ranks(trainer->rank, &trainer->engine), NULL));
+            cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log));
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;

@@ -149,6 +149,13 @@ same "its first step" "$before" "$(head -n 1 "$folder/held/metrics.jsonl")"
 train 0 held --training.total_train_steps=2 # the folder is free again
 same "its save" 1 "$(find "$folder/shared" -maxdepth 1 -name 'step-*' | wc -l)"
 
+# ---- what a killed run left of a save is removed, and said
+
+mkdir -p "$folder/killed/.step-00000009.tmp"
+train 0 after_kill --training.total_train_steps=1 --checkpoint.save_dir="$folder/killed"
+says err 'removed 1 unfinished checkpoint of a dead run'
+same "what is left" "step-00000001" "$(find "$folder/killed" -name '*step-*' -printf '%f\n')"
+
 # ---- text that is not UTF-8 trains
 
 head -c 20000 /dev/urandom >"$folder/bytes.txt"
