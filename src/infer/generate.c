@@ -1,4 +1,5 @@
-// The public face of generation.
+// The public face of generation, cyclotron/generate.h. The cache is in decoder.c, the forward pass
+// in model/decode.c.
 
 #include <cyclotron/generate.h>
 

@@ -1,4 +1,4 @@
-// The public face of training.
+// The public face of training, cyclotron/train.h. The loop over steps is in trainer.c.
 
 #include "base/cpu.h"
 #include "base/memory.h"

@@ -13,6 +13,13 @@ if grep -hE '#include' "$source_folder"/examples/*.c | grep -vE '<(cyclotron/[a-
     failures=$((failures + 1))
 fi
 
+# Two configurations with one run folder would take each other's metrics.
+for config in "$source_folder"/examples/*.json; do
+    name=$(basename "$config" .json)
+    run_dir=$(sed -n 's/.*"run_dir": "\([^"]*\)".*/\1/p' "$config")
+    [ -z "$run_dir" ] || same "run folder of $name" "runs/$name" "$run_dir"
+done
+
 "$examples/example_train" "$folder/tiny.json" 5.0 --checkpoint.save_dir="$folder/saves" \
     >"$folder/out" 2>"$folder/err"
 same "status of example_train" 0 "$?"
