@@ -16,16 +16,22 @@ static const cy_action_list *list_of(const cy_executor *executor)
     return &executor->options.schedule->ranks[executor->rank];
 }
 
+// Bytes from one place of a kind to the next.
+static size_t place_bytes(const cy_executor *executor)
+{
+    const cy_executor_options *o = &executor->options;
+    const size_t bytes = (size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype);
+    return (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+}
+
 // The matrix at the place of a microbatch.
 static cy_view view_at(const cy_executor *executor, cy_slot_kind kind, int place)
 {
     const cy_executor_options *o = &executor->options;
     CY_ASSERT(0 <= place && place < executor->slots.count[kind]);
     CY_ASSERT(executor->buffers[kind] != NULL);
-    const size_t bytes = (size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype);
-    const size_t stride = (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
-    return cy_view_of(
-        (char *)executor->buffers[kind] + (size_t)place * stride, o->dtype, o->rows, o->cols);
+    char *data = (char *)executor->buffers[kind] + (size_t)place * place_bytes(executor);
+    return cy_view_of(data, o->dtype, o->rows, o->cols);
 }
 
 // What a compute action reads, after its message has come; none at the ends of the model.
@@ -98,7 +104,6 @@ static cy_pipeline_call call_of(const cy_executor *executor, size_t index)
         .segment = cy_schedule_segment(executor->options.schedule, executor->rank, c),
         .stash = cy_slots_at(&executor->slots, CY_SLOT_STASH, c, m),
         .kept = cy_slots_at(&executor->slots, CY_SLOT_KEPT, c, m),
-        .first = executor->first_weight[c] == index,
         .last = executor->last_weight[c] == index,
     };
 }
@@ -193,18 +198,12 @@ cy_status cy_executor_run(
     return wait_for_sends(&s);
 }
 
-static void find_weight_actions(cy_executor *executor)
+static void find_last_weight_actions(cy_executor *executor)
 {
     const cy_action_list *list = list_of(executor);
-    for (int c = 0; c < executor->options.schedule->chunks; c++) {
-        executor->first_weight[c] = SIZE_MAX;
-    }
     for (size_t i = 0; i < list->count; i++) {
         const cy_action action = list->actions[i];
         if (action.kind != CY_ACTION_BACKWARD && action.kind != CY_ACTION_BACKWARD_WEIGHT) continue;
-        if (executor->first_weight[action.chunk] == SIZE_MAX) {
-            executor->first_weight[action.chunk] = i;
-        }
         executor->last_weight[action.chunk] = i;
     }
 }
@@ -213,9 +212,6 @@ static cy_status take_tables(cy_executor *executor)
 {
     const size_t chunks = (size_t)executor->options.schedule->chunks;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, chunks, sizeof(size_t)));
-    executor->first_weight = block;
-    block = NULL;
     CY_TRY(cy_memory_take(&block, chunks, sizeof(size_t)));
     executor->last_weight = block;
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
@@ -243,7 +239,7 @@ cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *opt
         cy_executor_close(&made);
         return status;
     }
-    find_weight_actions(&made);
+    find_last_weight_actions(&made);
     *executor = made;
     return CY_OK;
 }
@@ -252,7 +248,6 @@ void cy_executor_close(cy_executor *executor)
 {
     for (int kind = 0; kind < CY_SLOT_KINDS; kind++)
         cy_memory_free(executor->requests[kind]);
-    cy_memory_free(executor->first_weight);
     cy_memory_free(executor->last_weight);
     cy_slots_close(&executor->slots);
     *executor = (cy_executor){0};
@@ -260,12 +255,9 @@ void cy_executor_close(cy_executor *executor)
 
 void cy_executor_place(cy_executor *executor, cy_arena *arena)
 {
-    const cy_executor_options *o = &executor->options;
-    const size_t bytes = (size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype);
-    const size_t stride = (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         executor->buffers[kind] =
-            cy_arena_take(arena, (size_t)executor->slots.count[kind] * stride);
+            cy_arena_take(arena, (size_t)executor->slots.count[kind] * place_bytes(executor));
     }
 }
 

@@ -29,8 +29,7 @@ typedef struct cy_pipeline_call {
     int segment; // of the model, in order
     int stash;   // place of what lives from forward to input gradient
     int kept;    // place of what lives from forward to weight gradient
-    bool first;  // this is the first action of the step that adds to the chunk's weight gradients
-    bool last;   // and this the last: they are final when it returns
+    bool last; // of the step to add to the chunk's weight gradients: they are final when it returns
 } cy_pipeline_call;
 
 // What a stage does. Views are [rows, cols] in the activation dtype. The first segment has no
@@ -65,9 +64,8 @@ typedef struct cy_executor {
     cy_slots slots;
     void *buffers[CY_SLOT_KINDS];        // borrowed from the arena; [slots.count] matrices
     cy_request *requests[CY_SLOT_KINDS]; // owned, [slots.count]; of the kinds that travel
-    size_t *first_weight;                // owned, [chunks]: index of the first action that adds to
+    size_t *last_weight;                 // owned, [chunks]: index of the last action that adds to
                                          // the chunk's weight gradients
-    size_t *last_weight;                 // owned, [chunks]
 } cy_executor;
 
 CY_MUST_CHECK cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *options);
