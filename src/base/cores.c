@@ -1,6 +1,14 @@
+#define _GNU_SOURCE
 #include "base/cores.h"
 
 #include <hwloc.h>
+#include <sched.h>
+
+int cy_cores_allowed(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
 
 // Numbers of the `turn`-th processing unit of every core that has one, in the order of the tree,
 // which puts cores with a common cache or memory side by side.

@@ -1,7 +1,8 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 
-#include <sched.h>
+#include "base/cores.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -87,12 +88,9 @@ static size_t cache_bytes(int name)
 
 void cy_cpu_detect(cy_cpu *cpu)
 {
-    *cpu = (cy_cpu){.cores = 1};
+    *cpu = (cy_cpu){.cores = cy_cores_allowed()};
     detect_features(cpu);
     detect_name(cpu);
-
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) cpu->cores = CPU_COUNT(&set);
     cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
     cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
     cpu->l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);

@@ -3,12 +3,12 @@
 #include "cli/bench_comm.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "build_info.h"
 #include "comm/mpi_native.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SAMPLES      7
@@ -108,13 +108,6 @@ static cy_status run(const subject *what, const buffers *b, int64_t bytes, int r
     return CY_OK;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 // Median seconds of one operation, as rank 0 sees it.
 static cy_status time_op(double *seconds, const subject *what, const buffers *b, int64_t bytes)
 {
@@ -136,8 +129,7 @@ static cy_status time_op(double *seconds, const subject *what, const buffers *b,
         times[i] = (cy_clock_s() - start) / repeats;
         if (what->op == BENCH_SEND) times[i] /= 2;
     }
-    qsort(times, SAMPLES, sizeof(times[0]), ascending);
-    *seconds = times[SAMPLES / 2];
+    *seconds = cy_median(times, SAMPLES);
     return CY_OK;
 }
 

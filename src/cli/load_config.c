@@ -1,9 +1,8 @@
-#define _GNU_SOURCE
 #include "cli/load_config.h"
 
+#include "base/cores.h"
 #include "cli/report.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -35,9 +34,7 @@ cy_config_machine cy_machine_found(void)
         "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     static const char *const neighbours[] = {
         "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
-    cy_config_machine machine = {.cores = 1};
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) machine.cores = CPU_COUNT(&set);
+    cy_config_machine machine = {.cores = cy_cores_allowed()};
     // A batch script of Slurm has a SLURM_PROCID too, but is no step: srun did not start it.
     const int launchers = getenv("SLURM_STEP_ID") != NULL ? CY_COUNT(ranks) : CY_COUNT(ranks) - 1;
     machine.under_mpi = variable_from(ranks, launchers) != NULL;

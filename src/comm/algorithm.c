@@ -1,10 +1,10 @@
 #include "comm/algorithm.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "comm/backend.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[CY_ALGORITHMS] = {
@@ -137,13 +137,6 @@ cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes)
 
 #define TUNE_REPEATS 5
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a;
-    const double y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 // Median seconds of an all_reduce with one algorithm.
 static cy_status time_algorithm(cy_group *group, cy_queue *queue, cy_view data, double *seconds)
 {
@@ -154,8 +147,7 @@ static cy_status time_algorithm(cy_group *group, cy_queue *queue, cy_view data, 
         CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
         if (i >= 0) times[i] = cy_clock_s() - start;
     }
-    qsort(times, TUNE_REPEATS, sizeof(times[0]), ascending);
-    *seconds = times[TUNE_REPEATS / 2];
+    *seconds = cy_median(times, TUNE_REPEATS);
     return CY_OK;
 }
 

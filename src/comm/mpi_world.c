@@ -4,12 +4,12 @@
 #define _GNU_SOURCE
 #include "base/build_id.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "build_info.h"
 #include "comm/mpi_ranks.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -207,13 +207,6 @@ static cy_status open_pages(mpi_world *world)
     return CY_OK;
 }
 
-static int core_count(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
-
 static cy_status mpi_world_open(mpi_world *world, const cy_world_options *options)
 {
     world->base.ops = &mpi_ops;
@@ -230,8 +223,8 @@ static cy_status mpi_world_open(mpi_world *world, const cy_world_options *option
         return status;
     }
     // A launcher that binds gives each rank cores of its own.
-    const bool bound = core_count() < sysconf(_SC_NPROCESSORS_ONLN);
-    world->spin = (bound ? 1 : world->base.size) * options->threads_per_rank <= core_count();
+    const bool bound = cy_cores_allowed() < sysconf(_SC_NPROCESSORS_ONLN);
+    world->spin = (bound ? 1 : world->base.size) * options->threads_per_rank <= cy_cores_allowed();
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)world->base.size, sizeof(world->hosts[0])));
     world->hosts = block;

@@ -20,13 +20,6 @@
 #define SLEEP_NS 50000000
 #define GRACE_NS 5000000000
 
-static int core_count(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-    return CPU_COUNT(&set);
-}
-
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -179,7 +172,7 @@ static const cy_world_ops threads_ops = {
 static cy_status choose_cores(threads_run *run, int threads)
 {
     const int wanted = run->size * threads;
-    if (wanted != core_count()) return CY_OK;
+    if (wanted != cy_cores_allowed()) return CY_OK;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)wanted, sizeof(int)));
     if (cy_cores_find(block, wanted) == wanted) {
@@ -288,7 +281,7 @@ cy_status cy_world_run_threads(
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
     threads_run *run = block;
-    run->spin = options->ranks * options->threads_per_rank <= core_count();
+    run->spin = options->ranks * options->threads_per_rank <= cy_cores_allowed();
     run->function = function;
     run->context = context;
     run->failed_rank = -1;

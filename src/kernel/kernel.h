@@ -203,6 +203,14 @@ typedef struct cy_vocab_range {
     int64_t valid; // tokens of the vocabulary, globally
 } cy_vocab_range;
 
+// How many of the first `cols` columns are no padding.
+static inline int64_t cy_vocab_columns(cy_vocab_range range, int64_t cols)
+{
+    const int64_t valid = range.valid - range.first;
+    if (valid < 0) return 0;
+    return valid < cols ? valid : cols;
+}
+
 void cy_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range);
 
 // sum = sum of exp(logit - max) over the columns here; target = the target's logit, 0 when its

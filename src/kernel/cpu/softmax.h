@@ -15,13 +15,6 @@ typedef struct logit_rows {
     float scale;
 } logit_rows;
 
-static int64_t valid_columns(cy_view logits, cy_vocab_range range)
-{
-    const int64_t valid = range.valid - range.first;
-    if (valid < 0) return 0;
-    return valid < logits.cols ? valid : logits.cols;
-}
-
 // Elements of a row of logits that are asked for ahead: rows come from memory, and the gradient's
 // go there too.
 #define LOGITS_AHEAD 1024
@@ -57,7 +50,7 @@ static void softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_r
         .cut = grid_of_rows(logits.rows, logits.cols),
         .out = max,
         .logits = logits,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, softmax_max_piece, &of, of.cut.count);
 }
@@ -119,7 +112,7 @@ static void softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view lo
         .max = max,
         .targets = targets,
         .first = range.first,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, softmax_sum_piece, &of, of.cut.count);
 }
@@ -200,7 +193,7 @@ static void softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_v
         .sum = sum,
         .targets = targets,
         .first = range.first,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
         .scale = (float)scale,
     };
     cy_queue_run(queue, softmax_grad_piece, &of, of.cut.count);

@@ -10,13 +10,6 @@ typedef struct head {
     double scale;
 } head;
 
-static int64_t valid_columns(cy_view logits, cy_vocab_range range)
-{
-    const int64_t valid = range.valid - range.first;
-    if (valid < 0) return 0;
-    return valid < logits.cols ? valid : logits.cols;
-}
-
 static void row_max(void *context, int64_t t, int worker)
 {
     (void)worker;
@@ -35,7 +28,7 @@ void cy_ref_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_r
         .queue = queue,
         .out = max,
         .logits = logits,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, row_max, &of, logits.rows);
 }
@@ -66,7 +59,7 @@ void cy_ref_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view lo
         .max = max,
         .targets = targets,
         .range = range,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, row_sum, &of, logits.rows);
 }
@@ -111,7 +104,7 @@ void cy_ref_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_v
         .sum = sum,
         .targets = targets,
         .range = range,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
         .scale = scale,
     };
     cy_queue_run(queue, row_grad, &of, logits.rows);

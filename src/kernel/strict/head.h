@@ -23,13 +23,6 @@ typedef struct logit_rows {
     double scale;
 } logit_rows;
 
-static int64_t valid_columns(cy_view logits, cy_vocab_range range)
-{
-    const int64_t valid = range.valid - range.first;
-    if (valid < 0) return 0;
-    return valid < logits.cols ? valid : logits.cols;
-}
-
 static float logit_at(cy_view logits, int64_t t, int64_t column)
 {
     const void *at = cy_view_at(logits, t, column);
@@ -66,7 +59,7 @@ static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_
         .cut = grid_of_rows(logits.rows, logits.cols),
         .out = max,
         .logits = logits,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, head_max_piece, &of, of.cut.count);
 }
@@ -132,7 +125,7 @@ static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_
         .max = max,
         .targets = targets,
         .first = range.first,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
     };
     cy_queue_run(queue, head_sum_piece, &of, of.cut.count);
 }
@@ -217,7 +210,7 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
         .sum = sum,
         .targets = targets,
         .first = range.first,
-        .valid = valid_columns(logits, range),
+        .valid = cy_vocab_columns(range, logits.cols),
         .scale = scale,
     };
     cy_queue_run(queue, head_grad_piece, &of, of.cut.count);
