@@ -339,22 +339,31 @@ static const cy_dtype suite_dtypes[] = {CY_F32, CY_F64, CY_BF16, CY_F16, CY_I32,
         cy_arena_rewind(queue->scratch, 0);                                                        \
     } while (0)
 
+// Every reduction of one dtype.
+static inline cy_status suite_reductions(
+    cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t large)
+{
+    const int size = cy_group_size(group);
+    const int64_t counts[] = {0, 1, size - 1, size, size + 1, 4099, large};
+    for (int op = CY_SUM; op <= CY_PROD; op++) {
+        if (dtype == CY_FX64 && op == CY_PROD) continue;
+        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+            if (c == 6 && op != CY_SUM && op != CY_AVG) continue; // large: two are enough
+            SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
+            SUITE_RUN(suite_scatter_gather(
+                group, queue, dtype, (cy_reduce)op, c == 6 ? large / size : counts[c]));
+        }
+    }
+    return CY_OK;
+}
+
 // The whole suite on one group; sizes up to `large` elements.
 static inline cy_status suite_group(cy_group *group, cy_queue *queue, int64_t large)
 {
     const int size = cy_group_size(group);
-    const int64_t counts[] = {0, 1, size - 1, size, size + 1, 4099, large};
     for (size_t d = 0; d < sizeof(suite_dtypes) / sizeof(suite_dtypes[0]); d++) {
         const cy_dtype dtype = suite_dtypes[d];
-        for (int op = CY_SUM; op <= CY_PROD; op++) {
-            if (dtype == CY_FX64 && op == CY_PROD) continue;
-            for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-                if (c == 6 && op != CY_SUM && op != CY_AVG) continue; // large: two are enough
-                SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
-                SUITE_RUN(suite_scatter_gather(
-                    group, queue, dtype, (cy_reduce)op, c == 6 ? large / size : counts[c]));
-            }
-        }
+        CY_TRY(suite_reductions(group, queue, dtype, large));
         SUITE_RUN(suite_moves(group, queue, dtype, 0));
         SUITE_RUN(suite_moves(group, queue, dtype, 3));
         SUITE_RUN(suite_moves(group, queue, dtype, large / size));

@@ -331,7 +331,7 @@ static void compare_parts(
     cy_test_machine *self, cy_dtype dtype, int32_t position, int64_t window, int64_t step)
 {
     enum { PAGES = 40, PAGE = 16, PER = 32 };
-    const int64_t slots = PAGES * PAGE, dim = 40;
+    const int64_t slots = (int64_t)PAGES * PAGE, dim = 40;
     int32_t table[PER];
     for (int i = 0; i < PER; i++)
         table[i] = (i * 7 + 3) % PAGES;
