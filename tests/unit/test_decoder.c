@@ -194,6 +194,58 @@ static void the_cache_holds_keys_and_values_only(void **state)
     close_both();
 }
 
+// A decoder of its own with the weights of `like`, or with random ones.
+static void open_alone(cy_decoder *opened, int64_t capacity, const cy_decoder *like)
+{
+    static cy_config config;
+    cy_test_config(&config, CY_BF16);
+    const cy_decoder_options options = {
+        .shape = config.shape,
+        .dtype = CY_BF16,
+        .capacity = capacity,
+        .threads = 1,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_CHECK_OK(cy_decoder_open(opened, &options));
+    if (like == NULL) {
+        cy_random_fill(&opened->queue, opened->weights, 7, 0, opened->weights.cols, 0.2);
+    } else {
+        memcpy(opened->weights.data, like->weights.data, cy_view_bytes(like->weights));
+    }
+}
+
+// Around the ends of pages: as many tokens as asked for and not one more, with the bits of a cache
+// that has room to spare.
+static void every_capacity_is_held(void **state)
+{
+    (void)state;
+    static const int64_t capacities[] = {1, 2, 63, 64, 65, 127, 128, 129, 192, 193};
+    static cy_decoder large, exact;
+    static int32_t tokens[LENGTH];
+    open_alone(&large, LENGTH, NULL);
+    for (int32_t i = 0; i < LENGTH; i++)
+        tokens[i] = (i * 7919 + 13) % 61;
+    for (size_t c = 0; c < sizeof(capacities) / sizeof(*capacities); c++) {
+        const int64_t capacity = capacities[c];
+        float wanted[61], got[61];
+        open_alone(&exact, capacity, &large);
+        const size_t positions = ((size_t)capacity + 63) / 64 * 64;
+        assert_int_equal(cy_decoder_cache_bytes(&exact), positions * 2 * 2 * 16 * 2);
+        cy_decoder_rewind(&large, 0);
+        // Alone at the start and at the end, a piece between them.
+        for (int64_t i = 0, count; i < capacity; i += count) {
+            count = i == 0 || capacity - i < 4 ? 1 : capacity - i - 3;
+            CY_CHECK_OK(cy_decoder_read(&large, wanted, tokens + i, count));
+            CY_CHECK_OK(cy_decoder_read(&exact, got, tokens + i, count));
+            assert_memory_equal(got, wanted, sizeof(got));
+        }
+        CY_CHECK_FAILS(cy_decoder_read(&exact, got, tokens, 1), CY_ERR_REQUEST, "has room for 0");
+        cy_decoder_close(&exact);
+    }
+    cy_decoder_close(&large);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_token_alone_gives_the_bits_of_the_operators),
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
         cmocka_unit_test(the_cache_holds_keys_and_values_only),
+        cmocka_unit_test(every_capacity_is_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
