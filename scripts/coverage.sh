@@ -12,7 +12,7 @@ find "$build" -name '*.gcda' -delete
 (cd "$build" && ctest -j "$jobs" -LE "${EXCEPT:-long}" --output-on-failure | tail -n 20)
 
 # gcov's summaries come as "File 'x'", "Lines executed:p% of n", "Branches executed:..", "Taken at
-# least once:p% of n".
+# least once:p% of n"; at the end "Lines executed" of everything, headers too, without a "File".
 find "$build/CMakeFiles/cyclotron_lib.dir" "$build/CMakeFiles/cyclotron.dir" -name '*.gcno' \
     -exec gcov --branch-probabilities --no-output --source-prefix "$PWD" {} + 2>/dev/null |
     awk -v quote="'" '
@@ -23,8 +23,10 @@ find "$build/CMakeFiles/cyclotron_lib.dir" "$build/CMakeFiles/cyclotron.dir" -na
             file = part[2]
             sub(/.*\/src\//, "src/", file)
             wanted = file ~ /^src\/.*\.c$/
+            begun = 1
         }
-        wanted && /^Lines executed/ { lines[file] = total($0); hit[file] = share($0) }
+        /^Lines executed/ && !begun { wanted = 0 }
+        wanted && /^Lines executed/ { lines[file] = total($0); hit[file] = share($0); begun = 0 }
         wanted && /^Taken at least once/ { branches[file] = total($0); taken[file] = share($0) }
         END {
             for (file in lines) {
