@@ -53,9 +53,9 @@ void cy_safetensors_close(cy_safetensors *file);
 // The entry of that name, or NULL.
 const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, const char *name);
 
-// Adds the length and the header of a file that will hold these entries in this order, and fills in
-// their offsets and sizes. `metadata` is a JSON object of texts, or NULL. The data begins at a
-// multiple of 64 bytes.
+// Makes the length and the header, in an empty text, of a file that will hold these entries in this
+// order, and fills in their offsets and sizes. `metadata` is a JSON object of texts, or NULL. The
+// data begins at a multiple of 64 bytes.
 CY_MUST_CHECK cy_status cy_safetensors_header(
     cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata);
 

@@ -42,7 +42,7 @@ cy_status cy_safetensors_header(
     cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata)
 {
     char length_bytes[8] = {0};
-    const size_t start = header->length;
+    CY_ASSERT(header->length == 0);
     CY_TRY(cy_text_add_bytes(header, length_bytes, sizeof(length_bytes)));
     CY_TRY(cy_text_add(header, "{"));
     if (metadata != NULL) {
@@ -55,12 +55,12 @@ cy_status cy_safetensors_header(
         offset += entries[i].bytes;
     }
     CY_TRY(cy_text_add(header, "}"));
-    const size_t ragged = (header->length - start) % DATA_ALIGN;
+    const size_t ragged = header->length % DATA_ALIGN;
     if (ragged > 0) CY_TRY(cy_text_add(header, "%*s", (int)(DATA_ALIGN - ragged), ""));
 
-    const uint64_t total = header->length - start;
+    const uint64_t total = header->length;
     for (int i = 0; i < 8; i++)
-        header->bytes[start + (size_t)i] = (char)((total - 8) >> (8 * i));
+        header->bytes[i] = (char)((total - 8) >> (8 * i));
     for (int i = 0; i < count; i++)
         entries[i].offset += total;
     return CY_OK;

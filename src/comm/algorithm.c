@@ -53,13 +53,11 @@ static int log2_up(int ranks)
     return rounds;
 }
 
-// The slowest message of a round in which partners are `distance` ranks apart.
+// The slowest message of a round in which partners are `distance` ranks apart. All numbers are
+// powers of two, so partners that are less than a node apart stay in it.
 static const cy_link *link_of(const cy_links *links, int distance)
 {
-    const int node = links->node_ranks;
-    if (node == links->ranks) return &links->inside;
-    const bool aligned = 1 << log2_up(node) == node; // partners of the same node stay in it
-    return aligned && distance < node ? &links->inside : &links->between;
+    return distance < links->node_ranks ? &links->inside : &links->between;
 }
 
 double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes)

@@ -72,6 +72,23 @@ expect 0 plan "$source_folder/examples/smollm-135m.json" --model.name=llama-3-8b
 equal "parameters of Llama 3 8B" "$(number parameters) == 8030261248"
 equal "gigabytes" "$(number total_bytes) > 100 * 2^30"
 
+# The same for a person. A stage of two layers with the embedding: 102656 gradients in fp32.
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=1f1b \
+    --distributed.dp_size=2 --model.num_attention_heads=8
+says out 'schedule: 1f1b, 2 stages, 4 micro-batches, 1 chunk a stage: 15 ticks, bubble 20.00 %, 8 messages'
+says out '  live activations by stage: 2 1'
+says out 'gradients: ZeRO 0, 1 message a step over 2 ranks, 0.39 MB in all, the largest 0.39 MB'
+says out '     0   0   0   0   0  e 0-1  '
+says out '     3   0   0   1   1  e 2-3 h'
+expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.dp_size=9 \
+    --distributed.zero_stage=2 --model.num_attention_heads=8
+says out '512 x 64                    rows 0-63 | 64-127 | 128-191 | 192-255 | .. | 448-511'
+says out '16 x 64          q k v      rows 0-7 | 0-7 | 0-7 | 0-7 | .. | 8-15'
+says out '64 x 128                    columns 0-15 | 16-31 | 32-47 | 48-63 | .. | 112-127'
+says out 'gradients: ZeRO 2, 6 messages a micro-batch over 9 ranks, '
+says out '    63   7   0   0   7  e 0-3 h'
+says out '  8 ranks more'
+
 expect 2 plan "$folder/plan.json" --search
 says err "--search: this version does not search for meshes yet"
 says err "  hint: plan one mesh after the other: 'cyclotron plan $folder/plan.json --distributed.tp_size=2'"

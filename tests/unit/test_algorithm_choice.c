@@ -1,0 +1,146 @@
+// What an all_reduce takes by each algorithm's formula, worked out by hand, and the choice that
+// follows.
+
+#include "support/support.h"
+
+#include "comm/algorithm.h"
+
+#include <math.h>
+
+#define MOST INT64_MAX
+
+static void expect_ms(cy_algorithm algorithm, const cy_links *links, double bytes, double wanted)
+{
+    const double took = cy_algorithm_seconds(algorithm, links, bytes) * 1e3;
+    if (fabs(took - wanted) < 1e-9) return;
+    fail_msg("%s, %d ranks, nodes of %d: %.9g ms, not %.9g", cy_algorithm_name(algorithm),
+        links->ranks, links->node_ranks, took, wanted);
+}
+
+// A message takes 1 ms and a microsecond a byte; within a node a tenth of both.
+static cy_links links_of(int ranks, int node_ranks)
+{
+    return (cy_links){.ranks = ranks,
+        .node_ranks = node_ranks,
+        .inside = {.latency_s = node_ranks == ranks ? 1e-3 : 1e-4,
+            .bytes_per_s = node_ranks == ranks ? 1e6 : 1e7},
+        .between = {.latency_s = 1e-3, .bytes_per_s = 1e6}};
+}
+
+static void seconds_of_equal_links(void **state)
+{
+    (void)state;
+    const cy_links eight = links_of(8, 8);
+    expect_ms(CY_ALGORITHM_NATIVE, &eight, 8000, 2 * 7 * (1 + 1));
+    expect_ms(CY_ALGORITHM_RING, &eight, 8000, 2 * 7 * (1 + 1));
+    expect_ms(CY_ALGORITHM_TREE, &eight, 8000, 2 * (5 + 3 + 2)); // halves, quarters, eighths
+    expect_ms(CY_ALGORITHM_DOUBLING, &eight, 8000, 3 * (1 + 8));
+    expect_ms(CY_ALGORITHM_HIERARCHICAL, &eight, 8000, 2 * 7 * (1 + 1));
+    expect_ms(CY_ALGORITHM_SERVER, &eight, 8000, 2 * (1 + 8));
+    const cy_links six = links_of(6, 6); // no power of two: one more round
+    expect_ms(CY_ALGORITHM_RING, &six, 6000, 2 * 5 * (1 + 1));
+    expect_ms(CY_ALGORITHM_TREE, &six, 6000, 2 * 3 * (1 + 6));
+    expect_ms(CY_ALGORITHM_DOUBLING, &six, 6000, (3 + 1) * (1 + 6));
+    const cy_links two = links_of(2, 2);
+    expect_ms(CY_ALGORITHM_RING, &two, 1000, 2 * 1.5);
+    expect_ms(CY_ALGORITHM_TREE, &two, 1000, 2 * 1.5);
+    expect_ms(CY_ALGORITHM_DOUBLING, &two, 1000, 2);
+}
+
+static void seconds_of_nodes(void **state)
+{
+    (void)state;
+    const cy_links nodes = links_of(8, 4);
+    expect_ms(CY_ALGORITHM_RING, &nodes, 8000, 2 * 7 * (1 + 1));
+    expect_ms(CY_ALGORITHM_TREE, &nodes, 8000, 2 * (5 + 0.3 + 0.2)); // the farthest are apart
+    expect_ms(CY_ALGORITHM_DOUBLING, &nodes, 8000, 0.9 + 0.9 + 9);
+    expect_ms(CY_ALGORITHM_HIERARCHICAL, &nodes, 8000, 2 * 3 * 0.3 + 2 * 2);
+    expect_ms(CY_ALGORITHM_SERVER, &nodes, 8000, 2 * 9);
+    const cy_links apart = links_of(8, 1);
+    expect_ms(CY_ALGORITHM_TREE, &apart, 8000, 2 * (5 + 3 + 2));
+    expect_ms(CY_ALGORITHM_DOUBLING, &apart, 8000, 3 * 9);
+    const cy_links pairs = links_of(6, 2);
+    expect_ms(CY_ALGORITHM_HIERARCHICAL, &pairs, 6000, 2 * 0.4 + 2 * 2 * 2);
+    cy_links unlimited = links_of(4, 4);
+    unlimited.inside.bytes_per_s = 0;
+    expect_ms(CY_ALGORITHM_RING, &unlimited, 1e9, 2 * 3);
+}
+
+// At sizes in the middle of what a row was made of.
+static void expect_fastest(const cy_links *links)
+{
+    const cy_algorithm_table table = cy_algorithm_for(links);
+    assert_true(table.count >= 1 && table.count <= CY_ALGORITHM_ROWS);
+    assert_true(table.rows[table.count - 1].bytes == MOST);
+    for (int i = 1; i < table.count; i++) {
+        assert_true(table.rows[i].bytes > table.rows[i - 1].bytes);
+        assert_true(table.rows[i].algorithm != table.rows[i - 1].algorithm);
+    }
+    for (size_t bytes = 8; bytes < (size_t)1 << 36; bytes *= 2) {
+        const cy_algorithm chosen = cy_algorithm_choose(&table, bytes);
+        const double least = cy_algorithm_seconds(chosen, links, (double)bytes);
+        const bool nodes = links->node_ranks > 1 && links->node_ranks < links->ranks;
+        assert_true(chosen != CY_ALGORITHM_SERVER && chosen != CY_ALGORITHM_NATIVE);
+        assert_true(chosen != CY_ALGORITHM_HIERARCHICAL || nodes);
+        for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHM_SERVER; a++) {
+            if (a == CY_ALGORITHM_HIERARCHICAL && !nodes) continue;
+            assert_true(least <= cy_algorithm_seconds((cy_algorithm)a, links, (double)bytes));
+        }
+    }
+}
+
+static void the_fastest_is_chosen(void **state)
+{
+    (void)state;
+    static const int meshes[][2] = {{2, 2}, {3, 3}, {8, 8}, {8, 4}, {8, 1}, {6, 2}, {64, 8}};
+    for (size_t i = 0; i < sizeof(meshes) / sizeof(*meshes); i++) {
+        const cy_links links = links_of(meshes[i][0], meshes[i][1]);
+        expect_fastest(&links);
+    }
+    // Few bytes want few rounds, many bytes small parts.
+    const cy_links eight = links_of(8, 8), nodes = links_of(64, 8);
+    const cy_algorithm_table table = cy_algorithm_for(&eight), far = cy_algorithm_for(&nodes);
+    assert_int_equal(cy_algorithm_choose(&table, 8), CY_ALGORITHM_DOUBLING);
+    assert_int_equal(cy_algorithm_choose(&table, (size_t)1 << 30), CY_ALGORITHM_TREE);
+    assert_int_equal(cy_algorithm_choose(&far, (size_t)1 << 30), CY_ALGORITHM_HIERARCHICAL);
+}
+
+static void rows_of_a_table_are_upper_bounds(void **state)
+{
+    (void)state;
+    const cy_algorithm_table table = {.count = 3,
+        .rows = {{100, CY_ALGORITHM_DOUBLING}, {200, CY_ALGORITHM_TREE}, {300, CY_ALGORITHM_RING}}};
+    static const struct {
+        size_t bytes;
+        cy_algorithm wanted;
+    } cases[] = {{0, CY_ALGORITHM_DOUBLING}, {100, CY_ALGORITHM_DOUBLING}, {101, CY_ALGORITHM_TREE},
+        {200, CY_ALGORITHM_TREE}, {201, CY_ALGORITHM_RING}, {300, CY_ALGORITHM_RING},
+        {301, CY_ALGORITHM_RING}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        assert_int_equal(cy_algorithm_choose(&table, cases[i].bytes), cases[i].wanted);
+    const cy_algorithm_table always = cy_algorithm_always(CY_ALGORITHM_TREE);
+    assert_int_equal(cy_algorithm_choose(&always, 8), CY_ALGORITHM_TREE);
+    assert_int_equal(cy_algorithm_choose(&always, SIZE_MAX / 2), CY_ALGORITHM_TREE);
+}
+
+static void names_are_read_back(void **state)
+{
+    (void)state;
+    for (int a = 0; a < CY_ALGORITHMS; a++) {
+        cy_algorithm read = CY_ALGORITHM_NATIVE;
+        CY_CHECK_OK(cy_algorithm_from_name(&read, cy_algorithm_name((cy_algorithm)a)));
+        assert_int_equal(read, a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(seconds_of_equal_links),
+        cmocka_unit_test(seconds_of_nodes),
+        cmocka_unit_test(the_fastest_is_chosen),
+        cmocka_unit_test(rows_of_a_table_are_upper_bounds),
+        cmocka_unit_test(names_are_read_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
