@@ -25,6 +25,9 @@ typedef enum cy_dtype {
 // Bytes of one element.
 CY_API size_t cy_dtype_size(cy_dtype dtype);
 
+// 1 for fp32, fp64, bf16 and fp16; 0 for the others.
+CY_API int cy_dtype_is_float(cy_dtype dtype);
+
 // The short name: "fp32", "fp64", "bf16", "fp16", "int32", "int64", "uint8", "fixed64". Static
 // storage.
 CY_API const char *cy_dtype_name(cy_dtype dtype);

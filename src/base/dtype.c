@@ -22,6 +22,11 @@ size_t cy_dtype_size(cy_dtype dtype)
     return dtypes[dtype].size;
 }
 
+int cy_dtype_is_float(cy_dtype dtype)
+{
+    return dtype == CY_F32 || dtype == CY_F64 || dtype == CY_BF16 || dtype == CY_F16;
+}
+
 const char *cy_dtype_name(cy_dtype dtype)
 {
     return dtypes[dtype].names[0];

@@ -5,14 +5,9 @@
 
 #include <string.h>
 
-static bool is_float(cy_dtype dtype)
-{
-    return dtype == CY_F32 || dtype == CY_F64 || dtype == CY_BF16 || dtype == CY_F16;
-}
-
 bool cy_convert_is_known(cy_dtype to, cy_dtype from)
 {
-    return to == from || (is_float(to) && is_float(from));
+    return to == from || (cy_dtype_is_float(to) && cy_dtype_is_float(from));
 }
 
 // fp64 to fp32 so that a further rounding to 16 bits is as if from fp64: cut, with the last bit set

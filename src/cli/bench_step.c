@@ -25,7 +25,7 @@ static const cy_option options[] = {
     {"steps", CY_OPTION_COUNT, offsetof(values, steps), .initial = "5", .low = 1, .high = 100000,
         .doc = "steps that are", .word = "N"},
     {"profile", CY_OPTION_FLAG, offsetof(values, profile),
-        .doc = "add a table of operators with their share of the machine's peak"},
+        .doc = "add where the time went: operators with their share of the machine's peak"},
     {"timeline", CY_OPTION_TEXT, offsetof(values, timeline),
         .doc = "write the last step as a Chrome trace", .word = "FILE"},
     {"schedule-svg", CY_OPTION_TEXT, offsetof(values, schedule_svg),
@@ -59,7 +59,8 @@ static void print_member(const char *name, double value)
     }
 }
 
-static void print_json(const cy_config *config, const cy_bench_step_result *r)
+// `profile` is the operators' object, or NULL.
+static void print_json(const cy_config *config, const cy_bench_step_result *r, const char *profile)
 {
     printf("{\"tok_s\": %.6g, \"tok_s_min\": %.6g, \"tok_s_max\": %.6g, ", r->tok_s, r->tok_s_min,
         r->tok_s_max);
@@ -83,7 +84,9 @@ static void print_json(const cy_config *config, const cy_bench_step_result *r)
             sent->exposed_s);
         comma = ", ";
     }
-    printf("]}\n");
+    printf("]");
+    if (profile != NULL) printf(", \"profile\": %s", profile);
+    printf("}\n");
 }
 
 static void print_table(const cy_config *config, const cy_bench_step_result *r)
@@ -126,6 +129,7 @@ static int bench(const values *given, const cy_config *config)
         .delay = given->link_gb_s > 0 || given->link_us > 0 ? &delay : NULL,
         .process_start_s = cy_process_start_s(),
         .profile = given->profile ? &profile : NULL,
+        .profile_json = given->json,
         .timeline = given->timeline != NULL ? &timeline : NULL,
         .schedule_svg = given->schedule_svg != NULL ? &picture : NULL,
     };
@@ -139,8 +143,12 @@ static int bench(const values *given, const cy_config *config)
         status = cy_file_write(given->schedule_svg, picture.bytes, picture.length);
     }
     if (status == CY_OK && tells) {
-        (given->json ? print_json : print_table)(config, &result);
-        if (profile.bytes != NULL) fputs(profile.bytes, given->json ? stderr : stdout);
+        if (given->json) {
+            print_json(config, &result, profile.bytes);
+        } else {
+            print_table(config, &result);
+            if (profile.bytes != NULL) fputs(profile.bytes, stdout);
+        }
     }
     cy_text_free(&profile);
     cy_text_free(&timeline);

@@ -69,13 +69,6 @@ static const cy_usage prepare_usage = {.name = "data prepare",
     .options = prepare_options,
     .option_count = CY_COUNT(prepare_options)};
 
-static void write_progress(void *context, const char *text, size_t length)
-{
-    (void)context;
-    fwrite(text, 1, length, stderr);
-    fflush(stderr);
-}
-
 typedef struct reporting {
     cy_progress progress;
     bool open;
@@ -88,7 +81,7 @@ static bool report_progress(void *context, int64_t done_bytes, int64_t total_byt
     const double now = cy_clock_s();
     if (!r->open) {
         const cy_progress_writer writer = {
-            .write = write_progress, .terminal = isatty(STDERR_FILENO)};
+            .write = cy_report_progress, .terminal = isatty(STDERR_FILENO)};
         cy_progress_open(&r->progress, &writer, "preparing", "bytes", total_bytes, now);
         r->open = true;
     }

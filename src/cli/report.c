@@ -11,6 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
+void cy_report_progress(void *context, const char *text, size_t length)
+{
+    (void)context;
+    fwrite(text, 1, length, stderr);
+    fflush(stderr);
+}
+
 bool cy_colours(FILE *stream)
 {
     const char *no_colour = getenv("NO_COLOR");

@@ -39,6 +39,9 @@ int cy_report_ranks(cy_status status);
 // Reports each of these paths that does not exist; true when there was one. "-" is stdin.
 bool cy_report_missing(const char *const *paths, int count);
 
+// A cy_progress_writer's function: to stderr, at once. The context is not read.
+void cy_report_progress(void *context, const char *text, size_t length);
+
 // Whether to colour what goes to this stream.
 bool cy_colours(FILE *stream);
 

@@ -30,19 +30,12 @@ typedef struct console {
     bool drawn; // stderr is a terminal: lines on it are drawn over
 } console;
 
-static void write_progress(void *context, const char *text, size_t length)
-{
-    (void)context;
-    fwrite(text, 1, length, stderr);
-    fflush(stderr);
-}
-
 static void begin(void *context, const char *overview, int64_t first_step, int64_t last_step)
 {
     console *shown = context;
     fputs(overview, stderr);
     shown->last_step = last_step;
-    const cy_progress_writer writer = {.write = write_progress, .terminal = shown->drawn};
+    const cy_progress_writer writer = {.write = cy_report_progress, .terminal = shown->drawn};
     cy_progress_open(&shown->progress, &writer, "train", "steps", last_step, cy_clock_s());
     cy_progress_skip(&shown->progress, first_step - 1);
     cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());

@@ -8,8 +8,7 @@
 
 static inline bool is_float(cy_view view)
 {
-    return view.dtype == CY_F32 || view.dtype == CY_F64 || view.dtype == CY_BF16 ||
-        view.dtype == CY_F16;
+    return cy_dtype_is_float(view.dtype) != 0;
 }
 
 // fp32 or fp64: statistics, accumulators outside strict mode.

@@ -74,16 +74,11 @@ static cy_status misfit(const char *name, cy_matrix m, const char *wanted)
         (long long)m.rows, (long long)m.cols, (long long)m.stride, cy_dtype_name(m.dtype), wanted);
 }
 
-static bool is_float(cy_dtype dtype)
-{
-    return dtype == CY_F32 || dtype == CY_F64 || dtype == CY_BF16 || dtype == CY_F16;
-}
-
 // *view is m, which must be a float matrix.
 static cy_status take(cy_view *view, const char *name, cy_matrix m)
 {
     if (m.data == NULL) return CY_FAIL(CY_ERR_REQUEST, "%s has no data", name);
-    if (!is_float(m.dtype)) return misfit(name, m, "fp32, fp64, bf16 and fp16 are taken");
+    if (!cy_dtype_is_float(m.dtype)) return misfit(name, m, "fp32, fp64, bf16 and fp16 are taken");
     if (m.rows < 1 || m.cols < 1) return misfit(name, m, "at least one row and one column");
     if (m.stride < m.cols && m.rows > 1) return misfit(name, m, "rows overlap");
     *view = cy_view_of(m.data, m.dtype, m.rows, m.cols);

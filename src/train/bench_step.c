@@ -88,8 +88,9 @@ static cy_status write_profile(
     if (options->profile == NULL) return CY_OK;
     cy_profile profile;
     CY_TRY(cy_profile_open(&profile, trace));
-    const cy_status status =
-        cy_profile_add_table(options->profile, &profile, (cy_peaks){.flop_s = peak_flop_s});
+    const cy_peaks peaks = {.flop_s = peak_flop_s};
+    const cy_status status = (options->profile_json ? cy_profile_add_json : cy_profile_add_table)(
+        options->profile, &profile, peaks);
     cy_profile_close(&profile);
     return status;
 }

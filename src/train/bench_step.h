@@ -15,6 +15,7 @@ typedef struct cy_bench_step_options {
     const cy_world_delay *delay; // borrowed; NULL: links as they are
     double process_start_s;      // of cy_clock_s; for first_step_s
     cy_text *profile;            // borrowed; NULL, or gets rank zero's table of operators
+    bool profile_json;           // the same as a JSON object
     cy_text *timeline;           // borrowed; NULL, or gets rank zero's last step as a Chrome trace
     cy_text *schedule_svg; // borrowed; NULL, or gets a picture of what the last step's schedule
                            // took, of rank zero's pipeline

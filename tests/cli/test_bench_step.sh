@@ -47,6 +47,12 @@ holds "plan and bench" "$total / 2^30 / $planned > 0.97 && $total / 2^30 / $plan
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
     --logging.measure_peak=false
 says out 'tokens/s'
+# Where the time went, as a member of the one object.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
+    --logging.measure_peak=false --profile --json
+is err ""
+says out '], "profile": {"dropped":0,"wall_s":'
+says out '"name":"attention_backward","calls":'
 # What a pipeline's schedule took, drawn.
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.pp_size=2 \
     --distributed.threads_per_rank=1 --logging.measure_peak=false --schedule-svg="$folder/took.svg"

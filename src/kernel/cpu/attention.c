@@ -49,11 +49,6 @@ void cy_flash_start(cy_flash_state *state)
     }
 }
 
-static int32_t clamp(int64_t value, int64_t most)
-{
-    return (int32_t)(value < 0 ? 0 : value > most ? most : value);
-}
-
 // Rows of a block that are multiplied together: along the diagonal their products end where the
 // last of them sees, half of this many keys too late on average.
 #define STEP_ROWS 32
@@ -101,8 +96,7 @@ void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t 
     bool any = false;
     for (int64_t i = 0; i < state->row_count; i++) {
         const cy_row_range range = state->ranges[i];
-        state->seen[i] = (cy_row_range){
-            clamp(range.first - first, keys.rows), clamp(range.last - first, keys.rows)};
+        state->seen[i] = cy_flash_seen(range, first, keys.rows);
         any = any || state->seen[i].first < state->seen[i].last;
     }
     if (!any) return;

@@ -86,6 +86,18 @@ static inline int64_t cy_flash_lower_bound(
     return first;
 }
 
+// What of a range lies in the block of `count` that begins at `first`, counted from there.
+static inline cy_row_range cy_flash_seen(cy_row_range range, int64_t first, int64_t count)
+{
+    const int64_t from = range.first - first, to = range.last - first;
+    return (cy_row_range){(int32_t)(from < 0     ? 0
+                                  : from > count ? count
+                                                 : from),
+        (int32_t)(to < 0     ? 0
+                : to > count ? count
+                             : to)};
+}
+
 // One step of the forward pass for a block of query rows that lie packed, over a block of keys.
 typedef struct cy_flash_state {
     const cy_block_ops *ops;

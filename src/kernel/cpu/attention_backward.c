@@ -131,11 +131,6 @@ static cy_row_range find_ranges(cy_row_range *ranges, const cy_attention_spec *s
     return all;
 }
 
-static int32_t clamp(int64_t value, int64_t most)
-{
-    return (int32_t)(value < 0 ? 0 : value > most ? most : value);
-}
-
 // One block of queries against the packed block of keys.
 static void step(
     head_state *s, const backward_call *self, int64_t index, int64_t queries, int64_t keys)
@@ -144,8 +139,7 @@ static void step(
     const int64_t dim = self->spec->head_dim, cols = cy_round_up(queries, CY_BLOCK_COLS);
     bool any = false;
     for (int64_t i = 0; i < keys; i++) {
-        s->seen[i] = (cy_row_range){clamp(s->ranges[i].first - index * QUERIES, queries),
-            clamp(s->ranges[i].last - index * QUERIES, queries)};
+        s->seen[i] = cy_flash_seen(s->ranges[i], index * QUERIES, queries);
         any = any || s->seen[i].first < s->seen[i].last;
     }
     if (!any) return;
