@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Which lines and branches of src/ the tests reach: builds in build-coverage with gcc, runs the
 # tests, prints a row a file and the sums. Reports without a limit; who calls decides.
+#
+# Left out is the sequence of 32768 tokens: it reaches no line that shorter ones do not, and the
+# counters' atomic additions make a quarter of an hour of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build="build-coverage"
@@ -9,7 +12,8 @@ jobs=${JOBS:-$(nproc)}
 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=gcc -DCY_COVERAGE=ON >/dev/null
 cmake --build "$build" -j "$jobs" >/dev/null
 find "$build" -name '*.gcda' -delete
-(cd "$build" && ctest -j "$jobs" -LE "${EXCEPT:-long}" --output-on-failure | tail -n 20)
+(cd "$build" && ctest -j "$jobs" -LE "${EXCEPT:-long}" -E '^dist\.long_context_slow$' \
+    --output-on-failure | tail -n 20)
 
 # gcov's summaries come as "File 'x'", "Lines executed:p% of n", "Branches executed:..", "Taken at
 # least once:p% of n"; at the end "Lines executed" of everything, headers too, without a "File".
