@@ -127,6 +127,43 @@ static void links_are_slow_and_leave_the_rank_free(void **state)
     run(4, "hierarchical", &fast, run_suite);
 }
 
+// The rounds of an all_reduce in a group tell which algorithm was taken.
+static cy_status expect_rounds(cy_world *world, const int *ranks, int count, int64_t rounds)
+{
+    bool member = false;
+    for (int i = 0; i < count; i++)
+        member = member || ranks[i] == cy_world_rank(world);
+    if (!member) return CY_OK;
+    cy_group *group = NULL;
+    float data[600] = {0};
+    CY_TRY(cy_world_open_group(world, &group, ranks, count, "dp"));
+    CY_TRY(cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 600), CY_SUM));
+    const cy_algorithm_counters sent = cy_algorithm_count(group);
+    SUITE_EXPECT(sent.rounds == rounds, "%lld rounds among %d ranks from %d on, not %lld",
+        (long long)sent.rounds, count, ranks[0], (long long)rounds);
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static cy_status choose(cy_world *world, void *context)
+{
+    (void)context;
+    CY_TRY(expect_rounds(world, (const int[]){0, 1}, 2, 1));    // one node: all at once
+    CY_TRY(expect_rounds(world, (const int[]){2, 3}, 2, 1));    // another
+    CY_TRY(expect_rounds(world, (const int[]){1, 2}, 2, 2));    // across: a ring
+    CY_TRY(expect_rounds(world, (const int[]){0, 2, 4}, 3, 4)); // a rank of each node
+    return expect_rounds(world, (const int[]){0, 1, 2}, 3, 4);  // nodes that are not alike
+}
+
+// Where messages within a node only wait, few rounds are best; between nodes bytes are what counts.
+static void the_links_of_a_group_choose(void **state)
+{
+    (void)state;
+    const cy_world_delay delay = {
+        .inside = {.latency_s = 1e-4}, .between = {.bytes_per_s = 2e6}, .node_ranks = 2};
+    run(6, "auto", &delay, choose);
+}
+
 static cy_status stop(cy_world *world, void *context)
 {
     (void)context;
@@ -192,6 +229,7 @@ int main(void)
         cmocka_unit_test(every_algorithm_equals_serial),
         cmocka_unit_test(a_ring_sends_what_the_formula_says),
         cmocka_unit_test(links_are_slow_and_leave_the_rank_free),
+        cmocka_unit_test(the_links_of_a_group_choose),
         cmocka_unit_test(a_rank_that_stops_is_named),
         cmocka_unit_test(all_ranks_choose_alike),
         cmocka_unit_test(unknown_names_are_refused),
