@@ -80,7 +80,7 @@ static void list_groups(int *table, const cy_engine_groups *groups)
 {
     cy_group *const all[GROUPS] = {groups->tp, groups->kv, groups->cp, groups->pp,
         groups->embedding, groups->gradient, groups->norm, groups->world};
-    for (int i = 0; i < GROUPS; i++) {
+    for (int64_t i = 0; i < GROUPS; i++) {
         table[2 * i] = cy_group_rank(all[i]);
         table[2 * i + 1] = cy_group_size(all[i]);
     }
