@@ -137,8 +137,9 @@ static cy_status add_memory(cy_text *text, const cy_plan *plan)
     for (int i = 0; i < plan->mesh.world; i++) {
         if (i < MOST_RANKS || i == largest) CY_TRY(add_rank(text, plan, i));
     }
-    if (plan->mesh.world > MOST_RANKS) {
-        CY_TRY(cy_text_add(text, "  %d ranks more\n", plan->mesh.world - MOST_RANKS));
+    const int listed = MOST_RANKS + (largest >= MOST_RANKS ? 1 : 0);
+    if (plan->mesh.world > listed) {
+        CY_TRY(cy_text_add(text, "  %d ranks more\n", plan->mesh.world - listed));
     }
     const size_t kept = plan->ranks[largest].memory.compression;
     if (kept > 0) {

@@ -88,6 +88,11 @@ says out '64 x 128                    columns 0-15 | 16-31 | 32-47 | 48-63 | .. 
 says out 'gradients: ZeRO 2, 6 messages a micro-batch over 9 ranks, '
 says out '    63   7   0   0   7  e 0-3 h'
 says out '  8 ranks more'
+# The largest rank is listed wherever it stands: here the first of the last stage.
+expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.cp_size=8 \
+    --distributed.pp_size=2 --model.num_attention_heads=8 --model.vocab_size=65536
+says out '    64   0   0   1   0  e 3-3 h '
+says out '  63 ranks more'
 
 expect 2 plan "$folder/plan.json" --search
 says err "--search: this version does not search for meshes yet"
