@@ -15,7 +15,8 @@ consistent() {
         $1 == op && NF == 6 {
             rows++
             if ($4 != "-" || $5 != "-") { print "another backend: " $0; faults++ }
-            near("bus rate of " $2 " bytes", $6, bus * $2 / $3 / 1000, 0.006)
+            rate = bus * $2 / $3 / 1000 # of a time that is itself known to half a digit
+            near("bus rate of " $2 " bytes", $6, rate, 0.006 + rate * 0.005 / $3)
             if (rows == 1) smallest = $3
             took = $3; bytes = $2
         }
