@@ -32,12 +32,8 @@ static cy_status save(cy_engine *engine, const cy_rank *rank, const job *j)
     const cy_view residual = cy_reducer_residual(engine->reducer);
     for (int64_t i = 0; i < residual.cols; i++)
         ((float *)residual.data)[i] = value_of(rank->rank, i);
-    cy_saver *saver = NULL;
     const cy_run_position position = {.step = j->save_step, .tokens = 1};
-    CY_TRY(cy_saver_open(&saver, j->folder, 0, cy_state_ranks(rank, engine), NULL));
-    const cy_status status = cy_state_save(engine, rank, saver, position, NULL, NULL);
-    cy_saver_close(saver);
-    return status;
+    return cy_test_save_engine(engine, rank, j->folder, position);
 }
 
 static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)

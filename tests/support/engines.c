@@ -97,3 +97,13 @@ cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first)
     cy_memory_free(block);
     return status;
 }
+
+cy_status cy_test_save_engine(
+    cy_engine *engine, const cy_rank *rank, const char *folder, cy_run_position position)
+{
+    cy_saver *saver = NULL;
+    CY_TRY(cy_saver_open(&saver, folder, 0, cy_state_ranks(rank, engine), NULL));
+    const cy_status status = cy_state_save(engine, rank, saver, position, NULL, NULL);
+    cy_saver_close(saver);
+    return status;
+}

@@ -4,6 +4,7 @@
 #define CY_TESTS_ENGINES_H
 
 #include "train/engine.h"
+#include "train/state.h"
 
 // A resolved configuration of a model with 2 layers, hidden 32, 4 heads, 2 kv heads, ffn 48,
 // vocabulary 61 and 2 x 16 tokens a micro-batch, two of them a step.
@@ -14,6 +15,10 @@ cy_engine_options cy_test_engine_options(const cy_config *config, const char *is
 
 // A source of random tokens below `vocab`, the same at every call. *vocab must outlive it.
 cy_batch_source cy_test_tokens(const cy_engine *engine);
+
+// One rank's part of a save of an engine into a folder of checkpoints.
+CY_MUST_CHECK cy_status cy_test_save_engine(
+    cy_engine *engine, const cy_rank *rank, const char *folder, cy_run_position position);
 
 // The training forward's logits [rows, vocab] of rows from `first` on of what lies in the place of
 // the first micro-batch. A rank alone.

@@ -23,15 +23,11 @@ typedef struct job {
 
 static cy_status save(cy_engine *engine, const cy_rank *rank, job *j)
 {
-    cy_saver *saver = NULL;
     CY_TRY(cy_engine_initialize(engine));
     engine->scaler = j->scaler;
     for (int64_t i = 0; i < j->exponent_count; i++)
         engine->sums.table[i].exponent = j->exponents[i];
-    CY_TRY(cy_saver_open(&saver, j->folder, 0, cy_state_ranks(rank, engine), NULL));
-    const cy_status status = cy_state_save(engine, rank, saver, j->position, NULL, NULL);
-    cy_saver_close(saver);
-    return status;
+    return cy_test_save_engine(engine, rank, j->folder, j->position);
 }
 
 static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
