@@ -14,11 +14,6 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
-}
-
 void cy_arena_measure(cy_arena *arena, const char *name)
 {
     // A base that no process has mapped: a touch faults at once instead of corrupting something.
@@ -41,7 +36,7 @@ void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
 void *cy_arena_take(cy_arena *arena, size_t bytes)
 {
     CY_ASSERT(bytes <= SIZE_MAX / 2); // a negative size, which would round up to nothing
-    const size_t size = round_up(bytes);
+    const size_t size = cy_arena_bytes(bytes);
     if (size > arena->capacity - arena->used) {
         fprintf(stderr, "cyclotron: error: arena %s: %zu bytes asked, %zu of %zu left\n",
             arena->name, size, arena->capacity - arena->used, arena->capacity);

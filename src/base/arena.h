@@ -16,6 +16,12 @@
 
 #define CY_ARENA_ALIGN 64
 
+// What a piece of so many bytes takes of an arena.
+static inline size_t cy_arena_bytes(size_t bytes)
+{
+    return (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+}
+
 typedef struct cy_arena {
     const char *name; // borrowed
     char *base;       // borrowed; not to be touched while measuring

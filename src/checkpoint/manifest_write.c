@@ -5,19 +5,11 @@
 #include "model/shape_json.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
-static cy_status add_quoted(cy_text *json, const char *text)
+static cy_status add_name(cy_text *json, const char *name)
 {
-    json_t *value = json_string(text);
-    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    if (quoted == NULL) return CY_FAIL(CY_ERR_REQUEST, "a name in a checkpoint is not UTF-8");
-    const cy_status status = cy_text_add(json, "%s", quoted);
-    free(quoted);
-    return status;
+    return cy_safetensors_add_name(json, name, "a name in a checkpoint");
 }
 
 static cy_status add_checksums(cy_text *json, const uint64_t *checksums, int64_t count)
@@ -31,7 +23,7 @@ static cy_status add_checksums(cy_text *json, const uint64_t *checksums, int64_t
 static cy_status add_file(cy_text *json, const cy_checkpoint_file *file)
 {
     CY_TRY(cy_text_add(json, "    {\"name\": "));
-    CY_TRY(add_quoted(json, file->name));
+    CY_TRY(add_name(json, file->name));
     CY_TRY(cy_text_add(json, ", \"bytes\": %" PRIu64 ", \"head_bytes\": %" PRIu64 ", ", file->bytes,
         file->head_bytes));
     CY_TRY(add_checksums(json, file->checksums, cy_chunk_count(file->head_bytes)));
@@ -64,7 +56,7 @@ static cy_status add_tensor(cy_text *json, const cy_stored_tensor *stored)
 {
     const cy_global_tensor *tensor = &stored->tensor;
     CY_TRY(cy_text_add(json, "    {\"name\": "));
-    CY_TRY(add_quoted(json, tensor->name));
+    CY_TRY(add_name(json, tensor->name));
     CY_TRY(cy_text_add(json, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": [",
         cy_tensor_kind_name(tensor->kind), cy_safetensors_dtype_name(tensor->dtype)));
     if (tensor->dimensions == 2) CY_TRY(cy_text_add(json, "%" PRId64 ", ", tensor->rows));

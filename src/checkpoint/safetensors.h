@@ -53,6 +53,9 @@ void cy_safetensors_close(cy_safetensors *file);
 // The entry of that name, or NULL.
 const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, const char *name);
 
+// Adds a name as a JSON string; one that is not UTF-8 is CY_ERR_REQUEST and called `what`.
+CY_MUST_CHECK cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what);
+
 // Makes the length and the header, in an empty text, of a file that will hold these entries in this
 // order, and fills in their offsets and sizes. `metadata` is a JSON object of texts, or NULL. The
 // data begins at a multiple of 64 bytes.

@@ -9,14 +9,13 @@
 
 #define DATA_ALIGN 64
 
-// A tensor's name as a JSON text.
-static cy_status add_quoted(cy_text *text, const char *name)
+cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what)
 {
     json_t *value = json_string(name);
     char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
     json_decref(value);
-    if (quoted == NULL) return CY_FAIL(CY_ERR_REQUEST, "a tensor's name is not UTF-8");
-    const cy_status status = cy_text_add(text, "%s", quoted);
+    if (quoted == NULL) return CY_FAIL(CY_ERR_REQUEST, "%s is not UTF-8", what);
+    const cy_status status = cy_text_add(json, "%s", quoted);
     free(quoted);
     return status;
 }
@@ -25,7 +24,7 @@ static cy_status add_entry(cy_text *text, cy_safetensors_entry *entry, uint64_t 
 {
     const char *dtype = cy_safetensors_dtype_name(entry->dtype);
     CY_ASSERT(dtype != NULL);
-    CY_TRY(add_quoted(text, entry->name));
+    CY_TRY(cy_safetensors_add_name(text, entry->name, "a tensor's name"));
     CY_TRY(cy_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", dtype));
     uint64_t bytes = cy_dtype_size(entry->dtype);
     for (int i = 0; i < entry->dimensions; i++) {

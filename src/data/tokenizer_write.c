@@ -60,20 +60,6 @@ cy_status cy_splitter_open_style(cy_splitter *splitter, cy_tokenizer_style style
     return status;
 }
 
-// A text between quotes.
-static cy_status add_quoted(cy_text *json, const char *text)
-{
-    CY_TRY(cy_text_add(json, "\""));
-    for (const char *c = text; *c != '\0'; c++) {
-        if ((unsigned char)*c < 0x20) {
-            CY_TRY(cy_text_add(json, "\\u%04x", (unsigned)*c));
-        } else {
-            CY_TRY(cy_text_add(json, *c == '\\' || *c == '"' ? "\\%c" : "%c", *c));
-        }
-    }
-    return cy_text_add(json, "\"");
-}
-
 // The characters that stand for the bytes of a token; none of them is a control character.
 static cy_status add_token(cy_text *json, const cy_bpe_trained *trained, int32_t id)
 {
@@ -95,7 +81,7 @@ static cy_status add_model(cy_text *json, const cy_bpe_trained *trained, const c
         "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
         "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
         "    \"vocab\": {\n      "));
-    CY_TRY(add_quoted(json, end_token));
+    CY_TRY(cy_text_add_json_string(json, end_token, strlen(end_token)));
     CY_TRY(cy_text_add(json, ": 0"));
     for (size_t id = 1; id < trained->count; id++) {
         CY_TRY(cy_text_add(json, ",\n      \""));
@@ -119,7 +105,7 @@ static cy_status add_all(
     CY_TRY(cy_text_add(json,
         "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
         "  \"added_tokens\": [\n    {\n      \"id\": 0,\n      \"content\": "));
-    CY_TRY(add_quoted(json, end_token));
+    CY_TRY(cy_text_add_json_string(json, end_token, strlen(end_token)));
     CY_TRY(cy_text_add(json,
         ",\n      \"single_word\": false,\n      \"lstrip\": false,\n      \"rstrip\": false,\n"
         "      \"normalized\": false,\n      \"special\": true\n    }\n  ],\n"

@@ -65,7 +65,7 @@ static inline void *cy_flash_piece(char *base, size_t *used, size_t bytes)
     static const uintptr_t unmapped = CY_ARENA_ALIGN;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is meant
     void *piece = base == NULL ? (void *)unmapped : base + *used;
-    *used += (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+    *used += cy_arena_bytes(bytes);
     return piece;
 }
 
@@ -86,16 +86,16 @@ static inline int64_t cy_flash_lower_bound(
     return first;
 }
 
+static inline int32_t cy_flash_clamp(int64_t value, int64_t most)
+{
+    return (int32_t)(value < 0 ? 0 : value > most ? most : value);
+}
+
 // What of a range lies in the block of `count` that begins at `first`, counted from there.
 static inline cy_row_range cy_flash_seen(cy_row_range range, int64_t first, int64_t count)
 {
-    const int64_t from = range.first - first, to = range.last - first;
-    return (cy_row_range){(int32_t)(from < 0     ? 0
-                                  : from > count ? count
-                                                 : from),
-        (int32_t)(to < 0     ? 0
-                : to > count ? count
-                             : to)};
+    return (cy_row_range){
+        cy_flash_clamp(range.first - first, count), cy_flash_clamp(range.last - first, count)};
 }
 
 // One step of the forward pass for a block of query rows that lie packed, over a block of keys.

@@ -211,8 +211,7 @@ void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
             if (bytes > self.scratch_bytes) self.scratch_bytes = bytes;
         }
     }
-    self.scratch_bytes =
-        (self.scratch_bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+    self.scratch_bytes = cy_arena_bytes(self.scratch_bytes);
 
     const size_t mark = cy_arena_mark(queue->scratch);
     self.scratch =

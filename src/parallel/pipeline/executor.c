@@ -20,8 +20,7 @@ static const cy_action_list *list_of(const cy_executor *executor)
 static size_t place_bytes(const cy_executor *executor)
 {
     const cy_executor_options *o = &executor->options;
-    const size_t bytes = (size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype);
-    return (bytes + CY_ARENA_ALIGN - 1) / CY_ARENA_ALIGN * CY_ARENA_ALIGN;
+    return cy_arena_bytes((size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype));
 }
 
 // The matrix at the place of a microbatch.
