@@ -56,7 +56,7 @@ link_program() {
 
 # run_test TEST OBJECT LOG [LIMIT]: runs a test with an object linked in; "" is the unbroken test. The
 # limit is in seconds of processor time, so that a busy machine fails no test; what waits for ever
-# ends after ten times as long. 120: it does not link.
+# ends after four times as long. 120: it does not link.
 run_test() {
     local limit=${4:-600}
     local label=${1%%.*} name=${1#*.} file program=$build/cyclotron
@@ -70,12 +70,12 @@ run_test() {
         fi
         # In a shell of its own, which says of an abort what it has to say in the log.
         (ulimit -t "$limit" && CYCLOTRON=$program SOURCE=$PWD \
-            timeout "$((10 * limit))" "$work/program" || exit "$?") >"$3" 2>&1
+            timeout "$((4 * limit))" "$work/program" || exit "$?") >"$3" 2>&1
         ;;
     *.sh)
         link_program "$2" || return 120
         (ulimit -t "$limit" && CYCLOTRON=$work/cyclotron SOURCE=$PWD EXAMPLES=$build/examples \
-            timeout "$((10 * limit))" bash "$file" || exit "$?") >"$3" 2>&1
+            timeout "$((4 * limit))" bash "$file" || exit "$?") >"$3" 2>&1
         ;;
     *)
         echo "$(basename "$0" .sh): error: there is no test $1" >&2
