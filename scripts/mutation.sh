@@ -2,7 +2,7 @@
 # Random small faults in src/, one at a time: does a test notice?
 #
 #   scripts/mutation.sh [--count=60] [--seed=1] [--only=PATH] [--least=85] [--build=BUILD]
-#                       [--table=FILE] [FILE:LINE:COL...]
+#                       [--table=FILE] [--part=1/1] [FILE:LINE:COL...]
 #
 # A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
 # ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
@@ -14,7 +14,8 @@
 # the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
 # times the processor time that it took unbroken, and 20 s more, counts as failed. Prints a line a
 # fault and the share that was caught, and fails below --least per cent. BEFORE=COMMAND is run before
-# each fault.
+# each fault. --part=2/3 runs the tests on every third fault only, from the second, so that three
+# processes share a seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +25,7 @@ seed=1
 only=src
 least=85
 table=
+part=1/1
 chosen=()
 for argument in "$@"; do
     case $argument in
@@ -33,10 +35,13 @@ for argument in "$@"; do
     --only=*) only=${argument#*=} ;;
     --least=*) least=${argument#*=} ;;
     --table=*) table=${argument#*=} ;;
+    --part=*) part=${argument#*=} ;;
     src/*:*:*) chosen+=("$argument") ;;
     *) echo "mutation: error: what is $argument" >&2; exit 2 ;;
     esac
 done
+[[ $part =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
+    { echo "mutation: error: --part is not one of several, as 2/3" >&2; exit 2; }
 build=$(cd "$build" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -145,7 +150,7 @@ tests_for() {
 
 # ---- one fault after the other
 
-tried=0 caught=0 drawn_in_vain=0
+tried=0 planted=0 caught=0 drawn_in_vain=0
 declare -A seen
 while [ "$tried" -lt "$count" ]; do
     if [ ${#chosen[@]} -gt 0 ]; then
@@ -178,6 +183,8 @@ while [ "$tried" -lt "$count" ]; do
     fi
     drawn_in_vain=0
     tried=$((tried + 1))
+    [ $(((tried - 1) % ${part#*/})) -eq $((${part%/*} - 1)) ] || continue
+    planted=$((planted + 1))
     ${BEFORE:-true}
     rm -f "$work/cyclotron.is"
     by=
@@ -205,7 +212,7 @@ while [ "$tried" -lt "$count" ]; do
     [ -z "$table" ] || printf '%s\t%s\t%s\t%s\n' "$where" "$from" "$to" "${by:-survived}" >>"$table"
 done
 
-[ "$tried" -gt 0 ] || { echo "mutation: error: no fault was planted" >&2; exit 2; }
-share=$(awk "BEGIN { printf \"%.1f\", 100 * $caught / $tried }")
-echo "mutation: $tried faults of seed $seed, $caught caught ($share %), $((tried - caught)) survived"
+[ "$planted" -gt 0 ] || { echo "mutation: error: no fault was planted" >&2; exit 2; }
+share=$(awk "BEGIN { printf \"%.1f\", 100 * $caught / $planted }")
+echo "mutation: $planted faults of seed $seed, $caught caught ($share %), $((planted - caught)) survived"
 awk "BEGIN { exit !($share >= $least) }"
