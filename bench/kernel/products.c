@@ -1,5 +1,8 @@
 // Speed of the matrix products of training at the sizes of a 135 M model, every implementation of
-// this build beside the others: GFLOP/s, best of several runs. Usage: products [workers] [tokens]
+// this build beside the others: GFLOP/s. Usage: products [workers] [tokens] [warm|cold]
+//
+// Warm is the best of several runs on the same operands. Cold takes other ones each time, as a
+// training step does, and is the median.
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -22,29 +25,52 @@ typedef struct shape {
     bool wide_c;
 } shape;
 
-static double measure(cy_queue *queue, product run, const shape *s, cy_dtype dtype, char *data)
+// Where operand `index` of a room lies in run number `run`; warm ones stay.
+static char *place(char *data, int index, int64_t run, size_t bytes, bool cold)
+{
+    const size_t room = (size_t)256 << 20, step = (bytes + 4095) / 4096 * 4096;
+    return data + room * (size_t)index + (cold ? (size_t)run % (room / step) * step : 0);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+#define RUNS_MOST 1000
+
+static double measure(
+    cy_queue *queue, product run, const shape *s, cy_dtype dtype, char *data, bool cold)
 {
     const cy_dtype c_dtype = s->wide_c ? CY_F32 : dtype;
     const bool ta = s->spec.transpose_a, tb = s->spec.transpose_b;
-    const cy_view a = cy_view_of(data, dtype, ta ? s->k : s->m, ta ? s->m : s->k);
-    const cy_view b =
-        cy_view_of(data + ((size_t)256 << 20), dtype, tb ? s->n : s->k, tb ? s->k : s->n);
-    const cy_view c = cy_view_of(data + ((size_t)512 << 20), c_dtype, s->m, s->n);
-    int64_t best = INT64_MAX;
+    const size_t a_bytes = (size_t)(s->m * s->k) * cy_dtype_size(dtype);
+    const size_t b_bytes = (size_t)(s->n * s->k) * cy_dtype_size(dtype);
+    const size_t c_bytes = (size_t)(s->m * s->n) * cy_dtype_size(c_dtype);
+    int64_t times[RUNS_MOST];
+    int runs = 0;
     const int64_t until = cy_clock_ns() + 200000000;
-    for (int i = 0; i < 3 || cy_clock_ns() < until; i++) {
+    while (runs < RUNS_MOST && (runs < 3 || cy_clock_ns() < until)) {
+        const cy_view a = cy_view_of(
+            place(data, 0, runs, a_bytes, cold), dtype, ta ? s->k : s->m, ta ? s->m : s->k);
+        const cy_view b = cy_view_of(
+            place(data, 1, runs, b_bytes, cold), dtype, tb ? s->n : s->k, tb ? s->k : s->n);
+        const cy_view c = cy_view_of(place(data, 2, runs, c_bytes, cold), c_dtype, s->m, s->n);
         const int64_t start = cy_clock_ns();
         run(queue, c, a, b, s->spec);
-        const int64_t ns = cy_clock_ns() - start;
-        if (ns < best) best = ns;
+        times[runs++] = cy_clock_ns() - start;
     }
-    return 2.0 * (double)s->m * (double)s->n * (double)s->k / (double)best;
+    qsort(times, (size_t)runs, sizeof *times, ascending);
+    const double ns = (double)times[cold ? runs / 2 : 0];
+    return 2.0 * (double)s->m * (double)s->n * (double)s->k / ns;
 }
 
 int main(int argument_count, char **arguments)
 {
     const int workers = argument_count > 1 ? atoi(arguments[1]) : 2;
     const int64_t t = argument_count > 2 ? atoi(arguments[2]) : 2048;
+    const bool cold = argument_count > 3 && strcmp(arguments[3], "cold") == 0;
     cy_queue queue = {0};
     cy_kernels kernels;
     cy_arena scratch;
@@ -62,21 +88,23 @@ int main(int argument_count, char **arguments)
         ((float *)data)[i] = (float)(i % 17) - 8.0f;
 
     static const int64_t linear[][2] = {{576, 960}, {576, 576}, {576, 3072}, {1536, 576}};
-    shape shapes[32] = {{"square", 2048, 2048, 2048, {0}, false}};
+    const cy_matmul_spec plain = {0}, forward = {.transpose_b = true};
+    const cy_matmul_spec gradient = {.transpose_a = true, .accumulate = true};
+    shape shapes[32] = {{"square", 2048, 2048, 2048, plain, false}};
     int count = 1;
     for (int i = 0; i < 4; i++) {
         const int64_t in = linear[i][0], out = linear[i][1];
-        shapes[count++] = (shape){"forward", t, out, in, {false, true, false}, false};
-        shapes[count++] = (shape){"dx", t, in, out, {false, false, false}, false};
-        shapes[count++] = (shape){"dW", out, in, t, {true, false, true}, true};
+        shapes[count++] = (shape){"forward", t, out, in, forward, false};
+        shapes[count++] = (shape){"dx", t, in, out, plain, false};
+        shapes[count++] = (shape){"dW", out, in, t, gradient, true};
     }
     for (int64_t tile = 256; tile <= 1024; tile *= 4) {
-        shapes[count++] = (shape){"head", tile, 49152, 576, {false, true, false}, false};
-        shapes[count++] = (shape){"head dx", tile, 576, 49152, {false, false, false}, false};
-        shapes[count++] = (shape){"head dW", 49152, 576, tile, {true, false, true}, true};
+        shapes[count++] = (shape){"head", tile, 49152, 576, forward, false};
+        shapes[count++] = (shape){"head dx", tile, 576, 49152, plain, false};
+        shapes[count++] = (shape){"head dW", 49152, 576, tile, gradient, true};
     }
-    shapes[count++] = (shape){"decode", 1, 3072, 576, {false, true, false}, false};
-    shapes[count++] = (shape){"decode head", 1, 49152, 576, {false, true, false}, false};
+    shapes[count++] = (shape){"decode", 1, 3072, 576, forward, false};
+    shapes[count++] = (shape){"decode head", 1, 49152, 576, forward, false};
 
     const cy_cpu_state *state = queue.kernel_state;
     for (int half = 1; half >= 0; half--) {
@@ -99,7 +127,7 @@ int main(int argument_count, char **arguments)
                 if (runs[j] == NULL) {
                     printf(" %9s", "-");
                 } else {
-                    printf(" %9.1f", measure(&queue, runs[j], s, dtype, data));
+                    printf(" %9.1f", measure(&queue, runs[j], s, dtype, data, cold));
                 }
                 fflush(stdout);
             }

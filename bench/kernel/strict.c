@@ -20,7 +20,8 @@ typedef struct shape {
 static double measure(
     cy_queue *queue, const shape *s, cy_dtype dtype, cy_dtype c_dtype, int64_t block_k, char *data)
 {
-    const cy_matmul_spec spec = {s->transpose_a, s->transpose_b, false, block_k};
+    const cy_matmul_spec spec = {
+        .transpose_a = s->transpose_a, .transpose_b = s->transpose_b, .block_k = block_k};
     const int64_t m = s->m, n = s->n, k = s->k;
     const cy_view a = cy_view_of(data, dtype, s->transpose_a ? k : m, s->transpose_a ? m : k);
     const cy_view b = cy_view_of(
