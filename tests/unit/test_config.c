@@ -389,6 +389,7 @@ static void round_trips(void **state)
                   " {\"rope_type\": \"default\"}}}");
     round_trip_of("{\"model\": {\"name\": \"tiny\", \"model_type\": \"qwen2\"}}");
     round_trip_of("{\"model\": {\"name\": \"tiny\", \"attention_bias\": true}}");
+    round_trip_of("{\"model\": {\"name\": \"tiny\"}, \"training\": {\"learning_rate\": -0e-30}}");
     round_trip_of("{\"model\": {\"name\": \"tiny\"}, \"environment\": {\"HF_TOKEN\": \"secret\"},"
                   " \"training\": {\"global_batch_size\": 24, \"micro_batch_size\": 3,"
                   "  \"learning_rate\": 0.1234567890123456789, \"adam_eps\": 1e-300},"
