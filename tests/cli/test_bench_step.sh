@@ -65,6 +65,10 @@ says out '"mfu": null, "mfu_causal": null, '
 says out '"peak_gflop_s": null, '
 says out '"traffic": [{"dimension": "tp", "bytes": '
 holds "slow links" "$(value exposed_s) >= 2 * 4 * 0.01"
+# The same over links of 20 MB/s.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
+    --distributed.threads_per_rank=1 --logging.measure_peak=false --link-gb-s=0.02 --json
+holds "narrow links" "$(value exposed_s) >= $(value bytes) / 2 / 0.02e9"
 expect 2 bench step "$folder/step.json" --distributed.pp_size=2 --distributed.pp_engine=zero_bubble \
     --training.recompute=full
 says err 'a backward pass in two parts keeps what recomputation would make again'

@@ -29,6 +29,8 @@ static const cy_flat_range vectors[] = {{BLOCK * 7 - 10, 10}, {BLOCK * 20 + 5, 3
 typedef struct reducer_run {
     cy_dtype dtype;
     double most_norm;
+    int vector_count;                   // of those that are sent whole
+    size_t bytes;                       // that compression took
     float sums[RANKS][STEPS][ELEMENTS]; // what each rank has after each step
     float kept[RANKS][STEPS][ELEMENTS];
 } reducer_run;
@@ -93,11 +95,12 @@ static cy_status reduce_all(cy_test_machine *machine, cy_group *group, void *con
             .most_norm = run->most_norm,
             .model = cy_group_self(),
             .dense = vectors,
-            .dense_count = 2},
+            .dense_count = run->vector_count},
     };
     cy_reducer *reducer = NULL;
     CY_TRY(cy_reducer_open(&reducer, &spec, units, 3));
     cy_reducer_take(reducer, &machine->data);
+    if (cy_group_rank(group) == 0) run->bytes = cy_reducer_memory(reducer).compression;
     cy_status status = CY_OK;
     for (int step = 0; step < STEPS && status == CY_OK; step++)
         status = reduce_step(reducer, run, cy_group_rank(group), step);
@@ -152,8 +155,14 @@ static void sent_and_kept_back_are_the_gradient(void **state)
         reducer_run *run = calloc(1, sizeof(*run));
         assert_non_null(run);
         run->dtype = i == 0 ? CY_F32 : CY_F64;
+        run->vector_count = 2;
         CY_CHECK_OK(reduce(run));
         expect_conserved(run);
+        // What is sent whole has a room of its own.
+        const size_t bytes = run->bytes;
+        run->vector_count = 0;
+        CY_CHECK_OK(reduce(run));
+        assert_int_equal(bytes - run->bytes, (10 + 33) * cy_dtype_size(run->dtype));
         free(run);
     }
 }
@@ -169,6 +178,7 @@ static void a_gradient_is_clipped_before_it_is_kept(void **state)
         if (!is_vector(i)) squares += pow((double)gradient(0, 0, i), 2);
     }
     run->dtype = CY_F64;
+    run->vector_count = 2;
     run->most_norm = sqrt(squares) / 2;
     CY_CHECK_OK(reduce(run));
     for (int64_t i = 0; i < ELEMENTS; i++) {

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
@@ -193,6 +194,47 @@ static void blocks_around_any_range_are_read(void **state)
     cy_memory_unmap(memory, 4 * MIB);
 }
 
+// The C library's, for this program: at most so many bytes a call, as a disk may give.
+static size_t most_at_once = SIZE_MAX;
+
+ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
+{
+    return syscall(SYS_pread64, fd, bytes, count < most_at_once ? count : most_at_once, offset);
+}
+
+static void a_read_that_comes_in_parts_is_put_together(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    void *memory = NULL;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/file", folder);
+    write_file(path, 64 * CY_DIRECT_ALIGN + 8, 2);
+    if (!forget(path)) skip();
+    cy_direct_file file;
+    cy_direct_open(&file, path, 64 * CY_DIRECT_ALIGN + 8);
+    CY_CHECK_OK(cy_memory_map(&memory, MIB));
+    unsigned char *bytes = memory;
+    for (uint64_t blocks = 1; blocks < 8; blocks += 2) {
+        most_at_once = blocks * CY_DIRECT_ALIGN;
+        const uint64_t offset = 3 * CY_DIRECT_ALIGN + 5, hull = 62 * CY_DIRECT_ALIGN;
+        assert_int_equal(cy_direct_hull(offset, 61 * CY_DIRECT_ALIGN), hull);
+        memset(bytes, 0xa5, MIB);
+        assert_true(cy_direct_read(&file, memory, offset, 61 * CY_DIRECT_ALIGN));
+        uint64_t wrong = 0;
+        for (uint64_t k = 0; k < 61 * CY_DIRECT_ALIGN; k++)
+            wrong += bytes[5 + k] != byte_at(offset + k);
+        assert_int_equal(wrong, 0);
+        for (uint64_t k = hull; k < MIB; k++)
+            assert_int_equal(bytes[k], 0xa5); // never more than was asked for
+    }
+    most_at_once = CY_DIRECT_ALIGN - 512; // cuts a block before the end of the file
+    assert_false(cy_direct_read(&file, memory, 0, 2 * CY_DIRECT_ALIGN));
+    most_at_once = SIZE_MAX;
+    cy_direct_close(&file);
+    cy_memory_unmap(memory, MIB);
+}
+
 // ---- a whole checkpoint
 
 typedef struct job {
@@ -323,6 +365,7 @@ int main(void)
         cmocka_unit_test(an_unfinished_sink_is_an_error),
         cmocka_unit_test(what_refuses_direct_reads_has_none),
         cmocka_unit_test(blocks_around_any_range_are_read),
+        cmocka_unit_test(a_read_that_comes_in_parts_is_put_together),
         cmocka_unit_test(a_state_is_read_past_the_page_cache),
         cmocka_unit_test(what_the_page_cache_has_is_taken_from_there),
         cmocka_unit_test(a_flipped_bit_is_found_past_the_page_cache),

@@ -98,6 +98,13 @@ static void megatron_files_are_read(void **state)
         write_file("m.idx", index, cut);
         check_fails(CY_ERR_CORRUPT, "m.idx: ");
     }
+    // Three sequences in 28 bytes, and as many bounds as 28 - 36 wrapped round would be.
+    const uint64_t wrapped[2] = {3, UINT64_MAX / 8};
+    unsigned char large[82];
+    memcpy(large, index, sizeof(large));
+    memcpy(large + 18, wrapped, 16);
+    write_file("m.idx", large, 34 + 28);
+    check_fails(CY_ERR_CORRUPT, "do not hold 3 sequences");
     index[50] = 16; // the second sequence begins elsewhere
     write_file("m.idx", index, sizeof(index));
     check_fails(CY_ERR_UNSUPPORTED, "sequence 1 begins at byte 16");
