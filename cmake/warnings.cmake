@@ -14,7 +14,7 @@ target_compile_options(cy_warnings INTERFACE
 if(CY_WERROR)
     target_compile_options(cy_warnings INTERFACE -Werror)
 endif()
-if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+if(CY_DEBUG_ASSERTS OR CMAKE_BUILD_TYPE STREQUAL "Debug")
     target_compile_definitions(cy_warnings INTERFACE CY_DEBUG)
 endif()
 set(CMAKE_C_FLAGS_RELEASE "-O3")

@@ -4,6 +4,9 @@
 #   scripts/mutation.sh [--count=60] [--seed=1] [--only=PATH] [--least=85] [--build=BUILD]
 #                       [--table=FILE] [--part=1/1] [FILE:LINE:COL...]
 #
+# Builds in build-mutation, with the assertions of inner loops and the checks of debug builds, unless
+# --build names another that is there.
+#
 # A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
 # ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
 # compile, or that compile to the same code, are passed over and others drawn; assertions, messages,
@@ -19,7 +22,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=build
+build=
 count=60
 seed=1
 only=src
@@ -42,7 +45,13 @@ for argument in "$@"; do
 done
 [[ $part =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] ||
     { echo "mutation: error: --part is not one of several, as 2/3" >&2; exit 2; }
+if [ -z "$build" ]; then
+    build="build-mutation"
+    cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCY_DEBUG_ASSERTS=ON >/dev/null
+    cmake --build "$build" -j "${JOBS:-$(nproc)}" >/dev/null
+fi
 build=$(cd "$build" && pwd)
+export MALLOC_PERTURB_=165 # memory that is read before it is written holds no zeros
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # shellcheck source=scripts/planted.sh

@@ -12,6 +12,7 @@
 
 #include <cyclotron/dtype.h>
 
+#include "base/assert.h"
 #include "base/arena.h"
 
 #include <stdbool.h>
@@ -73,9 +74,10 @@ static inline void *cy_view_at(cy_view view, int64_t row, int64_t col)
     return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
 }
 
-// Rows [first, first + count) and columns [first, first + count) of a view.
+// Rows [first, first + count) and columns [first, first + count) of a view, which has them all.
 static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 {
+    CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.rows);
     view.data = cy_view_at(view, first, 0);
     view.rows = count;
     return view;
@@ -83,6 +85,7 @@ static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 
 static inline cy_view cy_view_cols(cy_view view, int64_t first, int64_t count)
 {
+    CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.cols);
     view.data = cy_view_at(view, 0, first);
     view.cols = count;
     return view;

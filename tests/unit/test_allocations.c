@@ -149,6 +149,9 @@ static void steps_of_ranks_allocate_nothing(void **state)
 {
     (void)state;
     require_counters();
+#ifdef CY_DEBUG
+    skip(); // groups keep copies there of what must not change meanwhile
+#endif
     static cy_config config;
     for (int zero_stage = 0; zero_stage <= 3; zero_stage++) {
         cy_test_config(&config, CY_F32);
