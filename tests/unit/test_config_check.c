@@ -160,17 +160,24 @@ static void pipeline(void **state)
     }
 }
 
-// A schedule file for two stages and two microbatches, refused in the words of the checker.
-static void refuses_schedule(const char *schedule, const char *wanted)
+// A configuration with a schedule file for two stages and two microbatches.
+static void with_schedule(char text[600], const char *schedule)
 {
-    char folder[256], path[300], text[600];
+    char folder[256], path[300];
     cy_test_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/own.csv", folder);
     CY_CHECK_OK(cy_file_write(path, schedule, strlen(schedule)));
-    snprintf(text, sizeof(text),
+    snprintf(text, 600,
         TINY("\"distributed\": {\"pp_size\": 2, \"pp_engine\": \"csv\", \"pp_schedule\": \"%s\"}, "
              "\"training\": {\"gradient_accumulation_steps\": 2}"),
         path);
+}
+
+// A schedule file that is refused in the words of the checker, or taken.
+static void refuses_schedule(const char *schedule, const char *wanted)
+{
+    char text[600];
+    with_schedule(text, schedule);
     if (wanted == NULL) {
         passes(text);
         return;
@@ -188,6 +195,16 @@ static void schedules_of_users(void **state)
     refuses_schedule("F0,B0\nF0,B0\n", "rank 0: F1 ");
     refuses_schedule("F0,F1,F2,B0,B1,B2\nF0,F1,F2,B0,B1,B2\n",
         "own.csv:1: \"F2\" is of a microbatch that there is not");
+    static const char *const undone[][3] = {{"RC0,", "", "RC0"}, {"OF0,FE0,", "", "OF0"},
+        {"GA,", "", "GA"}, {"", ",RE", "RE"}, {"", ",RE,OP", "RE"}};
+    for (int i = 0; i < 5; i++) {
+        char schedule[64], wanted[64], text[600];
+        snprintf(schedule, sizeof(schedule), "F0,F1,B0,B1\nF0,%sB0,F1,B1%s\n", undone[i][0],
+            undone[i][1]);
+        snprintf(wanted, sizeof(wanted), "rank 1 has %s, which is drawn and timed", undone[i][2]);
+        with_schedule(text, schedule);
+        refuses(text, wanted);
+    }
     refuses_schedule("F0,F1,B0,B1\n", "1 lines of actions for 2 stages");
     refuses_schedule("B0,F0,F1,B1\nF0,B0,F1,B1\n", "rank 0: F0 comes after B0");
     refuses(TINY("\"distributed\": {\"pp_size\": 2}, "

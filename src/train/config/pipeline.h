@@ -20,4 +20,9 @@ CY_MUST_CHECK cy_status cy_config_partition(
 // Why the configuration's other keys do not go with a schedule, or NULL.
 const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedule *schedule);
 
+// Whether a schedule has an action that training does not run as one: gathering, reducing,
+// recomputing, offloading and stepping follow from other keys. If so, the first one and its rank.
+bool cy_config_schedule_undone(
+    char text[CY_ACTION_TEXT_BYTES], int *rank, const cy_schedule *schedule);
+
 #endif
