@@ -282,6 +282,40 @@ static void tokenizers_that_contradict_themselves_are_refused(void **state)
     }
 }
 
+// Ids of the tokenizers package 0.23.
+static void a_token_that_is_a_word_by_itself_is_no_part_of_one(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"added_tokens\": [{\"id\": 4, \"content\": \"foo\", \"single_word\": true}], "
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+        "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"f\": 1, \"o\": 2, \"-\": 3}, "
+        "\"merges\": []}}";
+    static const struct {
+        const char *text;
+        int32_t ids[12];
+        size_t count;
+    } cases[] = {
+        {"foo", {4}, 1},
+        {"afoo", {0, 1, 2, 2}, 4},
+        {"fooa", {1, 2, 2, 0}, 4},
+        {"-foo-", {3, 4, 3}, 3},
+        {"a-foo", {0, 3, 4}, 3},
+        {"foo-afoo-foo", {4, 3, 0, 1, 2, 2, 3, 4}, 8},
+    };
+    cy_tokenizer *tokenizer = NULL;
+    CY_CHECK_OK(cy_tokenizer_open_text(&tokenizer, json, strlen(json), "words.json"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_tokens tokens = {0};
+        CY_CHECK_OK(cy_tokenizer_encode(
+            tokenizer, &tokens, cases[i].text, strlen(cases[i].text), CY_ENCODE_DEFAULT));
+        assert_int_equal(tokens.count, cases[i].count);
+        assert_memory_equal(tokens.ids, cases[i].ids, cases[i].count * sizeof(int32_t));
+        cy_tokens_free(&tokens);
+    }
+    cy_tokenizer_close(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +328,7 @@ int main(void)
         cmocka_unit_test(words_merge_by_the_definition),
         cmocka_unit_test(ids_that_are_no_place_are_refused),
         cmocka_unit_test(tokenizers_that_contradict_themselves_are_refused),
+        cmocka_unit_test(a_token_that_is_a_word_by_itself_is_no_part_of_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
