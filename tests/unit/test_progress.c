@@ -123,6 +123,10 @@ static void clearing_takes_the_drawn_line_away(void **state)
     assert_string_equal(seen.text, "\r\x1b[K");
     cy_progress_update(&progress, 1, 1000); // at once
     assert_int_equal(seen.writes, 3);
+    cy_progress_close(&progress, 10, 1001);
+    const int writes = seen.writes;
+    cy_progress_clear(&progress); // the last line stays
+    assert_int_equal(seen.writes, writes);
 }
 
 static void no_name_is_too_long(void **state)

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include "parallel/context/layout.h"
+#include "parallel/context/tables.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -134,6 +135,34 @@ static void zigzag_is_even_and_contiguous_is_not(void **state)
     }
 }
 
+// What the kernels are told to be their work: the pairs of all ranks are those of the whole, and
+// these a triangle a sequence, less what a window hides.
+static void pairs_are_counted_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int ranks = 1 << i;
+        const int64_t length = 64, window = i % 2 == 0 ? 0 : 16;
+        const cy_context_layout layout = layout_of(ranks, true, length, window);
+        double parts = 0, all = 0, whole = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            cy_context_tables tables;
+            CY_CHECK_OK(cy_context_tables_open(&tables, &layout, rank));
+            for (int k = 0; k < ranks; k++)
+                parts += tables.parts[k].pairs;
+            all += tables.parts[ranks].pairs;
+            whole = tables.parts[ranks + 1].pairs;
+            cy_context_tables_close(&tables);
+        }
+        double seen = 0;
+        for (int64_t at = 0; at < length; at++)
+            seen += (double)(window > 0 && at >= window ? window : at + 1);
+        assert_true(whole == 2 * seen);
+        assert_true(all == whole);
+        assert_true(parts == whole);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +171,7 @@ int main(void)
         cmocka_unit_test(spans_hold_all_that_see_each_other),
         cmocka_unit_test(spans_leave_out_what_is_masked),
         cmocka_unit_test(zigzag_is_even_and_contiguous_is_not),
+        cmocka_unit_test(pairs_are_counted_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
