@@ -78,10 +78,12 @@ FORCE_INLINE int64_t exponential_units(
         const vec term = vec_first(vec_mul(power, scale), zero, lanes);
         fixed_add(sums[i / LANES % 2], term, LANES, sizes);
     }
-    int64_t units = 0;
+    // Unsigned: what is no number becomes the least integer, and two of these would overflow. Their
+    // sum is never used, since `sizes` tells of them.
+    uint64_t units = 0;
     for (int i = 0; i < LANES; i++)
-        units += sums[0][i] + sums[1][i];
-    return units;
+        units += (uint64_t)sums[0][i] + (uint64_t)sums[1][i];
+    return (int64_t)units;
 }
 
 static void head_sum_piece(void *context, int64_t number, int worker)
