@@ -5,8 +5,7 @@
 #include "data/source.h"
 
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdlib.h>
+#include <string.h>
 
 // Shards have a check of their own; of other kinds every token is read and compared.
 static cy_status verify_shards(const char *path, cy_shard_header *header, int *count)
@@ -44,16 +43,13 @@ static cy_status describe(cy_text *out, const cy_token_source *source,
 {
     const int64_t tokens = source->token_count;
     if (json) {
-        json_t *path = json_string_nocheck(source->path);
-        char *quoted = json_dumps(path, JSON_ENCODE_ANY);
-        json_decref(path);
-        cy_status status = cy_text_add(out,
-            "{\"path\": %s, \"kind\": \"%s\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
+        CY_TRY(cy_text_add(out, "{\"path\": "));
+        CY_TRY(cy_text_add_json_string(out, source->path, strlen(source->path)));
+        CY_TRY(cy_text_add(out,
+            ", \"kind\": \"%s\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
             ", \"text_bytes\": %" PRId64 ", \"vocab_size\": %" PRId32,
-            quoted != NULL ? quoted : "null", source->ops->name, tokens, source->document_count,
-            source->text_bytes, source->vocab_size);
-        free(quoted);
-        CY_TRY(status);
+            source->ops->name, tokens, source->document_count, source->text_bytes,
+            source->vocab_size));
         if (shards > 0) {
             CY_TRY(cy_text_add(out,
                 ", \"shards\": %d, \"token_bytes\": %" PRIu32 ", \"end_token\": %" PRId32
