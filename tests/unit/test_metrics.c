@@ -218,6 +218,26 @@ static void a_resumed_run_goes_on_from_its_own_step(void **state)
     cy_text_free(&wanted);
 }
 
+// An empty line goes and the end of the last one comes: as many bytes as before, but others.
+static void as_many_bytes_are_not_the_same_lines(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    cy_text text = {0};
+    cy_metrics_file file;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    append(path, "\n{\"step\":2,\"val_loss\":100}");
+    CY_CHECK_OK(cy_metrics_file_open(&file, path, 3, NULL));
+    CY_CHECK_OK(cy_metrics_file_validation(&file, 4, 1.5, 10));
+    cy_metrics_file_close(&file);
+    CY_CHECK_OK(cy_file_read(&text, path, 1000));
+    assert_string_equal(text.bytes,
+        "{\"step\":2,\"val_loss\":100}\n"
+        "{\"step\":4,\"val_loss\":1.5,\"val_tokens\":10}\n");
+    cy_text_free(&text);
+}
+
 static void torn_and_foreign_lines_go(void **state)
 {
     (void)state;
@@ -325,6 +345,7 @@ int main(void)
         cmocka_unit_test(step_object_holds_every_field),
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(a_resumed_run_goes_on_from_its_own_step),
+        cmocka_unit_test(as_many_bytes_are_not_the_same_lines),
         cmocka_unit_test(torn_and_foreign_lines_go),
         cmocka_unit_test(a_history_reads_what_was_written),
         cmocka_unit_test(a_spread_is_of_finite_values_after_a_step),
