@@ -25,6 +25,30 @@ for command in $commands; do
     esac
 done
 
+# A page as it stands: one with everything that a line of options may have, and the line of another.
+expect 0 checkpoint import --help
+is out "usage: cyclotron checkpoint import HF_DIR [--option=value ...]
+
+Turns a Hugging Face folder into a checkpoint.
+
+Training and generation also take such a folder as it is. With --link the checkpoint takes
+no room and is made as fast as its files are read; who writes into the folder's files then
+changes the checkpoint, which is found when it is next loaded.
+
+options:
+  --out=DIR                 the new checkpoint (required)
+  --link                    give the folder's files a second name instead of copying them
+  --help                    this page"
+expect 0 doctor --help
+[ "$(head -1 "$folder/out")" = "usage: cyclotron doctor [--option=value ...]" ] ||
+    { echo "FAIL: the line of doctor"; failures=$((failures + 1)); }
+expect 0 train --help
+[ "$(head -1 "$folder/out")" = "usage: cyclotron train CONFIG [--section.key=value ...]" ] ||
+    { echo "FAIL: the line of train"; failures=$((failures + 1)); }
+last=$(tail -1 "$folder/out")
+[ "$last" = "  --section.key=value       any key of the configuration; \
+'cyclotron config show --keys' lists them" ] || { echo "FAIL: the end of train: $last"; failures=$((failures + 1)); }
+
 # The manual has all of them, and man reads it without a complaint.
 expect 0 man
 cp "$folder/out" "$folder/cyclotron.1"
