@@ -415,15 +415,16 @@ static cy_status open_entries(mpi_group *group)
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
     group->entries = block;
-    mpi_entry *mine = NULL;
+    void *room = NULL;
     const int code = MPI_Win_allocate_shared(
-        sizeof(mpi_entry), 1, MPI_INFO_NULL, group->first, &mine, &group->window);
+        MPI_ROOM_BYTES(mpi_entry), 1, MPI_INFO_NULL, group->first, &room, &group->window);
     if (code != MPI_SUCCESS) return mpi_failed(code, "memory shared by a group");
-    memset(mine, 0, sizeof(*mine));
+    memset(mpi_line_in(room), 0, sizeof(mpi_entry));
     for (int m = 0; m < group->base.size; m++) {
         MPI_Aint bytes = 0;
         int unit = 0;
-        MPI_Win_shared_query(group->window, m, &bytes, &unit, &group->entries[m]);
+        MPI_Win_shared_query(group->window, m, &bytes, &unit, &room);
+        group->entries[m] = mpi_line_in(room);
     }
     MPI_Barrier(group->first);
     return CY_OK;

@@ -13,15 +13,29 @@
 
 #include <mpi.h>
 #include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define CALL_RING 64
 
+// What ranks of a machine share begins a cache line. MPI aligns shared rooms for numbers only, so a
+// room is asked for with a line more; each process finds the same place in it, since where it sees
+// a room differs by whole pages of memory.
+#define MPI_LINE             64
+#define MPI_ROOM_BYTES(type) (sizeof(type) + MPI_LINE)
+
+static inline void *mpi_line_in(void *room)
+{
+    const size_t beyond = (uintptr_t)room % MPI_LINE;
+    return (char *)room + (beyond > 0 ? MPI_LINE - beyond : 0);
+}
+
 // What a rank tells the others on its machine.
 typedef struct mpi_page {
-    _Alignas(64) _Atomic uint64_t beat; // written by its owner at every call
-    _Atomic uint64_t last_call;         // sequence << 8 | kind
-    _Atomic uint64_t last_dimension;    // its first 8 letters
-    _Atomic int waiting_for;            // a world rank, or -1
+    _Alignas(MPI_LINE) _Atomic uint64_t beat; // written by its owner at every call
+    _Atomic uint64_t last_call;               // sequence << 8 | kind
+    _Atomic uint64_t last_dimension;          // its first 8 letters
+    _Atomic int waiting_for;                  // a world rank, or -1
     _Atomic int ended;
     _Atomic int process;
     // The failure of the run: filled in by the first rank of the machine to fail, on page 0 of it.
@@ -33,7 +47,7 @@ typedef struct mpi_page {
 
 // What a member tells the others of its group: its last collectives, see call_pack.
 typedef struct mpi_entry {
-    _Alignas(64) _Atomic uint64_t came; // number of collectives started
+    _Alignas(MPI_LINE) _Atomic uint64_t came; // number of collectives started
     _Atomic uint64_t calls[CALL_RING];
 } mpi_entry;
 

@@ -186,17 +186,19 @@ static cy_status open_pages(mpi_world *world)
     CY_TRY(cy_memory_take(&block, (size_t)local_size, sizeof(int)));
     int *local = block;
     MPI_Allgather(&world->base.rank, 1, MPI_INT, local, 1, MPI_INT, machine);
-    mpi_page *mine = NULL;
-    code =
-        MPI_Win_allocate_shared(sizeof(mpi_page), 1, MPI_INFO_NULL, machine, &mine, &world->window);
+    void *room = NULL;
+    code = MPI_Win_allocate_shared(
+        MPI_ROOM_BYTES(mpi_page), 1, MPI_INFO_NULL, machine, &room, &world->window);
     if (code == MPI_SUCCESS) {
+        mpi_page *mine = mpi_line_in(room);
         memset(mine, 0, sizeof(*mine));
         atomic_store(&mine->waiting_for, -1);
         atomic_store(&mine->process, (int)getpid());
         for (int i = 0; i < local_size; i++) {
             MPI_Aint bytes = 0;
             int unit = 0;
-            MPI_Win_shared_query(world->window, i, &bytes, &unit, &world->pages[local[i]]);
+            MPI_Win_shared_query(world->window, i, &bytes, &unit, &room);
+            world->pages[local[i]] = mpi_line_in(room);
         }
         world->common = world->pages[local[0]];
         MPI_Barrier(machine);
