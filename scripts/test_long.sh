@@ -23,10 +23,10 @@ build_in() {
     cmake --build "$1" -j "$jobs" --target "$2" >"$1/log" || { tail -n 30 "$1/log"; return 1; }
 }
 
-# sanitize NAME SANITIZERS: builds in build-NAME and runs the tests that need no speed, without the
+# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that need no speed, without the
 # sequence of 32768 tokens: shorter ones run the same code, and it takes three quarters of an hour.
 sanitize() {
-    build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2"
+    build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2" "${@:3}"
     (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long' \
         -E '^dist\.(interleave|long_context)_slow$' --timeout 1200 --output-on-failure)
     # Twice 10^5 operations on all groups of a mesh of 16 ranks: two minutes of processor time under
@@ -37,13 +37,17 @@ sanitize() {
 # The libraries that MPI and OpenMP bring leave memory behind at exit; ours is checked by the tests
 # that open and close.
 address() {
-    export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-}
+    export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}
     sanitize address address,undefined
     (cd build-address && ASAN_OPTIONS=detect_leaks=1 ctest --output-on-failure \
         -R '^dist\.(ranks_close|group_threads|interleave)$')
 }
 
-thread() { sanitize thread thread; }
+# Without oneDNN and MPI: what libraries do that are not built for it is told as races.
+thread() {
+    export TSAN_OPTIONS=allocator_may_return_null=1:${TSAN_OPTIONS:-}
+    sanitize thread thread -DCY_WITH_DNNL=OFF -DCY_WITH_MPI=OFF
+}
 
 # Two ranks of MPI, without oneDNN. A machine that lacks what the test needs passes it over.
 valgrind() {

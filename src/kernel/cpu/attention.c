@@ -77,6 +77,7 @@ static int64_t rows_of_step(const cy_flash_state *state, int64_t row, int64_t *l
 static void add_values(const cy_flash_state *state, int64_t row, int64_t rows, int64_t stride,
     int64_t depth, int64_t seen)
 {
+    if (seen == 0) return; // masked rows
     const cy_block_ops *ops = state->ops;
     const size_t panel = cy_block_right_bytes(ops, CY_BLOCK_COLS, depth);
     const char *weights =

@@ -36,7 +36,7 @@ typedef struct cy_block_ops {
     // right, from source [depth, cols], or [cols, depth] when transposed.
     void (*pack_right)(void *right, cy_view source, bool transposed);
 
-    // left_stride in elements; depth is the padded one.
+    // left_stride in elements; depth is the padded one, above 0.
     void (*multiply)(float *c, int64_t c_stride, const void *left, int64_t left_stride,
         const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate);
 

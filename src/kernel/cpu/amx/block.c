@@ -154,7 +154,7 @@ static void multiply_rows(float *c, int64_t c_stride, const char *left, int64_t 
 static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_stride,
     const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate)
 {
-    CY_DEBUG_ASSERT(depth % DEPTH == 0);
+    CY_DEBUG_ASSERT(depth > 0 && depth % DEPTH == 0);
     const int64_t full = rows / 32 * 32, tail = rows - full, left_bytes = left_stride * 2;
     if (full > 0) {
         multiply_rows(c, c_stride, left, left_bytes, right, full, cols, depth, accumulate);

@@ -120,9 +120,10 @@ static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_s
     const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
     int64_t words, bool accumulate, const bool pairs)
 {
+    CY_DEBUG_ASSERT(words > 0);
     const int64_t panel_bytes = words * 4 * CY_BLOCK_COLS;
     const int64_t passes = (words + MICRO_DEPTH - 1) / MICRO_DEPTH;
-    const int64_t depth = passes > 0 ? (words + passes - 1) / passes : words;
+    const int64_t depth = (words + passes - 1) / passes;
     for (int64_t k = 0; k < words; k += depth) {
         const int64_t steps = words - k < depth ? words - k : depth;
         const bool add = accumulate || k > 0;
