@@ -41,6 +41,54 @@ static int64_t best_of(run *r, void (*what)(run *))
     return best;
 }
 
+#define SPANS_MOST 16
+
+// Operands for some spans of t tokens, from `data`; the projections as they lie in one matrix.
+static void pose(run *r, cy_arena *data, cy_dtype dtype, int64_t spans, int64_t t)
+{
+    static cy_attention_span all[SPANS_MOST];
+    const int64_t rows = spans * t, width = 15 * INT64_C(64);
+    const cy_view qkv = cy_view_take(data, dtype, rows, width);
+    for (int64_t i = 0; i < rows * width; i++) {
+        const int64_t row = i / width, col = i % width;
+        const float x = sinf((float)(row * 7 + col * 13));
+        cy_copy(&r->queue, cy_view_cols(cy_view_rows(qkv, row, 1), col, 1),
+            cy_view_of(cy_memory_writable(&x), CY_F32, 1, 1));
+    }
+    r->q = cy_view_cols(qkv, 0, 576);
+    r->k = cy_view_cols(qkv, 576, 192);
+    r->v = cy_view_cols(qkv, 768, 192);
+    const cy_view d_qkv = cy_view_take(data, dtype, rows, width);
+    r->dq = cy_view_cols(d_qkv, 0, 576);
+    r->dk = cy_view_cols(d_qkv, 576, 192);
+    r->dv = cy_view_cols(d_qkv, 768, 192);
+    r->o = cy_view_take(data, dtype, rows, 576);
+    r->d_o = r->q;
+    r->lse = cy_view_take(data, CY_F32, 9, rows);
+    r->delta = cy_view_take(data, CY_F32, 9, rows);
+    int32_t *positions = cy_arena_take(data, (size_t)rows * sizeof(int32_t));
+    for (int64_t i = 0; i < rows; i++)
+        positions[i] = (int32_t)(i % t);
+    for (int64_t i = 0; i < spans; i++)
+        all[i] = (cy_attention_span){i * t, t, i * t, t};
+    r->spec = (cy_attention_spec){.heads = 9,
+        .kv_heads = 3,
+        .head_dim = 64,
+        .scale = 0.125,
+        .spans = all,
+        .span_count = (int)spans,
+        .q_positions = positions,
+        .k_positions = positions};
+}
+
+static void measure(run *r, cy_dtype dtype, int64_t spans, int64_t t)
+{
+    const int64_t f = best_of(r, forward), b = best_of(r, backward);
+    const double pairs = (double)spans * (double)t * (double)(t + 1) / 2 * 9;
+    printf("%-5s %6d %6d %12.1f %12.1f %10.3f %10.3f\n", cy_dtype_name(dtype), (int)spans, (int)t,
+        pairs * 4 * 64 / (double)f, pairs * 10 * 64 / (double)b, (double)f / 1e6, (double)b / 1e6);
+}
+
 int main(int argument_count, char **arguments)
 {
     const int workers = argument_count > 1 ? atoi(arguments[1]) : 2;
@@ -61,48 +109,11 @@ int main(int argument_count, char **arguments)
     for (int half = 1; half >= 0; half--) {
         const cy_dtype dtype = half ? CY_BF16 : CY_F32;
         for (int s = 0; s < 4; s++) {
-            const int64_t spans = sizes[s][0], t = sizes[s][1], rows = spans * t;
             cy_arena_place(&data, "data", base, bytes / 2);
             cy_arena_place(&scratch, "scratch", (char *)base + bytes / 2, bytes / 2);
             r.queue.scratch = &scratch;
-            const cy_view qkv = cy_view_take(&data, dtype, rows, 15 * 64);
-            for (int64_t i = 0; i < rows; i++) {
-                for (int64_t j = 0; j < qkv.cols; j++) {
-                    const float x = sinf((float)(i * 7 + j * 13));
-                    cy_copy(&r.queue, cy_view_cols(cy_view_rows(qkv, i, 1), j, 1),
-                        cy_view_of(cy_memory_writable(&x), CY_F32, 1, 1));
-                }
-            }
-            r.q = cy_view_cols(qkv, 0, 576);
-            r.k = cy_view_cols(qkv, 576, 192);
-            r.v = cy_view_cols(qkv, 768, 192);
-            const cy_view d_qkv = cy_view_take(&data, dtype, rows, 15 * 64);
-            r.dq = cy_view_cols(d_qkv, 0, 576);
-            r.dk = cy_view_cols(d_qkv, 576, 192);
-            r.dv = cy_view_cols(d_qkv, 768, 192);
-            r.o = cy_view_take(&data, dtype, rows, 576);
-            r.d_o = r.q;
-            r.lse = cy_view_take(&data, CY_F32, 9, rows);
-            r.delta = cy_view_take(&data, CY_F32, 9, rows);
-            int32_t *positions = cy_arena_take(&data, (size_t)rows * sizeof(int32_t));
-            for (int64_t i = 0; i < rows; i++)
-                positions[i] = (int32_t)(i % t);
-            static cy_attention_span all[16];
-            for (int64_t i = 0; i < spans; i++)
-                all[i] = (cy_attention_span){i * t, t, i * t, t};
-            r.spec = (cy_attention_spec){.heads = 9,
-                .kv_heads = 3,
-                .head_dim = 64,
-                .scale = 0.125,
-                .spans = all,
-                .span_count = (int)spans,
-                .q_positions = positions,
-                .k_positions = positions};
-            const int64_t f = best_of(&r, forward), b = best_of(&r, backward);
-            const double pairs = (double)spans * (double)t * (double)(t + 1) / 2 * 9;
-            printf("%-5s %6d %6d %12.1f %12.1f %10.3f %10.3f\n", cy_dtype_name(dtype), (int)spans,
-                (int)t, pairs * 4 * 64 / (double)f, pairs * 10 * 64 / (double)b, (double)f / 1e6,
-                (double)b / 1e6);
+            pose(&r, &data, dtype, sizes[s][0], sizes[s][1]);
+            measure(&r, dtype, sizes[s][0], sizes[s][1]);
         }
     }
     cy_kernels_close(&r.queue);

@@ -66,6 +66,69 @@ static double measure(
     return 2.0 * (double)s->m * (double)s->n * (double)s->k / ns;
 }
 
+#define SHAPES_MOST 32
+
+// The products of a step of t tokens; how many.
+static int shapes_of_step(shape shapes[SHAPES_MOST], int64_t t)
+{
+    static const int64_t linear[][2] = {{576, 960}, {576, 576}, {576, 3072}, {1536, 576}};
+    const cy_matmul_spec plain = {0}, forward = {.transpose_b = true};
+    const cy_matmul_spec gradient = {.transpose_a = true, .accumulate = true};
+    int count = 0;
+    shapes[count++] = (shape){"square", 2048, 2048, 2048, plain, false};
+    for (int i = 0; i < 4; i++) {
+        const int64_t in = linear[i][0], out = linear[i][1];
+        shapes[count++] = (shape){"forward", t, out, in, forward, false};
+        shapes[count++] = (shape){"dx", t, in, out, plain, false};
+        shapes[count++] = (shape){"dW", out, in, t, gradient, true};
+    }
+    for (int64_t tile = 256; tile <= 1024; tile *= 4) {
+        shapes[count++] = (shape){"head", tile, 49152, 576, forward, false};
+        shapes[count++] = (shape){"head dx", tile, 576, 49152, plain, false};
+        shapes[count++] = (shape){"head dW", 49152, 576, tile, gradient, true};
+    }
+    shapes[count++] = (shape){"decode", 1, 3072, 576, forward, false};
+    shapes[count++] = (shape){"decode head", 1, 49152, 576, forward, false};
+    return count;
+}
+
+// Whose product stands in a column: the table's choice, oneDNN's, and two of ours; NULL: none here.
+static void choose(product runs[4], const cy_kernels *kernels, const cy_queue *queue, bool half)
+{
+    const cy_cpu_state *state = queue->kernel_state;
+    for (int i = 0; i < 4; i++)
+        runs[i] = NULL;
+    runs[0] = kernels->matmul;
+#if CY_HAVE_DNNL
+    if (state->dnnl != NULL) runs[1] = cy_matmul_dnnl;
+#endif
+#if defined(__x86_64__)
+    if (half && state->cpu.amx) runs[2] = cy_matmul_amx;
+    if (half && state->cpu.avx512_bf16) runs[3] = cy_matmul_avx512_bf16;
+    if (!half && state->cpu.avx512) runs[2] = cy_matmul_avx512;
+    if (!half && state->cpu.avx2) runs[3] = cy_matmul_avx2;
+#else
+    (void)state;
+    (void)half;
+#endif
+}
+
+static void print_row(
+    cy_queue *queue, product runs[4], const shape *s, cy_dtype dtype, char *data, bool cold)
+{
+    printf(
+        "%-5s %-12s %6d %6d %6d", cy_dtype_name(dtype), s->name, (int)s->m, (int)s->n, (int)s->k);
+    for (int j = 0; j < 4; j++) {
+        if (runs[j] == NULL) {
+            printf(" %9s", "-");
+        } else {
+            printf(" %9.1f", measure(queue, runs[j], s, dtype, data, cold));
+        }
+        fflush(stdout);
+    }
+    printf("\n");
+}
+
 int main(int argument_count, char **arguments)
 {
     const int workers = argument_count > 1 ? atoi(arguments[1]) : 2;
@@ -87,52 +150,16 @@ int main(int argument_count, char **arguments)
     for (size_t i = 0; i < bytes / 4; i++)
         ((float *)data)[i] = (float)(i % 17) - 8.0f;
 
-    static const int64_t linear[][2] = {{576, 960}, {576, 576}, {576, 3072}, {1536, 576}};
-    const cy_matmul_spec plain = {0}, forward = {.transpose_b = true};
-    const cy_matmul_spec gradient = {.transpose_a = true, .accumulate = true};
-    shape shapes[32] = {{"square", 2048, 2048, 2048, plain, false}};
-    int count = 1;
-    for (int i = 0; i < 4; i++) {
-        const int64_t in = linear[i][0], out = linear[i][1];
-        shapes[count++] = (shape){"forward", t, out, in, forward, false};
-        shapes[count++] = (shape){"dx", t, in, out, plain, false};
-        shapes[count++] = (shape){"dW", out, in, t, gradient, true};
-    }
-    for (int64_t tile = 256; tile <= 1024; tile *= 4) {
-        shapes[count++] = (shape){"head", tile, 49152, 576, forward, false};
-        shapes[count++] = (shape){"head dx", tile, 576, 49152, plain, false};
-        shapes[count++] = (shape){"head dW", 49152, 576, tile, gradient, true};
-    }
-    shapes[count++] = (shape){"decode", 1, 3072, 576, forward, false};
-    shapes[count++] = (shape){"decode head", 1, 49152, 576, forward, false};
-
-    const cy_cpu_state *state = queue.kernel_state;
+    shape shapes[SHAPES_MOST];
+    const int count = shapes_of_step(shapes, t);
     for (int half = 1; half >= 0; half--) {
         const cy_dtype dtype = half ? CY_BF16 : CY_F32;
+        product runs[4];
+        choose(runs, &kernels, &queue, half == 1);
         printf("%-5s %-12s %6s %6s %6s %9s %9s %9s %9s\n", cy_dtype_name(dtype), "product", "m",
             "n", "k", "table", "oneDNN", half ? "amx" : "avx512", half ? "avx512bf" : "avx2");
-        for (int i = 0; i < count; i++) {
-            const shape *s = &shapes[i];
-            printf("%-5s %-12s %6d %6d %6d", cy_dtype_name(dtype), s->name, (int)s->m, (int)s->n,
-                (int)s->k);
-            product runs[4] = {kernels.matmul};
-#if CY_HAVE_DNNL
-            if (state->dnnl != NULL) runs[1] = cy_matmul_dnnl;
-#endif
-            if (half && state->cpu.amx) runs[2] = cy_matmul_amx;
-            if (half && state->cpu.avx512_bf16) runs[3] = cy_matmul_avx512_bf16;
-            if (!half && state->cpu.avx512) runs[2] = cy_matmul_avx512;
-            if (!half && state->cpu.avx2) runs[3] = cy_matmul_avx2;
-            for (int j = 0; j < 4; j++) {
-                if (runs[j] == NULL) {
-                    printf(" %9s", "-");
-                } else {
-                    printf(" %9.1f", measure(&queue, runs[j], s, dtype, data, cold));
-                }
-                fflush(stdout);
-            }
-            printf("\n");
-        }
+        for (int i = 0; i < count; i++)
+            print_row(&queue, runs, &shapes[i], dtype, data, cold);
     }
     cy_kernels_close(&queue);
     cy_pool_close(queue.pool);
