@@ -34,8 +34,10 @@ holds "order" "$(value tok_s_min) <= $(value tok_s) && $(value tok_s) <= $(value
 holds "share" "$(value mfu) / ($(value tok_s) * $(value flops_per_token) / 1e9 / $(value peak_gflop_s)) \
     > 0.999 && $(value mfu) < 1.2"
 holds "FLOPs a token" "$(value flops_per_token) == 6 * $(value params) + 12 * 4 * 512 * 128"
-holds "planned memory within 5 %" "$(value peak_rss_gb) / $(value planned_gb) > 0.95 && \
-    $(value peak_rss_gb) / $(value planned_gb) < 1.05"
+# What the thread sanitizer keeps about memory is resident, too.
+[ "${SANITIZED:-}" = thread ] ||
+    holds "planned memory within 5 %" "$(value peak_rss_gb) / $(value planned_gb) > 0.95 && \
+        $(value peak_rss_gb) / $(value planned_gb) < 1.05"
 
 # The plan alone tells the same.
 planned=$(value planned_gb)
