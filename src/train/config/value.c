@@ -112,7 +112,6 @@ static void read_number(
         wrong_value(errors, key, value, wanted);
         return;
     }
-    if (number == 0) number = 0; // -0 would be written as a whole number, which has no sign
     memcpy(field_of(config, key), &number, sizeof(number));
 }
 

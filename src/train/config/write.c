@@ -12,6 +12,7 @@ cy_status cy_config_json_number(cy_text *json, double number)
 {
     // The fewest digits that read back as the same bits: 0.0003, not 0.00029999999999999997.
     char digits[40];
+    if (number == 0 && signbit(number)) return cy_text_add(json, "-0.0"); // a whole 0 has no sign
     if (number == nearbyint(number) && fabs(number) < 1e15) {
         return cy_text_add(json, "%.0f", number);
     }
