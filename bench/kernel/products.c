@@ -4,7 +4,9 @@
 // Warm is the best of several runs on the same operands. Cold takes other ones each time, as a
 // training step does, and is the median.
 
+#include "base/arena.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "build_info.h"
@@ -28,14 +30,8 @@ typedef struct shape {
 // Where operand `index` of a room lies in run number `run`; warm ones stay.
 static char *place(char *data, int index, int64_t run, size_t bytes, bool cold)
 {
-    const size_t room = (size_t)256 << 20, step = (bytes + 4095) / 4096 * 4096;
+    const size_t room = (size_t)256 << 20, step = cy_arena_bytes(bytes);
     return data + room * (size_t)index + (cold ? (size_t)run % (room / step) * step : 0);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
 }
 
 #define RUNS_MOST 1000
@@ -48,7 +44,7 @@ static double measure(
     const size_t a_bytes = (size_t)(s->m * s->k) * cy_dtype_size(dtype);
     const size_t b_bytes = (size_t)(s->n * s->k) * cy_dtype_size(dtype);
     const size_t c_bytes = (size_t)(s->m * s->n) * cy_dtype_size(c_dtype);
-    int64_t times[RUNS_MOST];
+    double times[RUNS_MOST];
     int runs = 0;
     const int64_t until = cy_clock_ns() + 200000000;
     while (runs < RUNS_MOST && (runs < 3 || cy_clock_ns() < until)) {
@@ -59,10 +55,10 @@ static double measure(
         const cy_view c = cy_view_of(place(data, 2, runs, c_bytes, cold), c_dtype, s->m, s->n);
         const int64_t start = cy_clock_ns();
         run(queue, c, a, b, s->spec);
-        times[runs++] = cy_clock_ns() - start;
+        times[runs++] = (double)(cy_clock_ns() - start);
     }
-    qsort(times, (size_t)runs, sizeof *times, ascending);
-    const double ns = (double)times[cold ? runs / 2 : 0];
+    const double median = cy_median(times, runs); // which sorts them
+    const double ns = cold ? median : times[0];
     return 2.0 * (double)s->m * (double)s->n * (double)s->k / ns;
 }
 
