@@ -157,22 +157,43 @@ static void what_refuses_direct_reads_has_none(void **state)
     cy_direct_close(&file);
 }
 
+// A file of `bytes` on disk and out of the page cache, opened, and zeros of a mapping to read into.
+typedef struct reading {
+    char path[300];
+    cy_direct_file file;
+    void *memory;
+    size_t capacity;
+} reading;
+
+// False where the file system is memory.
+static bool begin_reading(reading *r, uint64_t bytes, size_t capacity)
+{
+    char folder[256];
+    *r = (reading){.capacity = capacity};
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(r->path, sizeof(r->path), "%s/file", folder);
+    write_file(r->path, bytes, 2);
+    if (!forget(r->path)) return false;
+    cy_direct_open(&r->file, r->path, bytes);
+    assert_true(r->file.fd >= 0);
+    CY_CHECK_OK(cy_memory_map(&r->memory, capacity));
+    return true;
+}
+
+static void end_reading(reading *r)
+{
+    cy_direct_close(&r->file);
+    cy_memory_unmap(r->memory, r->capacity);
+}
+
 static void blocks_around_any_range_are_read(void **state)
 {
     (void)state;
     static const uint64_t ranges[][2] = {{0, 1}, {4095, 2}, {4096, 4096}, {1, 9000},
         {3 * MIB - 5, 5}, {3 * MIB - 5, 6}, {3 * MIB + 7, 1}, {8, 3 * MIB}};
-    char folder[256], path[300];
-    void *memory = NULL;
-    cy_test_folder(folder, sizeof(folder));
-    snprintf(path, sizeof(path), "%s/file", folder);
-    write_file(path, 3 * MIB + 8, 2);
-    if (!forget(path)) skip();
-    cy_direct_file file;
-    cy_direct_open(&file, path, 3 * MIB + 8);
-    assert_true(file.fd >= 0);
-    CY_CHECK_OK(cy_memory_map(&memory, 4 * MIB));
-    char *bytes = memory;
+    reading r;
+    if (!begin_reading(&r, 3 * MIB + 8, 4 * MIB)) skip();
+    char *bytes = r.memory;
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         const uint64_t offset = ranges[i][0], count = ranges[i][1];
         const uint64_t first = cy_direct_first(offset);
@@ -180,18 +201,17 @@ static void blocks_around_any_range_are_read(void **state)
         assert_true(first + cy_direct_hull(offset, count) >= offset + count);
         assert_true(cy_direct_hull(offset, count) < count + 2 * CY_DIRECT_ALIGN);
         memset(bytes, 0, 4 * MIB);
-        assert_true(cy_direct_read(&file, bytes, offset, count));
+        assert_true(cy_direct_read(&r.file, bytes, offset, count));
         uint64_t wrong = 0;
         for (uint64_t k = 0; k < count; k++)
             wrong += (unsigned char)bytes[offset - first + k] != byte_at(offset + k);
         assert_int_equal(wrong, 0);
     }
-    assert_false(cy_direct_is_cached(&file, 0, 3 * MIB));       // it went past
-    assert_false(cy_direct_read(&file, bytes, 3 * MIB + 4, 5)); // ends there
-    check_file(path, 3 * MIB + 8);
-    assert_true(cy_direct_is_cached(&file, 0, 3 * MIB));
-    cy_direct_close(&file);
-    cy_memory_unmap(memory, 4 * MIB);
+    assert_false(cy_direct_is_cached(&r.file, 0, 3 * MIB));       // it went past
+    assert_false(cy_direct_read(&r.file, bytes, 3 * MIB + 4, 5)); // ends there
+    check_file(r.path, 3 * MIB + 8);
+    assert_true(cy_direct_is_cached(&r.file, 0, 3 * MIB));
+    end_reading(&r);
 }
 
 // The C library's, for this program: at most so many bytes a call, as a disk may give.
@@ -205,34 +225,26 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t offset)
 static void a_read_that_comes_in_parts_is_put_together(void **state)
 {
     (void)state;
-    char folder[256], path[300];
-    void *memory = NULL;
-    cy_test_folder(folder, sizeof(folder));
-    snprintf(path, sizeof(path), "%s/file", folder);
-    write_file(path, 64 * CY_DIRECT_ALIGN + 8, 2);
-    if (!forget(path)) skip();
-    cy_direct_file file;
-    cy_direct_open(&file, path, 64 * CY_DIRECT_ALIGN + 8);
-    CY_CHECK_OK(cy_memory_map(&memory, MIB));
-    unsigned char *bytes = memory;
+    reading r;
+    if (!begin_reading(&r, 64 * CY_DIRECT_ALIGN + 8, MIB)) skip();
+    char *bytes = r.memory;
     for (uint64_t blocks = 1; blocks < 8; blocks += 2) {
         most_at_once = blocks * CY_DIRECT_ALIGN;
         const uint64_t offset = 3 * CY_DIRECT_ALIGN + 5, hull = 62 * CY_DIRECT_ALIGN;
         assert_int_equal(cy_direct_hull(offset, 61 * CY_DIRECT_ALIGN), hull);
         memset(bytes, 0xa5, MIB);
-        assert_true(cy_direct_read(&file, memory, offset, 61 * CY_DIRECT_ALIGN));
+        assert_true(cy_direct_read(&r.file, bytes, offset, 61 * CY_DIRECT_ALIGN));
         uint64_t wrong = 0;
         for (uint64_t k = 0; k < 61 * CY_DIRECT_ALIGN; k++)
-            wrong += bytes[5 + k] != byte_at(offset + k);
+            wrong += (unsigned char)bytes[5 + k] != byte_at(offset + k);
         assert_int_equal(wrong, 0);
         for (uint64_t k = hull; k < MIB; k++)
-            assert_int_equal(bytes[k], 0xa5); // never more than was asked for
+            assert_int_equal((unsigned char)bytes[k], 0xa5); // never more than was asked for
     }
     most_at_once = CY_DIRECT_ALIGN - 512; // cuts a block before the end of the file
-    assert_false(cy_direct_read(&file, memory, 0, 2 * CY_DIRECT_ALIGN));
+    assert_false(cy_direct_read(&r.file, bytes, 0, 2 * CY_DIRECT_ALIGN));
     most_at_once = SIZE_MAX;
-    cy_direct_close(&file);
-    cy_memory_unmap(memory, MIB);
+    end_reading(&r);
 }
 
 // ---- a whole checkpoint
