@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A model with many small parameters over MPI: buckets are at least 1.3 times as fast as a message a
-# parameter. They are of 32 features, so that messages weigh more than products on any processor: with 64
-# the quotient was 1.2 to 1.5 on Zen 5 and 1.2 on one with AMX. A machine that other work disturbs is measured again, after a pause: two virtual cores can
-# have the same share of their host for a quarter of a minute.
+# parameter. They are of 32 features, so that messages weigh more than products on any processor:
+# with 64 the quotient was 1.2 to 1.5 on Zen 5 and 1.2 on one with AMX. A machine that other work
+# disturbs is measured again, after a pause: two virtual cores can have the same share of their host
+# for a quarter of a minute.
 
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
