@@ -115,9 +115,12 @@ draw() {
     sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' |
     grep -vx cli.examples >"$work/tests" # programs of their own, which nothing is linked into
 times=$build/mutation.times # of the last run, as long as the library is the same
+: >"$work/times"
 if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then
-    cp "$times" "$work/times"
-    : >"$work/tests"
+    grep -wFf "$work/tests" "$times" >"$work/times" || true
+    cut -d ' ' -f 1 "$work/times" >"$work/timed"
+    grep -vxFf "$work/timed" "$work/tests" >"$work/new" || true
+    mv "$work/new" "$work/tests"
 fi
 while IFS= read -r name; do
     start=$(date +%s%N)
