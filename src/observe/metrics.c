@@ -148,9 +148,9 @@ static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *
     cy_text kept = {0};
     CY_TRY(cy_mapping_open(&old, path));
     cy_status status = keep_lines(&kept, &old, last_step, unreadable);
-    const bool whole = kept.length == old.count &&
+    const bool same = kept.length == old.count &&
         (kept.length == 0 || memcmp(kept.bytes, old.bytes, kept.length) == 0);
-    if (status == CY_OK && !whole) {
+    if (status == CY_OK && !same) {
         status = cy_file_write(path, kept.length > 0 ? kept.bytes : "", kept.length);
     }
     cy_text_free(&kept);
