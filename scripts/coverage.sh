@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Which lines and branches of src/ the tests reach: builds in build-coverage with gcc, runs the
 # tests of `make check` but those of the text, prints a row a file and the sums. Reports without a
-# limit; fails where a test did. EXCEPT=long runs the slow tests too: they reach few lines more, and the
-# counters' atomic additions make them take 20 times as long.
+# limit; fails where a test did. EXCEPT=long runs the slow tests too: they reach few lines more, and
+# the counters' atomic additions make them take 20 times as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build="build-coverage"

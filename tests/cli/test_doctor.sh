@@ -15,4 +15,17 @@ expect 0 doctor --quick --json
 says out '{"name": "cores", "state": "ok", "finding": "'
 [ "$(head -c 2 "$folder/out" | tr -d '\n')" = '[' ] || failures=$((failures + 1))
 
+# What starts ranks on many machines: either of two programs.
+if "$cyclotron" --version | grep -q '^backends:.* mpi'; then
+    mkdir "$folder/none" "$folder/mpirun" "$folder/srun"
+    for name in mpirun srun; do
+        printf '#!/bin/sh\n' >"$folder/$name/$name"
+        chmod +x "$folder/$name/$name"
+        PATH=$folder/$name expect 0 doctor --quick
+        says out 'mpirun             found'
+    done
+    PATH=$folder/none expect 0 doctor --quick
+    says out 'neither mpirun nor srun is in PATH'
+fi
+
 finish
