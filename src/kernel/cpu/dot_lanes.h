@@ -7,23 +7,23 @@
 
 #define DOT_SUMS 4 // independent sums of one row: additions wait for each other four times less
 
-// a times one row of b, while as many bytes at `ahead` are asked for. The element of b at
+// a times one row of b, while as many bytes at `ahead` are asked for, into the second cache: the
+// first one's few places for lines on their way would be full. The element of b at
 // k + DOT_SUMS * LANES * n is in sum k / LANES.
-static inline float dot_row(
-    const float *a, const char *b, cy_dtype dtype, int64_t depth, const char *ahead)
+static inline __attribute__((always_inline)) float dot_row_of(
+    const float *a, const char *b, const cy_dtype dtype, int64_t depth, const char *ahead)
 {
-    const int64_t size = (int64_t)cy_dtype_size(dtype);
+    const int64_t size = dtype == CY_F32 ? 4 : 2;
     lanes sum[DOT_SUMS];
     for (int i = 0; i < DOT_SUMS; i++)
         sum[i] = lanes_set(0.0f);
     int64_t k = 0;
     for (; k + DOT_SUMS * LANES <= depth; k += DOT_SUMS * LANES) {
-        const char *at = b + k * size;
         for (int64_t i = 0; i < DOT_SUMS * LANES * size; i += 64)
-            __builtin_prefetch(ahead + k * size + i);
+            __builtin_prefetch(ahead + k * size + i, 0, 2);
         for (int i = 0; i < DOT_SUMS; i++) {
             sum[i] = lanes_fma(lanes_load(a + k + i * LANES),
-                lanes_load_as(at + i * LANES * size, dtype, LANES), sum[i]);
+                lanes_load_as(b + (k + i * LANES) * size, dtype, LANES), sum[i]);
         }
     }
     for (; k < depth; k += LANES) {
@@ -33,32 +33,41 @@ static inline float dot_row(
     return lanes_sum(lanes_add(lanes_add(sum[0], sum[1]), lanes_add(sum[2], sum[3])));
 }
 
-// Where rows are asked for while row j is used: in b, and at its end in what follows.
-static inline const char *dot_ahead(cy_view b, int64_t j, const void *next)
+// Functions of their own, so that what goes on around a row takes none of its registers.
+typedef float (*dot_row)(const float *a, const char *b, int64_t depth, const char *ahead);
+
+static float dot_row_f32(const float *a, const char *b, int64_t depth, const char *ahead)
 {
-    const int64_t row_bytes = b.stride * (int64_t)cy_dtype_size(b.dtype);
-    const int64_t rows = (CY_DOT_AHEAD + row_bytes - 1) / row_bytes;
-    if (j + rows < b.rows) return cy_view_at(b, j + rows, 0);
-    return next == NULL ? cy_view_at(b, j, 0)
-                        : (const char *)next + (j + rows - b.rows) * row_bytes;
+    return dot_row_of(a, b, CY_F32, depth, ahead);
 }
 
-// Rows of a after the first find the row of b in the nearest cache.
+static float dot_row_bf16(const float *a, const char *b, int64_t depth, const char *ahead)
+{
+    return dot_row_of(a, b, CY_BF16, depth, ahead);
+}
+
+static float dot_row_f16(const float *a, const char *b, int64_t depth, const char *ahead)
+{
+    return dot_row_of(a, b, CY_F16, depth, ahead);
+}
+
+// Rows of a after the first find the row of b in the nearest cache. What is asked for while row j
+// is used lies some rows behind it, at the end of b in what follows.
 static void dot_rows(float *c, const float *a, int64_t rows, cy_view b, const void *next)
 {
-    for (int64_t j = 0; j < b.rows; j++) {
-        const char *from = cy_view_at(b, j, 0), *ahead = dot_ahead(b, j, next);
-        for (int64_t row = 0; row < rows; row++) {
-            const float *left = a + row * b.cols;
-            float *to = &c[row * b.rows + j];
-            if (b.dtype == CY_F32) {
-                *to = dot_row(left, from, CY_F32, b.cols, ahead);
-            } else if (b.dtype == CY_BF16) {
-                *to = dot_row(left, from, CY_BF16, b.cols, ahead);
-            } else {
-                *to = dot_row(left, from, CY_F16, b.cols, ahead);
-            }
+    const dot_row one = b.dtype == CY_F32 ? dot_row_f32
+        : b.dtype == CY_BF16              ? dot_row_bf16
+                                          : dot_row_f16;
+    const int64_t row_bytes = b.stride * (int64_t)cy_dtype_size(b.dtype);
+    const int64_t far = (CY_DOT_AHEAD + row_bytes - 1) / row_bytes;
+    const char *from = b.data;
+    for (int64_t j = 0; j < b.rows; j++, from += row_bytes) {
+        const char *ahead = from + far * row_bytes;
+        if (j + far >= b.rows) {
+            ahead = next == NULL ? from : (const char *)next + (j + far - b.rows) * row_bytes;
         }
+        for (int64_t row = 0; row < rows; row++)
+            c[row * b.rows + j] = one(a + row * b.cols, from, b.cols, ahead);
     }
 }
 
