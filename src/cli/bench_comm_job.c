@@ -48,6 +48,18 @@ static cy_status read_rows(bench_table *t, const char *text, size_t length)
     return status;
 }
 
+// A failure where mpirun ended in another way than with status 0.
+static cy_status wait_for(pid_t child)
+{
+    int how = 0;
+    if (waitpid(child, &how, 0) != child) return CY_FAIL_ERRNO(CY_ERR_IO, "wait for mpirun");
+    if (WIFSIGNALED(how)) {
+        return CY_FAIL(CY_ERR_PEER, "signal %d ended mpirun", WTERMSIG(how));
+    }
+    if (WEXITSTATUS(how) == 0) return CY_OK;
+    return CY_FAIL(CY_ERR_PEER, "mpirun ended with status %d", WEXITSTATUS(how));
+}
+
 cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
 {
     char self[1024];
@@ -93,9 +105,8 @@ cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
         if (status == CY_OK) status = cy_text_add_bytes(&text, piece, (size_t)got);
     }
     close(ends[0]);
-    int code = 0;
-    waitpid(child, &code, 0);
-    if (status == CY_OK && code != 0) status = CY_FAIL(CY_ERR_PEER, "mpirun ended with %d", code);
+    const cy_status ended = wait_for(child);
+    if (status == CY_OK) status = ended;
     if (status == CY_OK) status = read_rows(t, text.bytes, text.length);
     cy_text_free(&text);
     return status;

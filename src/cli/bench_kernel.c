@@ -5,8 +5,8 @@
 #include "cli/report.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/cpu.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "kernel/open.h"
 #include "kernel/peak.h"
