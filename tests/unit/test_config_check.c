@@ -412,7 +412,7 @@ static void names_of_models(void **state)
         "wanted");
     snprintf(
         text, sizeof(text), "{\"model\": {\"name\": \"tiny\", \"model_type\": \"%0200d\"}}", 0);
-    refuses(text, "...\": 200 bytes, at most ");
+    refuses(text, "...\": 200 bytes, at most 31 are taken");
 }
 
 static void paths_that_are_files(void **state)
