@@ -21,7 +21,7 @@ typedef struct values {
 } values;
 
 static const cy_option options[] = {
-    {"skip", CY_OPTION_COUNT, offsetof(values, skip), .initial = "3", .word = "N",
+    {"skip", CY_OPTION_COUNT, offsetof(values, skip), .initial = "3", .high = 1e9, .word = "N",
         .doc = "leave the first N steps of a run out of its speed and memory"},
     {"out", CY_OPTION_TEXT, offsetof(values, out), .word = "FILE",
         .doc = "write the table to this file"},

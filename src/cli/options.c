@@ -84,22 +84,13 @@ static bool read_choice(const char **value, const cy_option *option, const char 
 
 static bool in_range(const cy_option *option, double value)
 {
-    if (option->low == 0 && option->high == 0) return true;
-    return value >= option->low && (option->high < option->low || value <= option->high);
+    return option->low <= value && value <= option->high;
 }
 
 static void range_error(const cy_option *option, const char *text)
 {
-    if (option->low == 0 && option->high == 0) {
-        cy_report_error("--%s=%s: not a %s", option->name, text,
-            option->kind == CY_OPTION_COUNT ? "whole number" : "number");
-    } else if (option->high > option->low) {
-        cy_report_error("--%s=%s: a %s from %.12g to %.12g is wanted", option->name, text,
-            option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low, option->high);
-    } else {
-        cy_report_error("--%s=%s: a %s of at least %.12g is wanted", option->name, text,
-            option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low);
-    }
+    cy_report_error("--%s=%s: a %s from %.12g to %.12g is wanted", option->name, text,
+        option->kind == CY_OPTION_COUNT ? "whole number" : "number", option->low, option->high);
 }
 
 // Reads `text` into the option's place; false after an error was reported.
@@ -146,35 +137,21 @@ static bool set_value(parser *p, const cy_option *option, const char *text)
         memcpy(place, &number, sizeof(number));
         return true;
     }
-    case CY_OPTION_LIST: {
-        cy_option_list list;
-        memcpy(&list, place, sizeof(list));
-        list.items[list.count++] = text;
-        memcpy(place, &list, sizeof(list));
-        return true;
-    }
     }
     return false;
 }
 
 static void set_defaults(parser *p)
 {
-    int lists = 0;
     for (int i = 0; i < p->usage->option_count; i++) {
         const cy_option *option = &p->usage->options[i];
-        if (option->kind == CY_OPTION_LIST) {
-            const cy_option_list list = {.items = p->arguments->list + (ptrdiff_t)lists * p->argc};
-            memcpy(p->values + option->offset, &list, sizeof(list));
-            lists++;
-        } else if (option->initial != NULL) {
+        if (option->initial != NULL) {
             const bool is_right = set_value(p, option, option->initial);
             CY_ASSERT(is_right);
         } else if (option->kind == CY_OPTION_FLAG) {
             memset(p->values + option->offset, 0, sizeof(bool));
-        } else if (option->kind == CY_OPTION_COUNT) {
-            memset(p->values + option->offset, 0, sizeof(int64_t));
-        } else if (option->kind == CY_OPTION_NUMBER) {
-            memcpy(p->values + option->offset, &(double){0}, sizeof(double));
+        } else if (option->kind == CY_OPTION_COUNT || option->kind == CY_OPTION_NUMBER) {
+            memset(p->values + option->offset, 0, sizeof(int64_t)); // either's zero
         } else {
             const char *none = NULL;
             memcpy(p->values + option->offset, &none, sizeof(none));
@@ -251,7 +228,7 @@ static void read_option(parser *p, const char *text)
     if (value == NULL)
         value = option->kind == CY_OPTION_FLAG ? "true" : next_value(p, option->name);
     if (value == NULL) return;
-    if (p->given[found] && option->kind != CY_OPTION_LIST) {
+    if (p->given[found]) {
         cy_report_error("--%s is given twice", option->name);
         p->errors++;
         return;
@@ -281,20 +258,14 @@ static void check_complete(parser *p)
     }
 }
 
-static cy_status make_room(cy_arguments *arguments, const cy_usage *usage, int argc)
+static cy_status make_room(cy_arguments *arguments, int argc)
 {
-    size_t lists = 0;
-    for (int i = 0; i < usage->option_count; i++) {
-        lists += usage->options[i].kind == CY_OPTION_LIST;
-    }
     const size_t count = (size_t)argc + 1;
-    void *positional = NULL, *overrides = NULL, *made = NULL, *list = NULL;
+    void *positional = NULL, *overrides = NULL, *made = NULL;
     cy_status status = cy_memory_take(&positional, count, sizeof(char *));
     if (status == CY_OK) status = cy_memory_take(&overrides, count, sizeof(char *));
     if (status == CY_OK) status = cy_memory_take(&made, count, sizeof(char *));
-    if (status == CY_OK) status = cy_memory_take(&list, count * (lists + 1), sizeof(char *));
-    *arguments = (cy_arguments){
-        .positional = positional, .overrides = overrides, .made = made, .list = list};
+    *arguments = (cy_arguments){.positional = positional, .overrides = overrides, .made = made};
     return status;
 }
 
@@ -307,7 +278,7 @@ int cy_options_parse(
         cy_help_form form;
         if (cy_help_asked(&form, argv[i])) return cy_help_print(usage, form);
     }
-    const cy_status room = make_room(arguments, usage, argc);
+    const cy_status room = make_room(arguments, argc);
     if (room != CY_OK) return cy_report_status(room);
     parser p = {
         .usage = usage, .arguments = arguments, .values = values, .argc = argc, .argv = argv};
@@ -340,7 +311,6 @@ void cy_arguments_free(cy_arguments *arguments)
     cy_memory_free(arguments->made);
     cy_memory_free(arguments->positional);
     cy_memory_free(arguments->overrides);
-    cy_memory_free(arguments->list);
     *arguments = (cy_arguments){0};
 }
 

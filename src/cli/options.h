@@ -45,13 +45,7 @@ typedef enum cy_option_kind {
     CY_OPTION_CHOICE, // const char *, one of `values`
     CY_OPTION_COUNT,  // int64_t, from low to high; 4096, 4k, 1M and 2G (powers of 1000) are read
     CY_OPTION_NUMBER, // double, from low to high
-    CY_OPTION_LIST,   // cy_option_list: may be given several times
 } cy_option_kind;
-
-typedef struct cy_option_list {
-    const char **items; // owned by the cy_arguments; NULL when count is 0
-    int count;
-} cy_option_list;
 
 typedef struct cy_option {
     const char *name; // "max-tokens", without dashes
@@ -59,7 +53,7 @@ typedef struct cy_option {
     unsigned offset;     // of the value in the command's struct, in bytes
     const char *initial; // the default as it would be typed; NULL: false, 0 or NULL
     const char *values;  // CHOICE: "afab|1f1b|csv"
-    double low, high;    // COUNT, NUMBER: the range, ends included; both 0: no limit
+    double low, high;    // COUNT, NUMBER: the range, ends included
     const char *word;    // what stands for the value in --help; NULL: from the kind
     bool required;
     const char *doc;
@@ -81,8 +75,7 @@ typedef struct cy_arguments {
     int count;
     const char **overrides; // owned; "section.key=value" without dashes, in order
     int override_count;
-    char **made;       // owned: texts that had to be put together
-    const char **list; // owned: room for the lists
+    char **made; // owned: texts that had to be put together
 } cy_arguments;
 
 // Fills *values (wholly, defaults first) and *arguments (to be freed in any case).

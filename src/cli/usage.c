@@ -38,7 +38,6 @@ static const char *value_word(const cy_option *option)
     case CY_OPTION_NUMBER:
         return "X";
     case CY_OPTION_TEXT:
-    case CY_OPTION_LIST:
         return "TEXT";
     }
     return NULL;
@@ -52,11 +51,10 @@ static int option_form(char *text, size_t bytes, const cy_option *option)
         text, bytes, "--%s%s%s", option->name, word != NULL ? "=" : "", word != NULL ? word : "");
 }
 
-// What is said of an option after its own words: its default, that it is needed, that it repeats.
+// What is said of an option after its own words: its default, that it is needed.
 static void print_notes(const cy_option *option)
 {
     if (option->required) printf(" (required)");
-    if (option->kind == CY_OPTION_LIST) printf(" (may be repeated)");
     if (option->initial != NULL && option->initial[0] != '\0' && option->kind != CY_OPTION_FLAG) {
         printf(" (default %s)", option->initial);
     }

@@ -26,6 +26,19 @@ if "$cyclotron" --version | grep -q '^backends:.* mpi'; then
     done
     PATH=$folder/none expect 0 doctor --quick
     says out 'neither mpirun nor srun is in PATH'
+    says out "  hint: install openmpi-bin, or load the cluster's module"
+    PATH=$folder/none expect 0 doctor --quick --json
+    says out ', "hint": "install openmpi-bin, or load the cluster'
 fi
+
+# What it measures, each a figure above zero.
+expect 0 doctor --threads=1
+says out 'kernels            '
+says out ', 1 threads'
+number='([1-9][0-9]*\.[0-9]|0\.[1-9])'
+for what in "products fp32 +$number GFLOP/s" "products bf16 +$number GFLOP/s" \
+    "memory bandwidth +read $number GB/s, copy $number GB/s"; do
+    check "$what" grep -qE "^ok +$what \(measured\)$" "$folder/out"
+done
 
 finish

@@ -64,4 +64,7 @@ says err 'empty: no step in it'
 expect 1 metrics one --svg=/nowhere/loss.svg
 says err '/nowhere/loss.svg'
 
+expect 2 metrics "$folder" --skip=-1
+says err '--skip=-1: a whole number from 0 to 1000000000 is wanted'
+
 finish
