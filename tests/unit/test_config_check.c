@@ -407,6 +407,10 @@ static void names_of_models(void **state)
     CY_CHECK_OK(cy_file_write(path, "{\"model_type\": ", 15));
     snprintf(text, sizeof(text), "{\"model\": {\"name\": \"%s\"}}", folder);
     refuses(text, "/config.json");
+    assert_int_equal(judge(text).count, 1); // of what a missing shape lacks nothing is said
+    refuses(
+        "{\"model\": {\"name\": \"nothing\"}}", "neither a folder with config.json nor a preset");
+    assert_int_equal(judge("{\"model\": {\"name\": \"nothing\"}}").count, 1);
     refuses("{\"model\": {\"name\": \"tiny\", \"model_type\": \"gpt2\"}}",
         "model.model_type = \"gpt2\": one of llama, mistral, qwen2, qwen3, mixtral, qwen3_moe is "
         "wanted");
