@@ -210,6 +210,9 @@ static void csv_is_read(void **context)
     CY_CHECK_OK(read_csv(&schedule, "placement,v\nF0.0,F0.1,I0.1,W0.1,B0.0,OP\n", 1, 1, 2));
     assert_int_equal(schedule.placement, CY_PLACEMENT_V);
     cy_schedule_close(&schedule);
+    CY_CHECK_OK(read_csv(&schedule, " placement ,\t loop , \r\n\tF0,F0.1,B0.1,B0", 1, 1, 2));
+    assert_int_equal(schedule.placement, CY_PLACEMENT_LOOP);
+    cy_schedule_close(&schedule);
     // With transfers of its own.
     CY_CHECK_OK(read_csv(&schedule, "F0,SF0,RB0,B0\nRF0,F0,B0,SB0\n", 2, 1, 1));
     cy_schedule_close(&schedule);
@@ -236,6 +239,19 @@ static void bad_csv(void **context)
     refuse_csv("F0,B0\nF0,B0\n", 1, 1, 1, ":2: a line for rank 1");
     refuse_csv("placement,w\nF0,B0\n", 1, 1, 1, ":1: \"w\" is no placement");
     refuse_csv("F0,B0\nplacement,v\n", 1, 1, 1, "before the first rank");
+    refuse_csv("placement,vv\nF0,B0\n", 1, 1, 1, ":1: \"vv\" is no placement: loop or v");
+    refuse_csv("placement,look\nF0,B0\n", 1, 1, 1, "\"look\" is no placement");
+    refuse_csv("placement,loops\nF0,B0\n", 1, 1, 1, "\"loops\" is no placement");
+    refuse_csv("placement\nF0,B0\n", 1, 1, 1, ":1: \"\" is no placement");
+    refuse_csv("placement , ,\nF0,B0\n", 1, 1, 1, ":1: \"\" is no placement");
+    // Of a long cell the first 24 characters are shown, of one that has 24 all.
+    refuse_csv("XABCDEFGHIJKLMNOPQRSTUVW,B0\n", 1, 1, 1, "\"XABCDEFGHIJKLMNOPQRSTUVW\" is no");
+    refuse_csv("XABCDEFGHIJKLMNOPQRSTUVWX,B0\n", 1, 1, 1, "\"XABCDEFGHIJKLMNOPQRSTUVW\" is no");
+    refuse_csv("F0,B99999999\n", 1, 1, 1, "\"B99999999\" is of a microbatch that there is not");
+    refuse_csv("F0,B100000000\n", 1, 1, 1, "\"B100000000\" has no microbatch, as in F3");
+    refuse_csv("OP0x\n", 1, 1, 1, "\"OP0x\" goes on after the action");
+    refuse_csv("F0,B0\n\nF0,B0\n", 1, 1, 1, ":3: a line for rank 1, there are 1 stages");
+    refuse_csv("F0,B0\nF0,B0\n", 3, 1, 1, "2 lines of actions for 3 stages");
     refuse_csv("B0,F0\n", 1, 1, 1, "rank 0: F0 comes after B0");
     refuse_csv("F0,B0,F1,B1\nF1,B1,F0,B0\n", 2, 2, 1,
         "cycle: rank 0 waits at B0 for rank 1, rank 1 waits at F1 for rank 0");
