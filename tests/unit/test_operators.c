@@ -159,6 +159,48 @@ static void what_does_not_fit_is_named(void **state)
     cy_operators_close(NULL);
 }
 
+static void what_just_fits_is_taken(void **state)
+{
+    (void)state;
+    cy_operators *operators = open_with("ref", 0);
+    float data[64] = {0};
+    const cy_product plain = {0};
+    // c [2, 4] between a [2, 3] and b [3, 4], without a gap; then one element into either.
+    cy_matrix a = cy_matrix_of(data, CY_F32, 2, 3), b = cy_matrix_of(data + 14, CY_F32, 3, 4);
+    cy_matrix c = cy_matrix_of(data + 6, CY_F32, 2, 4);
+    CY_CHECK_OK(cy_operators_matmul(operators, c, a, b, plain));
+    c.data = data + 5;
+    refused(cy_operators_matmul(operators, c, a, b, plain), "c and a overlap");
+    c.data = data + 7;
+    refused(cy_operators_matmul(operators, c, a, b, plain), "c and b overlap");
+    // Of a single row the stride does not matter.
+    c = cy_matrix_of(data + 30, CY_F32, 1, 4);
+    a = cy_matrix_of(data, CY_F32, 1, 3);
+    a.stride = 0;
+    CY_CHECK_OK(cy_operators_matmul(operators, c, a, b, plain));
+    a.cols = 0;
+    refused(cy_operators_matmul(operators, c, a, b, plain),
+        "a is [1, 0] with stride 0, of fp32: at least one row and one column");
+    // A product of 16-bit numbers may be fp32, one of fp64 may not, nor one of fp32 be narrower.
+    static const struct {
+        cy_dtype of, to;
+        bool taken;
+    } dtypes[] = {{CY_BF16, CY_F32, true}, {CY_F16, CY_F32, true}, {CY_BF16, CY_BF16, true},
+        {CY_F64, CY_F32, false}, {CY_F32, CY_BF16, false}, {CY_BF16, CY_F16, false}};
+    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+        a = cy_matrix_of(data, dtypes[i].of, 1, 3);
+        b = cy_matrix_of(data + 14, dtypes[i].of, 3, 4);
+        c = cy_matrix_of(data + 48, dtypes[i].to, 1, 4);
+        const cy_status status = cy_operators_matmul(operators, c, a, b, plain);
+        if (dtypes[i].taken) {
+            CY_CHECK_OK(status);
+        } else {
+            refused(status, ", must be [1, 4] of ");
+        }
+    }
+    cy_operators_close(operators);
+}
+
 // ---- the gradient check
 
 typedef struct cube {
@@ -179,14 +221,22 @@ static cy_status cube_loss(void *context, double *loss)
     return CY_OK;
 }
 
-static cy_status check_cube(cy_gradient_report *report, cube *of)
+static cy_status check_within(cy_gradient_report *report, cube *of, double tolerance)
 {
     const cy_gradient_tensor tensor = {.name = "x",
         .value = cy_matrix_of(of->x, CY_F64, 1, 3),
         .gradient = cy_matrix_of(of->gradient, CY_F64, 1, 3)};
-    const cy_gradient_problem problem = {
-        .context = of, .loss = cube_loss, .tensors = &tensor, .tensor_count = 1};
+    const cy_gradient_problem problem = {.context = of,
+        .loss = cube_loss,
+        .tensors = &tensor,
+        .tensor_count = 1,
+        .tolerance = tolerance};
     return cy_gradient_check(report, &problem);
+}
+
+static cy_status check_cube(cy_gradient_report *report, cube *of)
+{
+    return check_within(report, of, 0);
 }
 
 static cube right_cube(void)
@@ -218,6 +268,20 @@ static void a_wrong_one_is_found_with_its_place(void **state)
     assert_false(report.agrees);
     assert_int_equal(report.col, 1);
     assert_true(report.gradient == of.gradient[1] && fabs(report.difference - 6.0) < 1e-8);
+    // Off by 1e-5 of what is right, which a wider tolerance takes.
+    assert_true(fabs(report.worst - 1e-5) < 1e-8);
+    CY_CHECK_OK(check_within(&report, &of, 2e-5));
+    assert_true(report.agrees);
+    CY_CHECK_OK(check_within(&report, &of, report.worst)); // as far off as is allowed
+    assert_true(report.agrees);
+    CY_CHECK_OK(check_within(&report, &of, 0.99e-5));
+    assert_false(report.agrees);
+    of.gradient[2] *= 1.000001; // less far off, behind it
+    CY_CHECK_OK(check_cube(&report, &of));
+    assert_int_equal(report.col, 1);
+    of.gradient[2] *= 1.0001; // further off
+    CY_CHECK_OK(check_cube(&report, &of));
+    assert_int_equal(report.col, 2);
     of = right_cube();
     of.gradient[2] = (double)NAN;
     CY_CHECK_OK(check_cube(&report, &of));
@@ -247,6 +311,16 @@ static void what_shows_nothing_is_refused(void **state)
     refused(cy_gradient_check(&report, &problem), "its gradient [3, 1]");
     tensor.value.dtype = CY_F32;
     refused(cy_gradient_check(&report, &problem), "the value of x");
+    tensor.value.dtype = CY_F64;
+    tensor.gradient = tensor.value;
+    const cy_matrix wrong[] = {{.rows = 1, .cols = 3, .stride = 3, .dtype = CY_F64},
+        {.data = of.x, .rows = 0, .cols = 3, .stride = 3, .dtype = CY_F64},
+        {.data = of.x, .rows = 1, .cols = 0, .stride = 3, .dtype = CY_F64},
+        {.data = of.x, .rows = 2, .cols = 2, .stride = 1, .dtype = CY_F64}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        tensor.value = wrong[i];
+        refused(cy_gradient_check(&report, &problem), ": a matrix of fp64 is wanted");
+    }
 }
 
 static void a_loss_that_fails_leaves_the_values(void **state)
@@ -266,6 +340,7 @@ int main(void)
         cmocka_unit_test(scratch_grows_with_the_call),
         cmocka_unit_test(norm_divides_by_the_root_mean_square),
         cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(what_just_fits_is_taken),
         cmocka_unit_test(a_right_gradient_agrees),
         cmocka_unit_test(a_wrong_one_is_found_with_its_place),
         cmocka_unit_test(what_shows_nothing_is_refused),
