@@ -97,8 +97,9 @@ void cy_key_read_rope(cy_config *config, cy_config_errors *errors, const json_t 
         }
     }
     for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        const json_t *given = json_object_get(value, numbers[i].name);
         const bool is_missing = numbers[i].required && (numbers[i].takes & KIND(rope.scaling)) &&
-            json_object_get(value, numbers[i].name) == NULL;
+            (given == NULL || json_is_null(given));
         if (is_missing) {
             cy_config_fault(
                 errors, "%s: rope_type %s needs %s", key_name, kinds[scaling], numbers[i].name);
