@@ -180,7 +180,7 @@ static void take_scaling(
     const bool free_factor = rope->scaling == CY_ROPE_YARN && original > 0;
     rope->factor = take_number(
         in, object, prefix, "factor", free_factor ? (double)shape->max_positions / original : -1);
-    if (rope->factor <= 0) add_wrong(in, "%sfactor must be above 0", prefix);
+    if (rope->factor == 0) add_wrong(in, "%sfactor must be above 0", prefix);
     if (rope->scaling == CY_ROPE_LINEAR) return;
     rope->original_length = original >= 1 && original < 0x1p53 ? (int64_t)original : 0;
     if ((double)rope->original_length != original || original < 1) {
@@ -196,7 +196,8 @@ static void take_scaling(
     if (rope->scaling == CY_ROPE_LLAMA3) {
         rope->low_freq_factor = take_number(in, object, prefix, "low_freq_factor", -1);
         rope->high_freq_factor = take_number(in, object, prefix, "high_freq_factor", -1);
-        if (rope->high_freq_factor <= rope->low_freq_factor) {
+        const bool both = rope->low_freq_factor >= 0 && rope->high_freq_factor >= 0;
+        if (both && rope->high_freq_factor <= rope->low_freq_factor) {
             add_wrong(in, "%shigh_freq_factor must be above low_freq_factor", prefix);
         }
     }
@@ -212,13 +213,13 @@ static void take_rope(reader *in, cy_model_shape *shape, const cy_model_family *
         prefix = "rope_parameters.";
         object = member(in->root, "rope_parameters");
     }
-    if (object == NULL) return;
-    if (!json_is_object(object)) {
+    if (object != NULL && !json_is_object(object)) {
         add_wrong(in, "%.*s must be an object", (int)strlen(prefix) - 1, prefix);
-        return;
+    } else if (object != NULL) {
+        shape->rope.theta = take_number(in, object, prefix, "rope_theta", shape->rope.theta);
+        take_scaling(in, shape, object, prefix);
     }
-    shape->rope.theta = take_number(in, object, prefix, "rope_theta", shape->rope.theta);
-    take_scaling(in, shape, object, prefix);
+    if (shape->rope.theta == 0) add_wrong(in, "rope_theta must be above 0");
 }
 
 // ---- attention windows and experts
