@@ -51,7 +51,7 @@ static double y_top(double *sorted, int64_t count)
     qsort(sorted, (size_t)count, sizeof(*sorted), compare);
     const double low = sorted[0], high = sorted[count - 1];
     const double most = sorted[(count - 1) - (count - 1) / 50];
-    return most - low < 0.5 * (high - low) && count >= 50 ? most : high;
+    return most - low < 0.5 * (high - low) ? most : high;
 }
 
 static cy_status measure(cy_axes *axes, const cy_curve *curves, int curve_count, int ticks)
