@@ -86,6 +86,17 @@ static const cy_test_refusal sizes_of_the_model_cases[] = {
      "'hidden_size': 48}}",
         "model.num_key_value_heads = 5: does not divide model.num_attention_heads 12\n"
         "  num_key_value_heads 4 or 6 would do\n"},
+    {"{'model': {'name': 'tiny', 'num_attention_heads': 3, 'num_key_value_heads': 2, "
+     "'hidden_size': 48}}",
+        "model.num_key_value_heads = 2: does not divide model.num_attention_heads 3\n"
+        "  num_key_value_heads 1 or 3 would do\n"},
+    {"{'model': {'name': 'tiny', 'num_hidden_layers': 1, 'hidden_size': 1, 'intermediate_size': 1, "
+     "'num_attention_heads': 1, 'num_key_value_heads': 1, 'head_dim': 2, 'vocab_size': 1}, "
+     "'distributed': {'tp_size': 3}}",
+        "distributed.tp_size = 3: does not divide model.num_attention_heads 1\n"
+        "distributed.tp_size = 3: does not divide model.intermediate_size 1\n"
+        "distributed.tp_size = 3: more than model.vocab_size 1\n"
+        "  tp_size 1 would do\n"},
     {"{'model': {'name': 'tiny', 'head_dim': 15}}",
         "model.head_dim = 15: rotary positions turn pairs: it must be even\n"},
     {"{'model': {'name': 'tiny', 'head_dim': 1}}",
@@ -233,6 +244,11 @@ static const cy_test_refusal stages_and_their_layers_cases[] = {
      "'/no/such.csv'}}",
         "distributed: pp_size 1, pp_chunks 1, gradient_accumulation_steps 1: open /no/such.csv: No "
         "such file or directory\n"},
+    {"{'model': {'name': 'tiny'}, 'distributed': {'pp_engine': 'csv', 'pp_schedule': 'x'}}",
+        "distributed: pp_size 1, pp_chunks 1, gradient_accumulation_steps 1: open x: No such file "
+        "or directory\n"},
+    {"{'model': {'name': 'tiny'}, 'distributed': {'pp_schedule': 'x'}}",
+        "distributed.pp_schedule = \"x\": only pp_engine csv reads it\n"},
     {"{'model': {'name': 'tiny'}, 'distributed': {'pp_size': 2, 'pp_engine': 'zero_bubble'}, "
      "'training': {'recompute': 'full'}}",
         "training.recompute with pp_engine zero_bubble: a backward pass in two parts keeps what "
@@ -340,6 +356,8 @@ static const cy_test_refusal sizes_of_experts_cases[] = {
     {"{'model': {'name': 'tiny', 'num_local_experts': 6}}",
         "model.num_local_experts = 6: this build trains dense models only\n"
         "model.num_experts_per_tok = 0: from 1 to num_local_experts 6\n"},
+    {"{'model': {'name': 'tiny', 'num_local_experts': 1, 'num_experts_per_tok': 1}}",
+        "model.num_local_experts = 1: this build trains dense models only\n"},
     {"{'model': {'name': 'tiny', 'num_local_experts': 6, 'num_experts_per_tok': 6}}",
         "model.num_local_experts = 6: this build trains dense models only\n"},
     {"{'model': {'name': 'tiny', 'num_local_experts': 6, 'num_experts_per_tok': 7}}",
@@ -355,6 +373,15 @@ static const cy_test_refusal sizes_of_experts_cases[] = {
         "model.num_local_experts = 6: this build trains dense models only\n"
         "distributed.ep_size = 3: ep_size x etp_size = 3 does not divide the 4 ranks (tp x cp x "
         "dp) of a stage\n"},
+    {"{'model': {'name': 'tiny', 'num_local_experts': 6, 'num_experts_per_tok': 1, "
+     "'moe_intermediate_size': 18}, 'distributed': {'dp_size': 2, 'cp_size': 2, 'tp_size': 2, "
+     "'ep_size': 2, 'etp_size': 3}}",
+        "model.num_local_experts = 6: this build trains dense models only\n"
+        "distributed.ep_size = 2: ep_size x etp_size = 6 does not divide the 8 ranks (tp x cp x "
+        "dp) of a stage\n"},
+    {"{'model': {'name': 'tiny', 'num_local_experts': 6, 'num_experts_per_tok': 1, "
+     "'moe_intermediate_size': 18}, 'distributed': {'dp_size': 3, 'cp_size': 2, 'ep_size': 6}}",
+        "model.num_local_experts = 6: this build trains dense models only\n"},
     {"{'model': {'name': 'tiny', 'num_local_experts': 6, 'num_experts_per_tok': 1}, 'distributed': "
      "{'dp_size': 7, 'ep_size': 7}}",
         "model.num_local_experts = 6: this build trains dense models only\n"
@@ -651,6 +678,35 @@ static const struct {
     {{"logging.run_dir=ab"}, "logging.run_dir = \"ab\": is there and is not a folder\n"},
     {{"logging.run_dir=shards"}, NULL},
     {{"logging.run_dir="}, NULL},
+    {{"dataset.name=text.txt", "dataset.tokenizer=x"}, "dataset.tokenizer = \"x\": no such file\n"},
+    {{"dataset.split=x"},
+        "dataset.split = \"x\": local data has no splits\n"
+        "  validation_fraction keeps the last part for evaluation\n"},
+    {{"dataset.subset_name=x"},
+        "dataset.subset_name = \"x\": local data has no subsets\n"
+        "  give the subset's files or shards as dataset.name\n"},
+    {{"checkpoint.save_frequency=1", "checkpoint.save_dir=x"}, NULL},
+    {{"checkpoint.resume=auto", "checkpoint.save_dir=x"}, NULL},
+    {{"checkpoint.load_path=x"}, "checkpoint.load_path = \"x\": no such folder\n"},
+    {{"checkpoint.load=weights", "checkpoint.load_path=x"},
+        "checkpoint.load_path = \"x\": no such folder\n"},
+    {{"model.init=pretrained", "checkpoint.load_path=x"},
+        "checkpoint.load_path = \"x\": no such folder\n"
+        "model.init = \"pretrained\": model.name = \"tiny\" is no folder with weights\n"
+        "  give a folder with config.json and model*.safetensors\n"
+        "model.init = \"pretrained\": checkpoint.load_path loads others\n"
+        "  give one of the two\n"},
+    {{"logging.tensorboard=true", "logging.run_dir=x"}, NULL},
+    {{"dataset.name=a//"},
+        "dataset.name = \"a//\": no such file or folder\n"
+        "  give a folder that 'cyclotron data prepare' made, or a text file\n"},
+    {{"dataset.name=a/b/"},
+        "dataset.name = \"a/b/\": no such file or folder\n"
+        "  give a folder that 'cyclotron data prepare' made, or a text file\n"},
+    {{"training.total_train_steps=1", "training.lr_schedule=wsd", "training.lr_decay_steps=2"},
+        "training.lr_decay_steps = 2: with warmup_steps 0 more than the 1 steps of the run\n"},
+    {{"training.total_train_steps=1", "training.lr_schedule=wsd", "training.lr_decay_steps=1"},
+        NULL},
     {{"logging.eval_frequency=1"},
         "logging.eval_frequency = 1: no data is kept for evaluation\n"
         "  dataset.validation_fraction 0.05 keeps a twentieth\n"},

@@ -117,6 +117,14 @@ static void scalings_of_positions(void **state)
 }
 
 static const cy_test_refusal names_of_models_cases[] = {
+    {"{'model': {'name': 'x'}}",
+        "model.name = \"x\": neither a folder with config.json nor a preset\n"
+        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
+        "llama-2-7b, llama-3-8b\n"},
+    {"{'model': {'name': 'a//'}}",
+        "model.name = \"a//\": neither a folder with config.json nor a preset\n"
+        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
+        "llama-2-7b, llama-3-8b\n"},
     {"{'model': {'name': 'a/b'}}",
         "model.name = \"a/b\": neither a folder with config.json nor a preset; nothing is "
         "downloaded while training\n"
@@ -161,6 +169,10 @@ static void names_of_models(void **state)
 }
 
 static const cy_test_refusal what_the_keys_lack_cases[] = {
+    {"{'model': {'name': 'tiny', 'model_type': 'x'}}",
+        "model.model_type = \"x\": one of llama, mistral, qwen2, qwen3, mixtral, qwen3_moe is "
+        "wanted\n"},
+    {"{'model': {'name': 'tiny', 'num_local_experts': 1, 'num_experts_per_tok': 1}}", NULL},
     {"{'model': {'name': 'tiny'}, 'distributed': {'threads_per_rank': 2}, 'environment': "
      "{'OMP_NUM_THREADS': '2'}}",
         NULL},
@@ -287,6 +299,8 @@ static const struct {
     {", 'model_type': 'qwen2', 'attention_bias': true", 16, 1024, 0, 2, true, false, false,
         CY_CONFIG_TRUE},
     {", 'attention_bias': true", 16, 1024, 0, 2, true, true, false, CY_CONFIG_TRUE},
+    {", 'max_position_embeddings': 1", 16, 1, 0, 2, false, false, false, CY_CONFIG_FALSE},
+    {", 'num_local_experts': 1", 16, 1024, 160, 2, false, false, false, CY_CONFIG_FALSE},
     {", 'num_local_experts': 2", 16, 1024, 160, 2, false, false, false, CY_CONFIG_FALSE},
     {", 'num_experts': 2, 'moe_intermediate_size': 8, 'model_type': 'qwen3_moe'", 16, 1024, 8, 2,
         false, false, true, CY_CONFIG_FALSE},
@@ -433,6 +447,111 @@ static void tokenizers_beside_the_model(void **state)
     }
 }
 
+// What is not said: the keys alone of a model with one head.
+static void what_is_absent(void **state)
+{
+    (void)state;
+    cy_config c;
+    cy_test_read_config(&c,
+        "{'model': {'num_hidden_layers': 1, 'hidden_size': 8, 'intermediate_size': 9,"
+        " 'num_attention_heads': 1, 'vocab_size': 10}, 'training': {'seq_length': 5},"
+        " 'environment': {'OMP_NUM_THREADS': 3, 'FLASH_ATTEN': 0}}",
+        NULL, 0, CY_TEST_RESOLVED, NULL);
+    assert_string_equal(c.shape.architecture, "llama");
+    assert_int_equal(c.shape.head_dim, 8);
+    assert_int_equal(c.shape.kv_heads, 1);
+    assert_int_equal(c.shape.max_positions, 5);
+    assert_true(c.shape.norm_eps == 1e-6 && c.shape.init_std == 0.02);
+    assert_true(c.shape.rope.theta == 1e4 && c.shape.rope.scaling == CY_ROPE_PLAIN);
+    assert_int_equal(c.shape.rope.original_length, 0);
+    assert_int_equal(c.shape.bos, -1);
+    assert_int_equal(c.shape.eos, -1);
+    assert_int_equal(c.training.gradient_accumulation_steps, 1);
+    assert_string_equal(c.distributed.algorithm, "native");
+    assert_int_equal(c.distributed.threads_per_rank, 3);
+    assert_int_equal(c.environment.omp_num_threads, 0);
+    assert_int_equal(c.environment.flash_atten, CY_CONFIG_ABSENT);
+    assert_false(c.model.use_flash_attention);
+    cy_test_read_config(&c,
+        "{'model': {'name': 'tiny', 'rope_scaling': {'rope_type': 'linear', 'factor': 2}},"
+        " 'distributed': {'algorithm': 'ring'},"
+        " 'training': {'gradient_accumulation_steps': 5}}",
+        NULL, 0, CY_TEST_RESOLVED, NULL);
+    assert_int_equal(c.shape.rope.original_length, 0);
+    assert_string_equal(c.distributed.algorithm, "ring");
+    assert_int_equal(c.training.gradient_accumulation_steps, 5);
+    // What was refused stays something that can be looked at further.
+    cy_test_read_config(&c,
+        "{'model': {'name': 'tiny'}, 'training': {'global_batch_size': 5, 'micro_batch_size': 4}}",
+        NULL, 0, CY_TEST_RESOLVED,
+        "training.global_batch_size = 5: micro_batch_size 4 x dp_size 1 = 4 does not divide it\n"
+        "  4 or 8 would do\n");
+    assert_int_equal(c.training.gradient_accumulation_steps, 1);
+    cy_test_read_config(&c,
+        "{'model': {'name': 'tiny'}, 'training': {'micro_batch_size': 65536,"
+        " 'gradient_accumulation_steps': 1048576, 'seq_length': 4096}}",
+        NULL, 0, CY_TEST_RESOLVED,
+        "training.gradient_accumulation_steps = 1048576: a global batch of 2.81e+14 tokens is more "
+        "than can be counted\n");
+    assert_int_equal(cy_config_batch_tokens(&c), 1);
+}
+
+// What the keys change of a folder's model, and what they leave.
+static void keys_over_a_folder(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *keys;
+        int64_t head_dim;
+        int window;
+        const char *architecture;
+        cy_config_flag bias;
+    } cases[] = {
+        {"'model_type': 'llama', 'head_dim': 48", "", 48, 0, "llama", CY_CONFIG_FALSE},
+        {"'model_type': 'llama', 'head_dim': 48", ", 'num_hidden_layers': 3", 48, 0, "llama",
+            CY_CONFIG_FALSE},
+        {"'model_type': 'llama', 'head_dim': 48", ", 'num_attention_heads': 1", 64, 0, "llama",
+            CY_CONFIG_FALSE},
+        {"'model_type': 'llama', 'head_dim': 48", ", 'hidden_size': 128", 32, 0, "llama",
+            CY_CONFIG_FALSE},
+        {"'model_type': 'mistral'", "", 16, 4096, "mistral", CY_CONFIG_FALSE},
+        {"'model_type': 'mistral'", ", 'sliding_window': 0", 16, 0, "mistral", CY_CONFIG_FALSE},
+        {"'model_type': 'mistral'", ", 'sliding_window': 1", 16, 1, "mistral", CY_CONFIG_FALSE},
+        {"'model_type': 'mistral'", ", 'model_type': 'llama'", 16, 4096, "llama", CY_CONFIG_FALSE},
+        {"'model_type': 'qwen2'", "", 16, 0, "qwen2", CY_CONFIG_TRUE},
+        {"'model_type': 'qwen2'", ", 'model_type': 'mistral'", 16, 0, "mistral", CY_CONFIG_FALSE},
+        {"'model_type': 'llama', 'attention_bias': true", "", 16, 0, "llama", CY_CONFIG_TRUE},
+        {"'model_type': 'llama', 'cyclotron': {'qkv_bias': true}", "", 16, 0, "llama",
+            CY_CONFIG_ABSENT},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        cy_config c;
+        char folder[256], path[300], text[600];
+        cy_test_folder(folder, sizeof(folder));
+        snprintf(path, sizeof(path), "%s/config.json", folder);
+        snprintf(text, sizeof(text),
+            "{%s, 'hidden_size': 64, 'intermediate_size': 8, 'num_attention_heads': 4,"
+            " 'num_key_value_heads': 1, 'num_hidden_layers': 1, 'vocab_size': 9}",
+            cases[i].file);
+        for (char *at = text; *at != '\0'; at++) {
+            if (*at == '\'') *at = '"';
+        }
+        CY_CHECK_OK(cy_file_write(path, text, strlen(text)));
+        snprintf(path, sizeof(path), "%s/tokenizer.json", folder);
+        CY_CHECK_OK(cy_file_write(path, "{}", 2));
+        snprintf(text, sizeof(text), "{'model': {'name': '%s'%s}, 'dataset': {'tokenizer': 'x'}}",
+            folder, cases[i].keys);
+        cy_test_read_config(&c, text, NULL, 0, CY_TEST_RESOLVED, NULL);
+        assert_int_equal(c.shape.head_dim, cases[i].head_dim);
+        assert_int_equal(c.shape.window, cases[i].window);
+        assert_int_equal(c.model.sliding_window, cases[i].window);
+        assert_string_equal(c.shape.architecture, cases[i].architecture);
+        assert_string_equal(c.model.model_type, cases[i].architecture);
+        assert_int_equal(c.model.attention_bias, cases[i].bias);
+        assert_string_equal(c.dataset.tokenizer, "x");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +565,8 @@ int main(void)
         cmocka_unit_test(dense_steps_of_topk),
         cmocka_unit_test(through_mpi_or_not),
         cmocka_unit_test(tokenizers_beside_the_model),
+        cmocka_unit_test(what_is_absent),
+        cmocka_unit_test(keys_over_a_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,11 @@ static void flags_and_spoken_numbers(void **state)
 }
 
 static const cy_test_refusal words_and_the_nearest_one_cases[] = {
+    {"model.name=123", NULL}, // a text, though it would be a number in a file
+    {"logging.run_name=true", NULL},
+    {"training.lr_schedule=true",
+        "training.lr_schedule = \"true\": one of constant, linear, cosine, wsd is wanted\n"},
+    {"model.dtype=3", "model.dtype = \"3\": one of bf16, fp16, fp32, fp64 is wanted\n"},
     {"training.lr_schedule=wsd", NULL},
     {"training.lr_schedule=cosin",
         "training.lr_schedule = \"cosin\": one of constant, linear, cosine, wsd is wanted\n"
@@ -234,6 +239,8 @@ static const cy_test_refusal names_and_their_parts_cases[] = {
     {"model.xyzzyxyzzy=1",
         "model.xyzzyxyzzy: no such key\n"
         "  'cyclotron config show --keys' lists what there is\n"},
+    {"training.tp_sizes=2",
+        "training.tp_sizes: no such key\n  did you mean distributed.tp_size?\n"},
     {"training.tp-size=2",
         "training.tp_size: no such key\n"
         "  did you mean distributed.tp_size?\n"},
@@ -553,6 +560,7 @@ static const struct {
     {"training.lr_schedule=constant", "training", "lr_schedule", "\"constant\""},
     {"training.lr_schedule=cosine", "training", "lr_schedule", "\"cosine\""},
     {"training.lr_schedule=wsd", "training", "lr_schedule", "\"wsd\""},
+    {"logging.run_name=a", "logging", "run_name", "\"a\""},
     {"logging.run_name=null", "logging", "run_name", "null"},
     {"logging.run_name=a'b", "logging", "run_name", "\"a\\\"b\""},
     {"model.dtype=float16", "model", "dtype", "\"fp16\""},
@@ -621,6 +629,61 @@ static void options_win_over_the_other_word(void **state)
     }
 }
 
+// A value is written into its own field and no other.
+static void neighbours_stay(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"distributed.tp_overlap=true",
+        "distributed.sequence_keep_inputs=true", "distributed.sequence_parallel=true",
+        "model.attention_bias=true", "model.tie_word_embeddings=true", "model.use_fused_adam=true",
+        "model.use_flash_attention=true"};
+    cy_config c;
+    for (int order = 0; order < 2; order++) {
+        const char *list[COUNT(options)];
+        for (size_t i = 0; i < COUNT(options); i++)
+            list[i] = options[order == 0 ? i : COUNT(options) - 1 - i];
+        cy_test_read_config(&c, NULL, list, COUNT(options), CY_TEST_OPTION, NULL);
+        assert_true(c.distributed.tp_overlap && c.distributed.sequence_keep_inputs);
+        assert_true(c.distributed.sequence_parallel);
+        assert_int_equal(c.model.attention_bias, CY_CONFIG_TRUE);
+        assert_int_equal(c.model.tie_word_embeddings, CY_CONFIG_TRUE);
+        assert_true(c.model.use_fused_adam && c.model.use_flash_attention);
+    }
+    char text[1100];
+    const char *const option = text;
+    long_option(text, "dataset.name=", 1024);
+    char wanted[200];
+    snprintf(wanted, sizeof(wanted),
+        "dataset.name = \"%.60s...\": 1024 bytes, at most 1023 are taken\n", strchr(text, '=') + 1);
+    cy_test_read_config(&c, NULL, &option, 1, CY_TEST_OPTION, wanted);
+    assert_int_equal(c.dataset.source_count, 0);
+}
+
+// The accumulation is written unless the global batch fixes it.
+static void either_batch_or_accumulation_is_written(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option, *wanted;
+    } cases[] = {
+        {"training.gradient_accumulation_steps=5",
+            "\n        \"gradient_accumulation_steps\": 5,\n        \"global_batch_size\": null,"},
+        {"training.global_batch_size=1",
+            "\n        \"gradient_accumulation_steps\": null,\n        \"global_batch_size\": 1,"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        static const char beginning[] = "{\n    \"distributed\": {\n        \"tp_size\": 1,\n";
+        cy_config c;
+        cy_text json = {0};
+        cy_test_read_config(&c, NULL, &cases[i].option, 1, CY_TEST_OPTION, NULL);
+        if (i == 1) c.training.gradient_accumulation_steps = 1; // as resolving does
+        CY_CHECK_OK(cy_config_to_json(&json, &c));
+        assert_memory_equal(json.bytes, beginning, sizeof(beginning) - 1);
+        assert_non_null(strstr(json.bytes, cases[i].wanted));
+        cy_text_free(&json);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +701,8 @@ int main(void)
         cmocka_unit_test(numbers_in_their_fewest_digits),
         cmocka_unit_test(values_as_they_are_written),
         cmocka_unit_test(options_win_over_the_other_word),
+        cmocka_unit_test(neighbours_stay),
+        cmocka_unit_test(either_batch_or_accumulation_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
