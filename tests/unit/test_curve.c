@@ -113,6 +113,103 @@ static void one_point_is_no_curve(void **state)
     assert_null(out.bytes);
 }
 
+// The labels of the y axis, from below, with a space behind each.
+static void y_labels(char labels[200], const double *y, int64_t count)
+{
+    static double x[64];
+    for (int i = 0; i < 64; i++)
+        x[i] = i;
+    const cy_curve curve = {.name = "training", .x = x, .y = y, .count = count};
+    cy_text out = {0};
+    CY_CHECK_OK(cy_curve_svg(&out, &page, &curve, 1));
+    labels[0] = '\0';
+    const char *name = strstr(out.bytes, ">training<");
+    for (const char *at = strstr(out.bytes, "\"end\">"); at != NULL && at + 5 < name;
+         at = strstr(at + 1, "\"end\">")) {
+        snprintf(labels + strlen(labels), 200 - strlen(labels), "%.*s ", (int)strcspn(at + 6, "<"),
+            at + 6);
+    }
+    cy_text_free(&out);
+}
+
+static void ticks_are_round(void **state)
+{
+    (void)state;
+    static const struct {
+        double low, high;
+        const char *labels;
+    } cases[] = {
+        {0, 7, "0 1 2 3 4 5 6 7 "},
+        {0, 7.25, "0 2 4 6 8 "},
+        {0, 14, "0 2 4 6 8 10 12 14 "},
+        {0, 14.5, "0 5 10 15 "},
+        {0, 35, "0 5 10 15 20 25 30 35 "},
+        {0, 36, "0 10 20 30 40 "},
+        {-3, 4, "-3 -2 -1 0 1 2 3 4 "},
+        {2.25, 2.5, "2.25 2.30 2.35 2.40 2.45 2.50 "},
+        {3, 3, "2.4 2.6 2.8 3.0 3.2 3.4 3.6 "},
+        {0, 7000, "0 1000 2000 3000 4000 5000 6000 7000 "},
+        {0, 9000, "0.00 2.00K 4.00K 6.00K 8.00K 10.0K "},
+        {0, 70000, "0.00 10.0K 20.0K 30.0K 40.0K 50.0K 60.0K 70.0K "},
+        {1e-5, 8e-5, "0.00001 0.00002 0.00003 0.00004 0.00005 0.00006 0.00007 0.00008 "},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const double y[] = {cases[i].low, cases[i].high};
+        char labels[200];
+        y_labels(labels, y, 2);
+        assert_string_equal(labels, cases[i].labels);
+    }
+}
+
+// One of 51 points may leave the picture, where it would take more than half of it.
+static void few_points_far_above_leave_the_picture(void **state)
+{
+    (void)state;
+    static const struct {
+        int count;
+        double most, far;
+        const char *labels;
+    } cases[] = {
+        {51, 7, 70, "0 1 2 3 4 5 6 7 "},
+        {50, 7, 70, "0 10 20 30 40 50 60 70 "},
+        {51, 35, 70, "0 10 20 30 40 50 60 70 "}, // just half
+        {51, 34, 70, "0 5 10 15 20 25 30 35 "},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        double y[64] = {0};
+        char labels[200];
+        y[3] = cases[i].far;
+        y[4] = y[5] = cases[i].most;
+        y_labels(labels, y, cases[i].count);
+        assert_string_equal(labels, cases[i].labels);
+    }
+}
+
+// The picture of characters as a whole: the means of what falls into a column, and the labels.
+static void a_plot_is_these_characters(void **state)
+{
+    (void)state;
+    const double x[] = {0, 1, 2, 3, 4, 5, 10, 20}, y[] = {7, 5, 4, 2, 2, 1, 1, 0};
+    const double at[] = {10, 20}, val[] = {4, 3.5};
+    const cy_curve curves[] = {{.name = "training", .x = x, .y = y, .count = 8},
+        {.name = "validation", .x = at, .y = val, .count = 2}};
+    const cy_curve_page plain = {"loss", "step", "nats"};
+    cy_text out = {0};
+    CY_CHECK_OK(cy_curve_plot(&out, &plain, curves, 2, 10, 6));
+    assert_string_equal(out.bytes,
+        "           loss, nats\n"
+        "     6.42 |*         \n"
+        "          |          \n"
+        "          |     o   o\n"
+        "          | *        \n"
+        "     1.75 |  *       \n"
+        "     0.58 |     *   *\n"
+        "          +----------\n"
+        "           0       20\n"
+        "           step   * training   o validation\n");
+    cy_text_free(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +218,9 @@ int main(void)
         cmocka_unit_test(long_curves_stay_small),
         cmocka_unit_test(a_flat_curve_has_a_range),
         cmocka_unit_test(one_point_is_no_curve),
+        cmocka_unit_test(ticks_are_round),
+        cmocka_unit_test(few_points_far_above_leave_the_picture),
+        cmocka_unit_test(a_plot_is_these_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

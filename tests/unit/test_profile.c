@@ -170,6 +170,82 @@ static void a_timeline_is_in_chromes_format(void **state)
     cy_trace_close(&ranks[1]);
 }
 
+// The whole table: kinds in their order, in each the longest first, then by name; - where there is
+// nothing to tell.
+static void the_table_as_a_whole(void **state)
+{
+    (void)state;
+    static const cy_span spans[] = {
+        {"wait", 0, 2 * MS, {0, 0}, CY_SPAN_WAIT, 0},
+        {"second", 0, 3 * MS, {0, 0}, CY_SPAN_COMPUTE, 0},
+        {"first", 3 * MS, 6 * MS, {6e8, 1e6}, CY_SPAN_COMPUTE, 0},
+        {"longest", 6 * MS, 10 * MS, {0, 8e6}, CY_SPAN_COMPUTE, 0},
+        {"none", 10 * MS, 10 * MS, {1e9, 1e9}, CY_SPAN_COMPUTE, 0},
+        {"send", 0, 4 * MS, {0, 4e6}, CY_SPAN_COMM, 0},
+    };
+    cy_trace trace;
+    cy_profile profile;
+    cy_text out = {0};
+    CY_CHECK_OK(cy_trace_open(&trace, 8));
+    for (size_t i = 0; i < sizeof(spans) / sizeof(*spans); i++)
+        trace.spans[trace.count++] = spans[i];
+    CY_CHECK_OK(cy_profile_open(&profile, &trace));
+    assert_string_equal(profile.rows[3].name, "none");
+    assert_true(isnan(cy_profile_share(&profile.rows[3], peaks, NULL))); // in no time
+    assert_true(isnan(cy_profile_share(&profile.rows[2], peaks, NULL))); // of nothing
+    CY_CHECK_OK(cy_profile_add_table(&out, &profile, peaks));
+    assert_string_equal(out.bytes,
+        "wall time 10.000 ms\n"
+        "\n"
+        "operators                 calls         ms    of wall    GFLOP/s       GB/s    of peak\n"
+        "longest                       1      4.000      40.0%          -        2.0      10.0% "
+        "memory\n"
+        "first                         1      3.000      30.0%      200.0        0.3      50.0% "
+        "compute\n"
+        "second                        1      3.000      30.0%          -          -          -\n"
+        "none                          1      0.000       0.0%          -          -          -\n"
+        "\n"
+        "transfers                 calls         ms    of wall    GFLOP/s       GB/s    of peak\n"
+        "send                          1      4.000      40.0%          -        1.0          -\n"
+        "\n"
+        "waits                     calls         ms    of wall    GFLOP/s       GB/s    of peak\n"
+        "wait                          1      2.000      20.0%          -          -          -\n");
+    cy_text_free(&out);
+    CY_CHECK_OK(cy_profile_add_json(&out, &profile, peaks));
+    assert_string_equal(out.bytes,
+        "{\"dropped\":0,\"wall_s\":0.01,\"rows\":[{\"kind\":\"operators\",\"name\":\"longest\","
+        "\"calls\":1,\"s\":0.0040000000000000001,\"share\":0.40000000000000002,\"gflop_s\":null,"
+        "\"gb_s\":2,\"share_of_peak\":0.10000000000000001},"
+        "{\"kind\":\"operators\",\"name\":\"first\",\"calls\":1,\"s\":0.0030000000000000001,"
+        "\"share\":0.29999999999999999,\"gflop_s\":200,\"gb_s\":0.33333333333333331,\"share_of_"
+        "peak\":0.5},"
+        "{\"kind\":\"operators\",\"name\":\"second\",\"calls\":1,\"s\":0.0030000000000000001,"
+        "\"share\":0.29999999999999999,\"gflop_s\":null,\"gb_s\":null,\"share_of_peak\":null},"
+        "{\"kind\":\"operators\",\"name\":\"none\",\"calls\":1,\"s\":0,\"share\":0,\"gflop_s\":"
+        "null,\"gb_s\":null,\"share_of_peak\":null},"
+        "{\"kind\":\"transfers\",\"name\":\"send\",\"calls\":1,\"s\":0.0040000000000000001,"
+        "\"share\":0.40000000000000002,\"gflop_s\":null,\"gb_s\":1,\"share_of_peak\":null},"
+        "{\"kind\":\"waits\",\"name\":\"wait\",\"calls\":1,\"s\":0.002,\"share\":0."
+        "20000000000000001,\"gflop_s\":null,\"gb_s\":null,\"share_of_peak\":null}]}");
+    cy_text_free(&out);
+    cy_profile_close(&profile);
+
+    // A span of no length has no wall time to be a part of.
+    trace.count = 0;
+    trace.spans[trace.count++] = spans[4];
+    CY_CHECK_OK(cy_profile_open(&profile, &trace));
+    assert_int_equal(profile.wall_ns, 0);
+    CY_CHECK_OK(cy_profile_add_table(&out, &profile, peaks));
+    assert_string_equal(out.bytes,
+        "wall time 0.000 ms\n"
+        "\n"
+        "operators                 calls         ms    of wall    GFLOP/s       GB/s    of peak\n"
+        "none                          1      0.000          -          -          -          -\n");
+    cy_text_free(&out);
+    cy_profile_close(&profile);
+    cy_trace_close(&trace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -178,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_full_ring_says_what_it_lost),
         cmocka_unit_test(an_empty_trace_is_an_empty_profile),
         cmocka_unit_test(a_timeline_is_in_chromes_format),
+        cmocka_unit_test(the_table_as_a_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

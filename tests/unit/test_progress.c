@@ -3,6 +3,7 @@
 #include "observe/progress.h"
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct cy_seen {
@@ -143,6 +144,85 @@ static void no_name_is_too_long(void **state)
     assert_true(seen.length > 0 && seen.length < 256);
 }
 
+// The end of a line that is closed after so many seconds.
+static void takes(double seconds, const char *wanted)
+{
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 0);
+    cy_progress_close(&progress, 0, 1000 + seconds);
+    char line[100];
+    snprintf(line, sizeof(line), "tokenizer 0 bytes | took %s\n", wanted);
+    assert_string_equal(seen.text, line);
+}
+
+static void times_are_rounded_up(void **state)
+{
+    (void)state;
+    takes(0, "0:00");
+    takes(-5, "0:00"); // a clock that was set back
+    takes(0.25, "0:01");
+    takes(59, "0:59");
+    takes(60, "1:00");
+    takes(61, "1:01");
+    takes(3599, "59:59");
+    takes(3599.5, "1:00:00");
+    takes(3661, "1:01:01");
+    takes(360000, "100:00:00");
+    takes(1e12, "277777:46:40"); // 1e9 seconds and no more are told
+}
+
+static void counts_have_three_digits(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t done;
+        const char *wanted;
+    } cases[] = {{999, "999"}, {1000, "1.00K"}, {9994, "9.99K"}, {9995, "10.0K"}, {99949, "99.9K"},
+        {99950, "100K"}, {999499, "999K"}, {999500, "1.00M"}, {1000000000, "1.00B"},
+        {INT64_C(2000000000000), "2.00T"}, {INT64_C(3000000000000000), "3000T"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        cy_seen seen;
+        char line[100];
+        cy_progress progress = start(&seen, false, 0);
+        cy_progress_close(&progress, cases[i].done, 1000); // no time has passed: no rate
+        snprintf(line, sizeof(line), "tokenizer %s bytes | took 0:00\n", cases[i].wanted);
+        assert_string_equal(seen.text, line);
+    }
+}
+
+static void more_than_all_is_all(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, true, 100);
+    cy_progress_update(&progress, 150, 1001);
+    assert_string_equal(seen.text,
+        "\rtokenizer 100% [########################] 150/100 bytes | 150/s | 0:00 left\x1b[K");
+    progress = start(&seen, true, 100);
+    cy_progress_update(&progress, 0, 1001); // nothing yet: no rate, and no time is promised
+    assert_string_equal(seen.text, "\rtokenizer   0% [------------------------] 0/100 bytes\x1b[K");
+}
+
+// A line is due when its interval has passed, and a rate when half a second has.
+static void intervals_have_ends(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 0);
+    cy_progress_update(&progress, 1, 1009.75);
+    assert_int_equal(seen.writes, 0);
+    cy_progress_update(&progress, 1, 1010);
+    assert_int_equal(seen.writes, 1);
+    progress = start(&seen, true, 0);
+    cy_progress_update(&progress, 10, 1000.25);
+    assert_string_equal(seen.text, "\rtokenizer 10 bytes\x1b[K");
+    cy_progress_update(&progress, 10, 1000.3125); // less than a tenth of a second later
+    assert_int_equal(seen.writes, 1);
+    seen.length = 0;
+    cy_progress_update(&progress, 10, 1000.5);
+    assert_string_equal(seen.text, "\rtokenizer 10 bytes | 20.0/s\x1b[K");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +234,10 @@ int main(void)
         cmocka_unit_test(the_rate_follows_a_change),
         cmocka_unit_test(clearing_takes_the_drawn_line_away),
         cmocka_unit_test(no_name_is_too_long),
+        cmocka_unit_test(times_are_rounded_up),
+        cmocka_unit_test(counts_have_three_digits),
+        cmocka_unit_test(more_than_all_is_all),
+        cmocka_unit_test(intervals_have_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,6 +302,45 @@ static void a_spec_out_of_range_is_named(void **state)
     CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "repetition penalty is 0");
 }
 
+// Each number at the ends of its range, with the whole text.
+static void a_spec_is_taken_up_to_its_ends(void **state)
+{
+    (void)state;
+    static const struct {
+        cy_sample_spec spec;
+        const char *wrong; // NULL: it is taken
+    } cases[] = {
+        {{.temperature = 0, .top_p = 1, .repetition_penalty = 1}, NULL},
+        {{.temperature = 1e300, .top_p = 1e-300, .repetition_penalty = 1e-300}, NULL},
+        {{.temperature = -1e-9, .top_p = 1, .repetition_penalty = 1},
+            "temperature is -1e-09, must be 0 (greedy) or more"},
+        {{.temperature = (double)INFINITY, .top_p = 1, .repetition_penalty = 1},
+            "temperature is inf, must be 0 (greedy) or more"},
+        {{.top_k = -1, .top_p = 1, .repetition_penalty = 1},
+            "top-k is -1, must be 0 (all) or more"},
+        {{.top_k = INT64_MAX, .top_p = 1, .repetition_penalty = 1}, NULL},
+        {{.top_p = 0, .repetition_penalty = 1}, "top-p is 0, must be above 0 and at most 1"},
+        {{.top_p = 1.25, .repetition_penalty = 1}, "top-p is 1.25, must be above 0 and at most 1"},
+        {{.top_p = 1, .repetition_penalty = 0},
+            "repetition penalty is 0, must be above 0 (1 is none)"},
+        {{.top_p = 1, .repetition_penalty = -1},
+            "repetition penalty is -1, must be above 0 (1 is none)"},
+        {{.top_p = 1, .repetition_penalty = (double)INFINITY},
+            "repetition penalty is inf, must be above 0 (1 is none)"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const cy_status status = cy_sample_check(&cases[i].spec);
+        assert_int_equal(status, cases[i].wrong != NULL ? CY_ERR_REQUEST : CY_OK);
+        if (cases[i].wrong != NULL) assert_string_equal(cy_error_text(), cases[i].wrong);
+    }
+    cy_sample_spec spec = cy_sample_defaults();
+    spec.temperature = (double)NAN;
+    assert_int_equal(cy_sample_check(&spec), CY_ERR_REQUEST);
+    spec = cy_sample_defaults();
+    spec.repetition_penalty = (double)NAN;
+    assert_int_equal(cy_sample_check(&spec), CY_ERR_REQUEST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +356,7 @@ int main(void)
         cmocka_unit_test(minus_infinity_never_comes),
         cmocka_unit_test(logits_that_are_no_numbers_are_errors),
         cmocka_unit_test(a_spec_out_of_range_is_named),
+        cmocka_unit_test(a_spec_is_taken_up_to_its_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

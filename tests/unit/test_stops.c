@@ -77,6 +77,37 @@ static void files_that_make_no_sense_are_named(void **state)
     CY_CHECK_FAILS(find(&stops, true), CY_ERR_UNSUPPORTED, "eos_token_id: more than 64 tokens");
 }
 
+// 64 tokens are kept, -1 and what no token can be are passed over.
+static void as_many_as_there_is_room_for(void **state)
+{
+    (void)state;
+    cy_stops stops;
+    char many[600] = "{\"eos_token_id\": [-1, 2147483648, 2147483647";
+    for (int i = 0; i < CY_STOPS_MAX - 1; i++)
+        snprintf(many + strlen(many), sizeof(many) - strlen(many), ", %d", i);
+    snprintf(many + strlen(many), sizeof(many) - strlen(many), ", 0, -2]}");
+    put("generation_config.json", many);
+    CY_CHECK_OK(find(&stops, true));
+    assert_int_equal(stops.count, 64);
+    assert_int_equal(stops.tokens[0], INT32_MAX);
+    assert_int_equal(stops.tokens[63], 62);
+    assert_true(cy_stops_has(&stops, 62) && !cy_stops_has(&stops, 63));
+
+    char wanted[400];
+    snprintf(many + strlen(many) - 2, 8, ", 63]}");
+    put("generation_config.json", many);
+    assert_int_equal(find(&stops, true), CY_ERR_UNSUPPORTED);
+    snprintf(wanted, sizeof(wanted), "%s/generation_config.json: eos_token_id: more than 64 tokens",
+        folder);
+    assert_string_equal(cy_error_text(), wanted);
+    put("generation_config.json", "{\"eos_token_id\": 1.0}");
+    assert_int_equal(find(&stops, true), CY_ERR_CORRUPT);
+    snprintf(wanted, sizeof(wanted),
+        "%s/generation_config.json: eos_token_id is neither a token id nor a list of them", folder);
+    assert_string_equal(cy_error_text(), wanted);
+    assert_int_equal(stops.count, 64); // as it was
+}
+
 int main(void)
 {
     char path[512];
@@ -89,6 +120,7 @@ int main(void)
         cmocka_unit_test(the_generation_file_is_asked_first),
         cmocka_unit_test(then_the_model_and_the_tokenizer),
         cmocka_unit_test(files_that_make_no_sense_are_named),
+        cmocka_unit_test(as_many_as_there_is_room_for),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cy_tokenizer_close(tokenizer);
