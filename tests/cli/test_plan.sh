@@ -94,6 +94,27 @@ expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.cp_size=
 says out '    64   0   0   1   0  e 3-3 h '
 says out '  63 ranks more'
 
+# One of a thing is told as one; biases of q, k and v lie in one vector.
+expect 0 plan "$folder/plan.json" --training.gradient_accumulation_steps=1 \
+    --distributed.threads_per_rank=2 --model.model_type=qwen2
+says out 'model: 181K parameters, bf16; a step takes 2 samples, 128 tokens'
+says out '  each layer  self_attn.q_proj.bias            1 x 64           q k v bias whole'
+says out '  each layer  self_attn.o_proj.weight          64 x 64                     whole'
+says out '  each layer  mlp.up_proj.weight               128 x 64         gate up    whole'
+says out '  end         model.norm.weight                1 x 64                      whole'
+says out 'schedule: one stage, 1 micro-batch one after another'
+says out 'memory in GB, each rank of 2 threads (e embedding'
+# A stage of two chunks has the layers 0 and 2; what compression keeps back is told on its own.
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=interleaved \
+    --distributed.pp_chunks=2 --distributed.dp_size=2 --distributed.compression=topk \
+    --training.total_train_steps=10
+says out 'schedule: interleaved, 2 stages, 4 micro-batches, 2 chunks a stage: 27 ticks, bubble 11.11 %, 24 messages'
+says out '  live activations by stage: 5 3'
+says out 'memory in GB, each rank of 1 thread (e embedding'
+says out '  0.001 GB of rank 0 are for compression: gradients kept back, messages on their way'
+says out '  pp    rank 0 sends 0.313 MB in 14 messages'
+says out '  world rank 0 sends 0.000 MB in 1 message'
+
 expect 2 plan "$folder/plan.json" --search
 says err "--search: this version does not search for meshes yet"
 says err "  hint: plan one mesh after the other: 'cyclotron plan $folder/plan.json --distributed.tp_size=2'"

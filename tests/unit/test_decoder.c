@@ -2,10 +2,12 @@
 // a cache of exactly the bytes that keys and values need.
 
 #include "infer/decoder.h"
+#include "infer/model.h"
 #include "support/engines.h"
 #include "support/support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define LENGTH 300
@@ -246,6 +248,31 @@ static void every_capacity_is_held(void **state)
     cy_decoder_close(&large);
 }
 
+static void dtypes_that_a_model_may_have(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        cy_dtype dtype;
+    } taken[] = {{"bf16", CY_BF16}, {"bfloat16", CY_BF16}, {"fp16", CY_F16}, {"half", CY_F16},
+        {"fp32", CY_F32}, {"float32", CY_F32}, {"fp64", CY_F64}, {"double", CY_F64}};
+    for (size_t i = 0; i < sizeof(taken) / sizeof(*taken); i++) {
+        cy_dtype dtype = CY_U8;
+        CY_CHECK_OK(cy_model_dtype(&dtype, taken[i].name));
+        assert_int_equal(dtype, taken[i].dtype);
+    }
+    static const char *const refused[] = {"int32", "int64", "uint8", "fixed64", "fp8", ""};
+    for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+        cy_dtype dtype = CY_F64;
+        char wanted[100];
+        snprintf(
+            wanted, sizeof(wanted), "dtype %s: bf16, fp16, fp32 and fp64 are known", refused[i]);
+        assert_int_equal(cy_model_dtype(&dtype, refused[i]), CY_ERR_REQUEST);
+        assert_string_equal(cy_error_text(), wanted);
+        assert_int_equal(dtype, CY_F64);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +281,7 @@ int main(void)
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
         cmocka_unit_test(the_cache_holds_keys_and_values_only),
         cmocka_unit_test(every_capacity_is_held),
+        cmocka_unit_test(dtypes_that_a_model_may_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "train/state.h"
 
 #include <stdio.h>
@@ -154,12 +155,67 @@ static void a_damaged_state_is_refused(void **state)
     assert_int_equal(after.exponents[2], -78);
 }
 
+// Where a run starts: resume goes before load_path, which is asked where there is nothing yet.
+static void where_a_run_starts(void **state)
+{
+    (void)state;
+    char full[256], empty[256], step[300];
+    cy_test_folder(full, sizeof(full));
+    cy_test_folder(empty, sizeof(empty));
+    cy_config config = configured(CY_BF16, false);
+    saved(full, &config);
+    snprintf(step, sizeof(step), "%s/step-00000007", full);
+    const struct {
+        bool resume;
+        const char *save_dir, *load_path;
+        bool weights;
+        const char *path; // NULL: afresh
+        bool weights_only;
+    } cases[] = {
+        {false, "", "", false, NULL, false},
+        {false, full, "", false, NULL, false},
+        {true, full, "", false, step, false},
+        {true, full, empty, true, step, false}, // resuming takes all, and nothing else is looked at
+        {true, empty, "", false, NULL, false},
+        {true, "/no/such/folder", "", true, NULL, false},
+        {true, empty, full, false, step, false},
+        {true, empty, full, true, step, true},
+        {false, "", step, true, step, true},
+        {false, "", step, false, step, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *path = NULL;
+        bool weights_only = true;
+        cy_config_checkpoint *checkpoint = &config.checkpoint;
+        checkpoint->resume = cases[i].resume ? CY_CONFIG_RESUME_AUTO : CY_CONFIG_RESUME_NO;
+        checkpoint->load = cases[i].weights ? CY_CONFIG_LOAD_WEIGHTS : CY_CONFIG_LOAD_ALL;
+        snprintf(checkpoint->save_dir, sizeof(checkpoint->save_dir), "%s", cases[i].save_dir);
+        snprintf(checkpoint->load_path, sizeof(checkpoint->load_path), "%s", cases[i].load_path);
+        CY_CHECK_OK(cy_state_locate(&path, &weights_only, &config));
+        if (cases[i].path == NULL) {
+            assert_null(path);
+        } else {
+            assert_non_null(path);
+            assert_string_equal(path, cases[i].path);
+        }
+        assert_int_equal(weights_only, cases[i].weights_only);
+        cy_memory_free(path);
+    }
+    char *path = NULL;
+    bool weights_only;
+    config.checkpoint.resume = CY_CONFIG_RESUME_NO;
+    snprintf(config.checkpoint.load_path, sizeof(config.checkpoint.load_path), "%s", empty);
+    CY_CHECK_FAILS(cy_state_locate(&path, &weights_only, &config), CY_ERR_REQUEST, empty);
+    assert_null(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exponents_and_scale_come_back),
         cmocka_unit_test(a_strict_run_goes_on_from_a_fast_one),
         cmocka_unit_test(a_damaged_state_is_refused),
+        cmocka_unit_test(where_a_run_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,6 +104,35 @@ static void warmup_longer_than_the_run_is_fine(void **state)
     near(cy_rate_at(&spec, 99), 0.99);
 }
 
+// A decay of one step, of none, and one that was over before the warm-up.
+static void short_decays(void **state)
+{
+    (void)state;
+    for (int kind = CY_RATE_LINEAR; kind <= CY_RATE_COSINE; kind++) {
+        cy_rate_spec spec = {.kind = (cy_rate_kind)kind,
+            .learning_rate = 1,
+            .min_learning_rate = 0.25,
+            .warmup_steps = 10,
+            .total_steps = 50};
+        for (int64_t end = 8; end <= 11; end++) {
+            spec.decay_steps = end;
+            assert_true(cy_rate_at(&spec, 10) == 1);
+            assert_true(cy_rate_at(&spec, 11) == 0.25);
+            assert_true(cy_rate_at(&spec, 12) == 0.25);
+        }
+        spec.decay_steps = 12;
+        near(cy_rate_at(&spec, 11), 0.625);
+        near(cy_rate_at(&spec, 12), 0.25);
+        spec.decay_steps = 0; // to the last step
+        assert_true(cy_rate_at(&spec, 49) > 0.25);
+        near(cy_rate_at(&spec, 50), 0.25);
+    }
+    const cy_rate_spec none = {.kind = CY_RATE_WSD, .learning_rate = 1, .total_steps = 0};
+    assert_true(cy_rate_at(&none, 1) == 0);
+    const cy_rate_spec one = {.kind = CY_RATE_WSD, .learning_rate = 1, .total_steps = 1};
+    assert_true(cy_rate_at(&one, 1) == 0); // its decay is a step long
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +142,7 @@ int main(void)
         cmocka_unit_test(cosine_is_a_half_wave),
         cmocka_unit_test(wsd_decays_at_the_end_only),
         cmocka_unit_test(warmup_longer_than_the_run_is_fine),
+        cmocka_unit_test(short_decays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,18 +97,18 @@ static void ends_of_the_scalings(void **state)
     for (int i = 0; i < PAIRS; i++)
         assert_true(fabs(got[i] / pow(theta, -i / 8.0) - 1) < 1e-13);
 
-    // llama3: waves shorter than 64 / 4 stay, longer ones than 64 / 1 go by the factor.
+    // llama3: waves shorter than 64 / 6 stay, longer ones than 64 / 2 go by the factor.
     shape.rope.scaling = CY_ROPE_LLAMA3;
-    shape.rope.low_freq_factor = 1;
-    shape.rope.high_freq_factor = 4;
+    shape.rope.low_freq_factor = 2;
+    shape.rope.high_freq_factor = 6;
     assert_true(cy_rope_frequencies(got, &shape, 64) == 1.0);
     for (int i = 0; i < PAIRS; i++) {
         const double wave = 2 * 3.14159265358979323846 / plain[i];
-        const double kept = fmin(fmax((64 / wave - 1) / 3, 0), 1);
+        const double kept = fmin(fmax((64 / wave - 2) / 4, 0), 1);
         const double wanted = plain[i] / 3 * (1 - kept) + plain[i] * kept;
         assert_true(fabs(got[i] / wanted - 1) < 1e-15);
-        if (wave < 16) assert_true(got[i] == plain[i]);
-        if (wave > 64) assert_true(got[i] == plain[i] / 3);
+        if (wave < 64.0 / 6) assert_true(got[i] == plain[i]);
+        if (wave > 32) assert_true(got[i] == plain[i] / 3);
     }
 }
 
@@ -120,15 +120,17 @@ static void ends_of_yarns_ramp(void **state)
     enum { HEAD_DIM = 16, PAIRS = 8 };
     static const struct {
         int64_t length;
-        double low, high; // of the ramp, in pairs, worked out by hand: 0.8686 ln(length / 6.2832 n)
+        double fast;      // rotations above which nothing is stretched
+        double low, high; // of the ramp, in pairs, by hand: 0.8686 ln(length / (6.2832 rotations))
     } cases[] = {
-        {1, 0, 0.001},              // both below 0: no ramp at all
-        {6, 0, 0.001},              // -0.04 rounds up to 0
-        {7, 0, 1},                  // 0.09
-        {64, 0, 3},                 // 2.02
-        {1024, 1, 5},               // 1.41 and 4.42
-        {32768, 4, 8},              // 4.42 and 7.43
-        {INT64_C(1) << 40, 19, 15}, // 19.47; the last is head_dim - 1
+        {1, 32, 0, 0.001},                  // both below 0: no ramp at all
+        {6, 32, 0, 0.001},                  // -0.04 rounds up to 0
+        {7, 32, 0, 1},                      // 0.09
+        {64, 32, 0, 3},                     // 2.02
+        {1024, 32, 1, 5},                   // 1.41 and 4.42
+        {32768, 32, 4, 8},                  // 4.42 and 7.43
+        {INT64_C(1) << 30, 1 << 20, 4, 15}, // 4.42 and 16.47, but the last is head_dim - 1
+        {INT64_C(1) << 40, 32, 19, 15},     // 19.47
     };
     for (size_t c = 0; c < sizeof(cases) / sizeof(*cases); c++) {
         double plain[PAIRS], got[PAIRS];
@@ -137,11 +139,11 @@ static void ends_of_yarns_ramp(void **state)
         shape.rope = (cy_rope_shape){.theta = 10000,
             .scaling = CY_ROPE_YARN,
             .factor = 4,
-            .beta_fast = 32,
+            .beta_fast = cases[c].fast,
             .beta_slow = 1,
-            .attention_factor = 1.25,
+            .attention_factor = 0.75,
             .original_length = cases[c].length};
-        assert_true(cy_rope_frequencies(got, &shape, 64) == 1.25);
+        assert_true(cy_rope_frequencies(got, &shape, 64) == 0.75);
         const double low = cases[c].low;
         const double high = cases[c].high > low ? cases[c].high : low + 0.001;
         for (int i = 0; i < PAIRS; i++) {

@@ -258,6 +258,18 @@ static const struct {
         CY_ERR_UNSUPPORTED},
     {"llama", "'rope_scaling': {'rope_type': 'yarn', 'factor': 2, 'low_freq_factor': 1}",
         ONE "rope_scaling.low_freq_factor is not known for the scaling yarn", CY_ERR_UNSUPPORTED},
+    {"llama",
+        "'rope_scaling': {'rope_type': 'llama3', 'factor': 2, 'low_freq_factor': 0, "
+        "'high_freq_factor': 0}",
+        ONE "rope_scaling.high_freq_factor must be above low_freq_factor", CY_ERR_UNSUPPORTED},
+    {"llama",
+        "'rope_scaling': {'rope_type': 'llama3', 'factor': 2, 'low_freq_factor': 0.5, "
+        "'high_freq_factor': 0.25}",
+        ONE "rope_scaling.high_freq_factor must be above low_freq_factor", CY_ERR_UNSUPPORTED},
+    {"llama", "'rope_scaling': {'rope_type': 'llama3', 'factor': 2, 'low_freq_factor': 1}",
+        ONE "rope_scaling.high_freq_factor is missing", CY_ERR_UNSUPPORTED},
+    {"llama", "'rope_scaling': {'rope_type': 'llama3', 'factor': 2, 'high_freq_factor': 1}",
+        ONE "rope_scaling.low_freq_factor is missing", CY_ERR_UNSUPPORTED},
     {"llama", "'rope_scaling': {'rope_type': 'llama3', 'factor': 2}",
         "config.json: 2 of its keys cannot be followed:\n"
         "  - rope_scaling.low_freq_factor is missing\n"
@@ -618,6 +630,8 @@ static void values_that_are_taken(void **state)
         {"'factor': 4, 'mscale': 1, 'mscale_all_dim': 1", 1, 1},
         {"'factor': 1, 'mscale': 2, 'mscale_all_dim': 1", 1, 1},
         {"'factor': 0.5, 'mscale': 2, 'mscale_all_dim': 1", 1, 1},
+        {"'factor': 1.5, 'mscale': 2, 'mscale_all_dim': 1", 1.03896, 1.03897}, // 1.08109 / 1.04055
+        {"'factor': 4, 'mscale': 2, 'mscale_all_dim': 1, 'attention_factor': 0.5", 0.5, 0.5},
         {"'factor': 4, 'mscale': 2", 0, 0},
         {"'factor': 4, 'mscale_all_dim': 2", 0, 0},
         {"'factor': 4, 'mscale': 2, 'mscale_all_dim': 1, 'attention_factor': 3", 3, 3},
@@ -802,6 +816,60 @@ static void shapes_that_cannot_be(void **state)
     }
 }
 
+// What a family has where its file says nothing.
+static void what_families_leave_out(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type;
+        int kv_heads, window, bos, eos;
+        int64_t head_dim, max_positions, expert_ffn;
+        double norm_eps, theta;
+    } families[] = {
+        {"llama", 64, 0, 1, 2, 32, 2048, 0, 1e-6, 1e4},
+        {"mistral", 8, 4096, 1, 2, 32, 131072, 0, 1e-6, 1e4},
+        {"qwen2", 32, 0, -1, -1, 32, 32768, 0, 1e-6, 1e4},
+        {"qwen3", 32, 0, -1, -1, 128, 32768, 0, 1e-6, 1e4},
+        {"mixtral", 8, 0, 1, 2, 32, 131072, 176, 1e-5, 1e6},
+        {"qwen3_moe", 4, 0, -1, -1, 32, 32768, 176, 1e-6, 1e4},
+    };
+    for (size_t i = 0; i < COUNT(families); i++) {
+        cy_model_shape s;
+        CY_CHECK_OK(read(&s, families[i].type,
+            "'hidden_size': 2048, 'num_attention_heads': 64, 'num_key_value_heads': null,"
+            " 'num_local_experts': 2, 'num_experts_per_tok': 1"));
+        assert_string_equal(s.architecture, families[i].type);
+        assert_int_equal(s.kv_heads, families[i].kv_heads);
+        assert_int_equal(s.window, families[i].window);
+        assert_int_equal(s.bos, families[i].bos);
+        assert_int_equal(s.eos, families[i].eos);
+        assert_int_equal(s.head_dim, families[i].head_dim);
+        assert_int_equal(s.max_positions, families[i].max_positions);
+        assert_int_equal(s.expert_ffn, families[i].expert_ffn);
+        assert_true(s.norm_eps == families[i].norm_eps && s.rope.theta == families[i].theta);
+        assert_true(s.init_std == 0.02 && !s.tied);
+    }
+    cy_model_shape s;
+    CY_CHECK_OK(read(
+        &s, "llama", "'hidden_size': 8, 'num_attention_heads': 1, 'num_key_value_heads': null"));
+    assert_int_equal(s.head_dim, 8);
+    assert_int_equal(s.kv_heads, 1);
+    CY_CHECK_OK(read(&s, "qwen2", "'max_window_layers': 0, 'sliding_window': 9"));
+    assert_int_equal(s.window, 0); // not used
+    CY_CHECK_OK(read(&s, "qwen2", "'use_sliding_window': true, 'num_hidden_layers': 28"));
+    assert_int_equal(s.window, 0);
+    assert_int_equal(read(&s, "qwen2", "'use_sliding_window': true, 'num_hidden_layers': 29"),
+        CY_ERR_UNSUPPORTED);
+    assert_string_equal(cy_error_text(),
+        ONE "max_window_layers 28 of 29 layers: a window on some layers only is not known");
+    CY_CHECK_OK(read(&s, "mistral", "'sliding_window': 1, 'layer_types': ['sliding_attention']"));
+    cy_text json = {0};
+    CY_CHECK_OK(read(&s, "llama", "'bos_token_id': 0"));
+    CY_CHECK_OK(cy_model_shape_to_json(&json, &s));
+    assert_non_null(strstr(json.bytes, "\"bos_token_id\": 0,"));
+    cy_text_free(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -811,6 +879,7 @@ int main(void)
         cmocka_unit_test(families_that_express_a_shape),
         cmocka_unit_test(all_differences_are_listed),
         cmocka_unit_test(shapes_that_cannot_be),
+        cmocka_unit_test(what_families_leave_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
