@@ -39,7 +39,7 @@ static double cos_pi(double t)
 static double progress(int64_t step, int64_t first, int64_t length)
 {
     if (step <= first) return 0;
-    if (length <= 0 || step - first >= length) return 1;
+    if (step - first >= length) return 1;
     return (double)(step - first) / (double)length;
 }
 
