@@ -10,6 +10,19 @@
 
 // ---- one rank
 
+static void add_layer(cy_plan_rank *planned, int layer)
+{
+    if (planned->layer_count == 0 || layer < planned->layer_first) planned->layer_first = layer;
+    planned->layer_count++;
+    const int kept = planned->run_count < CY_PLAN_RUNS ? planned->run_count : CY_PLAN_RUNS;
+    if (kept > 0 && planned->runs[kept - 1].last == layer - 1) {
+        planned->runs[kept - 1].last = layer;
+        return;
+    }
+    planned->runs[kept < CY_PLAN_RUNS ? kept : kept - 1] = (cy_layer_run){layer, layer};
+    planned->run_count++;
+}
+
 static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
 {
     for (int i = 0; i < storage->tensor_count; i++) {
@@ -17,13 +30,12 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
         planned->parameters += slice->rows * slice->cols;
     }
     const int layers = storage->manifest.shape.layers;
-    for (int i = 0; i < storage->unit_count; i++) {
+    for (int i = storage->unit_count - 1; i >= 0; i--) { // the last layer is first there
         const int layer = storage->units[i].layer;
         planned->embedding = planned->embedding || layer < 0;
         planned->head = planned->head || layer == layers;
         if (layer < 0 || layer == layers) continue;
-        if (planned->layer_count == 0 || layer < planned->layer_first) planned->layer_first = layer;
-        planned->layer_count++;
+        add_layer(planned, layer);
     }
 }
 

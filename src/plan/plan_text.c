@@ -109,17 +109,38 @@ static cy_status add_buckets(cy_text *text, const cy_plan *plan)
         (double)most * element * MB);
 }
 
+// "e 0-1 h"; of several chunks "0-1,4-5", or "0,4,..,28".
+static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
+{
+    size_t length = (size_t)snprintf(text, bytes, "%s", rank->embedding ? "e " : "");
+    for (int i = 0; i < rank->run_count && i < CY_PLAN_RUNS; i++) {
+        const cy_layer_run run = rank->runs[i];
+        const bool skips = i == CY_PLAN_RUNS - 1 && rank->run_count > CY_PLAN_RUNS;
+        length += (size_t)snprintf(text + length, bytes - length, "%s%s%d", i > 0 ? "," : "",
+            skips ? "..," : "", run.first);
+        if (run.last > run.first || rank->run_count == 1) {
+            length += (size_t)snprintf(text + length, bytes - length, "-%d", run.last);
+        }
+    }
+    snprintf(text + length, bytes - length, "%s", rank->head ? " h" : "");
+}
+
+// Of the column of layers: chunks make lists of them.
+static int layers_width(const cy_plan *plan)
+{
+    return plan->config->distributed.pp_chunks > 1 ? 20 : 10;
+}
+
 static cy_status add_rank(cy_text *text, const cy_plan *plan, int number)
 {
     const cy_plan_rank *rank = &plan->ranks[number];
     const cy_engine_memory *memory = &rank->memory;
-    char layers[32];
-    snprintf(layers, sizeof(layers), "%s%d-%d%s", rank->embedding ? "e " : "", rank->layer_first,
-        rank->layer_first + rank->layer_count - 1, rank->head ? " h" : "");
+    char layers[64]; // three runs of at most 11 bytes, commas and words
+    name_layers(layers, sizeof(layers), rank);
     return cy_text_add(text,
-        "  %4d %3d %3d %3d %3d  %-10s %9.3f %9.3f %9.3f %9.3f %9.3f %11.3f %9.3f %9.3f\n", number,
+        "  %4d %3d %3d %3d %3d  %-*s %9.3f %9.3f %9.3f %9.3f %9.3f %11.3f %9.3f %9.3f\n", number,
         rank->at.at[CY_AXIS_TP], rank->at.at[CY_AXIS_CP], rank->at.at[CY_AXIS_PP],
-        rank->at.at[CY_AXIS_DP], layers, (double)memory->weights * GB,
+        rank->at.at[CY_AXIS_DP], layers_width(plan), layers, (double)memory->weights * GB,
         (double)memory->gradients * GB, (double)memory->optimizer * GB, (double)memory->units * GB,
         (double)memory->tables * GB, (double)memory->activations * GB, (double)memory->scratch * GB,
         (double)memory->total * GB);
@@ -130,10 +151,10 @@ static cy_status add_memory(cy_text *text, const cy_plan *plan)
     const int largest = cy_plan_largest(plan);
     CY_TRY(cy_text_add(text,
         "\nmemory in GB, each rank of %d thread%s (e embedding, h head; units: rooms of ZeRO)\n"
-        "  rank  tp  cp  pp  dp  layers       weights gradients optimizer     units    tables "
+        "  rank  tp  cp  pp  dp  %-*s   weights gradients optimizer     units    tables "
         "activations "
         "  scratch     total\n",
-        plan->threads, plan->threads == 1 ? "" : "s"));
+        plan->threads, plan->threads == 1 ? "" : "s", layers_width(plan), "layers"));
     for (int i = 0; i < plan->mesh.world; i++) {
         if (i < MOST_RANKS || i == largest) CY_TRY(add_rank(text, plan, i));
     }

@@ -110,10 +110,28 @@ expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engin
     --training.total_train_steps=10
 says out 'schedule: interleaved, 2 stages, 4 micro-batches, 2 chunks a stage: 27 ticks, bubble 11.11 %, 24 messages'
 says out '  live activations by stage: 5 3'
+says out '     0   0   0   0   0  e 0,2  '
+says out '     3   0   0   1   1  e 1,3 h'
 says out 'memory in GB, each rank of 1 thread (e embedding'
 says out '  0.001 GB of rank 0 are for compression: gradients kept back, messages on their way'
 says out '  pp    rank 0 sends 0.313 MB in 14 messages'
 says out '  world rank 0 sends 0.000 MB in 1 message'
+
+# Chunks of several layers, and those that go on where the one before them ends.
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=interleaved \
+    --distributed.pp_chunks=3 --model.num_hidden_layers=9
+says out '  rank  tp  cp  pp  dp  layers                 weights gradients'
+says out '     0   0   0   0   0  e 0-1,4-5,7              0.0'
+says out '     1   0   0   1   0  e 2-3,6,8 h              0.0'
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=zero_bubble \
+    --distributed.pp_chunks=2 --model.num_hidden_layers=8
+says out '     0   0   0   0   0  e 0-1,6-7 h '
+says out '     1   0   0   1   0  2-5 '
+# Of more than three the last one is told.
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=interleaved \
+    --distributed.pp_chunks=4 --model.num_hidden_layers=18
+says out '     0   0   0   0   0  e 0-2,6-7,..,14-15 '
+says out '     1   0   0   1   0  e 3-5,8-9,..,16-17 h '
 
 expect 2 plan "$folder/plan.json" --search
 says err "--search: this version does not search for meshes yet"
