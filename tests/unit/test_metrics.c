@@ -281,6 +281,27 @@ static void a_history_reads_what_was_written(void **state)
     CY_CHECK_FAILS(cy_history_open(&history, folder), CY_ERR_IO, "is not a file");
 }
 
+// A value that is no number leaves a gap; one that is not there leaves nothing.
+static void a_history_of_other_values(void **state)
+{
+    (void)state;
+    char folder[256], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    append(path,
+        "{\"step\":1,\"loss\":\"5\",\"mfu\":0}\n{\"step\":2,\"loss\":3}\n"
+        "{\"step\":3,\"loss\":true}\n");
+    cy_history history;
+    CY_CHECK_OK(cy_history_open(&history, path));
+    assert_int_equal(history.loss.count, 3);
+    assert_int_equal(history.mfu.count, 1);
+    assert_int_equal(history.tokens.count, 0);
+    assert_int_equal(history.unreadable, 0);
+    assert_true(isnan(history.loss.value[0]) && isnan(history.loss.value[2]));
+    assert_true(history.loss.value[1] == 3 && history.mfu.value[0] == 0);
+    cy_history_close(&history);
+}
+
 static void a_spread_is_of_finite_values_after_a_step(void **state)
 {
     (void)state;
@@ -348,6 +369,7 @@ int main(void)
         cmocka_unit_test(as_many_bytes_are_not_the_same_lines),
         cmocka_unit_test(torn_and_foreign_lines_go),
         cmocka_unit_test(a_history_reads_what_was_written),
+        cmocka_unit_test(a_history_of_other_values),
         cmocka_unit_test(a_spread_is_of_finite_values_after_a_step),
         cmocka_unit_test(each_line_is_there_once_the_call_returns),
         cmocka_unit_test(failures_name_the_file),

@@ -795,6 +795,8 @@ static void shapes_that_cannot_be(void **state)
         {3, 2, "num_attention_heads 3 is not a multiple of num_key_value_heads 2"},
         {2, 4, "num_attention_heads 2 is not a multiple of num_key_value_heads 4"},
         {4, 2, NULL},
+        {1, 2, "num_attention_heads 1 is not a multiple of num_key_value_heads 2"},
+        {2, 1, NULL},
     };
     for (size_t i = 0; i < COUNT(heads); i++) {
         cy_model_shape shape = right;
@@ -870,6 +872,55 @@ static void what_families_leave_out(void **state)
     cy_text_free(&json);
 }
 
+// For us a shape is written in its own family's words wherever the experts allow it, and otherwise
+// in some family's: what that does not say is beside it.
+static void shapes_as_they_are_kept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *architecture;
+        int experts;
+        bool qkv_bias, out_bias, qk_norm;
+        const char *family;
+        bool expert_ffn; // is said, though the family has no key for it
+    } kept[] = {
+        {"llama", 0, false, true, false, "llama", false},
+        {"gpt2", 0, false, true, false, "llama", false},
+        {"gpt2", 0, true, false, false, "qwen2", false},
+        {"gpt2", 1, true, false, false, "mixtral", true},
+        {"llama", 1, false, false, false, "mixtral", true},
+        {"llama", 1, false, false, true, "qwen3_moe", true},
+        {"mixtral", 0, false, false, false, "llama", false},
+        {"qwen2", 0, false, false, false, "qwen2", false},
+        {"mixtral", 1, false, false, true, "mixtral", true},
+    };
+    for (size_t i = 0; i < COUNT(kept); i++) {
+        cy_model_shape shape, again;
+        cy_text json = {0};
+        char words[64];
+        CY_CHECK_OK(read(&shape, "llama", ""));
+        memset(shape.architecture, 0, sizeof(shape.architecture));
+        snprintf(shape.architecture, sizeof(shape.architecture), "%s", kept[i].architecture);
+        shape.experts = shape.experts_per_token = kept[i].experts;
+        shape.expert_ffn = kept[i].experts > 0 ? 8 : 0;
+        shape.qkv_bias = kept[i].qkv_bias;
+        shape.out_bias = kept[i].out_bias;
+        shape.qk_norm = kept[i].qk_norm;
+        CY_CHECK_OK(cy_model_shape_to_json(&json, &shape));
+        snprintf(words, sizeof(words), "\n  \"model_type\": \"%s\",", kept[i].family);
+        assert_non_null(strstr(json.bytes, words));
+        const bool said = strstr(json.bytes, ",\n  \"moe_intermediate_size\": 8") != NULL;
+        assert_int_equal(said, kept[i].expert_ffn);
+        CY_CHECK_OK(cy_model_shape_from_json(&again, json.bytes, json.length, "again"));
+        int count = -1;
+        cy_text lines = {0};
+        CY_CHECK_OK(cy_model_shape_differences(&lines, &count, &shape, &again));
+        assert_int_equal(count, 0);
+        cy_text_free(&lines);
+        cy_text_free(&json);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -880,6 +931,7 @@ int main(void)
         cmocka_unit_test(all_differences_are_listed),
         cmocka_unit_test(shapes_that_cannot_be),
         cmocka_unit_test(what_families_leave_out),
+        cmocka_unit_test(shapes_as_they_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
