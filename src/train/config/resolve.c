@@ -193,8 +193,8 @@ static void refuse_expert_keys(
     }
 }
 
-static void missing_sizes(
-    const cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
+// Only where no name was given: what a name stands for has all sizes.
+static void missing_sizes(const cy_model_shape *shape, cy_config_errors *errors)
 {
     const struct {
         const char *name;
@@ -215,11 +215,8 @@ static void missing_sizes(
     }
     if (length == 0) return;
     cy_config_fault(errors, "model: %s missing", names);
-    if (model->name[0] == '\0') {
-        cy_config_advice(errors,
-            "give model.name, a folder with config.json or a preset, or "
-            "these keys");
-    }
+    cy_config_advice(
+        errors, "give model.name, a folder with config.json or a preset, or these keys");
 }
 
 // The keys as the shape resolved them, so that what is saved stands alone.
@@ -287,7 +284,7 @@ static void resolve_shape(cy_config *config, cy_config_errors *errors)
     }
     resolve_rope(shape, errors);
     // A misspelt key is missing too: saying both would be one mistake said twice.
-    if (faults_before == 0) missing_sizes(shape, model, errors);
+    if (faults_before == 0) missing_sizes(shape, errors);
     if (errors->count == faults_before) keys_from_shape(model, shape);
 }
 
