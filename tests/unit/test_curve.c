@@ -167,17 +167,19 @@ static void few_points_far_above_leave_the_picture(void **state)
     (void)state;
     static const struct {
         int count;
-        double most, far;
+        double least, most, far;
         const char *labels;
     } cases[] = {
-        {51, 7, 70, "0 1 2 3 4 5 6 7 "},
-        {50, 7, 70, "0 10 20 30 40 50 60 70 "},
-        {51, 35, 70, "0 10 20 30 40 50 60 70 "}, // just half
-        {51, 34, 70, "0 5 10 15 20 25 30 35 "},
+        {51, 0, 7, 70, "0 1 2 3 4 5 6 7 "}, {50, 0, 7, 70, "0 10 20 30 40 50 60 70 "},
+        {51, 0, 35, 70, "0 10 20 30 40 50 60 70 "}, // just half
+        {51, 0, 34, 70, "0 5 10 15 20 25 30 35 "},
+        {51, -28, 7, 35, "-30 -20 -10 0 10 20 30 40 "}, // 35 of 63
+        {51, -14, 7, 40, "-15 -10 -5 0 5 10 "},         // 21 of 54
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         double y[64] = {0};
         char labels[200];
+        y[2] = cases[i].least;
         y[3] = cases[i].far;
         y[4] = y[5] = cases[i].most;
         y_labels(labels, y, cases[i].count);

@@ -341,6 +341,42 @@ static void a_spec_is_taken_up_to_its_ends(void **state)
     assert_int_equal(cy_sample_check(&spec), CY_ERR_REQUEST);
 }
 
+// The best token under a penalty, by hand.
+static void a_penalty_turns_the_choice(void **state)
+{
+    (void)state;
+    static const struct {
+        float logits[2];
+        int32_t history;
+        double penalty;
+        int32_t token;
+    } cases[] = {
+        {{0.5f, 0.4f}, 0, 1, 0},
+        {{0.5f, 0.4f}, 0, 2, 1}, // 0.25 and 0.4
+        {{0.5f, 0.4f}, 1, 2, 0},
+        {{0.5f, 0.4f}, 0, 1.2, 0}, // 0.417 and 0.4
+        {{-0.5f, -0.9f}, 0, 2, 1}, // -1 and -0.9
+        {{0.5f, 0.8f}, 0, 0.5, 0}, // 1 and 0.8
+        {{1, 1}, 2, 2, 0},         // there is no token 2: the first of equals
+        {{1, 1}, -1, 2, 0},
+        {{0, -0.1f}, 0, 2, 0},
+    };
+    const cy_sample_spec plain = cy_sample_defaults();
+    assert_true(plain.temperature == 0 && plain.top_k == 0 && plain.top_p == 1);
+    assert_true(plain.repetition_penalty == 1 && plain.seed == 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        cy_sampler sampler;
+        cy_sample_spec spec = plain;
+        int32_t token = -1;
+        spec.repetition_penalty = cases[i].penalty;
+        CY_CHECK_OK(cy_sampler_open(&sampler, 2));
+        CY_CHECK_OK(
+            cy_sample_token(&token, &sampler, cases[i].logits, &spec, 0, &cases[i].history, 1));
+        assert_int_equal(token, cases[i].token);
+        cy_sampler_close(&sampler);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +393,7 @@ int main(void)
         cmocka_unit_test(logits_that_are_no_numbers_are_errors),
         cmocka_unit_test(a_spec_out_of_range_is_named),
         cmocka_unit_test(a_spec_is_taken_up_to_its_ends),
+        cmocka_unit_test(a_penalty_turns_the_choice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
