@@ -223,6 +223,18 @@ static void intervals_have_ends(void **state)
     assert_string_equal(seen.text, "\rtokenizer 10 bytes | 20.0/s\x1b[K");
 }
 
+static void little_is_told_too(void **state)
+{
+    (void)state;
+    cy_seen seen;
+    cy_progress progress = start(&seen, false, 1000);
+    cy_progress_update(&progress, 5, 1010);
+    assert_string_equal(seen.text, "tokenizer   0% 5/1.00K bytes | 0.50/s | 33:10 left\n");
+    progress = start(&seen, false, 1);
+    cy_progress_close(&progress, 1, 1000.5);
+    assert_string_equal(seen.text, "tokenizer 100% 1/1 bytes | 2.00/s | took 0:01\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +250,7 @@ int main(void)
         cmocka_unit_test(counts_have_three_digits),
         cmocka_unit_test(more_than_all_is_all),
         cmocka_unit_test(intervals_have_ends),
+        cmocka_unit_test(little_is_told_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
