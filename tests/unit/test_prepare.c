@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "data/bpe.h"
 #include "data/prepare.h"
-#include "data/bpe.h"
+#include "data/shard.h"
 #include "data/source.h"
 
 #include <dirent.h>
@@ -209,7 +209,14 @@ static void a_stop_leaves_nothing(void **state)
             .end_token = -1,
             .progress = stop_at_once}};
     cy_prepare_result result;
-    CY_CHECK_FAILS(cy_data_prepare(&result, &options), CY_ERR_STOPPED, "stopped after");
+    cy_text packed = {0};
+    char wanted[100];
+    CY_CHECK_OK(cy_file_read(&packed, paths[0], 1 << 20));
+    snprintf(
+        wanted, sizeof(wanted), "stopped after %zu of %zu bytes", packed.length, packed.length);
+    cy_text_free(&packed);
+    assert_int_equal(cy_data_prepare(&result, &options), CY_ERR_STOPPED);
+    assert_string_equal(cy_error_text(), wanted);
     assert_false(cy_path_exists(in_folder("stopped")));
 }
 
@@ -230,6 +237,196 @@ static void what_is_there_is_not_written_over(void **state)
     assert_false(cy_path_exists(in_folder(".late.999999999.tmp")));
 }
 
+// The folder that is made stands beside the place; of another's only dead runs' are swept away.
+static void only_what_dead_runs_left_is_swept(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool stays;
+    } cases[] = {
+        {".swept.999999999.tmp", false},
+        {".swept.1.tmp", true}, // the first process always runs
+        {".swept.999999999.old", true},
+        {".swept.999999999.tmp2", true},
+        {".swept..tmp", true},
+        {".swept.tmp", true},
+        {".other.999999999.tmp", true},
+    };
+    char file[400];
+    snprintf(file, sizeof(file), "%s/a.jsonl", folder);
+    const char *paths[] = {file};
+    cy_prepare_result result;
+    char own[60];
+    CY_CHECK_OK(cy_folder_make(in_folder("parent")));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char name[80];
+        snprintf(name, sizeof(name), "parent/%s", cases[i].name);
+        CY_CHECK_OK(cy_folder_make(in_folder(name)));
+    }
+    // One of this process is a leftover too.
+    snprintf(own, sizeof(own), "parent/.swept.%ld.tmp", (long)getpid());
+    CY_CHECK_OK(cy_folder_make(in_folder(own)));
+    CY_CHECK_OK(cy_file_write(in_folder("parent/.swept.999999999.tmp/x"), "x", 1));
+    CY_CHECK_OK(prepare(in_folder("parent/swept///"), paths, 1, 0, 0, &result));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char name[80];
+        snprintf(name, sizeof(name), "parent/%s", cases[i].name);
+        assert_int_equal(cy_path_exists(in_folder(name)), cases[i].stays);
+    }
+    assert_false(cy_path_exists(in_folder(own)));
+    assert_true(cy_path_exists(in_folder("parent/swept/shard-00000.tokens")));
+    // A path without a folder is one in this folder.
+    char before[500];
+    assert_non_null(getcwd(before, sizeof(before)));
+    assert_int_equal(chdir(folder), 0);
+    CY_CHECK_OK(prepare("here", paths, 1, 1, 0, &result));
+    assert_int_equal(chdir(before), 0);
+    assert_true(cy_path_exists(in_folder("here/tokenizer.json")));
+    // A file in the way is not written over.
+    CY_CHECK_OK(cy_file_write(in_folder("way"), "x", 1));
+    char wanted[600];
+    snprintf(wanted, sizeof(wanted), "%s/way is there already and is not an empty folder", folder);
+    assert_int_equal(prepare(in_folder("way"), paths, 1, 1, 0, &result), CY_ERR_REQUEST);
+    assert_string_equal(cy_error_text(), wanted);
+    assert_string_equal(cy_error_hint(), "choose another folder, or remove it");
+}
+
+typedef struct reports {
+    int64_t done[8], total;
+    int count;
+} reports;
+
+static bool keep_report(void *context, int64_t done, int64_t total)
+{
+    reports *r = context;
+    assert_in_range(r->count, 0, 7);
+    r->done[r->count++] = done;
+    r->total = total;
+    return true;
+}
+
+static void progress_counts_the_bytes_of_all_files(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"one two", "in", ""};
+    const char *const names[] = {"p1.txt", "p2.txt", "p3.txt"};
+    const char *paths[3];
+    for (int i = 0; i < 3; i++) {
+        paths[i] = in_folder(names[i]);
+        CY_CHECK_OK(cy_file_write(paths[i], texts[i], strlen(texts[i])));
+    }
+    reports r = {0};
+    const int32_t end = cy_tokenizer_find(tokenizer, "n", 1);
+    const cy_prepare_options options = {.out = in_folder("progress"),
+        .corpus = {.tokenizer = tokenizer,
+            .paths = paths,
+            .count = 3,
+            .end_token = end,
+            .progress = keep_report,
+            .progress_context = &r}};
+    cy_prepare_result result;
+    CY_CHECK_OK(cy_data_prepare(&result, &options));
+    assert_int_equal(r.count, 3);
+    assert_int_equal(r.done[0], 7);
+    assert_int_equal(r.done[1], 9);
+    assert_int_equal(r.done[2], 9);
+    assert_int_equal(r.total, 9);
+    assert_int_equal(result.documents, 3);
+    assert_int_equal(result.text_bytes, 9);
+    assert_int_equal(result.token_bytes, 2);
+    // The end token that was asked for ends each document, and is what the shard says.
+    cy_tokens found = read_all(in_folder("progress"));
+    cy_tokens wanted = {0};
+    for (int i = 0; i < 3; i++) {
+        CY_CHECK_OK(
+            cy_tokenizer_encode(tokenizer, &wanted, texts[i], strlen(texts[i]), CY_ENCODE_DEFAULT));
+        CY_CHECK_OK(cy_tokens_add(&wanted, &end, 1));
+    }
+    assert_int_equal(found.count, wanted.count);
+    assert_int_equal(result.tokens, wanted.count);
+    assert_memory_equal(found.ids, wanted.ids, wanted.count * sizeof(int32_t));
+    free(found.ids);
+    cy_tokens_free(&wanted);
+    cy_shard shard;
+    CY_CHECK_OK(cy_shard_open(&shard, in_folder("progress/shard-00000.tokens")));
+    assert_int_equal(shard.header.end_token, end);
+    assert_int_equal(shard.header.vocab_size, cy_tokenizer_vocab_size(tokenizer));
+    assert_true(shard.header.tokenizer_hash == cy_tokenizer_hash(tokenizer));
+    assert_int_equal(shard.header.document_count, 3);
+    cy_shard_close(&shard);
+}
+
+// A template that ends a document itself needs no second end; ids above 65535 need 4 bytes.
+static void the_template_may_end_documents(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *after; // what the template puts behind a text
+        int32_t end, high;
+        int count, token_bytes;
+        int32_t ids[4];
+    } cases[] = {
+        {"[2]", 2, 65535, 2, 2, {0, 2}},
+        {"[1, 2]", 2, 65535, 3, 2, {0, 1, 2}},
+        {"[2, 1]", 2, 65535, 4, 2, {0, 2, 1, 2}},
+        {"[2]", 1, 65536, 3, 4, {0, 2, 1}},
+    };
+    CY_CHECK_OK(cy_file_write(in_folder("short.txt"), "a", 1));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char json[1000], name[20];
+        const int bytes = snprintf(json, sizeof(json),
+            "{\"added_tokens\": [{\"id\": %d, \"content\": \"zz\"}], \"pre_tokenizer\": "
+            "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"post_processor\": "
+            "{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {}}, "
+            "{\"SpecialToken\": {\"id\": \"x\"}}], \"special_tokens\": {\"x\": {\"ids\": %s}}}, "
+            "\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}",
+            cases[i].high, cases[i].after);
+        const char *paths[] = {in_folder("short.txt")};
+        cy_tokenizer *other = NULL;
+        CY_CHECK_OK(cy_tokenizer_open_text(&other, json, (size_t)bytes, "t.json"));
+        snprintf(name, sizeof(name), "ends%zu", i);
+        const cy_prepare_options options = {.out = in_folder(name),
+            .corpus = {.tokenizer = other, .paths = paths, .count = 1, .end_token = cases[i].end}};
+        cy_prepare_result result;
+        CY_CHECK_OK(cy_data_prepare(&result, &options));
+        assert_int_equal(result.token_bytes, cases[i].token_bytes);
+        assert_int_equal(result.tokens, cases[i].count);
+        cy_token_source *source = NULL;
+        int32_t ids[4];
+        CY_CHECK_OK(cy_source_open(&source, in_folder(name), &(cy_source_options){0}));
+        CY_CHECK_OK(cy_source_read(source, ids, 0, cases[i].count));
+        assert_memory_equal(ids, cases[i].ids, (size_t)cases[i].count * sizeof(int32_t));
+        cy_source_close(source);
+        // Without a token that ends documents it must be told.
+        const cy_prepare_options none = {.out = in_folder("endless"),
+            .corpus = {.tokenizer = other, .paths = paths, .count = 1, .end_token = -1}};
+        assert_int_equal(cy_data_prepare(&result, &none), CY_ERR_REQUEST);
+        assert_string_equal(
+            cy_error_text(), "the tokenizer has no end token to put between documents");
+        assert_false(cy_path_exists(in_folder("endless")));
+        cy_tokenizer_close(other);
+    }
+}
+
+// A shard ends with the piece of text in which it got its tokens.
+static void shards_end_where_they_are_full(void **state)
+{
+    (void)state;
+    cy_prepare_result result;
+    const char *paths[] = {in_folder("p1.txt"), in_folder("p2.txt")};
+    CY_CHECK_OK(prepare(in_folder("two"), paths, 2, 1, 0, &result));
+    const int64_t tokens = result.tokens;
+    assert_int_equal(result.shards, 1);
+    for (int64_t limit = tokens - 1; limit <= tokens + 1; limit++) {
+        char name[40];
+        snprintf(name, sizeof(name), "limit%d", (int)limit);
+        CY_CHECK_OK(prepare(in_folder(name), paths, 2, 1, limit, &result));
+        assert_int_equal(result.shards, 1);
+        assert_int_equal(result.tokens, tokens);
+    }
+}
+
 static void another_tokenizer_is_refused(void **state)
 {
     (void)state;
@@ -239,8 +436,13 @@ static void another_tokenizer_is_refused(void **state)
     CY_CHECK_OK(cy_tokenizer_train(&other, &text, 1, &options));
     cy_token_source *source = NULL;
     const cy_source_options source_options = {.tokenizer = other};
-    CY_CHECK_FAILS(cy_source_open(&source, in_folder("one"), &source_options), CY_ERR_REQUEST,
-        "another tokenizer");
+    char wanted[600];
+    snprintf(wanted, sizeof(wanted),
+        "%s/one was prepared with another tokenizer (hash %016llx, this one has %016llx)", folder,
+        (unsigned long long)cy_tokenizer_hash(tokenizer),
+        (unsigned long long)cy_tokenizer_hash(other));
+    assert_int_equal(cy_source_open(&source, in_folder("one"), &source_options), CY_ERR_REQUEST);
+    assert_string_equal(cy_error_text(), wanted);
     cy_tokenizer_close(other);
 }
 
@@ -258,6 +460,10 @@ int main(void)
         cmocka_unit_test(damaged_files_are_named_and_leave_nothing),
         cmocka_unit_test(a_stop_leaves_nothing),
         cmocka_unit_test(what_is_there_is_not_written_over),
+        cmocka_unit_test(only_what_dead_runs_left_is_swept),
+        cmocka_unit_test(progress_counts_the_bytes_of_all_files),
+        cmocka_unit_test(the_template_may_end_documents),
+        cmocka_unit_test(shards_end_where_they_are_full),
         cmocka_unit_test(another_tokenizer_is_refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
