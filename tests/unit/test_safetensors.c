@@ -63,29 +63,48 @@ static void names_what_is_wrong(void **state)
         size_t data;
         const char *words;
     } cases[] = {
-        {"[]", 0, "does not begin with {"},
+        {"[]", 0, "the header does not begin with {"},
         {"{\"a\":1}", 0, "tensor a is not an object"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}", 8, "header, byte"},
-        {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "tensor a: dtype is missing"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}", 8,
+            "header, byte 53: '}' expected near end of file"},
+        {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+            "tensor a: dtype is missing or not a text"},
         {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dtype F8_E4M3"},
+            "tensor a: dtype F8_E4M3 is not one of F64, F32, F16, BF16, I64, I32, U8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8,
-            "tensor a: shape is missing"},
+            "tensor a: shape is missing or not a list"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
-            "dimension 0 of its shape"},
+            "tensor a: dimension 0 of its shape is not a count"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,true],\"data_offsets\":[0,8]}}", 8,
+            "tensor a: dimension 1 of its shape is not a count"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}", 8,
-            "dimension 0 of its shape"},
+            "tensor a: dimension 0 of its shape is not a count"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
-            "9 dimensions"},
+            "tensor a: 9 dimensions, at most 8 are read"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8,
-            "more than 2^63 bytes"},
+            "tensor a: a shape of more than 2^63 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693952],\"data_offsets\":[0,8]}}", 8,
+            "tensor a: a shape of more than 2^63 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693951],\"data_offsets\":[0,8]}}", 8,
+            "tensor a: 8 bytes of data, its shape needs 9223372036854775804"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
             "tensor a: 8 bytes of data, its shape needs 12"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", 8,
             "tensor a ends at byte 12 of the data, the file holds 8"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, "ascending"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, "two ascending"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, "two ascending"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.5]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0.5,8]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8,
+            "tensor a: data_offsets is not a list of two ascending counts"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
             "tensor a: unknown key x"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
@@ -95,20 +114,23 @@ static void names_what_is_wrong(void **state)
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}",
             20, "4 bytes before tensor b belong to no tensor"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
-            "4 bytes before tensor a"},
+            "4 bytes before tensor a belong to no tensor"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9,
             "1 bytes after the last tensor a"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
-            16, "duplicate"},
+            16, "header, byte 57: duplicate object key near '\"a\"'"},
+        {"{}", 3, "3 bytes after the last tensor"},
         {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__: n is not a text"},
         {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         cy_safetensors file = {0};
         const cy_status status = parse(&file, cases[i].header, cases[i].data);
-        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, cases[i].words);
-        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "f.safetensors");
+        char wanted[200];
+        snprintf(wanted, sizeof(wanted), "f.safetensors: %s", cases[i].words);
+        assert_int_equal(status, CY_ERR_CORRUPT);
+        assert_string_equal(cy_error_text(), wanted);
         assert_null(file.entries);
     }
 }
@@ -116,16 +138,80 @@ static void names_what_is_wrong(void **state)
 static void lying_lengths_are_named(void **state)
 {
     (void)state;
+    static const struct {
+        uint64_t length;
+        size_t count; // of bytes in the file
+        const char *text;
+    } cases[] = {
+        {UINT64_MAX, 64,
+            "f: a header of 18446744073709551615 bytes, at most 104857600 are read: not a "
+            "safetensors file"},
+        {104857601, 64,
+            "f: a header of 104857601 bytes, at most 104857600 are read: not a safetensors file"},
+        {104857600, 64, "f: a header of 104857600 bytes in a file of 64 bytes"},
+        {57, 64, "f: a header of 57 bytes in a file of 64 bytes"},
+        {256, 64, "f: a header of 256 bytes in a file of 64 bytes"},
+        {56, 64, "f: the header does not begin with {"},
+        {0, 64, "f: the header does not begin with {"},
+        {1, 8, "f: a header of 1 bytes in a file of 8 bytes"},
+        {0, 8, "f: the header does not begin with {"},
+        {0, 7, "f: 7 bytes cannot hold a safetensors header"},
+        {0, 0, "f: 0 bytes cannot hold a safetensors header"},
+    };
+    char folder[256], path[300], wanted[500];
+    cy_test_folder(folder, sizeof(folder));
+    assert_true(snprintf(path, sizeof(path), "%s/f", folder) > 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_safetensors file;
+        unsigned char bytes[64] = {0};
+        for (int k = 0; k < 8; k++)
+            bytes[k] = (unsigned char)(cases[i].length >> (8 * k));
+        const size_t count = cases[i].count;
+        assert_int_equal(cy_safetensors_parse(&file, "f", bytes, count, count), CY_ERR_CORRUPT);
+        assert_string_equal(cy_error_text(), cases[i].text);
+        // And the same out of a file.
+        CY_CHECK_OK(cy_file_write(path, bytes, count));
+        snprintf(wanted, sizeof(wanted), "%s%s", path, cases[i].text + 1);
+        assert_int_equal(cy_safetensors_open(&file, path), CY_ERR_CORRUPT);
+        assert_string_equal(cy_error_text(), wanted);
+    }
     cy_safetensors file;
-    unsigned char bytes[64] = {0};
-    memset(bytes, 0xff, 8);
-    CY_CHECK_FAILS(
-        cy_safetensors_parse(&file, "f", bytes, 64, 64), CY_ERR_CORRUPT, "not a safetensors file");
-    memset(bytes, 0, 8);
-    bytes[0] = 57;
-    CY_CHECK_FAILS(cy_safetensors_parse(&file, "f", bytes, 64, 64), CY_ERR_CORRUPT,
-        "a header of 57 bytes in a file of 64 bytes");
-    CY_CHECK_FAILS(cy_safetensors_parse(&file, "f", bytes, 7, 7), CY_ERR_CORRUPT, "7 bytes");
+    assert_int_equal(cy_safetensors_open(&file, "/dev/zero"), CY_ERR_CORRUPT);
+    assert_string_equal(cy_error_text(), "/dev/zero: 0 bytes cannot hold a safetensors header");
+    CY_CHECK_FAILS(cy_safetensors_open(&file, folder), CY_ERR_CORRUPT,
+        "bytes cannot hold a safetensors header");
+    snprintf(path, sizeof(path), "%s/none", folder);
+    snprintf(wanted, sizeof(wanted), "open %s: No such file or directory", path);
+    assert_int_equal(cy_safetensors_open(&file, path), CY_ERR_IO);
+    assert_string_equal(cy_error_text(), wanted);
+}
+
+// Tensors without elements lie between the others in any order; eight dimensions are the most.
+static void empty_tensors_lie_anywhere(void **state)
+{
+    (void)state;
+    cy_safetensors file;
+    CY_CHECK_OK(parse(&file,
+        "{\"c\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,2],\"data_offsets\":[0,2]},"
+        "\"b\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},"
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[0,0]},"
+        "\"d\":{\"dtype\":\"F16\",\"shape\":[0],\"data_offsets\":[2,2]}}",
+        2));
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(file.entries[i].name, names[i]);
+    assert_int_equal(file.entries[2].dimensions, 8);
+    assert_int_equal(file.entries[2].dims[7], 2);
+    assert_int_equal(file.entries[2].bytes, 2);
+    assert_int_equal(file.entries[3].bytes, 0);
+    assert_int_equal(file.entries[3].offset, file.data_first + 2);
+    assert_null(file.metadata);
+    cy_safetensors_close(&file);
+    CY_CHECK_OK(parse(&file, "{}", 0));
+    assert_int_equal(file.count, 0);
+    cy_safetensors_close(&file);
+    assert_null(cy_safetensors_dtype_name(CY_FX64));
+    assert_string_equal(cy_safetensors_dtype_name(CY_I64), "I64");
 }
 
 static void make_name(char *path, size_t bytes, const char *folder, const char *name)
@@ -252,6 +338,7 @@ int main(void)
         cmocka_unit_test(reads_entries_in_order_of_offset),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(lying_lengths_are_named),
+        cmocka_unit_test(empty_tensors_lie_anywhere),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(every_truncation_is_an_error),
         cmocka_unit_test(an_unfinished_file_is_an_error),
