@@ -28,6 +28,26 @@ is out "run_name,status,dp,tp,pp,micro_batch_size,grad_acc,seq_len,avg_tokens_s_
 \"two, too\",unknown,,,,,,,,,2,,1.5,,,,,,,,,,,,,,,\"two, too\""
 expect 0 metrics one/metrics.jsonl --skip 0
 says out 'one,unknown,,,,,,,17.5,35,6,600,3.5,5.25,0.5,35,10,60,17.5,'
+says out ',one/metrics.jsonl'
+# The name of a run is the last part of its path.
+for run in one/ one// ./one "$folder/one" one/metrics.jsonl ./one/metrics.jsonl; do
+    expect 0 metrics "$run"
+    check "the name of $run" grep -q '^\("a ""run"""\|one\),' "$folder/out"
+    says out ",$run"
+done
+cp one/metrics.jsonl metrics.jsonl
+expect 0 metrics metrics.jsonl --skip=5
+says out 'metrics.jsonl,unknown,,,,,,,30,60,6,600,3.5,5.25,0.5,60,60,60,30,0.6,0.6,0.6,,1.6,,,,metrics.jsonl'
+# Steps up to the last one that is left out do not count; all of them may be left out.
+expect 0 metrics metrics.jsonl --skip=6
+says out 'metrics.jsonl,unknown,,,,,,,,,6,600,3.5,5.25,,,,,,,,,,,,,,metrics.jsonl'
+expect 0 metrics metrics.jsonl metrics.jsonl --skip=4 --json
+check 'two objects in an array' python3 -c "
+import json, sys
+runs = json.load(open('$folder/out'))
+assert len(runs) == 2 and runs[0] == runs[1], runs
+assert runs[0]['avg_tokens_s_gpu'] == 27.5 and runs[0]['tok_s'] == 55, runs
+assert runs[0]['dp'] is None and runs[0]['run'] == 'metrics.jsonl', runs"
 
 # A table in a file, a row in each run's folder, and JSON. A run that stopped short says so.
 "$cyclotron" config show "$source_folder/examples/tiny.json" >one/config.json
@@ -39,6 +59,8 @@ expect 0 metrics one --json
 says out '"avg_mfu": 50, "step": 6,'
 
 # One run that is not there does not hide the others.
+expect 2 metrics none --json
+is out "[]"
 expect 2 metrics none one
 says out 'one,incomplete'
 
@@ -51,16 +73,17 @@ says out '<svg xmlns="http://www.w3.org/2000/svg"'
 # A run that is being written: said, and passed over.
 printf '{"step":7,"lo' >>one/metrics.jsonl
 expect 0 metrics one
-says err 'one/metrics.jsonl: 1 lines are no JSON objects'
+is err 'cyclotron: warning: one/metrics.jsonl: 1 lines are no JSON objects with a step and were left out'
 
 expect 2 metrics
 expect 2 metrics one two --plot
-says err 'a curve is of one RUN, there are 2'
+is err "cyclotron: error: a curve is of one RUN, there are 2
+  hint: 'cyclotron metrics --help' shows how it is called"
 expect 2 metrics none
-says err 'none: No such file or directory'
+is err 'cyclotron: error: none: No such file or directory'
 printf '{"step":1,"val_loss":2}\n' >empty
 expect 1 metrics empty
-says err 'empty: no step in it'
+is err 'cyclotron: error: empty: no step in it'
 expect 1 metrics one --svg=/nowhere/loss.svg
 says err '/nowhere/loss.svg'
 

@@ -15,11 +15,9 @@ is err ""
 expect 0 tokenizer train --vocab-size=5000 --out="$folder/small.json" "$text"
 says err 'merges ran out: '
 says err ' tokens of the 5000 asked for'
-expect 2 tokenizer train --vocab-size=100 --out="$folder/never.json" "$text"
-says err 'vocab-size'
 expect 2 tokenizer train --vocab-size=300 --out="$folder/never.json" "$folder/absent.txt" "$folder/gone"
-says err 'absent.txt: No such file or directory'
-says err 'gone: No such file or directory'
+is err "cyclotron: error: $folder/absent.txt: No such file or directory
+cyclotron: error: $folder/gone: No such file or directory"
 [ ! -e "$folder/never.json" ] || { echo "FAIL: never.json was written"; failures=$((failures + 1)); }
 
 # Lines give lines, an array gives the text as it was.
@@ -38,21 +36,83 @@ expect 0 tokenizer decode --skip-special "$folder/t.json" "$folder/ids"
 is out 'a'
 printf '[7] 8' >"$folder/ids"
 expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
-says err "something follows the array of token ids: '8'"
+is err "cyclotron: error: something follows the array of token ids: '8'"
+printf ' [ 65 ,\t66,\r\n67 ]\n \n' >"$folder/ids"
+expect 0 tokenizer decode "$folder/t.json" "$folder/ids"
+is out 'abc'
+printf ' 65 \t66\r\n\n67' >"$folder/ids"
+expect 0 tokenizer decode "$folder/t.json" "$folder/ids"
+is out "$(printf 'ab\n\nc')"
+printf '65, 66' >"$folder/ids"
+expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
+is err "cyclotron: error: ', 66' is no token id"
+# Ids of an int, and of no int.
+printf '65 2147483647' >"$folder/ids"
+expect 2 tokenizer decode "$folder/t.json" "$folder/ids"
+is err 'cyclotron: error: token 1 is 2147483647; the tokenizer has no such'
+for id in 2147483648 -1 99999999999999999999; do
+    printf '65 %s' "$id" >"$folder/ids"
+    expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
+    is err "cyclotron: error: '$id' is no token id"
+done
+printf '65 abcdefghijklmnopqrstuvwxyz' >"$folder/ids"
+expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
+is err "cyclotron: error: 'abcdefghijklmnopqrst' is no token id"
+# From stdin by name and without one.
+for name in '' -; do
+    printf '65 66' | "$cyclotron" tokenizer decode "$folder/t.json" ${name:+"$name"} >"$folder/out"
+    is out 'ab'
+    printf 'ab\n\nc' | "$cyclotron" tokenizer encode "$folder/t.json" ${name:+"$name"} >"$folder/out"
+    is out "$(printf '65 66\n\n67')"
+done
 printf '[7, 8' >"$folder/ids"
 expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
-says err 'the array of token ids has no end'
+is err 'cyclotron: error: the array of token ids has no end'
 for command in encode decode; do
     expect 2 tokenizer "$command" "$folder/absent.json" "$folder/absent.txt"
-    says err 'absent.json: No such file or directory'
-    says err 'absent.txt: No such file or directory'
+    is err "cyclotron: error: $folder/absent.json: No such file or directory
+cyclotron: error: $folder/absent.txt: No such file or directory"
 done
 printf '7 x' >"$folder/ids"
 expect 1 tokenizer decode "$folder/t.json" "$folder/ids"
-says err "'x' is no token id"
+is err "cyclotron: error: 'x' is no token id"
 printf '300' >"$folder/ids"
 expect 2 tokenizer decode "$folder/t.json" "$folder/ids"
-says err 'token 0 is 300'
+is err 'cyclotron: error: token 0 is 300; the tokenizer has no such'
+
+# Each style cuts words its own way: digits one by one, in threes, or all together.
+for _ in $(seq 50); do printf '12345 12345\n'; done >"$folder/digits.txt"
+digits() {
+    "$cyclotron" tokenizer train --vocab-size=300 --style="$1" --out="$folder/style.json" \
+        "$folder/digits.txt" >/dev/null 2>&1
+    printf '12345' >"$folder/number"
+    "$cyclotron" tokenizer encode "$folder/style.json" "$folder/number" | wc -w
+}
+for style in gpt2=1 llama3=2 qwen2=5 smollm=5; do
+    [ "$(digits "${style%=*}")" = "${style#*=}" ] || {
+        echo "FAIL: $style: $(digits "${style%=*}")"
+        failures=$((failures + 1))
+    }
+done
+
+# Bytes without a token are said once.
+cat >"$folder/few.json" <<'END'
+{"added_tokens": [{"id": 2, "content": "</s>", "special": true}],
+ "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+ "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}}
+END
+printf 'abxba' >"$folder/few.txt"
+expect 0 tokenizer encode "$folder/few.json" "$folder/few.txt"
+is out '0 1 1 0'
+is err "cyclotron: warning: $folder/few.json: 254 of 256 bytes have no token and are dropped"
+expect 0 data prepare --tokenizer="$folder/few.json" --out="$folder/few" --threads=1 "$folder/few.txt"
+is out "$folder/few: 5 tokens of 2 bytes, 1 documents, 1.00 bytes of text a token, 1 shard"
+says err "cyclotron: warning: $folder/few.json: 254 of 256 bytes have no token and are dropped"
+expect 0 data prepare --tokenizer="$folder/few.json" --out="$folder/few2" --json --end-token=a \
+    "$folder/few.txt" "$folder/few.txt"
+is out '{"tokens": 10, "documents": 2, "text_bytes": 10, "shards": 1, "token_bytes": 2}'
+expect 0 data inspect "$folder/few2" --json
+says out '"shards": 1, "token_bytes": 2, "end_token": 0, "tokenizer_hash": "'
 
 # Damaged and foreign tokenizers.
 size=$(stat -c %s "$folder/t.json")
@@ -63,8 +123,8 @@ for tenth in 0 1 2 3 4 5 6 7 8 9; do
 done
 sed 's/"BPE"/"Unigram"/' "$folder/t.json" >"$folder/foreign.json"
 expect 1 tokenizer encode "$folder/foreign.json" "$text"
-says err 'foreign.json: model.type is Unigram'
-says err 'hint: only byte-level BPE'
+is err "cyclotron: error: $folder/foreign.json: model.type is Unigram
+  hint: only byte-level BPE tokenizers can be used"
 
 # Shards.
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/shards" --threads=2 "$text"
@@ -82,28 +142,30 @@ for field in tokens documents text_bytes shards; do
     says out "$wanted"
 done
 expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/shards" "$text"
-says err 'is there already'
+is err "cyclotron: error: $folder/shards is there already and is not an empty folder
+  hint: choose another folder, or remove it"
 printf '\xff' | dd of="$folder/shards/shard-00000.tokens" bs=1 seek=71 conv=notrunc 2>/dev/null
 expect 1 data inspect "$folder/shards"
 says err 'shard-00000.tokens: the tokens have check'
 touch "$folder/x.parquet" "$folder/empty.jsonl"
 for file in x.parquet shards/shard-00000.tokens; do
     expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/$file"
-    says err ".${file##*.} files are not read as text"
+    is err "cyclotron: error: $folder/$file: .${file##*.} files are not read as text
+  hint: convert it to .txt or .jsonl, which may be compressed as .gz or .zst"
 done
 expect 2 data inspect "$text"
-says err 'text.txt is neither a folder of token shards nor a .bin file'
+is err "cyclotron: error: $text is neither a folder of token shards nor a .bin file"
 expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/empty.jsonl"
-says err 'there is no document'
+is err 'cyclotron: error: there is no document in what was given'
 [ ! -e "$folder/other" ] || { echo "FAIL: a folder without shards"; failures=$((failures + 1)); }
 expect 2 data prepare --tokenizer="$folder/no.json" --out="$folder/other" "$folder/absent.txt"
-says err 'no.json: No such file or directory'
-says err 'absent.txt: No such file or directory'
+is err "cyclotron: error: $folder/no.json: No such file or directory
+cyclotron: error: $folder/absent.txt: No such file or directory"
 printf '\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n' >"$folder/marked.jsonl"
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/marked" "$folder/marked.jsonl"
-says out 'marked: 4 tokens of 2 bytes, 2 documents'
+is out "$folder/marked: 4 tokens of 2 bytes, 2 documents, 0.50 bytes of text a token, 1 shard"
 expect 2 data prepare --tokenizer="$folder/t.json" --end-token=none --out="$folder/other" "$text"
-says err '--end-token=none'
+is err "cyclotron: error: --end-token=none: $folder/t.json has no such token"
 
 # Ctrl-C in the middle leaves nothing.
 mkdir "$folder/stopped"

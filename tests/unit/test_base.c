@@ -4,6 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/trace.h"
@@ -43,8 +44,10 @@ static void status_keeps_its_text(void **state)
     assert_int_equal(forward(CY_FAIL_ERRNO(CY_ERR_IO, "open %s", "z")), CY_ERR_IO);
     assert_string_equal(cy_error_text(), "open z: No such file or directory");
     assert_int_equal(forward(CY_OK), CY_OK);
-    for (cy_status s = CY_OK; s <= CY_ERR_STOPPED; s++) {
-        assert_string_not_equal(cy_status_name(s), "unknown");
+    static const char *const names[] = {"ok", "request", "io", "corrupt", "memory", "unsupported",
+        "timeout", "peer", "not finite", "stopped", "unknown"};
+    for (cy_status s = CY_OK; s <= CY_ERR_STOPPED + 1; s++) {
+        assert_string_equal(cy_status_name(s), names[s]);
     }
 }
 
@@ -54,12 +57,27 @@ static void long_text_is_cut(void **state)
     static char words[9000];
     memset(words, 'a', sizeof(words) - 1);
     (void)CY_FAIL(CY_ERR_IO, "%s", words);
-    const size_t length = strlen(cy_error_text());
-    assert_true(length > 1000 && length < sizeof(words));
+    assert_int_equal(strlen(cy_error_text()), 4095);
     cy_error_prefix("p: ");
     assert_memory_equal(cy_error_text(), "p: aaa", 6);
+    assert_int_equal(strlen(cy_error_text()), 4095);
     cy_error_set_hint("%s", words);
-    assert_true(strlen(cy_error_hint()) < sizeof(words));
+    assert_int_equal(strlen(cy_error_hint()), 1023);
+    // What the system says comes behind the text as far as there is room.
+    for (size_t length = 4080; length <= 4100; length++) {
+        words[length] = '\0';
+        errno = ENOENT;
+        (void)CY_FAIL_ERRNO(CY_ERR_IO, "%s", words);
+        words[length] = 'a';
+        const size_t whole = length + strlen(": No such file or directory");
+        assert_int_equal(strlen(cy_error_text()), whole < 4095 ? whole : 4095);
+        assert_int_equal(cy_error_text()[4079], 'a');
+        if (length < 4095) assert_int_equal(cy_error_text()[length], ':');
+    }
+    (void)CY_FAIL(CY_ERR_IO, "old");
+    cy_error_prefix("%s", words);
+    assert_int_equal(strlen(cy_error_text()), 4095);
+    assert_int_equal(cy_error_text()[4094], 'a');
 }
 
 static void *fail_elsewhere(void *argument)
@@ -99,6 +117,67 @@ static void text_grows(void **state)
     cy_text_free(&text);
 }
 
+static void texts_become_strings_of_json(void **state)
+{
+    (void)state;
+#define BAD "\xef\xbf\xbd"
+    static const struct {
+        const char *bytes, *wanted;
+    } cases[] = {
+        {"", ""},
+        {"a b~\x7f", "a b~\x7f"},
+        {"\"\\/", "\\\"\\\\/"},
+        {"\n\t\x01\x1f\x20", "\\u000a\\u0009\\u0001\\u001f "},
+        {"\xc2\x80\xdf\xbf", "\xc2\x80\xdf\xbf"},
+        {"\xe0\xa0\x80\xed\x9f\xbf", "\xe0\xa0\x80\xed\x9f\xbf"},
+        {"\xee\x80\x80\xef\xbf\xbf", "\xee\x80\x80\xef\xbf\xbf"},
+        {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
+        {"\xf1\x80\x80\x80\xf3\xbf\xbf\xbf", "\xf1\x80\x80\x80\xf3\xbf\xbf\xbf"},
+        {"\xe1\x80\x80\xec\xbf\xbf", "\xe1\x80\x80\xec\xbf\xbf"},
+        {"\x80", BAD},
+        {"\xbf"
+         "a",
+            BAD "a"},
+        {"\xc0\xaf", BAD BAD},
+        {"\xc1\xbf", BAD BAD},
+        {"\xc3", BAD},
+        {"\xc3"
+         "a",
+            BAD "a"},
+        {"\xc3\xc3\xa9", BAD "\xc3\xa9"},
+        {"\xe0\x9f\xbf", BAD BAD BAD},
+        {"\xed\xa0\x80", BAD BAD BAD},
+        {"\xe2\x82", BAD BAD},
+        {"\xe2\x82"
+         "a",
+            BAD BAD "a"},
+        {"\xf0\x8f\xbf\xbf", BAD BAD BAD BAD},
+        {"\xf4\x90\x80\x80", BAD BAD BAD BAD},
+        {"\xf5\x80\x80\x80", BAD BAD BAD BAD},
+        {"\xf0\x9f\x98", BAD BAD BAD},
+        {"\xff\xfe", BAD BAD},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char wanted[60];
+        cy_text text = {0};
+        snprintf(wanted, sizeof(wanted), "x\"%s\"", cases[i].wanted);
+        CY_CHECK_OK(cy_text_add(&text, "x"));
+        CY_CHECK_OK(cy_text_add_json_string(&text, cases[i].bytes, strlen(cases[i].bytes)));
+        assert_string_equal(text.bytes, wanted);
+        cy_text_free(&text);
+    }
+#undef BAD
+    cy_text text = {0};
+    CY_CHECK_OK(cy_text_add_json_string(&text, "a\0b", 3));
+    assert_string_equal(text.bytes, "\"a\\u0000b\"");
+    cy_text_free(&text);
+    // One item of a list stands behind the text, several stand below it.
+    CY_CHECK_OK(cy_text_add(&text, "\n  - one"));
+    assert_string_equal(cy_list_items(&text, 1), " one");
+    assert_string_equal(cy_list_items(&text, 2), "\n  - one");
+    cy_text_free(&text);
+}
+
 // ---- files
 
 static int entries(const char *path)
@@ -125,21 +204,32 @@ static void files_are_whole(void **state)
     CY_CHECK_OK(cy_file_read(&text, path, 5));
     assert_string_equal(text.bytes, "three");
     cy_text_free(&text);
-    CY_CHECK_FAILS(cy_file_read(&text, path, 4), CY_ERR_CORRUPT, "more than 4 bytes");
+    char wanted[900];
+    snprintf(wanted, sizeof(wanted), "%s: more than 4 bytes", path);
+    assert_int_equal(cy_file_read(&text, path, 4), CY_ERR_CORRUPT);
+    assert_string_equal(cy_error_text(), wanted);
     assert_null(text.bytes);
     CY_CHECK_OK(cy_file_write(path, "", 0));
     CY_CHECK_OK(cy_file_read(&text, path, 0));
     assert_string_equal(text.bytes, "");
     cy_text_free(&text);
     snprintf(path, sizeof(path), "%s/b", folder);
-    CY_CHECK_FAILS(cy_file_read(&text, path, 9), CY_ERR_IO, "No such file");
+    snprintf(wanted, sizeof(wanted), "open %s: No such file or directory", path);
+    assert_int_equal(cy_file_read(&text, path, 9), CY_ERR_IO);
+    assert_string_equal(cy_error_text(), wanted);
     CY_CHECK_FAILS(cy_file_read(&text, folder, 9), CY_ERR_IO, "directory");
     snprintf(path, sizeof(path), "%s/none/b", folder);
-    CY_CHECK_FAILS(cy_file_write(path, "x", 1), CY_ERR_IO, "none/b");
+    snprintf(wanted, sizeof(wanted), "create %s.%ld.tmp: No such file or directory", path,
+        (long)getpid());
+    assert_int_equal(cy_file_write(path, "x", 1), CY_ERR_IO);
+    assert_string_equal(cy_error_text(), wanted);
     // A failed rename leaves what was there, and nothing beside it.
     snprintf(path, sizeof(path), "%s/folder", folder);
     CY_CHECK_OK(cy_folder_make(path));
-    CY_CHECK_FAILS(cy_file_write(path, "x", 1), CY_ERR_IO, "rename");
+    snprintf(wanted, sizeof(wanted), "rename %s.%ld.tmp to %s: Is a directory", path,
+        (long)getpid(), path);
+    assert_int_equal(cy_file_write(path, "x", 1), CY_ERR_IO);
+    assert_string_equal(cy_error_text(), wanted);
     assert_int_equal(entries(folder), 2);
 }
 
@@ -159,6 +249,65 @@ static void folders_are_made(void **state)
     CY_CHECK_FAILS(cy_folder_make(path), CY_ERR_IO, "not a folder");
     snprintf(path, sizeof(path), "%s/a/file/b", folder);
     CY_CHECK_FAILS(cy_folder_make(path), CY_ERR_IO, "a/file");
+}
+
+// Several pieces of the size in which a file is read, and the limit to the byte.
+static void large_files_are_read_to_the_byte(void **state)
+{
+    (void)state;
+    enum { COUNT = 3 * 65536 };
+    static char bytes[COUNT];
+    char folder[200], path[300];
+    cy_text text = {0};
+    for (int i = 0; i < COUNT; i++)
+        bytes[i] = (char)(i % 251);
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/large", folder);
+    CY_CHECK_OK(cy_file_write(path, bytes, COUNT));
+    CY_CHECK_OK(cy_file_read(&text, path, COUNT));
+    assert_int_equal(text.length, COUNT);
+    assert_memory_equal(text.bytes, bytes, COUNT);
+    cy_text_free(&text);
+    CY_CHECK_FAILS(
+        cy_file_read(&text, path, COUNT - 1), CY_ERR_CORRUPT, ": more than 196607 bytes");
+    assert_null(text.bytes);
+}
+
+static void a_folder_is_held_by_one(void **state)
+{
+    (void)state;
+    static const cy_folder_use use = {.file = ".held", .doing = "writes in", .hint = "wait for it"};
+    char folder[200], path[300], host[200] = "", wanted[800];
+    int fd = -1, again = -1;
+    cy_text text = {0};
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/.held", folder);
+    // What an earlier owner left, longer than what is written now, goes.
+    memset(wanted, 'x', 600);
+    CY_CHECK_OK(cy_file_write(path, wanted, 600));
+    CY_CHECK_OK(cy_folder_hold(&fd, folder, &use));
+    gethostname(host, sizeof(host) - 1);
+    snprintf(wanted, sizeof(wanted), "process %ld on %s\n", (long)getpid(), host);
+    CY_CHECK_OK(cy_file_read(&text, path, 1000));
+    assert_string_equal(text.bytes, wanted);
+    cy_text_free(&text);
+    assert_int_equal(cy_folder_hold(&again, folder, &use), CY_ERR_REQUEST);
+    snprintf(wanted, sizeof(wanted), "another run writes in %s: process %ld on %s", folder,
+        (long)getpid(), host);
+    assert_string_equal(cy_error_text(), wanted);
+    assert_string_equal(cy_error_hint(), "wait for it");
+    assert_int_equal(again, -1);
+    assert_int_equal(truncate(path, 0), 0); // a lock that its owner has not signed
+    assert_int_equal(cy_folder_hold(&again, folder, &use), CY_ERR_REQUEST);
+    snprintf(wanted, sizeof(wanted), "another run writes in %s: it is locked", folder);
+    assert_string_equal(cy_error_text(), wanted);
+    close(fd);
+    CY_CHECK_OK(cy_folder_hold(&again, folder, &use));
+    close(again);
+    snprintf(path, sizeof(path), "%s/none", folder);
+    snprintf(wanted, sizeof(wanted), "create %s/.held: No such file or directory", path);
+    assert_int_equal(cy_folder_hold(&again, path, &use), CY_ERR_IO);
+    assert_string_equal(cy_error_text(), wanted);
 }
 
 static void mapping_shows_the_file(void **state)
@@ -232,11 +381,26 @@ static void dtypes_have_names(void **state)
         assert_int_equal(cy_dtype_from_name(&back, cy_dtype_name(dtype)), 1);
         assert_int_equal(back, dtype);
     }
-    cy_dtype dtype = CY_I32;
-    assert_int_equal(cy_dtype_from_name(&dtype, "bfloat16"), 1);
-    assert_int_equal(dtype, CY_BF16);
-    assert_int_equal(cy_dtype_from_name(&dtype, "bf1"), 0);
-    assert_int_equal(dtype, CY_BF16);
+    static const struct {
+        const char *name;
+        cy_dtype dtype;
+    } names[] = {{"fp32", CY_F32}, {"float32", CY_F32}, {"float", CY_F32}, {"fp64", CY_F64},
+        {"float64", CY_F64}, {"double", CY_F64}, {"bf16", CY_BF16}, {"bfloat16", CY_BF16},
+        {"fp16", CY_F16}, {"float16", CY_F16}, {"half", CY_F16}, {"int32", CY_I32},
+        {"int64", CY_I64}, {"uint8", CY_U8}, {"fixed64", CY_FX64}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        cy_dtype dtype = i == 0 ? CY_U8 : CY_F32;
+        assert_int_equal(cy_dtype_from_name(&dtype, names[i].name), 1);
+        assert_int_equal(dtype, names[i].dtype);
+    }
+    static const char *const others[] = {"bf1", "bf166", "FP32", "", "f32"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        cy_dtype dtype = CY_I32;
+        assert_int_equal(cy_dtype_from_name(&dtype, others[i]), 0);
+        assert_int_equal(dtype, CY_I32);
+    }
+    for (cy_dtype dtype = CY_F32; dtype <= CY_FX64; dtype++)
+        assert_int_equal(cy_dtype_is_float(dtype), dtype <= CY_F16);
 }
 
 int main(void)
@@ -246,7 +410,10 @@ int main(void)
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(text_is_per_thread),
         cmocka_unit_test(text_grows),
+        cmocka_unit_test(texts_become_strings_of_json),
         cmocka_unit_test(files_are_whole),
+        cmocka_unit_test(large_files_are_read_to_the_byte),
+        cmocka_unit_test(a_folder_is_held_by_one),
         cmocka_unit_test(folders_are_made),
         cmocka_unit_test(mapping_shows_the_file),
         cmocka_unit_test(trace_is_a_ring),

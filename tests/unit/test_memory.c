@@ -32,14 +32,17 @@ static void refused_memory_is_a_status(void **state)
 {
     (void)state;
     void *block = NULL;
-    CY_CHECK_FAILS(cy_memory_take(&block, SIZE_MAX / 4, 8), CY_ERR_MEMORY, "elements of 8 bytes");
+    const char *const words = "no memory for 4611686018427387903 elements of 8 bytes";
+    assert_int_equal(cy_memory_take(&block, SIZE_MAX / 4, 8), CY_ERR_MEMORY);
+    assert_string_equal(cy_error_text(), words);
     assert_null(block);
     size_t capacity = 0;
-    CY_CHECK_FAILS(
-        cy_memory_grow(&block, &capacity, SIZE_MAX / 4, 8), CY_ERR_MEMORY, "elements of 8 bytes");
+    assert_int_equal(cy_memory_grow(&block, &capacity, SIZE_MAX / 4, 8), CY_ERR_MEMORY);
+    assert_string_equal(cy_error_text(), words);
     assert_null(block);
     assert_int_equal(capacity, 0);
-    CY_CHECK_FAILS(cy_memory_map(&block, (size_t)1 << 60), CY_ERR_MEMORY, "map");
+    assert_int_equal(cy_memory_map(&block, (size_t)1 << 60), CY_ERR_MEMORY);
+    assert_string_equal(cy_error_text(), "map 1152921504606846976 bytes: Cannot allocate memory");
     assert_null(block);
 }
 
@@ -60,6 +63,26 @@ static void growing_keeps_and_doubles(void **state)
         assert_int_equal(((size_t *)block)[i], i);
     assert_true(moves <= 12); // linear in all
     cy_memory_free(block);
+}
+
+static void rooms_are_powers_of_two(void **state)
+{
+    (void)state;
+    static const size_t counts[][2] = {
+        {0, 8}, {1, 8}, {8, 8}, {9, 16}, {16, 16}, {17, 32}, {1000, 1024}};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        void *block = NULL;
+        size_t capacity = 0;
+        CY_CHECK_OK(cy_memory_grow(&block, &capacity, counts[i][0], 3));
+        assert_int_equal(capacity, counts[i][1]);
+        void *same = block;
+        CY_CHECK_OK(cy_memory_grow(&block, &capacity, capacity, 3)); // there is room enough
+        assert_ptr_equal(block, same);
+        assert_int_equal(capacity, counts[i][1]);
+        CY_CHECK_OK(cy_memory_grow(&block, &capacity, capacity + 1, 3));
+        assert_int_equal(capacity, 2 * counts[i][1]);
+        cy_memory_free(block);
+    }
 }
 
 static void map_is_zeroed_and_aligned(void **state)
@@ -129,6 +152,7 @@ int main(void)
         cmocka_unit_test(take_is_zeroed),
         cmocka_unit_test(refused_memory_is_a_status),
         cmocka_unit_test(growing_keeps_and_doubles),
+        cmocka_unit_test(rooms_are_powers_of_two),
         cmocka_unit_test(map_is_zeroed_and_aligned),
         cmocka_unit_test(pages_are_filled_ahead),
         cmocka_unit_test(text_is_copied),

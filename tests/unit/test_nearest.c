@@ -4,6 +4,7 @@
 
 #include "base/nearest.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static const char *const names[] = {
@@ -17,11 +18,82 @@ static const char *nearest(const char *name)
 static void distances(void **state)
 {
     (void)state;
-    assert_int_equal(cy_name_distance("", ""), 0);
-    assert_int_equal(cy_name_distance("abc", ""), 3);
-    assert_int_equal(cy_name_distance("kitten", "sitting"), 3);
-    assert_int_equal(cy_name_distance("form", "from"), 1); // a swap is one step
-    assert_int_equal(cy_name_distance("save-dir", "Save_Dir"), 0);
+    static const struct {
+        const char *a, *b;
+        int steps;
+    } cases[] = {
+        {"", "", 0},
+        {"abc", "", 3},
+        {"", "ab", 2},
+        {"kitten", "sitting", 3},
+        {"form", "from", 1}, // a swap is one step
+        {"ab", "ba", 1},
+        {"abcd", "badc", 2},
+        {"abc", "cba", 2},
+        {"ca", "abc", 3}, // what was swapped is not changed again
+        {"aab", "aba", 1},
+        {"save-dir", "Save_Dir", 0},
+        {"a_b", "ab", 1},
+        {"a-b", "a b", 1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(cy_name_distance(cases[i].a, cases[i].b), cases[i].steps);
+        assert_int_equal(cy_name_distance(cases[i].b, cases[i].a), cases[i].steps);
+    }
+    // 63 letters are compared, more only as a whole.
+    char a[70], b[70];
+    for (size_t length = 62; length <= 65; length++) {
+        memset(a, 'x', length);
+        memset(b, 'x', length);
+        a[length] = b[length] = '\0';
+        assert_int_equal(cy_name_distance(a, b), 0);
+        b[0] = 'y';
+        assert_int_equal(cy_name_distance(a, b), length <= 63 ? 1 : 63);
+        assert_int_equal(cy_name_distance(a, "x"), length <= 63 ? (int)length - 1 : 63);
+        assert_int_equal(cy_name_distance("x", a), length <= 63 ? (int)length - 1 : 63);
+    }
+}
+
+// What is far from a name of so many letters, and what is not.
+static void limits_of_what_is_near(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *other;
+        bool near;
+    } cases[] = {
+        {"a", "b", false},
+        {"ab", "cb", true},
+        {"ab", "cd", false},
+        {"abc", "xyc", true},
+        {"abcdefg", "xyzdefg", false},      // 3 of 7
+        {"abcdefgh", "xyzdefgh", true},     // 3 of 8
+        {"abcdefghi", "wxyzefghi", false},  // 4 of 9
+        {"abcdefghij", "wxyzefghij", true}, // 4 of 10
+        {"abcde", "abcdefgh", true},
+        {"abc", "abcdef", false},
+        {"abcd", "abcdefg", true}, // a whole word
+        {"abcdefg", "abcd", false},
+        // Whole words, in any order, of at least four letters.
+        {"size", "tp_batch_size_of_all_ranks", true},
+        {"tp", "tp_batch_size_of_all_ranks", false},
+        {"all", "tp_batch_size_of_all_ranks", false},
+        {"all_tp", "tp_batch_size_of_all_ranks", false},
+        {"all-size", "tp_batch_size_of_all_ranks", true},
+        {"ranks_of_size", "tp_batch_size_of_all_ranks", true},
+        {"size_none", "tp_batch_size_of_all_ranks", false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *const list[1] = {cases[i].other};
+        const char *found = cy_nearest(cases[i].name, list, 1);
+        if ((found != NULL) != cases[i].near) fail_msg("%s, %s", cases[i].name, cases[i].other);
+    }
+    // The nearest wins, the first of equals, and one letter before a whole word.
+    const char *const several[] = {"batch_size", "sizes", "sized", "side"};
+    assert_string_equal(cy_nearest("size", several, 1), "batch_size");
+    assert_string_equal(cy_nearest("size", several, 4), "sizes");
+    assert_string_equal(cy_nearest("siye", several, 3), "sizes");
+    assert_string_equal(cy_nearest("sidee", several, 4), "side");
 }
 
 static void suggestions(void **state)
@@ -49,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(distances),
+        cmocka_unit_test(limits_of_what_is_near),
         cmocka_unit_test(suggestions),
         cmocka_unit_test(long_names),
     };
