@@ -55,80 +55,81 @@ static void reads_entries_in_order_of_offset(void **state)
     cy_safetensors_close(&file);
 }
 
+static const struct {
+    const char *header;
+    size_t data;
+    const char *words;
+} faults[] = {
+    {"[]", 0, "the header does not begin with {"},
+    {"{\"a\":1}", 0, "tensor a is not an object"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}", 8,
+        "header, byte 53: '}' expected near end of file"},
+    {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: dtype is missing or not a text"},
+    {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: dtype F8_E4M3 is not one of F64, F32, F16, BF16, I64, I32, U8"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8,
+        "tensor a: shape is missing or not a list"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: dimension 0 of its shape is not a count"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,true],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: dimension 1 of its shape is not a count"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: dimension 0 of its shape is not a count"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: 9 dimensions, at most 8 are read"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: a shape of more than 2^63 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693952],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: a shape of more than 2^63 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693951],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: 8 bytes of data, its shape needs 9223372036854775804"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
+        "tensor a: 8 bytes of data, its shape needs 12"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", 8,
+        "tensor a ends at byte 12 of the data, the file holds 8"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.5]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0.5,8]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8,
+        "tensor a: data_offsets is not a list of two ascending counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
+        "tensor a: unknown key x"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+        12, "tensors a and b overlap by 4 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}",
+        20, "4 bytes before tensor b belong to no tensor"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
+        "4 bytes before tensor a belong to no tensor"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9,
+        "1 bytes after the last tensor a"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
+        16, "header, byte 57: duplicate object key near '\"a\"'"},
+    {"{}", 3, "3 bytes after the last tensor"},
+    {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__: n is not a text"},
+    {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
+};
+
 static void names_what_is_wrong(void **state)
 {
     (void)state;
-    static const struct {
-        const char *header;
-        size_t data;
-        const char *words;
-    } cases[] = {
-        {"[]", 0, "the header does not begin with {"},
-        {"{\"a\":1}", 0, "tensor a is not an object"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}", 8,
-            "header, byte 53: '}' expected near end of file"},
-        {"{\"a\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dtype is missing or not a text"},
-        {"{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dtype F8_E4M3 is not one of F64, F32, F16, BF16, I64, I32, U8"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8,
-            "tensor a: shape is missing or not a list"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dimension 0 of its shape is not a count"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2,true],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dimension 1 of its shape is not a count"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.5],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: dimension 0 of its shape is not a count"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: 9 dimensions, at most 8 are read"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: a shape of more than 2^63 bytes"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693952],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: a shape of more than 2^63 bytes"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693951],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: 8 bytes of data, its shape needs 9223372036854775804"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8,
-            "tensor a: 8 bytes of data, its shape needs 12"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", 8,
-            "tensor a ends at byte 12 of the data, the file holds 8"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8.5]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0.5,8]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8,
-            "tensor a: data_offsets is not a list of two ascending counts"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
-            "tensor a: unknown key x"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-         "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
-            12, "tensors a and b overlap by 4 bytes"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-         "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[12,20]}}",
-            20, "4 bytes before tensor b belong to no tensor"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 12,
-            "4 bytes before tensor a belong to no tensor"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9,
-            "1 bytes after the last tensor a"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
-         "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,16]}}",
-            16, "header, byte 57: duplicate object key near '\"a\"'"},
-        {"{}", 3, "3 bytes after the last tensor"},
-        {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__: n is not a text"},
-        {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
-    };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         cy_safetensors file = {0};
-        const cy_status status = parse(&file, cases[i].header, cases[i].data);
+        const cy_status status = parse(&file, faults[i].header, faults[i].data);
         char wanted[200];
-        snprintf(wanted, sizeof(wanted), "f.safetensors: %s", cases[i].words);
+        snprintf(wanted, sizeof(wanted), "f.safetensors: %s", faults[i].words);
         assert_int_equal(status, CY_ERR_CORRUPT);
         assert_string_equal(cy_error_text(), wanted);
         assert_null(file.entries);

@@ -16,9 +16,8 @@
 
 // 0 to 7 of the vocabulary; 9 is a word with a hole before it.
 #define VOCABULARY                                                                                 \
-    "\"vocab\": {\"a\": 0, \"b\": 1, \"\u0120\": 2, \"ab\": 3, \"?\": 4, \"1\": 5, \"\u010a\": "   \
-    "6, "                                                                                          \
-    "\"-\": 7, \"aab\": 9}"
+    "\"vocab\": {\"a\": 0, \"b\": 1, \"\u0120\": 2, \"ab\": 3, \"?\": 4, \"1\": 5, "               \
+    "\"\u010a\": 6, \"-\": 7, \"aab\": 9}"
 #define MERGES "\"merges\": [\"a b\"]"
 #define MODEL  "{" VOCABULARY ", " MERGES "}"
 
@@ -64,8 +63,8 @@ static void check_faults(const fault *faults, size_t count, cy_status status)
     }
 #define SEQUENCE(key, parts) "{\"type\": \"Sequence\", \"" key "\": [" parts "]}"
 #define SPLITTERS(parts)     SEQUENCE("pretokenizers", parts)
-#define DIGIT_STEP           "{\"type\": \"Digits\"}, "
-#define SEVEN_STEPS          DIGIT_STEP DIGIT_STEP DIGIT_STEP DIGIT_STEP DIGIT_STEP DIGIT_STEP DIGIT_STEP
+#define STEP                 "{\"type\": \"Digits\"}, "
+#define SEVEN_STEPS          STEP STEP STEP STEP STEP STEP STEP
 
 static void parts_that_cannot_be_honoured_are_named(void **state)
 {
@@ -197,9 +196,10 @@ static void check_ids(const parts *p, const char *text, cy_encode_flags flags, c
     cy_tokenizer_close(tokenizer);
 }
 
+#define NO_REGEX        "\"use_regex\": false}"
 #define UNKNOWN(more)   "{" VOCABULARY ", " MERGES ", " more "}"
 #define SPLIT(behavior) "{\"type\": \"Split\", \"behavior\": \"" behavior "\", \"pattern\": "
-#define PLAIN_LEVEL     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}"
+#define PLAIN_LEVEL     "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, " NO_REGEX
 #define PIECES(step)    SPLITTERS(step ", " PLAIN_LEVEL)
 #define BEFORE_AND_AFTER                                                                           \
     TEMPLATE(                                                                                      \
