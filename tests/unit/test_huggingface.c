@@ -278,21 +278,28 @@ static void missing_and_unknown_tensors_are_all_listed(void **state)
 static void indexes_that_lie_are_refused(void **state)
 {
     (void)state;
+#define NO_FILE "weight_map: a does not name a file here"
     static const struct {
         const char *index, *words;
     } cases[] = {
         {"{\"weight_map\": {}}", "weight_map is missing or empty"},
-        {"{\"weight_map\": ", "model.safetensors.index.json: line 1"},
-        {"{\"weight_map\": {\"a\": \"../a.safetensors\"}}",
-            "weight_map: a does not name a file here"},
-        {"{\"weight_map\": {\"a\": \".hidden\"}}", "weight_map: a does not name a file here"},
-        {"{\"weight_map\": {\"a\": \"sub/a.safetensors\"}}",
-            "weight_map: a does not name a file here"},
-        {"{\"weight_map\": {\"a\": 1}}", "weight_map: a does not name a file here"},
+        {"{\"weight_map\": [1]}", "weight_map is missing or empty"},
+        {"{\"weights\": {\"a\": \"b\"}}", "weight_map is missing or empty"},
+        {"{\"weight_map\": ", "line 1, column 15: unexpected token near end of file"},
+        {"{\"weight_map\": {\"a\": \"../a.safetensors\"}}", NO_FILE},
+        {"{\"weight_map\": {\"a\": \".hidden\"}}", NO_FILE},
+        {"{\"weight_map\": {\"a\": \"sub/a.safetensors\"}}", NO_FILE},
+        {"{\"weight_map\": {\"a\": \"\"}}", NO_FILE},
+        {"{\"weight_map\": {\"a\": 1}}", NO_FILE},
+        {"{\"weight_map\": {\"a\": \"x\", \"b\": \"y\", \"c\": \"x\"}}",
+            "names files that are missing: x y"},
         {"{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\", "
-         "\"model.embed_tokens.weight\": \"model-00002-of-00002.safetensors\"}}",
-            " is not in model-0000"},
+         "\"lm_head.weight\": \"model-00001-of-00002.safetensors\"}}",
+            "tensor model.norm.weight is not in model-00001-of-00002.safetensors"},
+        {"{\"weight_map\": {\"none\": \"model-00001-of-00002.safetensors\"}}",
+            "tensor none is not in model-00001-of-00002.safetensors"},
     };
+#undef NO_FILE
     char folder[256], path[300];
     const cy_model_shape shape = cy_test_shape();
     cy_test_folder(folder, sizeof(folder));
@@ -300,10 +307,115 @@ static void indexes_that_lie_are_refused(void **state)
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         cy_checkpoint checkpoint;
+        char wanted[700];
         CY_CHECK_OK(cy_file_write(path, cases[i].index, strlen(cases[i].index)));
+        snprintf(wanted, sizeof(wanted), "%s%s %s", path,
+            strncmp(cases[i].words, "names", 5) == 0 ? "" : ":", cases[i].words);
+        assert_int_equal(cy_checkpoint_open(&checkpoint, folder), CY_ERR_CORRUPT);
+        assert_string_equal(cy_error_text(), wanted);
+    }
+}
+
+// A model.safetensors of one tensor of F32 in the folder.
+static void write_tensor(const char *folder, const char *name, const char *shape, size_t elements)
+{
+    unsigned char file[600] = {0};
+    char path[300];
+    const int length = snprintf((char *)file + 8, sizeof(file) - 8,
+        "{\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[0,%zu]}}", name, shape,
+        4 * elements);
+    assert_in_range(length, 1, 255 + 250);
+    file[0] = (unsigned char)(length & 255);
+    file[1] = (unsigned char)(length >> 8);
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    CY_CHECK_OK(cy_file_write(path, file, 8 + (size_t)length + 4 * elements));
+}
+
+// What a file may hold: parameters of one or two dimensions, and what is no parameter.
+static void tensors_that_are_no_parameters_are_passed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *shape;
+        size_t elements;
+        bool tied;
+        int rows, cols;   // 0: it is passed over
+        const char *text; // behind "FOLDER/model.safetensors: tensor NAME: "
+    } cases[] = {
+        {"a", "[2,3]", 6, false, 2, 3, NULL},
+        {"a", "[3]", 3, false, 1, 3, NULL},
+        {"a", "[]", 1, false, 1, 1, NULL},
+        {"a", "[1,1,3]", 3, false, 0, 0, "3 dimensions, 12 bytes"},
+        {"a", "[0]", 0, false, 0, 0, "1 dimensions, 0 bytes"},
+        {"a", "[4,0]", 0, false, 0, 0, "2 dimensions, 0 bytes"},
+        {"lm_head.weight", "[2,3]", 6, false, 2, 3, NULL},
+        {"lm_head.weight", "[2,3]", 6, true, 0, 0, NULL},
+        {"lm_head.weights", "[2,3]", 6, true, 2, 3, NULL},
+        {"model.layers.0.self_attn.rotary_emb.inv_freq", "[1,1,3]", 3, false, 0, 0, NULL},
+        {"model.rotary_emb.inv_freqs", "[3]", 3, false, 1, 3, NULL},
+        {"inv_freq", "[3]", 3, false, 1, 3, NULL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char folder[256], wanted[500];
+        cy_checkpoint checkpoint;
+        cy_model_shape shape = cy_test_shape();
+        cy_test_folder(folder, sizeof(folder));
+        shape.tied = cases[i].tied;
+        cy_test_huggingface(folder, &shape, 1, CY_F32);
+        write_tensor(folder, cases[i].name, cases[i].shape, cases[i].elements);
         const cy_status status = cy_checkpoint_open(&checkpoint, folder);
-        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, cases[i].words);
-        CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.safetensors.index.json");
+        if (cases[i].text != NULL) {
+            snprintf(wanted, sizeof(wanted), "%s/model.safetensors: tensor %s: %s", folder,
+                cases[i].name, cases[i].text);
+            assert_int_equal(status, CY_ERR_UNSUPPORTED);
+            assert_string_equal(cy_error_text(), wanted);
+            continue;
+        }
+        CY_CHECK_OK(status);
+        assert_int_equal(checkpoint.tensor_count, cases[i].rows > 0);
+        if (cases[i].rows > 0) {
+            assert_int_equal(checkpoint.tensors[0].tensor.rows, cases[i].rows);
+            assert_int_equal(checkpoint.tensors[0].tensor.cols, cases[i].cols);
+            assert_int_equal(checkpoint.pieces[0].piece.count, cases[i].elements);
+        }
+        cy_checkpoint_close(&checkpoint);
+    }
+}
+
+// A run's config.json has its sections; one of a model says its type.
+static void the_folder_of_a_run_is_told_from_a_model(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *hint; // NULL: it is read as a model's
+    } cases[] = {
+        {"{\"training\": {}, \"checkpoint\": {\"save_dir\": \"saves\"}}",
+            "the run saves its checkpoints in saves: give that folder"},
+        {"{\"training\": {}, \"checkpoint\": {}}",
+            "the run saves no checkpoints: it has no checkpoint.save_dir"},
+        {"{\"training\": {}, \"checkpoint\": {\"save_dir\": \"\"}}",
+            "the run saves no checkpoints: it has no checkpoint.save_dir"},
+        {"{\"training\": {}, \"checkpoint\": {}, \"model_type\": \"llama\"}", NULL},
+        {"{\"training\": {}, \"checkpoint\": 1}", NULL},
+        {"{\"training\": 1, \"checkpoint\": {}}", NULL},
+        {"{\"checkpoint\": {}}", NULL},
+    };
+    char folder[256], path[300], wanted[400];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/config.json", folder);
+    snprintf(wanted, sizeof(wanted), "%s is the folder of a run, not a checkpoint", folder);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_checkpoint checkpoint;
+        CY_CHECK_OK(cy_file_write(path, cases[i].config, strlen(cases[i].config)));
+        const cy_status status = cy_checkpoint_open(&checkpoint, folder);
+        if (cases[i].hint == NULL) {
+            assert_int_not_equal(status, CY_OK);
+            assert_string_not_equal(cy_error_text(), wanted);
+            continue;
+        }
+        assert_int_equal(status, CY_ERR_REQUEST);
+        assert_string_equal(cy_error_text(), wanted);
+        assert_string_equal(cy_error_hint(), cases[i].hint);
     }
 }
 
@@ -348,17 +460,26 @@ static void long_lists_are_folded_not_cut(void **state)
 static void pickles_are_refused_with_advice(void **state)
 {
     (void)state;
-    char folder[256], file[400];
-    const cy_model_shape shape = cy_test_shape();
-    cy_checkpoint checkpoint;
-    cy_test_folder(folder, sizeof(folder));
-    cy_test_huggingface(folder, &shape, 1, CY_F32);
-    snprintf(file, sizeof(file), "%s/model.safetensors", folder);
-    assert_int_equal(unlink(file), 0);
-    snprintf(file, sizeof(file), "%s/pytorch_model.bin", folder);
-    CY_CHECK_OK(cy_file_write(file, "x", 1));
-    CY_CHECK_FAILS(cy_checkpoint_open(&checkpoint, folder), CY_ERR_IO, "neither model.safetensors");
-    assert_non_null(strstr(cy_error_hint(), "save the model as safetensors"));
+    static const char *const pickles[] = {
+        NULL, "pytorch_model.bin", "pytorch_model.bin.index.json"};
+    for (int i = 0; i < 3; i++) {
+        char folder[256], file[400], wanted[500];
+        const cy_model_shape shape = cy_test_shape();
+        cy_checkpoint checkpoint;
+        cy_test_folder(folder, sizeof(folder));
+        cy_test_huggingface(folder, &shape, 1, CY_F32);
+        snprintf(file, sizeof(file), "%s/model.safetensors", folder);
+        assert_int_equal(unlink(file), 0);
+        snprintf(file, sizeof(file), "%s/%s", folder, i > 0 ? pickles[i] : "other");
+        CY_CHECK_OK(cy_file_write(file, "x", 1));
+        snprintf(wanted, sizeof(wanted),
+            "%s: neither model.safetensors nor model.safetensors.index.json is there", folder);
+        assert_int_equal(cy_checkpoint_open(&checkpoint, folder), CY_ERR_IO);
+        assert_string_equal(cy_error_text(), wanted);
+        assert_string_equal(cy_error_hint(),
+            i == 0 ? ""
+                   : "pytorch_model.bin is a program, not data: save the model as safetensors");
+    }
 }
 
 int main(void)
@@ -372,6 +493,8 @@ int main(void)
         cmocka_unit_test(a_tokenizer_of_another_type_is_refused),
         cmocka_unit_test(missing_and_unknown_tensors_are_all_listed),
         cmocka_unit_test(indexes_that_lie_are_refused),
+        cmocka_unit_test(tensors_that_are_no_parameters_are_passed_over),
+        cmocka_unit_test(the_folder_of_a_run_is_told_from_a_model),
         cmocka_unit_test(no_folder_is_made_in_the_place_of_the_root),
         cmocka_unit_test(long_lists_are_folded_not_cut),
         cmocka_unit_test(pickles_are_refused_with_advice),
