@@ -50,6 +50,22 @@ static void says(const char *words)
     fail();
 }
 
+// All that it says, in which @ stands for the test's folder.
+static void is(const char *text)
+{
+    char wanted[4096];
+    size_t length = 0;
+    for (const char *c = text; *c != '\0'; c++) {
+        const char one[2] = {*c, '\0'};
+        length += (size_t)snprintf(
+            wanted + length, sizeof(wanted) - length, "%s", *c == '@' ? folder : one);
+        assert_true(length < sizeof(wanted));
+    }
+    assert_string_equal(out, wanted);
+}
+
+#define MODEL "llama: 2 layers, hidden 16, ffn 40, 4 heads of 4, 2 kv heads, vocabulary 64"
+
 static void a_folder_goes_in_and_out(void **state)
 {
     (void)state;
@@ -60,15 +76,15 @@ static void a_folder_goes_in_and_out(void **state)
     cy_test_huggingface(path, &shape, 2, CY_BF16);
 
     run(0, "checkpoint inspect @/hf");
-    says("Hugging Face folder");
-    says("llama: 2 layers, hidden 16");
+    is("checkpoint  @/hf\nformat      Hugging Face folder: weights only, no checksums\n"
+       "model       " MODEL "\nparameters  7504\nweight      21 tensors, 0.000 GB, bf16\n"
+       "files       2, 0.000 GB\n");
     run(0, "checkpoint verify @/hf");
     says("headers and sizes agree");
     run(0, "checkpoint import @/hf --out=@/own");
     run(2, "checkpoint import @/hf --out=@/own");
-    says("cyclotron: error: ");
-    says("own is there already");
-    says("  hint: name a new folder");
+    is("cyclotron: error: @/own is there already: it is not written over\n"
+       "  hint: name a new folder, or remove that one\n");
     run(2, "checkpoint import @/own --out=@/again");
     says("is a checkpoint already");
     run(2, "checkpoint import @/hf");
@@ -81,6 +97,10 @@ static void a_folder_goes_in_and_out(void **state)
     run(0, "checkpoint inspect @/own --json");
     says("\"format\":\"cyclotron\",\"step\":0,\"tokens\":0,\"parameters\":7504");
     says("{\"name\":\"lm_head.weight\",\"kind\":\"weight\",\"dtype\":\"bf16\",\"shape\":[64,16]}");
+    run(0, "checkpoint inspect @/own");
+    is("checkpoint  @/own\nformat      version 1, a checksum for each MiB\n"
+       "step        0, 0 tokens\nmodel       " MODEL "\nparameters  7504\n"
+       "weight      21 tensors, 0.000 GB, bf16\nfiles       2, 0.000 GB\n");
     run(0, "checkpoint inspect @/own --tensors");
     says("model.layers.1.mlp.down_proj.weight");
     run(0, "checkpoint export @/own --out=@/back --dtype=fp32 --shard-size=10KB");
@@ -92,9 +112,49 @@ static void a_folder_goes_in_and_out(void **state)
     says("{\"difference\":0,\"equal\":true,\"tensors\":[{\"kind\":\"weight\",\"name\":\"lm_head."
          "weight\"");
     run(2, "checkpoint export @/own --out=@/other --shard-size=big");
-    says("--shard-size=big is not a size");
     run(2, "checkpoint inspect @/nothing");
-    says("nothing is not a folder");
+    is("cyclotron: error: @/nothing is not a folder\n");
+}
+
+static void sizes_have_units(void **state)
+{
+    (void)state;
+    // Nothing is more than 2^64 - 1 bytes.
+    static const char *const sizes[] = {"18446744073709551615", "18446744073709551615B",
+        "18446744073709551KB", "18446744073709MB", "18446744073GB", "9000", "9000B", "9KB", "1"};
+    static const int files[] = {1, 1, 1, 1, 1, 4, 4, 4, 21};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char words[40];
+        run(0, "checkpoint export @/own --out=@/size%zu --shard-size=%s --dtype=fp32", i, sizes[i]);
+        run(0, "checkpoint inspect @/size%zu", i);
+        snprintf(words, sizeof(words), "files       %d, 0.000 GB\n", files[i]);
+        says(words);
+    }
+    static const char *const others[] = {"big", "0", "0GB", "-5", "+5", "5gb", "5TB", "GB", "5 GB",
+        "5.5GB", "18446744073709552KB", "18446744073710MB", "18446744074GB", ""};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char wanted[300];
+        run(2, "checkpoint export @/own --out=@/other --shard-size='%s'", others[i]);
+        snprintf(wanted, sizeof(wanted),
+            "cyclotron: error: --shard-size=%s is not a size such as 500MB or 5GB\n"
+            "  hint: 'cyclotron checkpoint export --help' shows how it is called\n",
+            others[i]);
+        is(wanted);
+    }
+}
+
+static void a_tied_model_says_so(void **state)
+{
+    (void)state;
+    char path[400];
+    cy_model_shape shape = cy_test_shape();
+    shape.tied = true;
+    snprintf(path, sizeof(path), "%s/tied", folder);
+    cy_test_huggingface(path, &shape, 1, CY_F32);
+    run(0, "checkpoint inspect @/tied");
+    is("checkpoint  @/tied\nformat      Hugging Face folder: weights only, no checksums\n"
+       "model       " MODEL ", tied\nparameters  6480\n"
+       "weight      20 tensors, 0.000 GB, fp32\nfiles       1, 0.000 GB\n");
 }
 
 static void damage_ends_with_status_1(void **state)
@@ -140,8 +200,14 @@ static void a_changed_weight_is_measured(void **state)
     run(0, "checkpoint compare @/hf @/changed --tensors --within=0.2");
     says("  model.norm.weight                                             1.25e-01\n");
     run(1, "checkpoint compare @/hf @/changed --within=0.1");
-    says("model.norm.weight of ");
-    says(" are 1.25e-01 apart, allowed are 1.00e-01");
+    is("cyclotron: error: model.norm.weight of @/hf and of @/changed are 1.25e-01 apart, allowed "
+       "are 1.00e-01\n" // what is buffered comes last
+       "weight      20 of 21 tensors equal; furthest 1.25e-01, model.norm.weight\n");
+    run(1, "checkpoint compare @/hf @/changed --within=0.1249 --json");
+    says("\"name\":\"model.norm.weight\",\"difference\":0.125");
+    says(",\"equal\":false,\"tensors\":[");
+    says("\"name\":\"lm_head.weight\",\"difference\":0,\"equal\":true}");
+    run(0, "checkpoint compare @/hf @/changed --within=0.1251 --json");
     run(2, "checkpoint compare @/hf");
 }
 
@@ -149,6 +215,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_goes_in_and_out),
+        cmocka_unit_test(sizes_have_units),
+        cmocka_unit_test(a_tied_model_says_so),
         cmocka_unit_test(a_changed_weight_is_measured),
         cmocka_unit_test(damage_ends_with_status_1),
     };
