@@ -145,7 +145,6 @@ static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_documen
             const size_t looked_at = left < wanted ? left : wanted;
             cut = last_cut(reader->classes,
                 (const unsigned char *)reader->buffer.bytes + reader->at, looked_at);
-            if (cut == 0 && reader->ended && looked_at == left) cut = left;
         }
         if (cut > 0 || reader->ended) break;
         wanted *= 2;
