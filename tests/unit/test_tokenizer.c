@@ -87,8 +87,12 @@ static void training_refuses_a_vocabulary_without_room(void **state)
     cy_tokenizer *tokenizer = NULL;
     const cy_tokenizer_text text = {.text = "a", .bytes = 1};
     const cy_tokenizer_train_options options = {.vocab_size = 256};
-    CY_CHECK_FAILS(
-        cy_tokenizer_train(&tokenizer, &text, 1, &options), CY_ERR_REQUEST, "at least 257");
+    assert_int_equal(cy_tokenizer_train(&tokenizer, &text, 1, &options), CY_ERR_REQUEST);
+    assert_string_equal(cy_error_text(),
+        "vocabulary of 256: at least 257 (256 bytes and the end token), at most 16777216");
+    const cy_tokenizer_train_options above = {.vocab_size = 16777217};
+    CY_CHECK_FAILS(cy_tokenizer_train(&tokenizer, &text, 1, &above), CY_ERR_REQUEST,
+        "vocabulary of 16777217: at least 257 ");
     const cy_tokenizer_train_options short_end = {.vocab_size = 300, .end_token = "e"};
     CY_CHECK_FAILS(cy_tokenizer_train(&tokenizer, &text, 1, &short_end), CY_ERR_REQUEST,
         "end token \"e\": at least 2 bytes");
@@ -229,6 +233,58 @@ static void words_merge_by_the_definition(void **state)
     cy_tokenizer_close(tokenizer);
 }
 
+// Digits with a space in front of each number; "12" is one token.
+static const char digits_json[] =
+    "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"model\": "
+    "{\"type\": \"BPE\", \"vocab\": {\"0\": 0, \"1\": 1, \"2\": 2, \"3\": 3, \"4\": 4, \"5\": 5, "
+    "\"6\": 6, \"7\": 7, \"8\": 8, \"9\": 9, \"\u0120\": 10, \"12\": 11}, \"merges\": [\"1 2\"]}}";
+
+static void check_digits(const cy_tokenizer *tokenizer, const char *text, size_t bytes)
+{
+    cy_tokens tokens = encode(tokenizer, text, bytes);
+    size_t count = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        int32_t wanted = text[i] == ' ' ? 10 : text[i] - '0';
+        if (wanted == 1 && i + 1 < bytes && text[i + 1] == '2') {
+            wanted = 11;
+            i++;
+        }
+        assert_in_range(count, 0, tokens.count - 1);
+        assert_int_equal(tokens.ids[count++], wanted);
+    }
+    assert_int_equal(count, tokens.count);
+    cy_tokens_free(&tokens);
+}
+
+// More words than the cache of words ever holds, and each of them again soon and late.
+static void many_words_pass_through_the_cache(void **state)
+{
+    (void)state;
+    enum { WORDS = 300000 };
+    char *text = malloc(WORDS * 24);
+    cy_tokenizer *tokenizer = NULL;
+    assert_non_null(text);
+    CY_CHECK_OK(
+        cy_tokenizer_open_text(&tokenizer, digits_json, strlen(digits_json), "digits.json"));
+    size_t bytes = 0;
+    for (int i = 0; i < WORDS; i++)
+        bytes += (size_t)sprintf(text + bytes, " %d %d", i, (i % 7) * (i / 2));
+    for (int again = 0; again < 2; again++)
+        check_digits(tokenizer, text, bytes);
+    // Words of about the length up to which they are kept, twice each.
+    for (size_t length = 30; length <= 67; length++) {
+        char word[200];
+        for (size_t i = 0; i < length; i++)
+            word[i] = word[length + 1 + i] = (char)('0' + (i * 7 + length) % 3);
+        word[length] = ' ';
+        check_digits(tokenizer, word, 2 * length + 1);
+        word[length + 1] = '9'; // another of the same length
+        check_digits(tokenizer, word, 2 * length + 1);
+    }
+    cy_tokenizer_close(tokenizer);
+    free(text);
+}
+
 // An id becomes a place in a table: what is no place is refused, in the vocabulary and among the
 // added tokens.
 static void ids_that_are_no_place_are_refused(void **state)
@@ -326,6 +382,7 @@ int main(void)
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(scanners_cut_as_their_patterns_do),
         cmocka_unit_test(words_merge_by_the_definition),
+        cmocka_unit_test(many_words_pass_through_the_cache),
         cmocka_unit_test(ids_that_are_no_place_are_refused),
         cmocka_unit_test(tokenizers_that_contradict_themselves_are_refused),
         cmocka_unit_test(a_token_that_is_a_word_by_itself_is_no_part_of_one),
