@@ -135,8 +135,6 @@ static cy_status read_line(reader *r, const char *line, size_t length)
         line++;
         length--;
     }
-    while (length > 0 && is_blank(line[length - 1]))
-        length--;
     if (length == 0 || line[0] == '#') return CY_OK;
     if (length >= 9 && memcmp(line, "placement", 9) == 0) return read_placement(r, line, length);
     if (r->rank == r->schedule->stages) {

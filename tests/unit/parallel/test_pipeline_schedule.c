@@ -210,6 +210,8 @@ static void csv_is_read(void **context)
     CY_CHECK_OK(read_csv(&schedule, "placement,v\nF0.0,F0.1,I0.1,W0.1,B0.0,OP\n", 1, 1, 2));
     assert_int_equal(schedule.placement, CY_PLACEMENT_V);
     cy_schedule_close(&schedule);
+    CY_CHECK_OK(read_csv(&schedule, " \t\r\n\t # none\n F0,F1 ,B0,B1\t\n \n", 1, 2, 1));
+    cy_schedule_close(&schedule);
     CY_CHECK_OK(read_csv(&schedule, " placement ,\t loop , \r\n\tF0,F0.1,B0.1,B0", 1, 1, 2));
     assert_int_equal(schedule.placement, CY_PLACEMENT_LOOP);
     cy_schedule_close(&schedule);
