@@ -502,8 +502,7 @@ static void keys_over_a_folder(void **state)
     (void)state;
     static const struct {
         const char *file, *keys;
-        int64_t head_dim;
-        int window;
+        int64_t head_dim, window;
         const char *architecture;
         cy_config_flag bias;
     } cases[] = {

@@ -366,6 +366,17 @@ static void long_names_and_values(void **state)
     }
 }
 
+// Goes on with a list: `count` times the item, and its end.
+static void add_items(char *list, size_t bytes, const char *item, int count)
+{
+    size_t length = strlen(list);
+    for (int i = 0; i <= count && length < bytes; i++) {
+        const char *words = i < count ? item : "]";
+        length += (size_t)snprintf(list + length, bytes - length, "%s", words);
+    }
+    assert_true(length < bytes);
+}
+
 static void many_stages_and_sources(void **state)
 {
     (void)state;
@@ -373,12 +384,8 @@ static void many_stages_and_sources(void **state)
         cy_config config;
         char stages[1024] = "distributed.pp_layers=[1", sources[1024] = "dataset.name=['a'";
         const char *const both[] = {stages, sources};
-        for (int i = 1; i < 256 + more; i++)
-            strcat(stages, ",1");
-        for (int i = 1; i < 64 + more; i++)
-            strcat(sources, ",'a'");
-        strcat(stages, "]");
-        strcat(sources, "]");
+        add_items(stages, sizeof(stages), ",1", 255 + more);
+        add_items(sources, sizeof(sources), ",'a'", 63 + more);
         if (more == 1) {
             char wanted[700];
             snprintf(wanted, sizeof(wanted),

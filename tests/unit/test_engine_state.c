@@ -166,22 +166,20 @@ static void where_a_run_starts(void **state)
     saved(full, &config);
     snprintf(step, sizeof(step), "%s/step-00000007", full);
     const struct {
-        bool resume;
+        bool resume, weights, weights_only;
         const char *save_dir, *load_path;
-        bool weights;
         const char *path; // NULL: afresh
-        bool weights_only;
     } cases[] = {
-        {false, "", "", false, NULL, false},
-        {false, full, "", false, NULL, false},
-        {true, full, "", false, step, false},
-        {true, full, empty, true, step, false}, // resuming takes all, and nothing else is looked at
-        {true, empty, "", false, NULL, false},
-        {true, "/no/such/folder", "", true, NULL, false},
-        {true, empty, full, false, step, false},
-        {true, empty, full, true, step, true},
-        {false, "", step, true, step, true},
-        {false, "", step, false, step, false},
+        {false, false, false, "", "", NULL},
+        {false, false, false, full, "", NULL},
+        {true, false, false, full, "", step},
+        {true, true, false, full, empty, step}, // resuming takes all, and nothing else is looked at
+        {true, false, false, empty, "", NULL},
+        {true, true, false, "/no/such/folder", "", NULL},
+        {true, false, false, empty, full, step},
+        {true, true, true, empty, full, step},
+        {false, true, true, "", step, step},
+        {false, false, false, "", step, step},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *path = NULL;

@@ -46,7 +46,7 @@ static size_t make_text(char *text, size_t room, const char *from, const char *t
     const int tail = snprintf(text + head, room - (size_t)head,
         "\"checksum\": \"%016" PRIx64 "\"\n}\n", cy_checksum(text, (size_t)head));
     assert_in_range(head + tail, 1, room - 1);
-    return (size_t)(head + tail);
+    return (size_t)head + (size_t)tail;
 }
 
 static cy_status read_edited(cy_checkpoint *checkpoint, const char *from, const char *to, bool part)

@@ -347,19 +347,18 @@ static void a_penalty_turns_the_choice(void **state)
     (void)state;
     static const struct {
         float logits[2];
-        int32_t history;
         double penalty;
-        int32_t token;
+        int32_t history, token;
     } cases[] = {
-        {{0.5f, 0.4f}, 0, 1, 0},
-        {{0.5f, 0.4f}, 0, 2, 1}, // 0.25 and 0.4
-        {{0.5f, 0.4f}, 1, 2, 0},
-        {{0.5f, 0.4f}, 0, 1.2, 0}, // 0.417 and 0.4
-        {{-0.5f, -0.9f}, 0, 2, 1}, // -1 and -0.9
-        {{0.5f, 0.8f}, 0, 0.5, 0}, // 1 and 0.8
+        {{0.5f, 0.4f}, 1, 0, 0},
+        {{0.5f, 0.4f}, 2, 0, 1}, // 0.25 and 0.4
+        {{0.5f, 0.4f}, 2, 1, 0},
+        {{0.5f, 0.4f}, 1.2, 0, 0}, // 0.417 and 0.4
+        {{-0.5f, -0.9f}, 2, 0, 1}, // -1 and -0.9
+        {{0.5f, 0.8f}, 0.5, 0, 0}, // 1 and 0.8
         {{1, 1}, 2, 2, 0},         // there is no token 2: the first of equals
-        {{1, 1}, -1, 2, 0},
-        {{0, -0.1f}, 0, 2, 0},
+        {{1, 1}, 2, -1, 0},
+        {{0, -0.1f}, 2, 0, 0},
     };
     const cy_sample_spec plain = cy_sample_defaults();
     assert_true(plain.temperature == 0 && plain.top_k == 0 && plain.top_p == 1);

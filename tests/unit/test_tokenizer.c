@@ -261,7 +261,7 @@ static void many_words_pass_through_the_cache(void **state)
 {
     (void)state;
     enum { WORDS = 300000 };
-    char *text = malloc(WORDS * 24);
+    char *text = malloc((size_t)WORDS * 24);
     cy_tokenizer *tokenizer = NULL;
     assert_non_null(text);
     CY_CHECK_OK(
