@@ -282,6 +282,12 @@ static void a_wrong_one_is_found_with_its_place(void **state)
     of.gradient[2] *= 1.0001; // further off
     CY_CHECK_OK(check_cube(&report, &of));
     assert_int_equal(report.col, 2);
+    // Next to nothing beside the largest is held against that.
+    of = right_cube();
+    of.x[0] = 1e-4;
+    of.gradient[0] = 3e-8 + 1e-9;
+    CY_CHECK_OK(check_cube(&report, &of));
+    assert_true(report.agrees && report.worst < 1e-8);
     of = right_cube();
     of.gradient[2] = (double)NAN;
     CY_CHECK_OK(check_cube(&report, &of));
