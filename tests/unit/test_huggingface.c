@@ -80,6 +80,37 @@ static void there_and_back(const cy_model_shape *shape, int files, cy_dtype dtyp
     CY_CHECK_FAILS(cy_checkpoint_import(from, own, false), CY_ERR_REQUEST, "is there already");
 }
 
+// A model that names its end token keeps it, be it the first of all; where neither the model nor
+// the tokenizer names one there is none.
+static void end_tokens_of_exports(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t eos;
+        const char *said;
+    } cases[] = {{0, "\"bos_token_id\": 0,\n  \"eos_token_id\": 0,"},
+        {2, "\"bos_token_id\": 0,\n  \"eos_token_id\": 2,"},
+        {-1, "\"bos_token_id\": 0,\n  \"_from"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cy_model_shape shape = cy_test_shape();
+        shape.eos = cases[i].eos;
+        char folder[256], from[300], own[300], back[300], file[400];
+        cy_test_folder(folder, sizeof(folder));
+        snprintf(from, sizeof(from), "%s/from", folder);
+        snprintf(own, sizeof(own), "%s/own", folder);
+        snprintf(back, sizeof(back), "%s/back", folder);
+        cy_test_huggingface(from, &shape, 1, CY_F32);
+        CY_CHECK_OK(cy_checkpoint_import(from, own, false));
+        const cy_export_options options = {.keep_dtype = true, .shard_bytes = (uint64_t)1 << 30};
+        CY_CHECK_OK(cy_checkpoint_export(own, back, &options));
+        cy_text text = {0};
+        snprintf(file, sizeof(file), "%s/generation_config.json", back);
+        CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+        assert_non_null(strstr(text.bytes, cases[i].said));
+        cy_text_free(&text);
+    }
+}
+
 static cy_status verified(const char *path)
 {
     cy_checkpoint checkpoint;
@@ -486,6 +517,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bits_come_back),
+        cmocka_unit_test(end_tokens_of_exports),
         cmocka_unit_test(files_are_linked),
         cmocka_unit_test(links_do_not_cross_file_systems),
         cmocka_unit_test(dtypes_change_on_export),
