@@ -49,6 +49,10 @@ total=$(grep -oE '"total_bytes":[0-9]+' "$folder/out" | sed 's/.*://')
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
     --logging.measure_peak=false
 says out 'tokens/s'
+says out '), 1 rank of 1 thread, '
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.dp_size=2 \
+    --distributed.threads_per_rank=2 --logging.measure_peak=false
+says out '), 2 ranks of 2 threads, '
 # Where the time went, as a member of the one object.
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
     --logging.measure_peak=false --profile --json
