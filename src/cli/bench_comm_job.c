@@ -105,8 +105,11 @@ cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
         if (status == CY_OK) status = cy_text_add_bytes(&text, piece, (size_t)got);
     }
     close(ends[0]);
-    const cy_status ended = wait_for(child);
-    if (status == CY_OK) status = ended;
+    if (status == CY_OK) {
+        status = wait_for(child);
+    } else {
+        waitpid(child, NULL, 0); // what went wrong before is what is told
+    }
     if (status == CY_OK) status = read_rows(t, text.bytes, text.length);
     cy_text_free(&text);
     return status;
