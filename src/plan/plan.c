@@ -12,7 +12,6 @@
 
 static void add_layer(cy_plan_rank *planned, int layer)
 {
-    if (planned->layer_count == 0 || layer < planned->layer_first) planned->layer_first = layer;
     planned->layer_count++;
     const int kept = planned->run_count < CY_PLAN_RUNS ? planned->run_count : CY_PLAN_RUNS;
     if (kept > 0 && planned->runs[kept - 1].last == layer - 1) {

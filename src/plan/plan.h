@@ -13,7 +13,7 @@
 #include "parallel/pipeline/check.h"
 #include "train/traffic.h"
 
-enum { CY_PLAN_RUNS = 3 };
+#define CY_PLAN_RUNS 3
 
 // Layers that follow each other.
 typedef struct cy_layer_run {
@@ -22,9 +22,9 @@ typedef struct cy_layer_run {
 
 typedef struct cy_plan_rank {
     cy_coordinates at;
-    int layer_first, layer_count; // the lowest layer here, and how many there are
-    // In model order, one for each chunk that does not go on where the one before it ends. Of more
-    // than CY_PLAN_RUNS the last stands in the last place.
+    int layer_count;
+    // Its layers in model order, one for each chunk that does not go on where the one before it
+    // ends. Of more than CY_PLAN_RUNS the last stands in the last place.
     cy_layer_run runs[CY_PLAN_RUNS];
     int run_count;
     bool embedding, head;

@@ -99,7 +99,7 @@ static cy_status add_rank(cy_text *json, const cy_plan_rank *rank, int number)
         "%s{\"rank\":%d,\"tp\":%d,\"cp\":%d,\"pp\":%d,\"dp\":%d,\"layers\":[%d,%d],"
         "\"embedding\":%s,\"head\":%s,\"parameters\":%lld",
         number > 0 ? "," : "", number, rank->at.at[CY_AXIS_TP], rank->at.at[CY_AXIS_CP],
-        rank->at.at[CY_AXIS_PP], rank->at.at[CY_AXIS_DP], rank->layer_first, rank->layer_count,
+        rank->at.at[CY_AXIS_PP], rank->at.at[CY_AXIS_DP], rank->runs[0].first, rank->layer_count,
         rank->embedding ? "true" : "false", rank->head ? "true" : "false",
         (long long)rank->parameters));
     CY_TRY(cy_text_add(json,
