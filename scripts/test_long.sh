@@ -23,8 +23,9 @@ build_in() {
     cmake --build "$1" -j "$jobs" --target "$2" >"$1/log" || { tail -n 30 "$1/log"; return 1; }
 }
 
-# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that need no speed, without the
-# sequence of 32768 tokens: shorter ones run the same code, and it takes three quarters of an hour.
+# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that need no speed,
+# without the sequence of 32768 tokens: shorter ones run the same code, and it takes three quarters
+# of an hour.
 sanitize() {
     build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2" "${@:3}"
     (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long' \
