@@ -20,11 +20,7 @@ static const int interleave_counts[] = {4, 48, 1024, 24576};
 #define INTERLEAVE_LARGEST 24576
 
 // One operation of so many has the last number. Sanitizers look at every byte.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define INTERLEAVE_RARE 256
-#else
-#define INTERLEAVE_RARE 64
-#endif
+#define INTERLEAVE_RARE (CY_TEST_SANITIZED ? 256 : 64)
 
 typedef struct interleave_flight {
     cy_request request;

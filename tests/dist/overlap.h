@@ -12,13 +12,8 @@
 #include "base/median.h"
 
 // A sanitizer looks at what a step does, not at how long it takes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OVERLAP_STEPS 1
-#define OVERLAP_TIMED false
-#else
-#define OVERLAP_STEPS 5
-#define OVERLAP_TIMED true
-#endif
+#define OVERLAP_STEPS (CY_TEST_SANITIZED ? 1 : 5)
+#define OVERLAP_TIMED (!CY_TEST_SANITIZED)
 
 // Another program on the same cores can hold one of two ranks up for longer than a transfer takes;
 // a measurement that meets one is taken again.

@@ -4,11 +4,7 @@
 #include "dist/pipeline_parity.h"
 
 // A sanitizer looks at what a step does, which is the same in the fourth and in the fiftieth.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define STEPS 4
-#else
-#define STEPS 50
-#endif
+#define STEPS (CY_TEST_SANITIZED ? 4 : 50)
 
 static parity_reference reference;
 

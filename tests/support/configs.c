@@ -12,10 +12,7 @@ static const char *with_quotes(char text[TEXT_BYTES], const char *given)
 {
     assert_true(strlen(given) < TEXT_BYTES);
     snprintf(text, TEXT_BYTES, "%s", given);
-    for (char *c = text; *c != '\0'; c++) {
-        if (*c == '\'') *c = '"';
-    }
-    return text;
+    return cy_test_quotes(text);
 }
 
 void cy_test_read_config_on(cy_config *config, const char *text, const char *const *options,

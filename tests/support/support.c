@@ -72,3 +72,11 @@ const char *cy_test_program(void)
     const char *path = getenv("CYCLOTRON");
     return path != NULL ? path : "build/cyclotron";
 }
+
+char *cy_test_quotes(char *text)
+{
+    for (char *c = text; *c != '\0'; c++) {
+        if (*c == '\'') *c = '"';
+    }
+    return text;
+}

@@ -13,6 +13,15 @@
 
 #include "base/status.h"
 
+// Whether a sanitizer is built in: code is slow, and memory is not only the program's.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CY_TEST_SANITIZED 1
+#else
+#define CY_TEST_SANITIZED 0
+#endif
+
+#define CY_TEST_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 // Fails the test with the text of the error when a call did not return CY_OK.
 #define CY_CHECK_OK(call) cy_check_ok((call), #call, __FILE__, __LINE__)
 
@@ -27,6 +36,9 @@ void cy_check_fails(cy_status status, cy_status wanted, const char *words, const
 // A new empty folder that is removed, with what is in it, when the test program ends. The text
 // belongs to the caller's buffer.
 void cy_test_folder(char *path, size_t bytes);
+
+// Makes every ' of a text a ", so that JSON can be written in C without escapes. Returns the text.
+char *cy_test_quotes(char *text);
 
 // Turns the bits of `mask` in one byte of a file; a negative offset counts from its end.
 void cy_test_flip(const char *path, long offset, int mask);

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if CY_TEST_SANITIZED || !defined(__GLIBC__)
 #define HAVE_COUNTERS 0
 #else
 #define HAVE_COUNTERS 1

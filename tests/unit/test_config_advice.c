@@ -12,8 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 // tiny: 2 layers, hidden 64, 4 heads, 2 kv heads, ffn 160; seq_length 1024.
 static const cy_test_refusal tensor_parallel_sizes_cases[] = {
     {"{'model': {'name': 'tiny'}, 'distributed': {'tp_size': 3}}",
@@ -68,7 +66,7 @@ static void tensor_parallel_sizes(void **state)
 {
     (void)state;
     cy_test_refusals(
-        tensor_parallel_sizes_cases, COUNT(tensor_parallel_sizes_cases), CY_TEST_CHECKED);
+        tensor_parallel_sizes_cases, CY_TEST_COUNT(tensor_parallel_sizes_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal sizes_of_the_model_cases[] = {
@@ -111,7 +109,8 @@ static const cy_test_refusal sizes_of_the_model_cases[] = {
 static void sizes_of_the_model(void **state)
 {
     (void)state;
-    cy_test_refusals(sizes_of_the_model_cases, COUNT(sizes_of_the_model_cases), CY_TEST_CHECKED);
+    cy_test_refusals(
+        sizes_of_the_model_cases, CY_TEST_COUNT(sizes_of_the_model_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal pieces_of_a_sequence_cases[] = {
@@ -148,7 +147,7 @@ static void pieces_of_a_sequence(void **state)
 {
     (void)state;
     cy_test_refusals(
-        pieces_of_a_sequence_cases, COUNT(pieces_of_a_sequence_cases), CY_TEST_CHECKED);
+        pieces_of_a_sequence_cases, CY_TEST_COUNT(pieces_of_a_sequence_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal ulysses_sizes_cases[] = {
@@ -205,7 +204,7 @@ static const cy_test_refusal ulysses_sizes_cases[] = {
 static void ulysses_sizes(void **state)
 {
     (void)state;
-    cy_test_refusals(ulysses_sizes_cases, COUNT(ulysses_sizes_cases), CY_TEST_CHECKED);
+    cy_test_refusals(ulysses_sizes_cases, CY_TEST_COUNT(ulysses_sizes_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal stages_and_their_layers_cases[] = {
@@ -259,8 +258,8 @@ static const cy_test_refusal stages_and_their_layers_cases[] = {
 static void stages_and_their_layers(void **state)
 {
     (void)state;
-    cy_test_refusals(
-        stages_and_their_layers_cases, COUNT(stages_and_their_layers_cases), CY_TEST_CHECKED);
+    cy_test_refusals(stages_and_their_layers_cases, CY_TEST_COUNT(stages_and_their_layers_cases),
+        CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal orders_of_ranks_cases[] = {
@@ -294,7 +293,7 @@ static const cy_test_refusal orders_of_ranks_cases[] = {
 static void orders_of_ranks(void **state)
 {
     (void)state;
-    cy_test_refusals(orders_of_ranks_cases, COUNT(orders_of_ranks_cases), CY_TEST_CHECKED);
+    cy_test_refusals(orders_of_ranks_cases, CY_TEST_COUNT(orders_of_ranks_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal ways_to_reduce_cases[] = {
@@ -340,7 +339,7 @@ static const cy_test_refusal ways_to_reduce_cases[] = {
 static void ways_to_reduce(void **state)
 {
     (void)state;
-    cy_test_refusals(ways_to_reduce_cases, COUNT(ways_to_reduce_cases), CY_TEST_CHECKED);
+    cy_test_refusals(ways_to_reduce_cases, CY_TEST_COUNT(ways_to_reduce_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal sizes_of_experts_cases[] = {
@@ -402,7 +401,8 @@ static const cy_test_refusal sizes_of_experts_cases[] = {
 static void sizes_of_experts(void **state)
 {
     (void)state;
-    cy_test_refusals(sizes_of_experts_cases, COUNT(sizes_of_experts_cases), CY_TEST_CHECKED);
+    cy_test_refusals(
+        sizes_of_experts_cases, CY_TEST_COUNT(sizes_of_experts_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal what_this_build_cannot_do_cases[] = {
@@ -425,8 +425,8 @@ static const cy_test_refusal what_this_build_cannot_do_cases[] = {
 static void what_this_build_cannot_do(void **state)
 {
     (void)state;
-    cy_test_refusals(
-        what_this_build_cannot_do_cases, COUNT(what_this_build_cannot_do_cases), CY_TEST_CHECKED);
+    cy_test_refusals(what_this_build_cannot_do_cases,
+        CY_TEST_COUNT(what_this_build_cannot_do_cases), CY_TEST_CHECKED);
 }
 
 static const cy_test_refusal pieces_of_strict_sums_cases[] = {
@@ -476,7 +476,7 @@ static void pieces_of_strict_sums(void **state)
 {
     (void)state;
     cy_test_refusals(
-        pieces_of_strict_sums_cases, COUNT(pieces_of_strict_sums_cases), CY_TEST_CHECKED);
+        pieces_of_strict_sums_cases, CY_TEST_COUNT(pieces_of_strict_sums_cases), CY_TEST_CHECKED);
 }
 
 static const struct {
@@ -524,7 +524,7 @@ static void processes_and_ranks(void **state)
 {
     (void)state;
     if (!CY_HAVE_MPI) skip(); // other words then
-    for (size_t i = 0; i < COUNT(machines); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(machines); i++) {
         const cy_config_machine machine = {
             .cores = 2, .world = machines[i].world, .under_mpi = machines[i].under_mpi};
         cy_config config;
@@ -745,10 +745,7 @@ static void loads(const char *const *options, int count, const char *faults)
     const char *list[8] = {NULL};
     for (int i = 0; i < count; i++) {
         snprintf(texts[i], sizeof(texts[i]), "%s", options[i]);
-        for (char *c = texts[i]; *c != '\0'; c++) {
-            if (*c == '\'') *c = '"';
-        }
-        list[i] = texts[i];
+        list[i] = cy_test_quotes(texts[i]);
     }
     const cy_config_machine machine = {.cores = 2};
     const cy_status status =
@@ -774,7 +771,7 @@ static void into_a_folder(void **state)
     cy_test_folder(folder, sizeof(folder));
     assert_int_equal(chdir(folder), 0);
     assert_int_equal(mkdir("shards", 0700), 0);
-    for (size_t i = 0; i < COUNT(files); i++)
+    for (size_t i = 0; i < CY_TEST_COUNT(files); i++)
         CY_CHECK_OK(cy_file_write(files[i], "x", 1));
     CY_CHECK_OK(cy_file_write("run.json", run, strlen(run)));
 }
@@ -782,7 +779,7 @@ static void into_a_folder(void **state)
 static void what_a_run_needs(void **state)
 {
     into_a_folder(state);
-    for (size_t i = 0; i < COUNT(runs); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(runs); i++) {
         int count = 0;
         while (count < 3 && runs[i].options[count] != NULL)
             count++;
@@ -794,10 +791,10 @@ static void what_a_run_needs(void **state)
 static void one_size_is_missing(void **state)
 {
     into_a_folder(state);
-    for (size_t i = 0; i < COUNT(shape_keys); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(shape_keys); i++) {
         const char *options[6] = {"model.name=null", "distributed.tp_size=3"};
         int count = 2;
-        for (size_t k = 0; k < COUNT(shape_keys); k++) {
+        for (size_t k = 0; k < CY_TEST_COUNT(shape_keys); k++) {
             if (k != i) options[count++] = shape_keys[k];
         }
         char wanted[256];

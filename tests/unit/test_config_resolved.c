@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 static const cy_test_refusal scalings_of_positions_cases[] = {
     {"{'model': {'name': 'tiny', 'rope_scaling': {'rope_type': 'linear'}}}",
         "model.rope_scaling: rope_type linear needs factor\n"},
@@ -113,7 +111,7 @@ static void scalings_of_positions(void **state)
 {
     (void)state;
     cy_test_refusals(
-        scalings_of_positions_cases, COUNT(scalings_of_positions_cases), CY_TEST_RESOLVED);
+        scalings_of_positions_cases, CY_TEST_COUNT(scalings_of_positions_cases), CY_TEST_RESOLVED);
 }
 
 static const cy_test_refusal names_of_models_cases[] = {
@@ -165,7 +163,7 @@ static const cy_test_refusal names_of_models_cases[] = {
 static void names_of_models(void **state)
 {
     (void)state;
-    cy_test_refusals(names_of_models_cases, COUNT(names_of_models_cases), CY_TEST_RESOLVED);
+    cy_test_refusals(names_of_models_cases, CY_TEST_COUNT(names_of_models_cases), CY_TEST_RESOLVED);
 }
 
 static const cy_test_refusal what_the_keys_lack_cases[] = {
@@ -237,7 +235,8 @@ static const cy_test_refusal what_the_keys_lack_cases[] = {
 static void what_the_keys_lack(void **state)
 {
     (void)state;
-    cy_test_refusals(what_the_keys_lack_cases, COUNT(what_the_keys_lack_cases), CY_TEST_RESOLVED);
+    cy_test_refusals(
+        what_the_keys_lack_cases, CY_TEST_COUNT(what_the_keys_lack_cases), CY_TEST_RESOLVED);
 }
 
 static const cy_test_refusal batches_divide_cases[] = {
@@ -273,7 +272,7 @@ static const cy_test_refusal batches_divide_cases[] = {
 static void batches_divide(void **state)
 {
     (void)state;
-    cy_test_refusals(batches_divide_cases, COUNT(batches_divide_cases), CY_TEST_RESOLVED);
+    cy_test_refusals(batches_divide_cases, CY_TEST_COUNT(batches_divide_cases), CY_TEST_RESOLVED);
 }
 
 // What tiny comes to with these keys: 4 heads of 16, ffn 160, 1024 positions.
@@ -309,7 +308,7 @@ static const struct {
 static void shapes_from_keys(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(shapes); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(shapes); i++) {
         cy_config c;
         char text[256];
         snprintf(text, sizeof(text), "{'model': {'name': 'tiny'%s}}", shapes[i].keys);
@@ -367,7 +366,7 @@ static void ends_of_runs(void **state)
     assert_int_equal(cy_config_batch_samples(&c), 24);
     assert_int_equal(cy_config_batch_tokens(&c), 240);
     assert_int_equal(cy_config_world(&c), 60);
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         c.training.total_train_steps = cases[i].steps;
         c.training.max_tokens = cases[i].tokens;
         assert_int_equal(cy_config_last_step(&c), cases[i].last);
@@ -383,7 +382,7 @@ static void dense_steps_of_topk(void **state)
         int steps, given, wanted;
     } cases[] = {{"topk", 14, -1, 2}, {"topk", 15, -1, 3}, {"topk", 15, 0, 0}, {"topk", 15, 7, 7},
         {"int8", 15, -1, -1}, {"none", 15, -1, -1}};
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_config c;
         char text[256];
         snprintf(text, sizeof(text),
@@ -404,7 +403,7 @@ static void through_mpi_or_not(void **state)
     } cases[] = {{CY_CONFIG_BACKEND_AUTO, true, true}, {CY_CONFIG_BACKEND_AUTO, false, false},
         {CY_CONFIG_BACKEND_MPI, false, true}, {CY_CONFIG_BACKEND_MPI, true, true},
         {CY_CONFIG_BACKEND_THREADS, true, false}, {CY_CONFIG_BACKEND_SELF, true, false}};
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         const cy_config c = {.distributed = {.backend = cases[i].backend}};
         const cy_config_machine machine = {.under_mpi = cases[i].under_mpi};
         assert_int_equal(cy_config_through_mpi(&c, &machine), cases[i].wanted);
@@ -523,7 +522,7 @@ static void keys_over_a_folder(void **state)
         {"'model_type': 'llama', 'cyclotron': {'qkv_bias': true}", "", 16, 0, "llama",
             CY_CONFIG_ABSENT},
     };
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_config c;
         char folder[256], path[300], text[600];
         cy_test_folder(folder, sizeof(folder));
@@ -532,10 +531,7 @@ static void keys_over_a_folder(void **state)
             "{%s, 'hidden_size': 64, 'intermediate_size': 8, 'num_attention_heads': 4,"
             " 'num_key_value_heads': 1, 'num_hidden_layers': 1, 'vocab_size': 9}",
             cases[i].file);
-        for (char *at = text; *at != '\0'; at++) {
-            if (*at == '\'') *at = '"';
-        }
-        CY_CHECK_OK(cy_file_write(path, text, strlen(text)));
+        CY_CHECK_OK(cy_file_write(path, cy_test_quotes(text), strlen(text)));
         snprintf(path, sizeof(path), "%s/tokenizer.json", folder);
         CY_CHECK_OK(cy_file_write(path, "{}", 2));
         snprintf(text, sizeof(text), "{'model': {'name': '%s'%s}, 'dataset': {'tokenizer': 'x'}}",

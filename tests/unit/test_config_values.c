@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 static const cy_test_refusal numbers_have_ends_cases[] = {
     {"distributed.tp_size=0",
         "distributed.tp_size = 0: a whole number from 1 to 65536 is wanted\n"},
@@ -72,7 +70,8 @@ static const cy_test_refusal numbers_have_ends_cases[] = {
 static void numbers_have_ends(void **state)
 {
     (void)state;
-    cy_test_refusals(numbers_have_ends_cases, COUNT(numbers_have_ends_cases), CY_TEST_OPTION);
+    cy_test_refusals(
+        numbers_have_ends_cases, CY_TEST_COUNT(numbers_have_ends_cases), CY_TEST_OPTION);
 }
 
 static const cy_test_refusal flags_and_spoken_numbers_cases[] = {
@@ -111,8 +110,8 @@ static const cy_test_refusal flags_and_spoken_numbers_cases[] = {
 static void flags_and_spoken_numbers(void **state)
 {
     (void)state;
-    cy_test_refusals(
-        flags_and_spoken_numbers_cases, COUNT(flags_and_spoken_numbers_cases), CY_TEST_OPTION);
+    cy_test_refusals(flags_and_spoken_numbers_cases, CY_TEST_COUNT(flags_and_spoken_numbers_cases),
+        CY_TEST_OPTION);
 }
 
 static const cy_test_refusal words_and_the_nearest_one_cases[] = {
@@ -158,8 +157,8 @@ static const cy_test_refusal words_and_the_nearest_one_cases[] = {
 static void words_and_the_nearest_one(void **state)
 {
     (void)state;
-    cy_test_refusals(
-        words_and_the_nearest_one_cases, COUNT(words_and_the_nearest_one_cases), CY_TEST_OPTION);
+    cy_test_refusals(words_and_the_nearest_one_cases,
+        CY_TEST_COUNT(words_and_the_nearest_one_cases), CY_TEST_OPTION);
 }
 
 static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
@@ -209,8 +208,8 @@ static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
 static void lists_of_stages_and_sources(void **state)
 {
     (void)state;
-    cy_test_refusals(lists_of_stages_and_sources_cases, COUNT(lists_of_stages_and_sources_cases),
-        CY_TEST_OPTION);
+    cy_test_refusals(lists_of_stages_and_sources_cases,
+        CY_TEST_COUNT(lists_of_stages_and_sources_cases), CY_TEST_OPTION);
 }
 
 static const cy_test_refusal names_and_their_parts_cases[] = {
@@ -258,7 +257,7 @@ static void names_and_their_parts(void **state)
 {
     (void)state;
     cy_test_refusals(
-        names_and_their_parts_cases, COUNT(names_and_their_parts_cases), CY_TEST_OPTION);
+        names_and_their_parts_cases, CY_TEST_COUNT(names_and_their_parts_cases), CY_TEST_OPTION);
 }
 
 static const cy_test_refusal values_of_another_type_cases[] = {
@@ -290,7 +289,7 @@ static void values_of_another_type(void **state)
 {
     (void)state;
     cy_test_refusals(
-        values_of_another_type_cases, COUNT(values_of_another_type_cases), CY_TEST_FILE);
+        values_of_another_type_cases, CY_TEST_COUNT(values_of_another_type_cases), CY_TEST_FILE);
 }
 
 // A text of `length` letters behind the beginning of an option.
@@ -314,7 +313,7 @@ static void texts_at_their_longest(void **state)
         {"model.name=", 1023},
         {"dataset.name=", 1023},
     };
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_config config;
         char text[1100], wanted[256];
         const char *const option = text;
@@ -416,7 +415,7 @@ static void what_taken_values_come_to(void **state)
         "model.tie_word_embeddings=true", "model.dtype=float64", "distributed.pp_layers=[0,65536]",
         "dataset.name=[{'path': 'a', 'weight': 1e-9}, {'path': 'b'}, 'c']",
         "distributed.tp_size=2.0"};
-    cy_test_read_config(&c, NULL, options, COUNT(options), CY_TEST_FILE, NULL);
+    cy_test_read_config(&c, NULL, options, CY_TEST_COUNT(options), CY_TEST_FILE, NULL);
     assert_int_equal(c.environment.omp_num_threads, 10);
     assert_int_equal(c.environment.flash_atten, CY_CONFIG_TRUE);
     assert_int_equal(c.training.seed, INT64_MAX);
@@ -437,7 +436,7 @@ static void what_taken_values_come_to(void **state)
     } flags[] = {{"0", CY_CONFIG_FALSE}, {"1", CY_CONFIG_TRUE}, {"\"0\"", CY_CONFIG_FALSE},
         {"\"1\"", CY_CONFIG_TRUE}, {"true", CY_CONFIG_TRUE}, {"false", CY_CONFIG_FALSE},
         {"null", CY_CONFIG_ABSENT}};
-    for (size_t i = 0; i < COUNT(flags); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(flags); i++) {
         char text[64];
         snprintf(text, sizeof(text), "{'environment': {'FLASH_ATTEN': %s}}", flags[i].json);
         cy_test_read_config(&c, text, NULL, 0, CY_TEST_FILE, NULL);
@@ -516,7 +515,7 @@ static void numbers_in_their_fewest_digits(void **state)
         {5e-324, "5e-324"},
         {1.7976931348623157e308, "1.7976931348623157e+308"},
     };
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_text json = {0};
         CY_CHECK_OK(cy_config_json_number(&json, cases[i].number));
         assert_string_equal(json.bytes, cases[i].text);
@@ -598,7 +597,7 @@ static const struct {
 static void values_as_they_are_written(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(writings); i++)
+    for (size_t i = 0; i < CY_TEST_COUNT(writings); i++)
         written(writings[i].option, writings[i].section, writings[i].name, writings[i].wanted);
 }
 
@@ -620,7 +619,7 @@ static void options_win_over_the_other_word(void **state)
         {"training.global_batch_size=7", 2, 3, CY_CONFIG_FALSE, 4, 0, 7},
         {"training.gradient_accumulation_steps=7", 2, 3, CY_CONFIG_FALSE, 4, 7, 0},
     };
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_config c;
         cy_test_read_config(&c,
             "{'distributed': {'threads_per_rank': 2}, 'model': {'head_dim': 4},"
@@ -646,10 +645,10 @@ static void neighbours_stay(void **state)
         "model.use_flash_attention=true"};
     cy_config c;
     for (int order = 0; order < 2; order++) {
-        const char *list[COUNT(options)];
-        for (size_t i = 0; i < COUNT(options); i++)
-            list[i] = options[order == 0 ? i : COUNT(options) - 1 - i];
-        cy_test_read_config(&c, NULL, list, COUNT(options), CY_TEST_OPTION, NULL);
+        const char *list[CY_TEST_COUNT(options)];
+        for (size_t i = 0; i < CY_TEST_COUNT(options); i++)
+            list[i] = options[order == 0 ? i : CY_TEST_COUNT(options) - 1 - i];
+        cy_test_read_config(&c, NULL, list, CY_TEST_COUNT(options), CY_TEST_OPTION, NULL);
         assert_true(c.distributed.tp_overlap && c.distributed.sequence_keep_inputs);
         assert_true(c.distributed.sequence_parallel);
         assert_int_equal(c.model.attention_bias, CY_CONFIG_TRUE);
@@ -678,7 +677,7 @@ static void either_batch_or_accumulation_is_written(void **state)
         {"training.global_batch_size=1",
             "\n        \"gradient_accumulation_steps\": null,\n        \"global_batch_size\": 1,"},
     };
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         static const char beginning[] = "{\n    \"distributed\": {\n        \"tp_size\": 1,\n";
         cy_config c;
         cy_text json = {0};

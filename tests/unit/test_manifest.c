@@ -292,6 +292,10 @@ static void steps_have_names_of_8_to_18_digits(void **state)
     } cases[] = {
         {"step-00000007", 7},
         {"step-0000007", -1},
+        {"step-000000000000000014", 14},
+        {"step-0000000000000000015", -1},
+        {"step-00000016.tmp", -1},
+        {"stop-00000013", -1},
         {"step-00000100", 100},
         {"step-0000000a", -1},
         {"step-00000001x", -1},
@@ -318,19 +322,20 @@ static void steps_have_names_of_8_to_18_digits(void **state)
     }
     snprintf(path, sizeof(path), "%s/step-00000050", folder); // not finished
     CY_CHECK_OK(cy_folder_make(path));
-    assert_int_equal(cy_folder_step_names(folder), 5);
+    assert_int_equal(cy_folder_step_names(folder), 6);
     CY_CHECK_OK(cy_folder_steps(&steps, &count, folder));
-    assert_int_equal(count, 4);
+    assert_int_equal(count, 5);
     assert_int_equal(steps[0], 7);
-    assert_int_equal(steps[1], 100);
-    assert_int_equal(steps[2], 123456789);
-    assert_int_equal(steps[3], INT64_C(999999999999999999));
+    assert_int_equal(steps[1], 14);
+    assert_int_equal(steps[2], 100);
+    assert_int_equal(steps[3], 123456789);
+    assert_int_equal(steps[4], INT64_C(999999999999999999));
     cy_memory_free(steps);
     // Only what a save left behind is swept away.
     CY_CHECK_OK(cy_folder_sweep(&count, folder));
     assert_int_equal(count, 1);
     assert_false(cy_path_exists((snprintf(path, sizeof(path), "%s/.step-00000004", folder), path)));
-    assert_int_equal(cy_folder_step_names(folder), 5);
+    assert_int_equal(cy_folder_step_names(folder), 6);
     snprintf(path, sizeof(path), "%s/none", folder);
     assert_int_equal(cy_folder_step_names(path), 0);
     char wanted[400];

@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 // What each file has unless it says otherwise.
 static const char *const common[][2] = {{"hidden_size", "64"}, {"intermediate_size", "176"},
     {"num_hidden_layers", "2"}, {"num_attention_heads", "4"}, {"num_key_value_heads", "2"},
@@ -21,7 +19,7 @@ static cy_status read(cy_model_shape *shape, const char *type, const char *more)
 {
     char json[2048];
     int length = snprintf(json, sizeof(json), "{'model_type': '%s'", type);
-    for (size_t i = 0; i < COUNT(common); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(common); i++) {
         char key[64];
         snprintf(key, sizeof(key), "'%s'", common[i][0]);
         if (strstr(more, key) != NULL) continue;
@@ -30,10 +28,7 @@ static cy_status read(cy_model_shape *shape, const char *type, const char *more)
     }
     length += snprintf(
         json + length, sizeof(json) - (size_t)length, "%s%s}", more[0] != '\0' ? ", " : "", more);
-    for (int i = 0; i < length; i++) {
-        if (json[i] == '\'') json[i] = '"';
-    }
-    return cy_model_shape_from_json(shape, json, (size_t)length, "config.json");
+    return cy_model_shape_from_json(shape, cy_test_quotes(json), (size_t)length, "config.json");
 }
 
 #define ONE "config.json: 1 of its keys cannot be followed: "
@@ -385,7 +380,7 @@ static const struct {
 static void reasons(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(cases); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_model_shape shape;
         memset(&shape, 0x5a, sizeof(shape));
         const cy_model_shape before = shape;
@@ -401,6 +396,21 @@ static void reasons(void **state)
     }
 }
 
+// What all of these have.
+#define SIZES                                                                                      \
+    "  \"num_hidden_layers\": 2,\n"                                                                \
+    "  \"hidden_size\": 64,\n"                                                                     \
+    "  \"intermediate_size\": 176,\n"                                                              \
+    "  \"num_attention_heads\": 4,\n"                                                              \
+    "  \"num_key_value_heads\": 2,\n"                                                              \
+    "  \"head_dim\": 16,\n"                                                                        \
+    "  \"vocab_size\": 100,\n"
+#define REST                                                                                       \
+    "  \"initializer_range\": 0.02,\n"                                                             \
+    "  \"tie_word_embeddings\": false,\n"                                                          \
+    "  \"hidden_act\": \"silu\",\n"                                                                \
+    "  \"attention_dropout\": 0.0,\n"
+
 static const struct {
     const char *type, *more;
     const char *json;
@@ -411,21 +421,9 @@ static const struct {
         "1e-5",
         "{\n"
         "  \"model_type\": \"llama\",\n"
-        "  \"architectures\": [\"LlamaForCausalLM\"],\n"
-        "  \"num_hidden_layers\": 2,\n"
-        "  \"hidden_size\": 64,\n"
-        "  \"intermediate_size\": 176,\n"
-        "  \"num_attention_heads\": 4,\n"
-        "  \"num_key_value_heads\": 2,\n"
-        "  \"head_dim\": 16,\n"
-        "  \"vocab_size\": 100,\n"
+        "  \"architectures\": [\"LlamaForCausalLM\"],\n" SIZES
         "  \"max_position_embeddings\": 2048,\n"
-        "  \"rms_norm_eps\": 1e-05,\n"
-        "  \"initializer_range\": 0.02,\n"
-        "  \"tie_word_embeddings\": false,\n"
-        "  \"hidden_act\": \"silu\",\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"attention_bias\": true,\n"
+        "  \"rms_norm_eps\": 1e-05,\n" REST "  \"attention_bias\": true,\n"
         "  \"mlp_bias\": false,\n"
         "  \"rope_theta\": 123456.789,\n"
         "  \"rope_scaling\": null,\n"
@@ -440,21 +438,9 @@ static const struct {
         "'use_sliding_window': true, 'max_window_layers': 0, 'sliding_window': 9",
         "{\n"
         "  \"model_type\": \"qwen3_moe\",\n"
-        "  \"architectures\": [\"Qwen3MoeForCausalLM\"],\n"
-        "  \"num_hidden_layers\": 2,\n"
-        "  \"hidden_size\": 64,\n"
-        "  \"intermediate_size\": 176,\n"
-        "  \"num_attention_heads\": 4,\n"
-        "  \"num_key_value_heads\": 2,\n"
-        "  \"head_dim\": 16,\n"
-        "  \"vocab_size\": 100,\n"
+        "  \"architectures\": [\"Qwen3MoeForCausalLM\"],\n" SIZES
         "  \"max_position_embeddings\": 32768,\n"
-        "  \"rms_norm_eps\": 1e-06,\n"
-        "  \"initializer_range\": 0.02,\n"
-        "  \"tie_word_embeddings\": false,\n"
-        "  \"hidden_act\": \"silu\",\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"attention_bias\": false,\n"
+        "  \"rms_norm_eps\": 1e-06,\n" REST "  \"attention_bias\": false,\n"
         "  \"rope_theta\": 10000.0,\n"
         "  \"rope_scaling\": null,\n"
         "  \"use_sliding_window\": true,\n"
@@ -475,21 +461,9 @@ static const struct {
         "'factor': 8, 'low_freq_factor': 1, 'high_freq_factor': 4}",
         "{\n"
         "  \"model_type\": \"mixtral\",\n"
-        "  \"architectures\": [\"MixtralForCausalLM\"],\n"
-        "  \"num_hidden_layers\": 2,\n"
-        "  \"hidden_size\": 64,\n"
-        "  \"intermediate_size\": 176,\n"
-        "  \"num_attention_heads\": 4,\n"
-        "  \"num_key_value_heads\": 2,\n"
-        "  \"head_dim\": 16,\n"
-        "  \"vocab_size\": 100,\n"
+        "  \"architectures\": [\"MixtralForCausalLM\"],\n" SIZES
         "  \"max_position_embeddings\": 131072,\n"
-        "  \"rms_norm_eps\": 1e-05,\n"
-        "  \"initializer_range\": 0.02,\n"
-        "  \"tie_word_embeddings\": false,\n"
-        "  \"hidden_act\": \"silu\",\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"rope_theta\": 1000000.0,\n"
+        "  \"rms_norm_eps\": 1e-05,\n" REST "  \"rope_theta\": 1000000.0,\n"
         "  \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": "
         "1.0, \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 131072},\n"
         "  \"sliding_window\": null,\n"
@@ -505,21 +479,9 @@ static const struct {
     {"qwen2", "'rope_scaling': {'rope_type': 'yarn', 'factor': 2.5, 'attention_factor': 1.25}",
         "{\n"
         "  \"model_type\": \"qwen2\",\n"
-        "  \"architectures\": [\"Qwen2ForCausalLM\"],\n"
-        "  \"num_hidden_layers\": 2,\n"
-        "  \"hidden_size\": 64,\n"
-        "  \"intermediate_size\": 176,\n"
-        "  \"num_attention_heads\": 4,\n"
-        "  \"num_key_value_heads\": 2,\n"
-        "  \"head_dim\": 16,\n"
-        "  \"vocab_size\": 100,\n"
+        "  \"architectures\": [\"Qwen2ForCausalLM\"],\n" SIZES
         "  \"max_position_embeddings\": 32768,\n"
-        "  \"rms_norm_eps\": 1e-06,\n"
-        "  \"initializer_range\": 0.02,\n"
-        "  \"tie_word_embeddings\": false,\n"
-        "  \"hidden_act\": \"silu\",\n"
-        "  \"attention_dropout\": 0.0,\n"
-        "  \"rope_theta\": 10000.0,\n"
+        "  \"rms_norm_eps\": 1e-06,\n" REST "  \"rope_theta\": 10000.0,\n"
         "  \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 2.5, \"beta_fast\": 32.0, "
         "\"beta_slow\": 1.0, \"attention_factor\": 1.25, \"original_max_position_embeddings\": "
         "32768},\n"
@@ -537,14 +499,7 @@ static const struct {
         "'initializer_range': 1e-5, 'rms_norm_eps': 0.1",
         "{\n"
         "  \"model_type\": \"llama\",\n"
-        "  \"architectures\": [\"LlamaForCausalLM\"],\n"
-        "  \"num_hidden_layers\": 2,\n"
-        "  \"hidden_size\": 64,\n"
-        "  \"intermediate_size\": 176,\n"
-        "  \"num_attention_heads\": 4,\n"
-        "  \"num_key_value_heads\": 2,\n"
-        "  \"head_dim\": 16,\n"
-        "  \"vocab_size\": 100,\n"
+        "  \"architectures\": [\"LlamaForCausalLM\"],\n" SIZES
         "  \"max_position_embeddings\": 2048,\n"
         "  \"rms_norm_eps\": 0.1,\n"
         "  \"initializer_range\": 1e-05,\n"
@@ -566,7 +521,7 @@ static const struct {
 static void texts_that_are_written(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < COUNT(writings); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(writings); i++) {
         cy_model_shape shape;
         cy_text json = {0};
         CY_CHECK_OK(read(&shape, writings[i].type, writings[i].more));
@@ -581,7 +536,7 @@ static void texts_that_are_written(void **state)
     } dtypes[] = {{CY_BF16, "\"torch_dtype\": \"bfloat16\""},
         {CY_F16, "\"torch_dtype\": \"float16\""}, {CY_F32, "\"torch_dtype\": \"float32\""},
         {CY_F64, "\"torch_dtype\": \"float64\""}};
-    for (size_t i = 0; i < COUNT(dtypes); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(dtypes); i++) {
         cy_model_shape shape;
         cy_text json = {0};
         CY_CHECK_OK(read(&shape, "llama", ""));
@@ -636,7 +591,7 @@ static void values_that_are_taken(void **state)
         {"'factor': 4, 'mscale_all_dim': 2", 0, 0},
         {"'factor': 4, 'mscale': 2, 'mscale_all_dim': 1, 'attention_factor': 3", 3, 3},
     };
-    for (size_t i = 0; i < COUNT(scales); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(scales); i++) {
         char more[200];
         snprintf(more, sizeof(more), "'rope_scaling': {'rope_type': 'yarn', %s}", scales[i].keys);
         CY_CHECK_OK(read(&s, "llama", more));
@@ -676,7 +631,7 @@ static void families_that_express_a_shape(void **state)
         {"qwen2", true, true, false, 0, 0, "llama"},
         {"gpt2", false, false, false, 0, 0, "llama"},
     };
-    for (size_t i = 0; i < COUNT(shapes); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(shapes); i++) {
         cy_model_shape shape = {.qkv_bias = shapes[i].qkv_bias,
             .out_bias = shapes[i].out_bias,
             .qk_norm = shapes[i].qk_norm,
@@ -798,7 +753,7 @@ static void shapes_that_cannot_be(void **state)
         {1, 2, "num_attention_heads 1 is not a multiple of num_key_value_heads 2"},
         {2, 1, NULL},
     };
-    for (size_t i = 0; i < COUNT(heads); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(heads); i++) {
         cy_model_shape shape = right;
         shape.heads = heads[i].heads;
         shape.kv_heads = heads[i].kv_heads;
@@ -807,7 +762,7 @@ static void shapes_that_cannot_be(void **state)
         if (heads[i].wrong != NULL) assert_string_equal(cy_error_text(), heads[i].wrong);
     }
     static const int64_t widths[] = {-2, 0, 1, 3, 5};
-    for (size_t i = 0; i < COUNT(widths); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(widths); i++) {
         cy_model_shape shape = right;
         char wanted[100];
         shape.head_dim = widths[i];
@@ -835,7 +790,7 @@ static void what_families_leave_out(void **state)
         {"mixtral", 8, 0, 1, 2, 32, 131072, 176, 1e-5, 1e6},
         {"qwen3_moe", 4, 0, -1, -1, 32, 32768, 176, 1e-6, 1e4},
     };
-    for (size_t i = 0; i < COUNT(families); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(families); i++) {
         cy_model_shape s;
         CY_CHECK_OK(read(&s, families[i].type,
             "'hidden_size': 2048, 'num_attention_heads': 64, 'num_key_value_heads': null,"
@@ -894,7 +849,7 @@ static void shapes_as_they_are_kept(void **state)
         {"qwen2", 0, false, false, false, false, "qwen2"},
         {"mixtral", 1, false, false, true, true, "mixtral"},
     };
-    for (size_t i = 0; i < COUNT(kept); i++) {
+    for (size_t i = 0; i < CY_TEST_COUNT(kept); i++) {
         cy_model_shape shape, again;
         cy_text json = {0};
         char words[64];
