@@ -17,7 +17,7 @@ static cy_config tensor_config(bool overlap)
     config.shape.head_dim = 64;
     config.shape.ffn = 1024;
     config.shape.max_positions = 1024;
-    config.training.seq_length = 1024;
+    config.training.seq_length = CY_TEST_SANITIZED ? 256 : 1024;
     config.training.micro_batch_size = 2;
     config.training.gradient_accumulation_steps = 1;
     config.distributed.tp_size = 2;
@@ -38,7 +38,7 @@ static cy_config ring_config(void)
     config.shape.head_dim = 32;
     config.shape.ffn = 64;
     config.shape.max_positions = 8192;
-    config.training.seq_length = 8192;
+    config.training.seq_length = CY_TEST_SANITIZED ? 1024 : 8192;
     config.training.micro_batch_size = 1;
     config.training.gradient_accumulation_steps = 1;
     config.distributed.cp_size = 2;

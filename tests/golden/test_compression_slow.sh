@@ -7,6 +7,8 @@ set -euo pipefail
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+steps=1000
+if [ -n "${SANITIZED:-}" ]; then steps=60; fi # dense, then compressed: the code of all the others
 text=$SOURCE/tests/golden/compression/text.txt
 "$CYCLOTRON" tokenizer train --vocab-size=512 --out="$folder/tokenizer.json" "$text" >"$folder/log"
 cat >"$folder/small.json" <<CONFIG
@@ -15,7 +17,7 @@ cat >"$folder/small.json" <<CONFIG
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "dtype": "fp32",
         "max_position_embeddings": 64, "tie_word_embeddings": true},
     "training": {"seed": 1, "seq_length": 64, "micro_batch_size": 8,
-        "gradient_accumulation_steps": 1, "total_train_steps": 1000, "learning_rate": 3e-3,
+        "gradient_accumulation_steps": 1, "total_train_steps": $steps, "learning_rate": 3e-3,
         "min_learning_rate": 3e-4, "lr_schedule": "cosine", "warmup_steps": 20,
         "weight_decay": 0.1, "adam_beta2": 0.95, "grad_clip": 1.0},
     "dataset": {"name": "$text", "tokenizer": "$folder/tokenizer.json"},
@@ -45,8 +47,9 @@ int8=$(loss int8 --distributed.compression=int8)
 topk=$(loss topk --distributed.compression=topk)
 start=$(loss start --distributed.compression=topk --distributed.topk_dense_steps=0)
 
-echo "mean loss of the last 50 of 1000 steps: dense $dense, int8 $int8, top-k $topk, top-k of 1 %" \
+echo "mean loss of the last 50 of $steps steps: dense $dense, int8 $int8, top-k $topk, top-k of 1 %" \
     "from the first step $start; bytes: $(sent dense), $(sent int8), $(sent topk), $(sent start)"
+if [ -n "${SANITIZED:-}" ]; then exit 0; fi # so few steps show nothing
 awk "BEGIN {
     near = 0.02 * $dense
     exit !($int8 - $dense < near && $dense - $int8 < near && $topk - $dense < near &&
