@@ -26,7 +26,7 @@ static cy_status take_lines(void **lines, void **block, size_t bytes)
 {
     CY_TRY(cy_memory_take(block, bytes + 63, 1));
     const size_t past = (uintptr_t)*block % 64;
-    *lines = (char *)*block + (past == 0 ? 0 : 64 - past);
+    *lines = (char *)*block + (64 - past) % 64;
     return CY_OK;
 }
 

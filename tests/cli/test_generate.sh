@@ -151,6 +151,12 @@ for name in first_token_ms decode_tok_s weights_gb_s beside_gb_s share_beside; d
     check "$name is a number above 0" awk -v x="$(value "$name")" 'BEGIN { exit !(x > 0) }'
 done
 same "the numbers asked for" "16 8" "$(value prompt_tokens) $(value tokens)"
+# Every weight is read once a token: a tied table is the head's matrix. In two layers of 32 that is
+# 320 x 32 + 2 x (64 x 32 + 32 x 32 + 3 x 64 x 32 + 2 x 32) + 32 of four bytes.
+check "bytes of the weights" awk -v gb="$(value weights_gb)" \
+    'BEGIN { bytes = gb * 2 ^ 30; exit !(bytes > 115327 && bytes < 115329) }'
+check "bytes a second" awk -v rate="$(value weights_gb_s)" -v gb="$(value weights_gb)" \
+    -v speed="$(value decode_tok_s)" 'BEGIN { x = rate / gb / speed; exit !(x > 0.9999 && x < 1.0001) }'
 expect 0 bench decode "$saved" --json --repeats=1 # half of the model's positions each
 same "the numbers chosen" "32 32" "$(value prompt_tokens) $(value tokens)"
 expect 2 bench decode "$saved" --prompt-tokens=60 --tokens=8

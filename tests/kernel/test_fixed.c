@@ -85,44 +85,64 @@ static void fixed_rounds_and_warns(void **state)
     bench_close(&at);
 }
 
-// Products and attention into fixed point: the fp64 result, rounded.
-static void fixed_products(void **state)
+// Attention's gradients into fixed point: those of fp64, rounded. Heads of the greatest width have
+// no room behind them.
+static void fixed_attention(int64_t dim)
 {
-    (void)state;
     bench at;
     bench_open(&at, cy_kernels_ref(), 2);
     cy_queue *queue = &at.queue;
-    const int64_t t = 7;
-    const cy_view q = bench_random(&at, CY_F64, t, 8, 0, 1.0);
-    const cy_view k = bench_random(&at, CY_F64, t, 4, 0, 1.0);
-    const cy_view v = bench_random(&at, CY_F64, t, 4, 0, 1.0);
-    const cy_view d_o = bench_random(&at, CY_F64, t, 8, 0, 1.0), o = bench_twin(&at, d_o);
+    const int64_t t = 7, wide = 2 * dim;
+    const cy_view q = bench_random(&at, CY_F64, t, wide, 0, 1.0);
+    const cy_view k = bench_random(&at, CY_F64, t, dim, 0, 1.0);
+    const cy_view v = bench_random(&at, CY_F64, t, dim, 0, 1.0);
+    const cy_view d_o = bench_random(&at, CY_F64, t, wide, 0, 1.0), o = bench_twin(&at, d_o);
     const cy_view lse = bench_make(&at, CY_F64, 2, t, 0), delta = bench_make(&at, CY_F64, 2, t, 0);
     const int32_t *positions = bench_ascending(&at, t, 0);
     const cy_attention_span span = {0, t, 0, t};
     const cy_attention_spec spec = {.heads = 2,
         .kv_heads = 1,
-        .head_dim = 4,
-        .scale = 0.5,
+        .head_dim = (int)dim,
+        .scale = 1.0 / (double)dim,
         .spans = &span,
         .span_count = 1,
         .q_positions = positions,
         .k_positions = positions};
     cy_attention_forward(queue, o, lse, q, k, v, &spec);
     cy_attention_delta(queue, delta, d_o, o, 2);
-    const cy_view dq = bench_make(&at, CY_F64, t, 8, 0), dk = bench_make(&at, CY_F64, t, 4, 0);
-    const cy_view dv = bench_make(&at, CY_F64, t, 4, 0), c = bench_make(&at, CY_F64, 8, 4, 0);
-    const cy_view fq = fixed(&at, t, 8, -40), fk = fixed(&at, t, 4, -40);
-    const cy_view fv = fixed(&at, t, 4, -40), fc = fixed(&at, 8, 4, -40);
+    const cy_view dq = bench_make(&at, CY_F64, t, wide, 0), dk = bench_make(&at, CY_F64, t, dim, 0);
+    const cy_view dv = bench_make(&at, CY_F64, t, dim, 0);
+    const cy_view fq = fixed(&at, t, wide, -40), fk = fixed(&at, t, dim, -40);
+    const cy_view fv = fixed(&at, t, dim, -40);
     cy_fill(queue, fq, 5.0); // overwritten
     cy_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, &spec);
     cy_attention_backward(queue, fq, fk, fv, d_o, lse, delta, q, k, v, &spec);
     expect_close("fixed dq", fq, dq, 0.0, 0x1p-37);
     expect_close("fixed dk", fk, dk, 0.0, 0x1p-37);
     expect_close("fixed dv", fv, dv, 0.0, 0x1p-37);
+    bench_check(&at);
+    bench_close(&at);
+}
+
+static void fixed_attentions(void **state)
+{
+    (void)state;
+    fixed_attention(4);
+    fixed_attention(CY_HEAD_DIM_MAX);
+}
+
+static void fixed_products(void **state)
+{
+    (void)state;
+    bench at;
+    bench_open(&at, cy_kernels_ref(), 2);
+    cy_queue *queue = &at.queue;
+    const cy_view a = bench_random(&at, CY_F64, 7, 8, 0, 1.0);
+    const cy_view b = bench_random(&at, CY_F64, 7, 4, 0, 1.0);
+    const cy_view c = bench_make(&at, CY_F64, 8, 4, 0), fc = fixed(&at, 8, 4, -40);
     const cy_matmul_spec product = {.transpose_a = true};
-    cy_matmul(queue, c, q, k, product);
-    cy_matmul(queue, fc, q, k, product);
+    cy_matmul(queue, c, a, b, product);
+    cy_matmul(queue, fc, a, b, product);
     expect_close("fixed product", fc, c, 0.0, 0x1p-41);
     bench_check(&at);
     bench_close(&at);
@@ -133,6 +153,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fixed_sums_have_no_order),
         cmocka_unit_test(fixed_rounds_and_warns),
+        cmocka_unit_test(fixed_attentions),
         cmocka_unit_test(fixed_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -282,13 +282,15 @@ static void a_folder_that_holds_none_is_said(void **state)
     (void)state;
     char folder[256], path[300], *found = NULL;
     cy_test_folder(folder, sizeof(folder));
-    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST, "holds no checkpoint");
+    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST,
+        "holds no checkpoint: no manifest.json, no step-N folder, no config.json");
     snprintf(path, sizeof(path), "%s/none", folder);
     CY_CHECK_FAILS(cy_checkpoint_locate(&found, path), CY_ERR_REQUEST, "is not a folder");
     // Without a manifest a folder of that name is none of ours.
     snprintf(path, sizeof(path), "%s/step-00000009", folder);
     assert_int_equal(mkdir(path, 0777), 0);
-    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST, "holds no checkpoint");
+    CY_CHECK_FAILS(cy_checkpoint_locate(&found, folder), CY_ERR_REQUEST,
+        "holds no checkpoint: its 1 step-N folder has no manifest.json");
     CY_CHECK_OK(save_at(folder, 3, 1));
     CY_CHECK_OK(cy_checkpoint_locate(&found, folder));
     assert_non_null(strstr(found, "step-00000003"));

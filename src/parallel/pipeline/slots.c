@@ -131,7 +131,7 @@ static cy_status give_places(cy_slots *slots, const cy_schedule *schedule, int r
         const bool sent = kind == CY_SLOT_OUTPUT || kind == CY_SLOT_INPUT_GRADIENT;
         slots->count[kind] = counted.peak[kind] + (sent && counted.peak[kind] > 0 ? 1 : 0);
         void *block = NULL;
-        const size_t room = slots->count[kind] > 0 ? (size_t)slots->count[kind] : 1;
+        const size_t room = (size_t)slots->count[kind] + 1; // nothing cannot be taken
         if (status == CY_OK) status = cy_memory_take(&block, room, sizeof(int));
         giving.freed[kind] = block;
     }
