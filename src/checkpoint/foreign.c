@@ -33,7 +33,7 @@ static bool is_no_parameter(const cy_checkpoint *checkpoint, const char *name)
 {
     static const char table[] = ".rotary_emb.inv_freq";
     const size_t length = strlen(name);
-    if (length > sizeof(table) && strcmp(name + length - sizeof(table) + 1, table) == 0)
+    if (length >= sizeof(table) && strcmp(name + length - sizeof(table) + 1, table) == 0)
         return true;
     return checkpoint->model.tied && strcmp(name, "lm_head.weight") == 0;
 }

@@ -162,7 +162,12 @@ static cy_status check_index(file_source *source, const char *path, const cy_map
     for (uint64_t i = 0; i < sequences; i++) {
         const uint32_t length = u32_at(bytes, INDEX_HEADER_BYTES + 4 * i);
         const uint64_t place = u64_at(bytes, INDEX_HEADER_BYTES + 4 * sequences + 8 * i);
-        if (place != at || length > INT32_MAX) {
+        if (length > INT32_MAX) { // the index counts in int32
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: sequence %" PRIu64 " has %" PRIu32 " tokens, at most %d can be", path, i,
+                length, INT32_MAX);
+        }
+        if (place != at) {
             return CY_FAIL(CY_ERR_UNSUPPORTED,
                 "%s: sequence %" PRIu64 " begins at byte %" PRIu64 ", not where the one before "
                 "it ends, %" PRIu64,

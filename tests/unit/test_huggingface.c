@@ -383,6 +383,8 @@ static void tensors_that_are_no_parameters_are_passed_over(void **state)
         {"lm_head.weight", "[2,3]", 6, true, 0, 0, NULL},
         {"lm_head.weights", "[2,3]", 6, true, 2, 3, NULL},
         {"model.layers.0.self_attn.rotary_emb.inv_freq", "[1,1,3]", 3, false, 0, 0, NULL},
+        {"a.rotary_emb.inv_freq", "[3]", 3, false, 0, 0, NULL},
+        {".rotary_emb.inv_freq", "[3]", 3, false, 1, 3, NULL},
         {"model.rotary_emb.inv_freqs", "[3]", 3, false, 1, 3, NULL},
         {"inv_freq", "[3]", 3, false, 1, 3, NULL},
     };
