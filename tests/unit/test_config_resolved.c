@@ -114,41 +114,38 @@ static void scalings_of_positions(void **state)
         scalings_of_positions_cases, CY_TEST_COUNT(scalings_of_positions_cases), CY_TEST_RESOLVED);
 }
 
+// How the advice for a model that there is not ends.
+#define PRESETS                                                                                    \
+    "the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "            \
+    "llama-2-7b, llama-3-8b\n"
+
 static const cy_test_refusal names_of_models_cases[] = {
     {"{'model': {'name': 'x'}}",
         "model.name = \"x\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'a//'}}",
         "model.name = \"a//\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'a/b'}}",
         "model.name = \"a/b\": neither a folder with config.json nor a preset; nothing is "
         "downloaded while training\n"
-        "  get it with 'huggingface-cli download a/b --local-dir b', and give that folder; the "
-        "presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, llama-2-7b, "
-        "llama-3-8b\n"},
+        "  get it with 'huggingface-cli download a/b --local-dir b', and give that "
+        "folder; " PRESETS},
     {"{'model': {'name': '/b'}}",
         "model.name = \"/b\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'a/'}}",
         "model.name = \"a/\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': './b'}}",
         "model.name = \"./b\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'a/b/c'}}",
         "model.name = \"a/b/c\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'ab'}}",
         "model.name = \"ab\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n"},
+        "  " PRESETS},
     {"{'model': {'name': 'TINY'}}", NULL},
     {"{'model': {'name': 'huggingfacetb/smollm-135m'}}", NULL},
     {"{'model': {'name': 'HuggingFaceTB/SmolLM-135M-instruct'}}", NULL},
@@ -156,8 +153,7 @@ static const cy_test_refusal names_of_models_cases[] = {
         "model.name = \"HuggingFaceTB/SmolLM-135M-chat\": neither a folder with config.json nor a "
         "preset; nothing is downloaded while training\n"
         "  get it with 'huggingface-cli download HuggingFaceTB/SmolLM-135M-chat --local-dir "
-        "SmolLM-135M-chat', and give that folder; the presets are tiny, demo, smollm-135m, "
-        "smollm-360m, smollm-1.7b, llama-3.2-1b, llama-2-7b, llama-3-8b\n"},
+        "SmolLM-135M-chat', and give that folder; " PRESETS},
 };
 
 static void names_of_models(void **state)
@@ -338,8 +334,7 @@ static void a_folder_goes_before_a_preset(void **state)
     assert_int_equal(mkdir("tiny", 0700), 0);
     cy_test_read_config(&c, "{'model': {'name': 'tiny'}}", NULL, 0, CY_TEST_RESOLVED,
         "model.name = \"tiny\": neither a folder with config.json nor a preset\n"
-        "  the presets are tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, "
-        "llama-2-7b, llama-3-8b\n");
+        "  " PRESETS);
     assert_int_equal(chdir(before), 0);
 }
 
