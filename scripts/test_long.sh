@@ -23,13 +23,13 @@ build_in() {
     cmake --build "$1" -j "$jobs" --target "$2" >"$1/log" || { tail -n 30 "$1/log"; return 1; }
 }
 
-# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that need no speed,
+# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that measure no speed,
 # without the sequence of 32768 tokens: shorter ones run the same code, and it takes three quarters
 # of an hour.
 sanitize() {
     build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2" "${@:3}"
     (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long' \
-        -E '^dist\.(interleave|long_context)_slow$' --timeout 1200 --output-on-failure)
+        -E '^dist\.(interleave|long_context)_slow$|_speed_' --timeout 1200 --output-on-failure)
     # Twice 10^5 operations on all groups of a mesh of 16 ranks: two minutes of processor time under
     # the thread sanitizer, many more where other work has the cores too.
     ASAN_OPTIONS=detect_leaks=1 timeout 3600 "build-$1/tests/test_dist_interleave_slow"

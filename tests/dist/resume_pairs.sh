@@ -17,7 +17,7 @@ dtype=${DTYPE:-fp64}
 strict=${STRICT:-false}
 saved_at=3
 last=6
-if [ -n "${SANITIZED:-}" ]; then saved_at=1 last=2; fi # the same code as in the other steps
+if [ -n "${SANITIZED:-}" ]; then saved_at=1 last=3; fi # the same code as in the other steps
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
