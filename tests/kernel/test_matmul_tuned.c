@@ -216,18 +216,19 @@ static void rounding_stays_in_bounds(void **state)
 static void large_products_equal_the_portable_one(void **state)
 {
     (void)state;
-    static const shape sizes[] = {
-        {300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}, {300, 70, 1100}, {520, 70, 4200}};
+    static const shape sizes[] = {{300, 270, 700}, {1100, 130, 64}, {24, 40, 4200}, {300, 70, 1100},
+        {520, 70, 4200}, {2100, 33, 32}, {2100, 33, 1060}};
     cy_test_machine self;
     CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     product products[8];
     const int count = products_of(&self, products);
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         for (int bits = 0; bits < 8; bits++) {
-            for (int d = 0; d < 2; d++) {
-                problem p = pose(&self, sizes[s], d != 0 ? CY_BF16 : CY_F32, CY_F32, bits, true);
+            for (int d = 0; d < 3; d++) {
+                const cy_dtype dtype = d != 0 ? CY_BF16 : CY_F32, to = d == 2 ? CY_BF16 : CY_F32;
+                problem p = pose(&self, sizes[s], dtype, to, bits, true);
                 cy_kernels_ref()->matmul(&self.queue, p.before, p.a, p.b, p.spec);
-                cy_view start = cy_view_take(&self.data, CY_F32, p.c.rows, p.c.cols);
+                cy_view start = cy_view_take(&self.data, to, p.c.rows, p.c.cols);
                 memcpy(start.data, p.c.data, cy_view_bytes(start));
                 for (int i = 0; i < count; i++) {
                     memcpy(p.c.data, start.data, cy_view_bytes(start));

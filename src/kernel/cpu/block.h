@@ -26,6 +26,7 @@ typedef struct cy_block_ops {
     const char *isa;
     cy_dtype dtype; // of packed elements: CY_F32 or CY_BF16
     int64_t depth_step;
+    int64_t slice_depth; // of a product's slices where tiles are as wide as c; 0: they are not
     void (*enter)(void);
     void (*leave)(void);
 

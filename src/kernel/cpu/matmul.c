@@ -20,6 +20,12 @@
 // caches that the cores share, and a model's widest layers fit. Beyond it, each tile packs its own.
 #define SHARED_BYTES ((int64_t)32 << 20)
 
+// Tile registers outrun what brings them rows of a. So that these are read once only, a slice of b
+// as wide as c has to fit into the 2 MiB of second-level cache that their processors have, and a
+// deep one is cut. Between two slices the sums of all rows of a tile wait there: rows are few.
+#define SLICED_BYTES ((int64_t)1200 << 10)
+#define SLICED_ROWS  256
+
 // Columns that one task packs for all.
 #define SHARED_COLS 128
 
@@ -43,6 +49,32 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+// Bytes of all of b, packed.
+static int64_t shared_bytes(const call *self)
+{
+    return (int64_t)cy_block_right_bytes(self->ops, self->c.cols, self->depth);
+}
+
+// How many columns of a slice fit into so many bytes, a multiple of 64.
+static int64_t columns_in(const call *self, int64_t bytes)
+{
+    return bytes / (self->depth_block * (int64_t)cy_dtype_size(self->ops->dtype)) / 64 * 64;
+}
+
+// Cuts deep products, and those whose c is narrow and long, for operations that ask for it.
+static bool cut_slices(call *self, int64_t wanted)
+{
+    const int64_t depth = self->depth, slice = self->ops->slice_depth;
+    if (slice == 0 || shared_bytes(self) > SHARED_BYTES) return false;
+    const int64_t slices = (depth + slice - 1) / slice;
+    self->depth_block = slices == 1 ? depth : cy_round_up((depth + slices - 1) / slices, 64);
+    const int64_t cols = columns_in(self, SLICED_BYTES);
+    const bool narrow = self->c.cols <= cols && self->c.rows >= wanted * SLICED_ROWS;
+    if (slices == 1 && !narrow) return false;
+    self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, SLICED_ROWS, cols, wanted, false);
+    return true;
+}
+
 // The tile that costs least packing. Turning a transposed left round costs most, so its tile is as
 // wide as c and its depth is cut short; otherwise packing right is what costs, so the tile is high,
 // and as wide as half of L2 holds columns.
@@ -61,10 +93,9 @@ static void cut(call *self, int64_t workers)
             self->tiles.cols = cy_round_up(even, CY_BLOCK_COLS);
             self->tiles.col_count = (self->c.cols + self->tiles.cols - 1) / self->tiles.cols;
         }
-    } else {
+    } else if (!cut_slices(self, wanted)) {
         self->depth_block = least(depth, 4096);
-        const int64_t element = (int64_t)cy_dtype_size(self->ops->dtype);
-        const int64_t fits = PACKED_BYTES / (self->depth_block * element) / 64 * 64;
+        const int64_t fits = columns_in(self, PACKED_BYTES);
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 1024,
             fits < 128       ? 128
                 : fits > 512 ? 512
@@ -73,12 +104,6 @@ static void cut(call *self, int64_t workers)
     }
     self->pack_left = self->spec.transpose_a || self->a.dtype != self->ops->dtype ||
         depth % self->ops->depth_step != 0;
-}
-
-// Bytes of all of b, packed.
-static int64_t shared_bytes(const call *self)
-{
-    return (int64_t)cy_block_right_bytes(self->ops, self->c.cols, self->depth);
 }
 
 // Where columns from `col` of the slice at depth k lie in the shared copy. All slices but the last

@@ -183,6 +183,7 @@ const cy_block_ops *cy_block_amx(void)
         .isa = "amx",
         .dtype = CY_BF16,
         .depth_step = DEPTH,
+        .slice_depth = 1024,
         .enter = enter,
         .leave = leave,
         .pack_left = pack_left,
