@@ -16,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-// How long a rank that was not the first to fail waits to be ended by the one that was.
-#define GRACE_NS 5000000000
+// How long a rank that was not the first to fail waits to be ended by the one that was: on a machine
+// that has much else to do the launcher takes its time.
+#define GRACE_NS 30000000000
 
 cy_status mpi_failed(int code, const char *what)
 {
