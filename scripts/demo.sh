@@ -112,7 +112,7 @@ train() {
     rm -rf "$folder/run" "$folder/checkpoints"
     # Should the machine be slower than it was just now, the run is stopped as by Ctrl-C, which
     # saves first.
-    timeout --signal=INT --kill-after=30 "$((train_seconds + 20))" \
+    timeout --foreground --signal=INT --kill-after=30 "$((train_seconds + 20))" \
         "$program" train "$config" \
         --dataset.name="$folder/tokens" --dataset.tokenizer="$folder/tokenizer.json" \
         --dataset.validation_fraction="$held_out" \

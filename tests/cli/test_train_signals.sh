@@ -26,6 +26,10 @@ stop_by() {
     done < <(sed -n 's/^SigBlk:\s*//p' "/proc/$process/task/"*/status)
     same "threads that have both signals blocked, of $tasks" "$((tasks - 1))" "$blocked"
     kill -"$signal" "$process"
+    if [ "$signal" = INT ]; then # as `timeout` does it: the process, then its group
+        sleep 0.002
+        kill -INT "$process" 2>/dev/null
+    fi
     wait "$process"
     same "status after SIG$signal" "$wanted" "$?"
     local step
