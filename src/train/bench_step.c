@@ -4,6 +4,7 @@
 #include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "kernel/peak.h"
 #include "observe/flops.h"
 #include "observe/profile.h"
 #include "observe/resident.h"
@@ -12,6 +13,7 @@
 #include "train/engine/strict.h"
 #include "train/ranks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,7 +82,7 @@ static cy_status draw_schedule(cy_engine *engine, const cy_rank *rank, cy_text *
 
 // Rank zero's last step, as far as it was asked for.
 static cy_status write_profile(
-    const cy_bench_step_options *options, const cy_trace *trace, double peak_flop_s)
+    const cy_bench_step_options *options, const cy_trace *trace, cy_peaks peaks)
 {
     if (options->timeline != NULL) {
         CY_TRY(cy_profile_add_timeline(options->timeline, &trace, 1));
@@ -88,11 +90,29 @@ static cy_status write_profile(
     if (options->profile == NULL) return CY_OK;
     cy_profile profile;
     CY_TRY(cy_profile_open(&profile, trace));
-    const cy_peaks peaks = {.flop_s = peak_flop_s};
     const cy_status status = (options->profile_json ? cy_profile_add_json : cy_profile_add_table)(
         options->profile, &profile, peaks);
     cy_profile_close(&profile);
     return status;
+}
+
+// What a rank's share of the machine gives while the others take theirs. Bytes are only told where
+// there is a profile. Collective.
+static cy_status measure_peaks(
+    cy_peaks *peaks, const cy_engine *engine, const cy_rank *rank, const bench_run *bench)
+{
+    const bool profiled = bench->options->profile != NULL;
+    *peaks = (cy_peaks){0};
+    if (bench->config->logging.measure_peak || profiled) {
+        CY_TRY(cy_engine_peak(engine, &peaks->flop_s));
+    }
+    if (profiled) {
+        cy_bandwidth bandwidth;
+        CY_TRY(cy_bandwidth_measure(
+            &bandwidth, &engine->queue, CY_BANDWIDTH_BYTES / (size_t)rank->mesh.world));
+        peaks->bytes_s = fmax(bandwidth.read, bandwidth.copy);
+    }
+    return CY_OK;
 }
 
 static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
@@ -120,10 +140,11 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
     CY_TRY(draw_schedule(engine, rank, options->schedule_svg));
     cy_resident resident;
     CY_TRY(cy_resident_read(&resident));
-    double peak_flop_s = 0;
-    const bool wanted = bench->config->logging.measure_peak || options->profile != NULL;
-    if (wanted) CY_TRY(cy_engine_peak(engine, &peak_flop_s));
+    cy_peaks peaks;
+    CY_TRY(measure_peaks(&peaks, engine, rank, bench));
+    double peak_flop_s = peaks.flop_s;
     CY_TRY(over_ranks(engine, &peak_flop_s, CY_SUM));
+    peaks.flop_s = peak_flop_s / rank->mesh.world;
     if (rank->rank != 0) return CY_OK;
     *bench->result = (cy_bench_step_result){
         .peak_flop_s = peak_flop_s,
@@ -134,7 +155,7 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
         .threads = rank->threads,
         .traffic = cy_traffic_between(&before, &after),
     };
-    return write_profile(options, &engine->trace, peak_flop_s / rank->mesh.world);
+    return write_profile(options, &engine->trace, peaks);
 }
 
 static cy_status run_rank(const cy_rank *rank, void *context)
