@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-// How long a rank that was not the first to fail waits to be ended by the one that was: on a machine
-// that has much else to do the launcher takes its time.
+// How long a rank that was not the first to fail waits to be ended by the one that was: on a
+// machine that has much else to do the launcher takes its time.
 #define GRACE_NS 30000000000
 
 cy_status mpi_failed(int code, const char *what)
