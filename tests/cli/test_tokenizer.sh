@@ -106,7 +106,7 @@ expect 0 tokenizer encode "$folder/few.json" "$folder/few.txt"
 is out '0 1 1 0'
 is err "cyclotron: warning: $folder/few.json: 254 of 256 bytes have no token and are dropped"
 expect 0 data prepare --tokenizer="$folder/few.json" --out="$folder/few" --threads=1 "$folder/few.txt"
-is out "$folder/few: 5 tokens of 2 bytes, 1 documents, 1.00 bytes of text a token, 1 shard"
+is out "$folder/few: 5 tokens of 2 bytes, 1 document, 1.00 bytes of text a token, 1 shard"
 says err "cyclotron: warning: $folder/few.json: 254 of 256 bytes have no token and are dropped"
 expect 0 data prepare --tokenizer="$folder/few.json" --out="$folder/few2" --json --end-token=a \
     "$folder/few.txt" "$folder/few.txt"
@@ -128,7 +128,7 @@ is err "cyclotron: error: $folder/foreign.json: model.type is Unigram
 
 # Shards.
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/shards" --threads=2 "$text"
-says out 'tokens of 2 bytes, 1 documents'
+says out 'tokens of 2 bytes, 1 document,'
 expect 0 data inspect "$folder/shards"
 says out 'shards, whole'
 expect 0 data inspect "$folder/shards" --json
