@@ -73,7 +73,7 @@ find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
             " + 1: + 2@ - 1: - 2@ = 0;: = 1;@ = 1;: = 2;@= 0; i: = 1; i", pair, "@")
     }
     # Whether the smaller or larger of two is taken: which one where they are equal is the same.
-    function takes_either(text,    words, c, t, at) {
+    function takes_either(text,    words, c) {
         words = "[A-Za-z0-9_.>[\\]-]+"
         if (match(text, "if \\(" words " [<>]=? " words "\\) " words " = " words ";")) {
             split(substr(text, RSTART + 4, RLENGTH - 5), c, / [<>]=? |\) | = /)

@@ -1,8 +1,10 @@
 // Speed of block products alone, one thread: what kernel/cpu/block.h's multiply reaches by where
-// its operands lie, every instruction set of this processor beside the others: GFLOP/s. Usage:
-// blocks
+// its operands lie, every instruction set of this processor beside the others: GFLOP/s.
 //
-// build/bench/products beside it says what whole products keep of that.
+// Usage: blocks [zeros]
+//
+// build/bench/products says what whole products keep of that. Zeros take less current, and a
+// processor that is limited by it multiplies them faster: no speed that numbers can have.
 
 #include "base/clock.h"
 #include "base/cpu.h"

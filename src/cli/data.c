@@ -111,8 +111,7 @@ static void print_result(const cy_prepare_result *result, const prepare_values *
         return;
     }
     printf("%s: %" PRId64 " tokens of %d bytes, %" PRId64
-           " document%s, %.2f bytes of text a token, "
-           "%d shard%s\n",
+           " document%s, %.2f bytes of text a token, %d shard%s\n",
         values->out, result->tokens, result->token_bytes, result->documents,
         result->documents == 1 ? "" : "s",
         result->tokens > 0 ? (double)result->text_bytes / (double)result->tokens : 0.0,

@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-// Signals that come so soon after the first are the same wish: a terminal and `timeout` signal a
-// process and then its whole group.
+// Signals that come so soon after the first are the same wish: `timeout` signals a process and then
+// its whole group.
 #define ONE_WISH_S 0.5
 
 static void *watch(void *context)

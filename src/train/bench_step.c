@@ -96,8 +96,7 @@ static cy_status write_profile(
     return status;
 }
 
-// What a rank's share of the machine gives while the others take theirs. Bytes are only told where
-// there is a profile. Collective.
+// What a rank's share of the machine gives while the others take theirs; bytes for a profile only.
 static cy_status measure_peaks(
     cy_peaks *peaks, const cy_engine *engine, const cy_rank *rank, const bench_run *bench)
 {
