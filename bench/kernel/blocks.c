@@ -28,10 +28,14 @@ static const shape shapes[] = {
     {32, 32, 288, 1},
     {32, 512, 288, 1},
     {128, 512, 288, 1},
+    {256, 960, 576, 1},
     {128, 512, 576, 1},
     {128, 512, 576, 16},
     {128, 512, 576, 384},
 };
+
+// Instruction sets, and fp32 split on AMX.
+#define SETS 5
 
 #define RUN_NS INT64_C(200000000)
 
@@ -74,14 +78,15 @@ int main(int argument_count, char **arguments)
 {
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
-    const cy_block_ops *ops[4] = {NULL};
+    const cy_block_ops *ops[SETS] = {NULL};
 #if defined(__x86_64__)
     if (cpu.avx2) ops[0] = cy_block_avx2();
     if (cpu.avx512) ops[1] = cy_block_avx512();
     if (cpu.avx512_bf16) ops[2] = cy_block_avx512_bf16();
     if (cpu.amx) ops[3] = cy_block_amx();
+    if (cpu.amx) ops[4] = cy_block_amx_split();
 #endif
-    const size_t room = (size_t)512 << 20;
+    const size_t room = (size_t)1 << 30;
     void *left, *right, *c;
     if (cy_memory_map(&left, room) != CY_OK || cy_memory_map(&right, room) != CY_OK ||
         cy_memory_map(&c, (size_t)1 << 20) != CY_OK) {
@@ -92,7 +97,7 @@ int main(int argument_count, char **arguments)
     fill(left, room, zeros);
     fill(right, room, zeros);
     printf("%-19s %6s %10s", "rows x cols x depth", "blocks", "KiB, bf16");
-    for (int j = 0; j < 4; j++)
+    for (int j = 0; j < SETS; j++)
         printf(" %11s", ops[j] == NULL ? "-" : ops[j]->isa);
     printf("\n");
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -101,7 +106,7 @@ int main(int argument_count, char **arguments)
         snprintf(size, sizeof(size), "%d x %d x %d", (int)s->rows, (int)s->cols, (int)s->depth);
         printf("%-19s %6d %10d", size, (int)s->count,
             (int)(s->count * (s->rows + s->cols) * s->depth * 2 / 1024));
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < SETS; j++) {
             if (ops[j] == NULL) {
                 printf(" %11s", "-");
             } else {

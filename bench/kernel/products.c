@@ -1,8 +1,12 @@
 // Speed of the matrix products of training at the sizes of a 135 M model, every implementation of
-// this build beside the others: GFLOP/s. Usage: products [workers] [tokens] [warm|cold]
+// this build beside the others: GFLOP/s. Usage: products [workers] [tokens] [warm|cold|errors]
 //
 // Warm is the best of several runs on the same operands. Cold takes other ones each time, as a
-// training step does, and is the median.
+// training step does, and is the median. Operands are numbers with all their bits: small whole ones
+// take less current, and a processor that is limited by it multiplies them faster.
+//
+// Errors are of one product in fp32, beside sums in double: the root mean square of differences, in
+// units of 2^-24 of the root mean square of the result.
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -14,6 +18,7 @@
 #include "kernel/cpu/state.h"
 #include "kernel/open.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +130,51 @@ static void print_row(
     printf("\n");
 }
 
+// Numbers from 1/2 to 1 of either sign, as fp32 or as pairs of bf16.
+static void fill(uint32_t *to, size_t bytes)
+{
+    uint32_t bits = 1;
+    for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
+        bits = bits * 1664525 + 1013904223;
+        to[i] = (bits & 0x80ff80ff) | 0x3f003f00;
+    }
+}
+
+static double error_of(cy_queue *queue, product run, int64_t t, char *data)
+{
+    const int64_t n = 576, k = 576;
+    const cy_view a = cy_view_of(place(data, 0, 0, 0, false), CY_F32, t, k);
+    const cy_view b = cy_view_of(place(data, 1, 0, 0, false), CY_F32, n, k);
+    const cy_view c = cy_view_of(place(data, 2, 0, 0, false), CY_F32, t, n);
+    run(queue, c, a, b, (cy_matmul_spec){.transpose_b = true});
+    double squares = 0, differences = 0;
+    for (int64_t i = 0; i < t; i++) {
+        const float *x = cy_view_at(a, i, 0), *made = cy_view_at(c, i, 0);
+        for (int64_t j = 0; j < n; j++) {
+            const float *y = cy_view_at(b, j, 0);
+            double sum = 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += (double)x[l] * (double)y[l];
+            squares += sum * sum;
+            differences += ((double)made[j] - sum) * ((double)made[j] - sum);
+        }
+    }
+    return sqrt(differences / squares) * 0x1p24;
+}
+
+static void print_errors(cy_queue *queue, product runs[4], int64_t t, char *data)
+{
+    printf("%-5s %-12s %6d %6d %6d", "fp32", "forward", (int)t, 576, 576);
+    for (int j = 0; j < 4; j++) {
+        if (runs[j] == NULL) {
+            printf(" %9s", "-");
+        } else {
+            printf(" %9.2f", error_of(queue, runs[j], t, data));
+        }
+    }
+    printf("\n");
+}
+
 int main(int argument_count, char **arguments)
 {
     const int workers = argument_count > 1 ? atoi(arguments[1]) : 2;
@@ -143,18 +193,19 @@ int main(int argument_count, char **arguments)
     }
     cy_arena_place(&scratch, "scratch", scratch_base, bytes);
     queue.scratch = &scratch;
-    for (size_t i = 0; i < bytes / 4; i++)
-        ((float *)data)[i] = (float)(i % 17) - 8.0f;
+    fill(data, bytes);
 
     shape shapes[SHAPES_MOST];
     const int count = shapes_of_step(shapes, t);
-    for (int half = 1; half >= 0; half--) {
+    const bool errors = argument_count > 3 && strcmp(arguments[3], "errors") == 0;
+    for (int half = errors ? 0 : 1; half >= 0; half--) {
         const cy_dtype dtype = half ? CY_BF16 : CY_F32;
         product runs[4];
         choose(runs, &kernels, &queue, half == 1);
         printf("%-5s %-12s %6s %6s %6s %9s %9s %9s %9s\n", cy_dtype_name(dtype), "product", "m",
             "n", "k", "table", "oneDNN", half ? "amx" : "avx512", half ? "avx512bf" : "avx2");
-        for (int i = 0; i < count; i++)
+        if (errors) print_errors(&queue, runs, t, data);
+        for (int i = 0; i < count && !errors; i++)
             print_row(&queue, runs, &shapes[i], dtype, data, cold);
     }
     cy_kernels_close(&queue);

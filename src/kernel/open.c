@@ -93,9 +93,10 @@ static bool aliases(cy_view view)
 }
 
 // Whichever is faster where it was measured (docs/products.md): our own for bf16 where the
-// processor multiplies it, in AVX-512 for products with a transposed b (the forward pass) and for
-// those with a transposed a whose columns alias (some gradients of weights), for a few rows, and
-// for fp16, which oneDNN does not take; oneDNN for the rest.
+// processor multiplies it, for all with tile registers but for few rows, in AVX-512 for products
+// with a transposed b (the forward pass) and for those with a transposed a whose columns alias
+// (some gradients of weights), for a few rows, and for fp16, which oneDNN does not take; oneDNN for
+// the rest.
 static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const cy_cpu_state *state = queue->kernel_state;
@@ -103,8 +104,11 @@ static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
     const bool few = forward && c.rows <= CY_MATMUL_FEW;
     const bool narrow = a.dtype == CY_BF16 && state->attention.narrow != NULL;
     const bool turned = spec.transpose_a && !spec.transpose_b && aliases(a);
+    const bool split = state->cpu.amx && c.rows >= CY_MATMUL_SPLIT_ROWS;
     const bool wide = a.dtype == CY_F32 && (forward || turned) && state->cpu.avx512;
-    if (few || narrow || wide || a.dtype == CY_F16) {
+    if (split) {
+        cy_matmul_amx(queue, c, a, b, spec);
+    } else if (few || narrow || wide || a.dtype == CY_F16) {
         cy_matmul_blocks(queue, state->attention.wide, state->attention.narrow, c, a, b, spec);
     } else {
         cy_matmul_dnnl(queue, c, a, b, spec);

@@ -225,10 +225,10 @@ static void with_each(block_test test)
     cy_cpu_detect(&cpu);
     int tested = 0;
 #if defined(__x86_64__)
-    const cy_block_ops *const all[] = {
-        cy_block_avx2(), cy_block_avx512(), cy_block_avx512_bf16(), cy_block_amx()};
-    const bool there[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx};
-    for (int i = 0; i < 4; i++) {
+    const cy_block_ops *const all[] = {cy_block_avx2(), cy_block_avx512(), cy_block_avx512_bf16(),
+        cy_block_amx(), cy_block_amx_split()};
+    const bool there[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx, cpu.amx};
+    for (int i = 0; i < 5; i++) {
         if (!there[i]) continue;
         test(all[i]);
         tested++;

@@ -211,6 +211,59 @@ static void rounding_stays_in_bounds(void **state)
     all_products(sizes, sizeof(sizes) / sizeof(sizes[0]), false);
 }
 
+// One term a sum, so that nothing hides what is missing from it: all 24 bits of both factors count.
+static void products_of_two_keep_all_bits(void **state)
+{
+    (void)state;
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
+    product products[8];
+    const int count = products_of(&self, products);
+    for (int bits = 0; bits < 4; bits++) {
+        for (int n = 0; n < count; n++) {
+            const problem p = pose(&self, (shape){70, 45, 1}, CY_F32, CY_F32, bits, false);
+            products[n](&self.queue, p.c, p.a, p.b, p.spec);
+            for (int64_t i = 0; i < p.c.rows; i++) {
+                for (int64_t j = 0; j < p.c.cols; j++) {
+                    const double a = p.spec.transpose_a ? get(p.a, 0, i) : get(p.a, i, 0);
+                    const double b = p.spec.transpose_b ? get(p.b, j, 0) : get(p.b, 0, j);
+                    assert_true(fabs(get(p.c, i, j) - a * b) <= 0x1p-23 * fabs(a * b));
+                }
+            }
+        }
+    }
+    CY_CHECK_OK(cy_test_machine_close(&self));
+}
+
+// A row with an element that is not finite, or that is near the largest there is, has sums that are
+// not finite; no other row has. Overflow is looked for in them.
+static void what_is_not_finite_stays_in_its_row(void **state)
+{
+    (void)state;
+    static const double values[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, 3.4e38};
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
+    product products[8];
+    const int count = products_of(&self, products);
+    for (int bits = 0; bits < 4; bits++) {
+        for (int n = 0; n < count; n++) {
+            const problem p = pose(&self, (shape){70, 45, 80}, CY_F32, CY_F32, bits, false);
+            for (int64_t at = 0; at < 4; at++) {
+                const int64_t row = 20 * at, k = 19 * at;
+                set(p.a, p.spec.transpose_a ? k : row, p.spec.transpose_a ? row : k, values[at]);
+                for (int64_t j = 0; j < p.c.cols; j++)
+                    set(p.b, p.spec.transpose_b ? j : k, p.spec.transpose_b ? k : j, 1.5);
+            }
+            products[n](&self.queue, p.c, p.a, p.b, p.spec);
+            for (int64_t i = 0; i < p.c.rows; i++) {
+                for (int64_t j = 0; j < p.c.cols; j++)
+                    assert_int_equal(isfinite(get(p.c, i, j)) != 0, i % 20 != 0);
+            }
+        }
+    }
+    CY_CHECK_OK(cy_test_machine_close(&self));
+}
+
 // Tiles, slices of depth and edges at once: too large for all products in double, so the first
 // rows and the last ones of each product are held against the portable one on integers.
 static void large_products_equal_the_portable_one(void **state)
@@ -324,6 +377,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(integers_give_exact_sums),
         cmocka_unit_test(rounding_stays_in_bounds),
+        cmocka_unit_test(products_of_two_keep_all_bits),
+        cmocka_unit_test(what_is_not_finite_stays_in_its_row),
         cmocka_unit_test(large_products_equal_the_portable_one),
         cmocka_unit_test(workers_do_not_change_results),
         cmocka_unit_test(a_dry_run_measures_and_makes_all),

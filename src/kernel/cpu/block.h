@@ -5,7 +5,10 @@
 // ascending depth. `left` is plain row-major; `right` is packed into panels of 32 columns,
 // [panel][depth / pair][32][pair], where a pair is one fp32 or two bf16 that stand side by side.
 // Both have their depth padded with zeros to a multiple of depth_step, right also its columns to a
-// multiple of 32. An element of c does not depend on how rows and columns were cut into calls.
+// multiple of 32. Operands that are split into three parts of bf16 have all 32 deep of the first
+// part, then those of the second and of the third: rows of left are [depth / 32][3][32], panels of
+// right [depth / 32][3][16][32][2]. An element of c does not depend on how rows and columns were
+// cut into calls.
 //
 // Everything is borrowed; all functions are pure and run in any thread between enter() and leave()
 // of that thread, which set up the tile registers where the instruction set has them.
@@ -24,8 +27,10 @@
 
 typedef struct cy_block_ops {
     const char *isa;
-    cy_dtype dtype; // of packed elements: CY_F32 or CY_BF16
+    cy_dtype dtype;       // that operands are multiplied in: CY_F32 or CY_BF16
+    int64_t packed_bytes; // of one packed element: those of dtype, or 6 where it is split
     int64_t depth_step;
+    int64_t row_block;   // rows of left that stay in L2 while packed columns stream by
     int64_t slice_depth; // of a product's slices where tiles are as wide as c; 0: they are not
     void (*enter)(void);
     void (*leave)(void);
@@ -61,7 +66,7 @@ static inline int64_t cy_round_up(int64_t value, int64_t step)
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_block_left_bytes(const cy_block_ops *ops, int64_t rows, int64_t depth)
 {
-    return (size_t)(rows * cy_round_up(depth, ops->depth_step)) * cy_dtype_size(ops->dtype);
+    return (size_t)(rows * cy_round_up(depth, ops->depth_step) * ops->packed_bytes);
 }
 
 static inline size_t cy_block_right_bytes(const cy_block_ops *ops, int64_t cols, int64_t depth)
@@ -72,7 +77,8 @@ static inline size_t cy_block_right_bytes(const cy_block_ops *ops, int64_t cols,
 // Whether `source` [rows, depth] can be a left operand as it lies.
 static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
 {
-    return source.dtype == ops->dtype && source.cols % ops->depth_step == 0;
+    return source.dtype == ops->dtype && source.cols % ops->depth_step == 0 &&
+        ops->packed_bytes == (int64_t)cy_dtype_size(ops->dtype);
 }
 
 // Call these only where the processor has the instruction set.
@@ -80,5 +86,6 @@ const cy_block_ops *cy_block_avx2(void);        // fp32; bf16 and fp16 widened
 const cy_block_ops *cy_block_avx512(void);      // likewise
 const cy_block_ops *cy_block_avx512_bf16(void); // bf16
 const cy_block_ops *cy_block_amx(void);         // bf16
+const cy_block_ops *cy_block_amx_split(void);   // fp32 in three parts of bf16; half types likewise
 
 #endif

@@ -1,9 +1,7 @@
 #include "kernel/cpu/matmul.h"
 
+#include "base/assert.h"
 #include "kernel/cpu/tiles.h"
-
-// Rows of left between two passes over the packed columns: left and sums stay in L2.
-#define ROW_BLOCK 128
 
 // Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
 // its rows of a and its columns of b once, side by side, so that no two pack the same b.
@@ -25,6 +23,10 @@
 // deep one is cut. Between two slices the sums of all rows of a tile wait there: rows are few.
 #define SLICED_BYTES ((int64_t)1200 << 10)
 #define SLICED_ROWS  256
+
+// Where as many rows stay in that cache, b streams by them from the caches that cores share, and
+// tiles are as wide as the sums that wait may be.
+#define STREAMED_COLS 4096
 
 // Columns that one task packs for all.
 #define SHARED_COLS 128
@@ -58,7 +60,7 @@ static int64_t shared_bytes(const call *self)
 // How many columns of a slice fit into so many bytes, a multiple of 64.
 static int64_t columns_in(const call *self, int64_t bytes)
 {
-    return bytes / (self->depth_block * (int64_t)cy_dtype_size(self->ops->dtype)) / 64 * 64;
+    return bytes / (self->depth_block * self->ops->packed_bytes) / 64 * 64;
 }
 
 // Cuts deep products, and those whose c is narrow and long, for operations that ask for it.
@@ -68,7 +70,8 @@ static bool cut_slices(call *self, int64_t wanted)
     if (slice == 0 || shared_bytes(self) > SHARED_BYTES) return false;
     const int64_t slices = (depth + slice - 1) / slice;
     self->depth_block = slices == 1 ? depth : cy_round_up((depth + slices - 1) / slices, 64);
-    const int64_t cols = columns_in(self, SLICED_BYTES);
+    const bool stay = self->ops->row_block >= SLICED_ROWS;
+    const int64_t cols = stay ? STREAMED_COLS : columns_in(self, SLICED_BYTES);
     const bool narrow = self->c.cols <= cols && self->c.rows >= wanted * SLICED_ROWS;
     if (slices == 1 && !narrow) return false;
     self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, SLICED_ROWS, cols, wanted, false);
@@ -82,7 +85,8 @@ static void cut(call *self, int64_t workers)
 {
     const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
-        self->depth_block = least(depth, self->ops->dtype == CY_F32 ? TURNED_DEPTH : 1024);
+        const int64_t slice = self->ops->dtype == CY_F32 ? TURNED_DEPTH : 1024;
+        self->depth_block = least(depth, cy_round_up(slice, self->ops->depth_step));
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
@@ -102,8 +106,8 @@ static void cut(call *self, int64_t workers)
                              : fits,
             wanted, true);
     }
-    self->pack_left = self->spec.transpose_a || self->a.dtype != self->ops->dtype ||
-        depth % self->ops->depth_step != 0;
+    self->pack_left = self->spec.transpose_a || !cy_block_left_fits(self->ops, self->a);
+    CY_DEBUG_ASSERT(self->depth_block >= depth || self->depth_block % self->ops->depth_step == 0);
 }
 
 // Where columns from `col` of the slice at depth k lie in the shared copy. All slices but the last
@@ -113,7 +117,7 @@ static char *shared_at(const call *self, int64_t col, int64_t k, int64_t depth)
     const cy_block_ops *ops = self->ops;
     const int64_t cols = cy_round_up(self->c.cols, CY_BLOCK_COLS);
     const int64_t elements = cols * k + col * cy_round_up(depth, ops->depth_step);
-    return self->shared + elements * (int64_t)cy_dtype_size(ops->dtype);
+    return self->shared + elements * ops->packed_bytes;
 }
 
 static void take_scratch(call *self, cy_queue *queue)
@@ -123,12 +127,11 @@ static void take_scratch(call *self, cy_queue *queue)
     if (self->share) self->shared = cy_arena_take(queue->scratch, (size_t)shared_bytes(self));
     const int64_t rows = self->wide_c     ? 0
         : self->depth_block < self->depth ? self->tiles.rows
-                                          : least(self->tiles.rows, ROW_BLOCK);
+                                          : least(self->tiles.rows, ops->row_block);
     self->right_bytes =
         self->share ? 0 : cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
-    self->left_bytes = !self->pack_left
-        ? 0
-        : cy_block_left_bytes(ops, least(self->tiles.rows, ROW_BLOCK), self->depth_block);
+    const int64_t left_rows = self->pack_left ? least(self->tiles.rows, ops->row_block) : 0;
+    self->left_bytes = cy_block_left_bytes(ops, left_rows, self->depth_block);
     self->sum_bytes = (size_t)(rows * self->tiles.cols) * sizeof(float);
     self->left_bytes = (size_t)cy_round_up((int64_t)self->left_bytes, CY_ARENA_ALIGN);
     self->sum_bytes = (size_t)cy_round_up((int64_t)self->sum_bytes, CY_ARENA_ALIGN);
@@ -214,9 +217,10 @@ static void run_tile(void *context, int64_t index, int worker)
             self->ops->pack_right(
                 right, right_of(self, tile.col, tile.cols, k, depth), self->spec.transpose_b);
         }
-        for (int64_t row = 0; row < tile.rows; row += ROW_BLOCK) {
+        const int64_t block = self->ops->row_block;
+        for (int64_t row = 0; row < tile.rows; row += block) {
             multiply_rows(
-                self, left, packed, sums, &tile, row, least(tile.rows - row, ROW_BLOCK), k, depth);
+                self, left, packed, sums, &tile, row, least(tile.rows - row, block), k, depth);
         }
     }
     self->ops->leave();
@@ -336,6 +340,8 @@ void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_
 
 void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    cy_matmul_blocks(queue, cy_block_avx512(), cy_block_amx(), c, a, b, spec);
+    const cy_block_ops *wide =
+        c.rows < CY_MATMUL_SPLIT_ROWS ? cy_block_avx512() : cy_block_amx_split();
+    cy_matmul_blocks(queue, wide, cy_block_amx(), c, a, b, spec);
 }
 #endif

@@ -30,7 +30,10 @@ void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_o
 void cy_matmul_few(
     cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
-// Operators of the table, by instruction set.
+// Operators of the table, by instruction set. With tile registers products in fp32 and fp16 of this
+// many rows of c are of operands split into three parts of bf16 (avx512/split.c), which costs more
+// packing than fewer rows are worth; these are fused multiply-adds of fp32.
+#define CY_MATMUL_SPLIT_ROWS 32
 void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);

@@ -174,7 +174,9 @@ const cy_block_ops *cy_block_avx512(void)
     static const cy_block_ops ops = {
         .isa = "avx512",
         .dtype = CY_F32,
+        .packed_bytes = 4,
         .depth_step = 1,
+        .row_block = 128,
         .enter = nothing,
         .leave = nothing,
         .pack_left = cy_pack_left_f32_avx512,
@@ -192,7 +194,9 @@ const cy_block_ops *cy_block_avx512_bf16(void)
     static const cy_block_ops ops = {
         .isa = "avx512_bf16",
         .dtype = CY_BF16,
+        .packed_bytes = 2,
         .depth_step = 2,
+        .row_block = 128,
         .enter = nothing,
         .leave = nothing,
         .pack_left = pack_left_bf16,

@@ -1,33 +1,8 @@
 #include "kernel/cpu/avx512/pack.h"
 
 #include "base/assert.h"
-#include "kernel/cpu/avx512/vector.h"
+#include "kernel/cpu/avx512/squares.h"
 #include "kernel/cpu/block.h"
-
-// Sixteen rows of fp32, from `row` on, columns [col, col + 16): zero beyond the source.
-static inline void load_rows_f32(__m512i r[16], cy_view source, int64_t row, int64_t col)
-{
-    if (source.dtype == CY_F32 && row + 16 <= source.rows && col + 16 <= source.cols) {
-        const float *at = (const float *)source.data + row * source.stride + col;
-        for (int i = 0; i < 16; i++)
-            r[i] = _mm512_loadu_si512(at + i * source.stride);
-        return;
-    }
-    const __mmask16 lanes = cy_lanes16(source.cols - col);
-    for (int i = 0; i < 16; i++) {
-        r[i] = row + i < source.rows
-            ? _mm512_castps_si512(cy_load16(cy_view_at(source, row + i, col), source.dtype, lanes))
-            : _mm512_setzero_si512();
-    }
-}
-
-// Asks for 16 lines of as many rows, for a later call.
-static inline void prefetch_square_f32(cy_view source, int64_t row, int64_t col)
-{
-    const float *at = (const float *)source.data + row * source.stride + col;
-    for (int i = 0; i < 16; i++)
-        _mm_prefetch((const char *)(at + i * source.stride), _MM_HINT_T0);
-}
 
 // Thirty-two bf16, narrowed where the source is wider: zero beyond the source.
 static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)
@@ -130,8 +105,8 @@ void cy_transpose_avx512(float *to, int64_t stride, cy_view from)
         for (int64_t col = 0; col < from.cols; col += 16) {
             const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
             __m512i r[16];
-            load_rows_f32(r, from, row, col);
-            if (from.dtype == CY_F32) prefetch_square_f32(from, row + 16, col);
+            cy_load_square(r, from, row, col);
+            if (from.dtype == CY_F32) cy_prefetch_square(from, row + 16, col);
             cy_transpose16(r);
             for (int64_t j = 0; j < cols; j++) {
                 _mm512_mask_storeu_epi32(to + (col + j) * stride + row, lanes, r[j]);
@@ -171,8 +146,8 @@ static void pack_half_transposed_f32(float *to, cy_view source, int64_t col)
 {
     for (int64_t k = 0; k < source.cols; k += 16) {
         __m512i r[16];
-        load_rows_f32(r, source, col, k);
-        if (source.dtype == CY_F32) prefetch_square_f32(source, col + 16, k);
+        cy_load_square(r, source, col, k);
+        if (source.dtype == CY_F32) cy_prefetch_square(source, col + 16, k);
         cy_transpose16(r);
         for (int64_t i = 0; i < 16 && k + i < source.cols; i++)
             _mm512_storeu_si512(to + (k + i) * 32, r[i]);

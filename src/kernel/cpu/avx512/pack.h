@@ -10,6 +10,9 @@ void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed);
 void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
 void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);
 void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step);
+// Likewise of fp32 that is split into three bf16 (split.c).
+void cy_pack_left_split_avx512(void *left, cy_view source, bool transposed);
+void cy_pack_right_split_avx512(void *right, cy_view source, bool transposed);
 void cy_convert_avx512(cy_view to, cy_view from);
 // The same with the processor's own narrowing to bf16, which makes subnormal numbers zero.
 void cy_convert_avx512_bf16(cy_view to, cy_view from);

@@ -95,7 +95,9 @@ const cy_block_ops *cy_block_portable(void)
     static const cy_block_ops ops = {
         .isa = "portable",
         .dtype = CY_F32,
+        .packed_bytes = 4,
         .depth_step = 1,
+        .row_block = 128,
         .enter = nothing,
         .leave = nothing,
         .pack_left = pack_left,
