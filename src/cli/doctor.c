@@ -220,7 +220,7 @@ static cy_status measure(report *r, int threads)
     status = cy_bandwidth_measure(&bandwidth, &queue, CY_BANDWIDTH_BYTES);
     if (status != CY_OK) goto close_kernels;
     find(r, FINDING_GOOD, "memory bandwidth", NULL, "read %.1f GB/s, copy %.1f GB/s (measured)",
-        bandwidth.read / 1e9, bandwidth.copy / 1e9);
+        bandwidth.read * 0x1p-30, bandwidth.copy * 0x1p-30);
 close_kernels:
     cy_kernels_close(&queue);
 close_pool:

@@ -28,6 +28,9 @@ typedef struct cy_matmul_spec {
 } cy_matmul_spec;
 
 // c [m, n] (+)= a [m, k] b [k, n]. a and b have one dtype; c has that dtype, or fp32, or CY_FX64.
+// Sums are in fp32 (fp64 of fp64), in an order that follows from the shapes and the processor.
+// Where fp32 is multiplied in parts of bf16 (docs/products.md), what is below 2^-126 counts as zero
+// and a sum with an element that is not finite is a NaN.
 // In strict mode an element of c is one chain of fused multiply-adds in ascending k; into CY_FX64,
 // k is cut in blocks of block_k from the start, and each block's chain is rounded into fixed point
 // and added as an integer: a sum over k that is split at multiples of block_k has the same

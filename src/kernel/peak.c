@@ -23,17 +23,22 @@ static cy_queue private_queue(const cy_queue *queue, cy_arena *scratch, bool dry
     };
 }
 
+// Numbers from 1 to 2 of either sign with all their bits: simple ones take less current, and a
+// processor that is limited by it multiplies them faster than any others.
 static void fill(cy_view x)
 {
-    // Ones and twos of either sign: no product of them meets a slow path.
     uint16_t *words = x.data;
     const int64_t count = (int64_t)(cy_view_bytes(x) / sizeof(uint16_t));
-    const size_t size = cy_dtype_size(x.dtype);
-    const uint16_t one = x.dtype == CY_F16 ? 0x3c00 : x.dtype == CY_F64 ? 0x3ff0 : 0x3f80;
-    memset(words, 0, (size_t)count * sizeof(uint16_t));
-    // The last word of a little-endian element holds sign and exponent.
-    for (int64_t i = (int64_t)size / 2 - 1; i < count; i += (int64_t)size / 2) {
-        words[i] = (uint16_t)(one | (i % 3 == 0 ? 0x8000u : 0u));
+    const int64_t size = (int64_t)(cy_dtype_size(x.dtype) / sizeof(uint16_t)); // of an element
+    CY_ASSERT(size > 0);
+    const uint32_t one = x.dtype == CY_F16 ? 0x3c00 : x.dtype == CY_F64 ? 0x3ff0 : 0x3f80;
+    const uint32_t kept = x.dtype == CY_F16 ? 0x83ff : x.dtype == CY_F64 ? 0x800f : 0x807f;
+    uint32_t bits = 1;
+    for (int64_t i = 0; i < count; i++) {
+        bits = bits * 1664525 + 1013904223;
+        // The last word of a little-endian element holds sign and exponent.
+        const bool last = i % size == size - 1;
+        words[i] = (uint16_t)(last ? (bits >> 16 & kept) | one : bits >> 16);
     }
 }
 
