@@ -8,8 +8,8 @@
 
 // Parts of an element: one where operands are bf16, three where they are fp32 that was split into
 // bf16 (avx512/split.c). Every 32 deep the parts lie one after the other, the largest first.
-#define WHOLE 1
-#define SPLIT 3
+#define WHOLE INT64_C(1)
+#define SPLIT INT64_C(3)
 
 // Depth of one pass: up to 40 KiB of right in the first-level cache while left streams by. Deeper
 // ones are cut evenly, because sums go out to memory and back between two passes. Split operands
@@ -100,7 +100,7 @@ static inline __attribute__((always_inline)) void step_split(
 
 // `two`: more than 16 rows.
 static inline __attribute__((always_inline)) void multiply_square(
-    const square *s, const bool two, const int parts)
+    const square *s, const bool two, const int64_t parts)
 {
     const int64_t left_step = DEPTH * 2 * parts;
     const int64_t right_step = left_step * CY_BLOCK_COLS;
@@ -121,7 +121,7 @@ static inline __attribute__((always_inline)) void multiply_square(
 
 // A square at the right edge, through a buffer of full width.
 static inline __attribute__((always_inline)) void multiply_edge(
-    const square *s, int64_t rows, int64_t cols, const int parts)
+    const square *s, int64_t rows, int64_t cols, const int64_t parts)
 {
     float buffer[32 * 32] __attribute__((aligned(64)));
     if (s->accumulate) {
@@ -140,7 +140,7 @@ static inline __attribute__((always_inline)) void multiply_edge(
 
 // One panel of right by all rows, one pass deep.
 static inline __attribute__((always_inline)) void multiply_panel(
-    square at, int64_t rows, int64_t cols, const int parts)
+    square at, int64_t rows, int64_t cols, const int64_t parts)
 {
     float *c = at.c;
     for (int64_t row = 0; row < rows; row += 32) {
@@ -162,7 +162,7 @@ static inline __attribute__((always_inline)) void multiply_panel(
 // next panel, which may lie in the caches that cores share, is brought into this one's own.
 static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_t c_stride,
     const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
-    int64_t depth, bool accumulate, const int parts)
+    int64_t depth, bool accumulate, const int64_t parts)
 {
     const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
     const int64_t pass_depth = cy_round_up((depth + passes - 1) / passes, DEPTH);
@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
 
 static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_stride,
     const char *left, int64_t left_stride, const char *right, int64_t rows, int64_t cols,
-    int64_t depth, bool accumulate, const int parts)
+    int64_t depth, bool accumulate, const int64_t parts)
 {
     CY_DEBUG_ASSERT(depth > 0 && depth % DEPTH == 0);
     const int64_t full = rows / 32 * 32, tail = rows - full, left_bytes = left_stride * 2 * parts;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define TILE_ROWS 16
-#define DEPTH     32
+#define DEPTH     INT64_C(32)
 
 typedef struct tile_config {
     uint8_t palette;

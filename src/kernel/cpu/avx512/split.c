@@ -10,8 +10,8 @@
 #include "kernel/cpu/avx512/squares.h"
 #include "kernel/cpu/block.h"
 
-#define PARTS 3
-#define DEPTH 32
+#define PARTS INT64_C(3)
+#define DEPTH INT64_C(32)
 
 // Elements of one part in a step of 32 deep, in a row of left and in a panel of right.
 #define LEFT_PART  DEPTH
@@ -46,7 +46,7 @@ static inline void store_row(uint16_t *to, __m512 first, __m512 second)
     __m512 a[PARTS], b[PARTS];
     split(a, first);
     split(b, second);
-    for (int i = 0; i < PARTS; i++)
+    for (int64_t i = 0; i < PARTS; i++)
         _mm512_storeu_si512(to + i * LEFT_PART, join_row(a[i], b[i]));
 }
 
@@ -56,7 +56,7 @@ static inline void store_pairs(uint16_t *to, __m512 even, __m512 odd)
     __m512 a[PARTS], b[PARTS];
     split(a, even);
     split(b, odd);
-    for (int i = 0; i < PARTS; i++) {
+    for (int64_t i = 0; i < PARTS; i++) {
         const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a[i]), 16);
         _mm512_storeu_si512(to + i * RIGHT_PART, _mm512_or_si512(low, _mm512_castps_si512(b[i])));
     }
