@@ -6,6 +6,8 @@
 // build/bench/products says what whole products keep of that. Zeros take less current, and a
 // processor that is limited by it multiplies them faster: no speed that numbers can have.
 
+#include "numbers.h"
+
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/memory.h"
@@ -63,17 +65,6 @@ static double measure(const cy_block_ops *ops, const shape *s, char *left, char 
     return best;
 }
 
-// Numbers from 1/2 to 1 of either sign, as fp32 or as pairs of bf16; zeros are written, too, or all
-// pages of them would be one.
-static void fill(uint32_t *to, size_t bytes, bool zeros)
-{
-    uint32_t bits = 1;
-    for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
-        bits = bits * 1664525 + 1013904223;
-        to[i] = zeros ? 0 : (bits & 0x80ff80ff) | 0x3f003f00;
-    }
-}
-
 int main(int argument_count, char **arguments)
 {
     cy_cpu cpu;
@@ -94,8 +85,8 @@ int main(int argument_count, char **arguments)
         return 1;
     }
     const bool zeros = argument_count > 1 && strcmp(arguments[1], "zeros") == 0;
-    fill(left, room, zeros);
-    fill(right, room, zeros);
+    fill_numbers(left, room, zeros);
+    fill_numbers(right, room, zeros);
     printf("%-19s %6s %10s", "rows x cols x depth", "blocks", "KiB, bf16");
     for (int j = 0; j < SETS; j++)
         printf(" %11s", ops[j] == NULL ? "-" : ops[j]->isa);

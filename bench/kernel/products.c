@@ -8,6 +8,8 @@
 // Errors are of one product in fp32, beside sums in double: the root mean square of differences, in
 // units of 2^-24 of the root mean square of the result.
 
+#include "numbers.h"
+
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/median.h"
@@ -130,16 +132,6 @@ static void print_row(
     printf("\n");
 }
 
-// Numbers from 1/2 to 1 of either sign, as fp32 or as pairs of bf16.
-static void fill(uint32_t *to, size_t bytes)
-{
-    uint32_t bits = 1;
-    for (size_t i = 0; i < bytes / sizeof(uint32_t); i++) {
-        bits = bits * 1664525 + 1013904223;
-        to[i] = (bits & 0x80ff80ff) | 0x3f003f00;
-    }
-}
-
 static double error_of(cy_queue *queue, product run, int64_t t, char *data)
 {
     const int64_t n = 576, k = 576;
@@ -193,7 +185,7 @@ int main(int argument_count, char **arguments)
     }
     cy_arena_place(&scratch, "scratch", scratch_base, bytes);
     queue.scratch = &scratch;
-    fill(data, bytes);
+    fill_numbers(data, bytes, false);
 
     shape shapes[SHAPES_MOST];
     const int count = shapes_of_step(shapes, t);

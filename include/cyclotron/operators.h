@@ -46,9 +46,8 @@ typedef struct cy_product {
 
 // c [m, n] (+)= a [m, k] b [k, n]; c may be fp32 where a and b are 16-bit. Sums are in fp32 (fp64
 // of fp64), in an order that follows from the shapes and the processor; one with an element that is
-// not finite is infinite or a NaN. A linear layer y = x W^T
-// with W [out, in] is three of them: y = x W (transpose_b), dx = dy W, and dW += dy x (transpose_a,
-// accumulate).
+// not finite is infinite or a NaN. A linear layer y = x W^T with W [out, in] is three of them:
+// y = x W (transpose_b), dx = dy W, and dW += dy x (transpose_a, accumulate).
 CY_API CY_MUST_CHECK cy_status cy_operators_matmul(
     cy_operators *operators, cy_matrix c, cy_matrix a, cy_matrix b, cy_product product);
 

@@ -66,7 +66,7 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
         [LEVEL_AMX] = cy_matmul_amx,
     };
     if (chosen == LEVEL_REF) return;
-    table->matmul = products[chosen];
+    table->matmul = state->product = products[chosen];
     if (chosen >= LEVEL_AVX512) {
         cy_cpu_avx512_override(table);
     } else {
@@ -105,11 +105,9 @@ static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
     const bool narrow = a.dtype == CY_BF16 && state->attention.narrow != NULL;
     const bool turned = spec.transpose_a && !spec.transpose_b && aliases(a);
     const bool split = state->cpu.amx && c.rows >= CY_MATMUL_SPLIT_ROWS;
-    const bool wide = a.dtype == CY_F32 && (forward || turned) && state->cpu.avx512;
-    if (split) {
-        cy_matmul_amx(queue, c, a, b, spec);
-    } else if (few || narrow || wide || a.dtype == CY_F16) {
-        cy_matmul_blocks(queue, state->attention.wide, state->attention.narrow, c, a, b, spec);
+    const bool wide = a.dtype == CY_F32 && (split || ((forward || turned) && state->cpu.avx512));
+    if (few || narrow || wide || a.dtype == CY_F16) {
+        state->product(queue, c, a, b, spec);
     } else {
         cy_matmul_dnnl(queue, c, a, b, spec);
     }

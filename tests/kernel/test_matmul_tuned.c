@@ -211,28 +211,63 @@ static void rounding_stays_in_bounds(void **state)
     all_products(sizes, sizeof(sizes) / sizeof(sizes[0]), false);
 }
 
-// One term a sum, so that nothing hides what is missing from it: all 24 bits of both factors count.
-static void products_of_two_keep_all_bits(void **state)
+typedef void (*problem_step)(const problem *p);
+
+// Every product of fp32 on numbers, in all four ways its operands may lie.
+static void each_product(shape size, problem_step prepare, problem_step expect_result)
 {
-    (void)state;
     cy_test_machine self;
     CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
     product products[8];
     const int count = products_of(&self, products);
     for (int bits = 0; bits < 4; bits++) {
         for (int n = 0; n < count; n++) {
-            const problem p = pose(&self, (shape){70, 45, 1}, CY_F32, CY_F32, bits, false);
+            const problem p = pose(&self, size, CY_F32, CY_F32, bits, false);
+            if (prepare != NULL) prepare(&p);
             products[n](&self.queue, p.c, p.a, p.b, p.spec);
-            for (int64_t i = 0; i < p.c.rows; i++) {
-                for (int64_t j = 0; j < p.c.cols; j++) {
-                    const double a = p.spec.transpose_a ? get(p.a, 0, i) : get(p.a, i, 0);
-                    const double b = p.spec.transpose_b ? get(p.b, j, 0) : get(p.b, 0, j);
-                    assert_true(fabs(get(p.c, i, j) - a * b) <= 0x1p-23 * fabs(a * b));
-                }
-            }
+            expect_result(&p);
         }
     }
     CY_CHECK_OK(cy_test_machine_close(&self));
+}
+
+static void expect_all_bits(const problem *p)
+{
+    for (int64_t i = 0; i < p->c.rows; i++) {
+        for (int64_t j = 0; j < p->c.cols; j++) {
+            const double a = p->spec.transpose_a ? get(p->a, 0, i) : get(p->a, i, 0);
+            const double b = p->spec.transpose_b ? get(p->b, j, 0) : get(p->b, 0, j);
+            assert_true(fabs(get(p->c, i, j) - a * b) <= 0x1p-23 * fabs(a * b));
+        }
+    }
+}
+
+// One term a sum, so that nothing hides what is missing from it: all 24 bits of both factors count.
+static void products_of_two_keep_all_bits(void **state)
+{
+    (void)state;
+    each_product((shape){70, 45, 1}, NULL, expect_all_bits);
+}
+
+#define ROWS_APART 20 // those that are not finite
+
+static void put_not_finite(const problem *p)
+{
+    static const double values[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, 3.4e38};
+    for (int64_t at = 0; at < 4; at++) {
+        const int64_t row = ROWS_APART * at, k = 19 * at;
+        set(p->a, p->spec.transpose_a ? k : row, p->spec.transpose_a ? row : k, values[at]);
+        for (int64_t j = 0; j < p->c.cols; j++)
+            set(p->b, p->spec.transpose_b ? j : k, p->spec.transpose_b ? k : j, 1.5);
+    }
+}
+
+static void expect_not_finite(const problem *p)
+{
+    for (int64_t i = 0; i < p->c.rows; i++) {
+        for (int64_t j = 0; j < p->c.cols; j++)
+            assert_int_equal(isfinite(get(p->c, i, j)) != 0, i % ROWS_APART != 0);
+    }
 }
 
 // A row with an element that is not finite, or that is near the largest there is, has sums that are
@@ -240,28 +275,7 @@ static void products_of_two_keep_all_bits(void **state)
 static void what_is_not_finite_stays_in_its_row(void **state)
 {
     (void)state;
-    static const double values[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, 3.4e38};
-    cy_test_machine self;
-    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
-    product products[8];
-    const int count = products_of(&self, products);
-    for (int bits = 0; bits < 4; bits++) {
-        for (int n = 0; n < count; n++) {
-            const problem p = pose(&self, (shape){70, 45, 80}, CY_F32, CY_F32, bits, false);
-            for (int64_t at = 0; at < 4; at++) {
-                const int64_t row = 20 * at, k = 19 * at;
-                set(p.a, p.spec.transpose_a ? k : row, p.spec.transpose_a ? row : k, values[at]);
-                for (int64_t j = 0; j < p.c.cols; j++)
-                    set(p.b, p.spec.transpose_b ? j : k, p.spec.transpose_b ? k : j, 1.5);
-            }
-            products[n](&self.queue, p.c, p.a, p.b, p.spec);
-            for (int64_t i = 0; i < p.c.rows; i++) {
-                for (int64_t j = 0; j < p.c.cols; j++)
-                    assert_int_equal(isfinite(get(p.c, i, j)) != 0, i % 20 != 0);
-            }
-        }
-    }
-    CY_CHECK_OK(cy_test_machine_close(&self));
+    each_product((shape){70, 45, 80}, put_not_finite, expect_not_finite);
 }
 
 // Tiles, slices of depth and edges at once: too large for all products in double, so the first

@@ -4,7 +4,7 @@
 // lie below each other all of that operand is packed first, once; otherwise each task packs its own
 // columns, slice by slice of depth. Depth is cut by its own length only and every element of c is
 // summed in ascending depth, so results depend neither on the tiles nor on the number of workers.
-// Scratch: a packed slice of both operands and fp32 sums, per worker, at most 4 MiB each, and the
+// Scratch: a packed slice of both operands and fp32 sums, per worker, at most 5 MiB each, and the
 // packed right operand, at most 32 MiB.
 
 #ifndef CY_KERNEL_CPU_MATMUL_H

@@ -9,7 +9,9 @@
 // Parts of an element: one where operands are bf16, three where they are fp32 that was split into
 // bf16 (avx512/split.c). Every 32 deep the parts lie one after the other, the largest first.
 #define WHOLE INT64_C(1)
-#define SPLIT INT64_C(3)
+#define SPLIT CY_SPLIT_PARTS
+
+_Static_assert(CY_SPLIT_DEPTH == DEPTH, "parts are packed as deep as a tile is");
 
 // Depth of one pass: up to 40 KiB of right in the first-level cache while left streams by. Deeper
 // ones are cut evenly, because sums go out to memory and back between two passes. Split operands
@@ -142,7 +144,6 @@ static inline __attribute__((always_inline)) void multiply_edge(
 static inline __attribute__((always_inline)) void multiply_panel(
     square at, int64_t rows, int64_t cols, const int64_t parts)
 {
-    float *c = at.c;
     for (int64_t row = 0; row < rows; row += 32) {
         const int64_t count = rows - row < 32 ? rows - row : 32;
         if (cols < CY_BLOCK_COLS) {
@@ -153,7 +154,7 @@ static inline __attribute__((always_inline)) void multiply_panel(
             multiply_square(&at, false, parts);
         }
         at.left += 32 * at.left_bytes;
-        at.c = c += 32 * at.c_bytes / (int64_t)sizeof(float);
+        at.c += 32 * at.c_bytes / (int64_t)sizeof(float);
         at.ahead += at.ahead_bytes * (at.depth / DEPTH);
     }
 }

@@ -10,7 +10,10 @@ void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed);
 void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
 void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);
 void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step);
-// Likewise of fp32 that is split into three bf16 (split.c).
+// Likewise of fp32 that is split into bf16 (split.c): every CY_SPLIT_DEPTH deep the parts lie one
+// after the other.
+#define CY_SPLIT_PARTS INT64_C(3)
+#define CY_SPLIT_DEPTH INT64_C(32)
 void cy_pack_left_split_avx512(void *left, cy_view source, bool transposed);
 void cy_pack_right_split_avx512(void *right, cy_view source, bool transposed);
 void cy_convert_avx512(cy_view to, cy_view from);

@@ -10,8 +10,8 @@
 #include "kernel/cpu/avx512/squares.h"
 #include "kernel/cpu/block.h"
 
-#define PARTS INT64_C(3)
-#define DEPTH INT64_C(32)
+#define PARTS CY_SPLIT_PARTS
+#define DEPTH CY_SPLIT_DEPTH
 
 // Elements of one part in a step of 32 deep, in a row of left and in a panel of right.
 #define LEFT_PART  DEPTH
