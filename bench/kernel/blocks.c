@@ -23,10 +23,13 @@ typedef struct shape {
     int64_t count;
 } shape;
 
-// In bf16: 36 KiB, which a first cache of 48 holds; 306 and 360 KiB of which two operands of 32
-// rows and columns still fit there; 720 KiB of which they do not; and what only larger caches hold,
-// or none.
+// Attention's first. Then, in bf16: 36 KiB, which a first cache of 48 holds; 306 and 360 KiB of
+// which two operands of 32 rows and columns still fit there; 720 KiB of which they do not; and what
+// only larger caches hold, or none.
 static const shape shapes[] = {
+    {32, 128, 64, 1},
+    {32, 64, 128, 1},
+    {64, 64, 64, 1},
     {32, 32, 288, 1},
     {32, 512, 288, 1},
     {128, 512, 288, 1},

@@ -79,7 +79,10 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
         state->attention.rows = cy_attention_rows_avx512();
     }
     if (chosen == LEVEL_AVX512_BF16) state->attention.narrow = cy_block_avx512_bf16();
-    if (chosen == LEVEL_AMX) state->attention.narrow = cy_block_amx();
+    if (chosen == LEVEL_AMX) {
+        state->attention.narrow = cy_block_amx();
+        state->attention.wide = cy_block_amx_split();
+    }
     cy_cpu_attention_override(table);
 }
 #endif

@@ -33,6 +33,7 @@ void cy_flash_layout(cy_flash_state *state, char *base, size_t *used, int64_t ro
         cy_flash_piece(base, used, cy_block_right_bytes(ops, state->head_dim, CY_FLASH_KEYS));
     state->scores = cy_flash_piece(base, used, row_count * keys * floats);
     state->weights = cy_flash_piece(base, used, row_count * keys * cy_dtype_size(ops->dtype));
+    state->left = cy_flash_piece(base, used, cy_block_left_bytes(ops, rows, CY_FLASH_KEYS));
     state->out = cy_flash_piece(base, used, row_count * (size_t)state->out_cols * floats);
     state->max = cy_flash_piece(base, used, row_count * floats);
     state->sum = cy_flash_piece(base, used, row_count * floats);
@@ -80,13 +81,16 @@ static void add_values(const cy_flash_state *state, int64_t row, int64_t rows, i
     if (seen == 0) return; // masked rows
     const cy_block_ops *ops = state->ops;
     const size_t panel = cy_block_right_bytes(ops, CY_BLOCK_COLS, depth);
-    const char *weights =
-        (char *)state->weights + (size_t)(row * stride) * cy_dtype_size(ops->dtype);
+    cy_view weights = cy_view_of(state->weights, ops->dtype, row + rows, seen);
+    weights.stride = stride;
+    int64_t left_stride;
+    const void *left =
+        cy_block_left(ops, state->left, &left_stride, cy_view_rows(weights, row, rows));
     float *out = state->out + row * state->out_cols;
     // A part of the depth lies together in one panel only.
     const int64_t step = seen < depth ? CY_BLOCK_COLS : state->out_cols;
     for (int64_t col = 0; col < state->out_cols; col += step) {
-        ops->multiply(out + col, state->out_cols, weights, stride,
+        ops->multiply(out + col, state->out_cols, left, left_stride,
             (char *)state->values + (size_t)(col / CY_BLOCK_COLS) * panel, rows, step, seen, true);
     }
 }
@@ -105,13 +109,12 @@ void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t 
     // Columns up to a multiple of 32 are there (zeros in the packed keys), which spares the
     // products an edge; the softmax leaves them out.
     const int64_t cols = cy_round_up(keys.rows, CY_BLOCK_COLS);
-    const int64_t size = (int64_t)cy_dtype_size(ops->dtype);
+    const int64_t row_bytes = state->depth * ops->packed_bytes;
     ops->pack_right(state->keys, keys, true);
     for (int64_t row = 0, rows, last; row < state->row_count; row += rows) {
         rows = rows_of_step(state, row, &last);
-        ops->multiply(state->scores + row * cols, cols,
-            (char *)state->queries + row * state->depth * size, state->depth, state->keys, rows,
-            cy_round_up(last, CY_BLOCK_COLS), state->depth, false);
+        ops->multiply(state->scores + row * cols, cols, (char *)state->queries + row * row_bytes,
+            state->depth, state->keys, rows, cy_round_up(last, CY_BLOCK_COLS), state->depth, false);
     }
     const cy_softmax_block block = {
         .scores = state->scores,
@@ -215,7 +218,7 @@ static void forward_task(void *context, int64_t task, int worker)
     for (int64_t i = 0; i < group; i++) {
         const cy_view head =
             cy_view_cols(cy_view_rows(self->q, row, count), (kv_head * group + i) * dim, dim);
-        const int64_t bytes = count * state.depth * (int64_t)cy_dtype_size(ops->dtype);
+        const int64_t bytes = count * state.depth * ops->packed_bytes;
         ops->pack_left((char *)state.queries + i * bytes, head, false);
         if (i > 0) {
             memcpy(state.ranges + i * count, state.ranges, (size_t)count * sizeof(cy_row_range));

@@ -15,8 +15,8 @@
 #include "kernel/cpu/block.h"
 #include "kernel/kernel.h"
 
-// What the blocks are computed with: `wide` takes fp32 and widens 16-bit data, `narrow`, NULL where
-// the processor has none, takes bf16 as it is.
+// What the blocks are computed with: `wide` takes fp32, whole or split, and 16-bit data besides;
+// `narrow`, NULL where the processor has none, takes bf16 as it is.
 typedef struct cy_attention_ops {
     const cy_block_ops *wide;
     const cy_block_ops *narrow;
@@ -106,7 +106,8 @@ typedef struct cy_flash_state {
     void *keys;           // a right operand [head_dim, keys]
     void *values;         // a right operand [keys, head_dim]
     float *scores;        // [row_count, CY_FLASH_KEYS]
-    void *weights;        // likewise, a left operand
+    void *weights;        // likewise, of the blocks' dtype
+    void *left;           // those of some rows as a left operand, where they are packed
     float *out;           // [row_count, out_cols]
     float *max;           // [row_count]
     float *sum;           // [row_count]

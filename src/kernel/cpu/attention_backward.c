@@ -41,7 +41,8 @@ typedef struct head_state {
     int64_t k_stride, v_stride;
     void *k_transposed;        // left operand [head_dim, KEYS]
     float *scores, *d_weights; // [KEYS, QUERIES]
-    void *weights, *d_scores;  // left operands [KEYS, QUERIES]
+    void *weights, *d_scores;  // [KEYS, QUERIES], left operands unless they are split
+    void *left;                // left operand [KEYS, QUERIES], where they are packed
     void *d_scores_right;      // right operand [KEYS, QUERIES]
     float *dk, *dv;            // [KEYS, dim] of this head's parts
     bool started;              // dk and dv hold sums already
@@ -76,7 +77,8 @@ static void layout(
     s->d_weights = cy_flash_piece(base, used, cells * floats);
     s->weights = cy_flash_piece(base, used, cells * element);
     s->d_scores = cy_flash_piece(base, used, cells * element);
-    s->d_scores_right = cy_flash_piece(base, used, cells * element);
+    s->left = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, QUERIES));
+    s->d_scores_right = cy_flash_piece(base, used, cy_block_right_bytes(ops, QUERIES, KEYS));
     s->turned = cy_flash_piece(base, used, (size_t)(QUERIES * dim) * floats);
     s->ranges = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
     s->seen = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
@@ -166,12 +168,15 @@ static void step(
     self->ops->rows->gradient(&block);
     const int64_t depth = cy_round_up(queries, ops->depth_step);
     const int64_t width = self->spec->heads * dim;
-    ops->multiply(
-        s->dv, width, s->weights, cols, s->do_right + along, keys, dim, depth, s->started);
-    ops->multiply(
-        s->dk, width, s->d_scores, cols, s->q_right + along, keys, dim, depth, s->started);
+    const cy_view d_scores = cy_view_of(s->d_scores, ops->dtype, keys, cols);
+    int64_t stride;
+    const void *left =
+        cy_block_left(ops, s->left, &stride, cy_view_of(s->weights, ops->dtype, keys, cols));
+    ops->multiply(s->dv, width, left, stride, s->do_right + along, keys, dim, depth, s->started);
+    left = cy_block_left(ops, s->left, &stride, d_scores);
+    ops->multiply(s->dk, width, left, stride, s->q_right + along, keys, dim, depth, s->started);
     s->started = true;
-    ops->pack_right(s->d_scores_right, cy_view_of(s->d_scores, ops->dtype, keys, cols), false);
+    ops->pack_right(s->d_scores_right, d_scores, false);
     const int64_t key_depth = cy_round_up(keys, ops->depth_step);
     ops->multiply(s->dq + index * dim * QUERIES, QUERIES, s->k_transposed, key_depth,
         s->d_scores_right, dim, cols, key_depth, true);
@@ -209,19 +214,6 @@ static void deliver_dq(
     }
 }
 
-// A left operand: as it lies where that will do, otherwise packed.
-static const void *left_operand(
-    const cy_block_ops *ops, void *packed, int64_t *stride, cy_view source)
-{
-    if (cy_block_left_fits(ops, source)) {
-        *stride = source.stride;
-        return source.data;
-    }
-    ops->pack_left(packed, source, false);
-    *stride = cy_round_up(source.cols, ops->depth_step);
-    return packed;
-}
-
 // All queries that see keys [key, key + keys) of the span, whose parts of dk and dv begin at `at`.
 static void backward_keys(head_state *s, const backward_call *self, const cy_attention_span *span,
     int64_t key, int64_t keys, int64_t kv_col, int64_t at)
@@ -235,8 +227,8 @@ static void backward_keys(head_state *s, const backward_call *self, const cy_att
         const int64_t row = span->k_first + key;
         const cy_view k = cy_view_cols(cy_view_rows(self->k, row, keys), kv_col, dim);
         const cy_view v = cy_view_cols(cy_view_rows(self->v, row, keys), kv_col, dim);
-        s->k = left_operand(self->block, s->k_packed, &s->k_stride, k);
-        s->v = left_operand(self->block, s->v_packed, &s->v_stride, v);
+        s->k = cy_block_left(self->block, s->k_packed, &s->k_stride, k);
+        s->v = cy_block_left(self->block, s->v_packed, &s->v_stride, v);
         self->block->pack_left(s->k_transposed, k, true);
         for (int64_t i = all.first / QUERIES; i * QUERIES < all.last; i++) {
             step(s, self, i, least(span->q_count - i * QUERIES, QUERIES), keys);

@@ -277,7 +277,7 @@ static void many_rows(
     for (int64_t i = 0; i < group; i++) {
         const cy_view head =
             cy_view_cols(cy_view_rows(self->q, row, count), (kv_head * group + i) * dim, dim);
-        const int64_t bytes = count * s->flash.depth * (int64_t)cy_dtype_size(self->block->dtype);
+        const int64_t bytes = count * s->flash.depth * self->block->packed_bytes;
         self->block->pack_left((char *)s->flash.queries + i * bytes, head, false);
     }
     cy_flash_start(&s->flash);

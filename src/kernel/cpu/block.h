@@ -81,6 +81,20 @@ static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
         ops->packed_bytes == (int64_t)cy_dtype_size(ops->dtype);
 }
 
+// A left operand: as it lies where that will do, otherwise packed into `packed`; *stride in
+// elements.
+static inline const void *cy_block_left(
+    const cy_block_ops *ops, void *packed, int64_t *stride, cy_view source)
+{
+    if (cy_block_left_fits(ops, source)) {
+        *stride = source.stride;
+        return source.data;
+    }
+    ops->pack_left(packed, source, false);
+    *stride = cy_round_up(source.cols, ops->depth_step);
+    return packed;
+}
+
 // Call these only where the processor has the instruction set.
 const cy_block_ops *cy_block_avx2(void);        // fp32; bf16 and fp16 widened
 const cy_block_ops *cy_block_avx512(void);      // likewise

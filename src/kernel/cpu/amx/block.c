@@ -18,6 +18,10 @@ _Static_assert(CY_SPLIT_DEPTH == DEPTH, "parts are packed as deep as a tile is")
 // come from the second-level cache, which six products for each pair of tiles leave time to.
 #define MICRO_DEPTH 640
 
+// With no more rows than this asking for a panel takes as long as reading it: attention's blocks,
+// whose panels are in the core's own caches.
+#define FEW_ROWS 64
+
 static void enter(void)
 {
     configure(TILE_ROWS, TILE_ROWS);
@@ -182,7 +186,7 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
                 .depth = depth - k < pass_depth ? depth - k : pass_depth,
                 .accumulate = accumulate || k > 0,
                 .ahead = panel + CY_BLOCK_COLS * depth * deep,
-                .ahead_bytes = col + CY_BLOCK_COLS < cols ? share : 0,
+                .ahead_bytes = col + CY_BLOCK_COLS < cols && rows > FEW_ROWS ? share : 0,
             };
             multiply_panel(first, rows, width, parts);
         }

@@ -24,7 +24,7 @@ static inline __m512 round_to_bf16(__m512 x)
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(-0x10000)));
 }
 
-static inline void split(__m512 part[PARTS], __m512 x)
+static inline __attribute__((always_inline)) void split(__m512 part[PARTS], __m512 x)
 {
     part[0] = round_to_bf16(x);
     const __m512 rest = _mm512_sub_ps(x, part[0]);
@@ -41,7 +41,8 @@ static inline __m512i join_row(__m512 first, __m512 second)
         _mm512_castps_si512(first), upper, _mm512_castps_si512(second));
 }
 
-static inline void store_row(uint16_t *to, __m512 first, __m512 second)
+static inline __attribute__((always_inline)) void store_row(
+    uint16_t *to, __m512 first, __m512 second)
 {
     __m512 a[PARTS], b[PARTS];
     split(a, first);
@@ -51,7 +52,7 @@ static inline void store_row(uint16_t *to, __m512 first, __m512 second)
 }
 
 // Sixteen columns of right, two deep: a pair stands side by side.
-static inline void store_pairs(uint16_t *to, __m512 even, __m512 odd)
+static inline __attribute__((always_inline)) void store_pairs(uint16_t *to, __m512 even, __m512 odd)
 {
     __m512 a[PARTS], b[PARTS];
     split(a, even);
@@ -63,10 +64,24 @@ static inline void store_pairs(uint16_t *to, __m512 even, __m512 odd)
 }
 
 // Sixteen elements of a row; zero beyond the source.
-static inline __m512 load_row(cy_view source, int64_t row, int64_t col)
+static __m512 load_some(cy_view source, int64_t row, int64_t col)
 {
     if (row >= source.rows || col >= source.cols) return _mm512_setzero_ps();
     return cy_load16(cy_view_at(source, row, col), source.dtype, cy_lanes16(source.cols - col));
+}
+
+// Thirty-two elements of a row, likewise.
+static inline __attribute__((always_inline)) void load_row(
+    __m512 x[2], cy_view source, int64_t row, int64_t col)
+{
+    if (source.dtype == CY_F32 && row < source.rows && col + 32 <= source.cols) {
+        const float *at = (const float *)source.data + row * source.stride + col;
+        x[0] = _mm512_loadu_ps(at);
+        x[1] = _mm512_loadu_ps(at + 16);
+    } else {
+        x[0] = load_some(source, row, col);
+        x[1] = load_some(source, row, col + 16);
+    }
 }
 
 // Rows of left from columns of the source: two squares below each other are 32 deep.
@@ -100,8 +115,11 @@ void cy_pack_left_split_avx512(void *left, cy_view source, bool transposed)
         return;
     }
     for (int64_t i = 0; i < source.rows; i++) {
-        for (int64_t k = 0; k < source.cols; k += DEPTH, to += DEPTH * PARTS)
-            store_row(to, load_row(source, i, k), load_row(source, i, k + 16));
+        for (int64_t k = 0; k < source.cols; k += DEPTH, to += DEPTH * PARTS) {
+            __m512 x[2];
+            load_row(x, source, i, k);
+            store_row(to, x[0], x[1]);
+        }
     }
 }
 
@@ -124,9 +142,11 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
 static void pack_step(uint16_t *to, cy_view source, int64_t k, int64_t col)
 {
     for (int64_t i = k; i < k + DEPTH; i += 2, to += 2 * CY_BLOCK_COLS) {
-        store_pairs(to, load_row(source, i, col), load_row(source, i + 1, col));
-        store_pairs(
-            to + CY_BLOCK_COLS, load_row(source, i, col + 16), load_row(source, i + 1, col + 16));
+        __m512 even[2], odd[2];
+        load_row(even, source, i, col);
+        load_row(odd, source, i + 1, col);
+        store_pairs(to, even[0], odd[0]);
+        store_pairs(to + CY_BLOCK_COLS, even[1], odd[1]);
     }
 }
 
