@@ -94,6 +94,14 @@ expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.cp_size=
 says out '    64   0   0   1   0  e 3-3 h '
 says out '  63 ranks more'
 
+# What is not there has no line; operands are told in GB of 2^30 bytes.
+expect 0 plan "$folder/plan.json"
+check "no line of compression" bash -c "! grep -q compression '$folder/out'"
+gigabytes=$(sed -nE 's/^work of a step: .* FLOP and ([0-9.]+) GB of operands of rank 0$/\1/p' "$folder/out")
+expect 0 plan "$folder/plan.json" --json
+equal "operands in GB" "$(number operand_bytes) / 2^30 > ${gigabytes:-0} - 0.0005"
+equal "operands in GB" "$(number operand_bytes) / 2^30 < ${gigabytes:-0} + 0.0005"
+
 # One of a thing is told as one; biases of q, k and v lie in one vector.
 expect 0 plan "$folder/plan.json" --training.gradient_accumulation_steps=1 \
     --distributed.threads_per_rank=2 --model.model_type=qwen2

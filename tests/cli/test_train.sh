@@ -46,6 +46,12 @@ expect 0 train "$folder/whole/config.json" --logging.run_dir="$folder/again" \
     --checkpoint.save_dir="$folder/saves_again"
 same "losses of the run that its config.json starts" "$(losses whole)" "$(losses again)"
 
+# ---- every third step on the console, and the last one; all in the file
+
+train 0 third --logging.log_frequency=3
+same "the steps on the console" "3 6 8" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+same "the steps in the file" 8 "$(grep -c '"loss"' "$folder/third/metrics.jsonl")"
+
 # ---- without the machine's peak
 
 train 0 no_peak --logging.measure_peak=false

@@ -107,6 +107,22 @@ static void other_actions(void **context)
     cy_schedule_close(&schedule);
 }
 
+// As many segments as there are tags for, and one more.
+static void most_segments(void **context)
+{
+    (void)context;
+    cy_action_list nothing = {0};
+    cy_schedule schedule = {.stages = 1, .microbatches = 1, .ranks = &nothing};
+    const cy_executor_options options = {&schedule, cy_group_self(), CY_F32, 1, 1};
+    cy_executor executor;
+    schedule.chunks = CY_TAG_LIMIT / 2 - 1;
+    CY_CHECK_OK(cy_executor_open(&executor, &options));
+    cy_executor_close(&executor);
+    schedule.chunks = CY_TAG_LIMIT / 2;
+    CY_CHECK_FAILS(cy_executor_open(&executor, &options), CY_ERR_REQUEST,
+        "8192 segments needs more than 16384 tags");
+}
+
 // A stage that fails is an error of the run that names the rank, not a hang.
 static cy_status fail_forward(
     void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
@@ -162,6 +178,7 @@ int main(void)
         cmocka_unit_test(every_engine),
         cmocka_unit_test(eight_ranks),
         cmocka_unit_test(other_actions),
+        cmocka_unit_test(most_segments),
         cmocka_unit_test(failing_stage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -275,6 +275,10 @@ static void test_functions(void **state)
     assert_true(cy_strict_exp(0.0) == 1.0 && cy_strict_log(1.0) == 0.0);
     assert_true(cy_strict_exp(-(double)INFINITY) == 0.0 && isinf(cy_strict_log(0.0)));
     assert_true(isnan(cy_strict_exp((double)NAN)) && isnan(cy_strict_log(-1.0)));
+    // The ends of the range are within it.
+    assert_true(units_off(cy_strict_exp(709.0), exp(709.0)) < 4.0);
+    assert_true(units_off(cy_strict_exp(-708.0), exp(-708.0)) < 4.0);
+    assert_true(isinf(cy_strict_exp(709.5)) && cy_strict_exp(-708.5) == 0.0);
     assert_true(units_off(cy_strict_power(0.999, 1000), pow(0.999, 1000.0)) < 100.0);
 }
 
