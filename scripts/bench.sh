@@ -66,6 +66,15 @@ for config in bench/step/*.json; do
     done
 done
 
+# Five starts one after the other: how long after the process each one's first step was done, less a step.
+first=$out/first-steps.txt
+: >"$first"
+for _ in 1 2 3 4 5; do
+    "$program" bench step bench/step/smollm-135m-bf16.json --warmup=1 --steps=1 --json >"$out/start.json"
+    awk "BEGIN { printf \"%.2f\\n\", $(field "$out/start.json" first_step_s) - 2048 / $(field "$out/start.json" tok_s) }" \
+        >>"$first"
+done
+
 # A model with random weights of the first shape: its first token after 512 and its further ones, and
 # 128 tokens behind next to nothing, as llama-bench measures what the aim was taken from.
 "$program" bench checkpoint bench/step/smollm-135m-bf16.json --folder="$out" --rounds=1 --json \
@@ -105,8 +114,7 @@ aim "memory, over PyTorch compiled (at most)" 0.80 \
     "$(over "$step-bf16.json" "$step-bf16-torch-compiled.json" peak_rss_gb)"
 aim "memory, full recomputation (at most)" 0.70 \
     "$(over "$step-bf16-recompute.json" "$step-bf16-torch-compiled.json" peak_rss_gb)"
-aim "first step, seconds beyond a step's (at most)" 1.0 "$(awk "BEGIN { printf \"%.2f\",
-    $(field "$step-bf16.json" first_step_s) - 2048 / $(field "$step-bf16.json" tok_s) }")"
+aim "first step, seconds beyond a step's (at most)" 1.0 "$(sort -g "$first" | sed -n 3p)"
 aim "time that full recomputation adds (at most)" 0.35 "$(awk "BEGIN { printf \"%.2f\",
     $(field "$step-bf16.json" tok_s) / $(field "$step-bf16-recompute.json" tok_s) - 1 }")"
 # shares TITLE FILE: of the best pass over memory, and of the weights read beside each run.

@@ -181,18 +181,17 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic)
     cy_memory_free(fetcher);
 }
 
-bool cy_fetcher_hold(
+void cy_fetcher_hold(
     cy_fetcher *in, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes)
 {
     const uint64_t hull = cy_direct_hull(offset, bytes);
     CY_ASSERT(hull <= CY_FETCH_BYTES);
     in->held_file = -1;
-    if (!cy_direct_read(file, in->buffer, offset, bytes)) return false;
+    if (!cy_direct_read(file, in->buffer, offset, bytes)) return;
     in->traffic.file_bytes += (int64_t)hull;
     in->held_file = number;
     in->held = cy_direct_first(offset);
     in->held_end = offset + bytes;
-    return true;
 }
 
 // All of the chunk, where the buffer holds it; or NULL.

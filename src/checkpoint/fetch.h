@@ -45,9 +45,9 @@ CY_MUST_CHECK cy_status cy_fetcher_open(
 void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
 
 // Reads bytes [offset, offset + bytes) of a file, whose blocks the buffer must have room for, past
-// the page cache, for calls of cy_fetch with chunks that lie in them. False where that does not
-// work: then cy_fetch reads, and says what is wrong.
-bool cy_fetcher_hold(
+// the page cache, for calls of cy_fetch with chunks that lie in them. Where that does not work
+// cy_fetch reads, and says what is wrong.
+void cy_fetcher_hold(
     cy_fetcher *fetcher, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes);
 
 // Fills what is wanted of a chunk; with `checked` all of it is compared with its checksum.

@@ -207,7 +207,7 @@ static void hold(const loader *in, const batch *some, int worker)
     if (!some->direct || some->bytes < DIRECT_BYTES) return;
     if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
     // Where it fails the chunks are read plainly, which names what is wrong.
-    (void)cy_fetcher_hold(in->fetchers[worker], file, some->file, some->offset, some->bytes);
+    cy_fetcher_hold(in->fetchers[worker], file, some->file, some->offset, some->bytes);
 }
 
 static void fetch_batch(void *context, int64_t number, int worker)

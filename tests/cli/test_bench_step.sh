@@ -74,6 +74,12 @@ says out '"mfu": null, "mfu_causal": null, '
 says out '"peak_gflop_s": null, '
 says out '"traffic": [{"dimension": "tp", "bytes": '
 holds "slow links" "$(value exposed_s) >= 2 * 4 * 0.01"
+# The same for a person: the first axis and the last one, none of ranks that send nothing.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
+    --distributed.dp_size=2 --distributed.threads_per_rank=1 --logging.measure_peak=false
+check "traffic by axis" grep -qE \
+    '^traffic tp    [0-9.]+ MB in [0-9]+ messages from rank 0 in the last step, [0-9.]+ ms exposed$' "$folder/out"
+check "of tp and dp" test "$(grep '^traffic' "$folder/out" | awk '{ print $2 }' | xargs)" = "tp dp"
 # The same over links of 20 MB/s.
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
     --distributed.threads_per_rank=1 --logging.measure_peak=false --link-gb-s=0.02 --json
