@@ -285,14 +285,19 @@ static void merged_parts_equal_the_whole(void **state)
     CY_CHECK_OK(cy_test_machine_close(&self));
 }
 
-// Rows of a prompt, of several sequences, and single rows, over pages in no order.
+// Rows of a prompt, of several sequences, and single rows, over pages in no order, one after the
+// other, and with a gap before the sixth and the ninth, which are the last of two blocks of keys.
 static void pages_equal_the_portable_one(void **state)
 {
     (void)state;
-    enum { PAGES = 40, PAGE = 16, ROWS = 140, PER = 16 };
-    int32_t table[3 * PER], sequences[ROWS], positions[ROWS];
-    for (int i = 0; i < 3 * PER; i++)
-        table[i] = (i * 7 + 3) % PAGES;
+    enum { TOKENS = 672, ROWS = 140, PER = 16 };
+    static const int page_sizes[] = {16, 16, 24};
+    int32_t table[3][3 * PER], sequences[ROWS], positions[ROWS];
+    for (int i = 0; i < 3 * PER; i++) {
+        table[0][i] = (i * 7 + 3) % (TOKENS / 16);
+        table[1][i] = i % (TOKENS / 16);
+        table[2][i] = i / PER * 3 + i % PER + (i % PER >= 5 ? 1 : 0) + (i % PER >= 8 ? 1 : 0);
+    }
     for (int i = 0; i < ROWS; i++) {
         sequences[i] = i < 90 ? 1 : i % 3;
         positions[i] = i < 90 ? 110 + i : (i * 37) % 250;
@@ -300,23 +305,24 @@ static void pages_equal_the_portable_one(void **state)
     const char *isas[4];
     const int isa_count = isas_of(isas);
     for (int i = 0; i < isa_count; i++) {
-        for (int d = 0; d < 4; d++) {
+        for (int d = 0; d < 12; d++) {
             cy_test_machine self;
             CY_CHECK_OK(cy_test_machine_open(&self, isas[i], 2, ARENA_BYTES));
             const cy_dtype dtype = d % 2 == 0 ? CY_F32 : CY_BF16;
+            const int page = page_sizes[d / 4];
             cy_view o[2], q, k, v;
             for (int j = 0; j < 2; j++) {
                 const cy_dtype used = j == 0 ? CY_F64 : dtype;
                 q = make(&self, used, ROWS, 240, 1);
-                k = make(&self, used, (int64_t)PAGES * PAGE, 80, 2);
-                v = make(&self, used, (int64_t)PAGES * PAGE, 80, 3);
+                k = make(&self, used, TOKENS, 80, 2);
+                v = make(&self, used, TOKENS, 80, 3);
                 o[j] = make(&self, used, ROWS, 240, 4);
-                const cy_kv_pages pages = {k, v, table, PAGE, PER};
+                const cy_kv_pages pages = {k, v, table[d / 4], page, PER};
                 const cy_attention_spec spec = {.heads = 6,
                     .kv_heads = 2,
                     .head_dim = 40,
                     .scale = 0.3,
-                    .window = d < 2 ? 0 : 33};
+                    .window = d % 4 < 2 ? 0 : 33};
                 self.queue.kernels = j == 0 ? cy_kernels_ref() : &self.kernels;
                 cy_attention_paged(&self.queue, o[j], q, &pages, sequences, positions, &spec);
             }

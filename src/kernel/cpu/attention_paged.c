@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#define TASK_ROWS 64 // rows of a task: one block of a prompt
-#define RUN_MIN   4  // fewer rows than this are cheaper one by one
+#define TASK_ROWS 128 // rows of a task: one block of a prompt
+#define RUN_MIN   4   // fewer rows than this are cheaper one by one
 
 #define RUN_KEYS   8  // keys at once
 #define AHEAD_KEYS 16 // before they are used they are asked for
@@ -249,14 +249,31 @@ static void one_row(paged_state *s, const paged_call *self, int64_t row, int64_t
 
 // ---- a prompt
 
-static void gather(void *to, const paged_call *self, cy_view from, int64_t sequence, int64_t first,
-    int64_t count, int64_t kv_col)
+// Whether the pages of positions [first, first + count) follow each other.
+static bool lie_together(const paged_call *self, int64_t sequence, int64_t first, int64_t count)
 {
-    const size_t bytes = (size_t)self->spec->head_dim * cy_dtype_size(from.dtype);
-    for (int64_t i = 0; i < count; i++) {
-        memcpy((char *)to + (size_t)i * bytes,
-            cy_view_at(from, row_of(self, sequence, first + i), kv_col), bytes);
+    const int64_t page_size = self->pages->page_size, row = row_of(self, sequence, first);
+    for (int64_t at = page_size - first % page_size; at < count; at += page_size) {
+        if (row_of(self, sequence, first + at) != row + at) return false;
     }
+    return true;
+}
+
+// Positions [first, first + count) of one head: as they lie, or gathered in `room`.
+static cy_view head_of(const paged_call *self, void *room, cy_view from, int64_t sequence,
+    int64_t first, int64_t count, int64_t kv_head)
+{
+    const int64_t dim = self->spec->head_dim;
+    if (lie_together(self, sequence, first, count)) {
+        const int64_t row = row_of(self, sequence, first);
+        return cy_view_cols(cy_view_rows(from, row, count), kv_head * dim, dim);
+    }
+    const size_t bytes = (size_t)dim * cy_dtype_size(from.dtype);
+    for (int64_t i = 0; i < count; i++) {
+        memcpy((char *)room + (size_t)i * bytes,
+            cy_view_at(from, row_of(self, sequence, first + i), kv_head * dim), bytes);
+    }
+    return cy_view_of(room, from.dtype, count, dim);
 }
 
 // Rows [row, row + count) are of one sequence.
@@ -281,13 +298,11 @@ static void many_rows(
         self->block->pack_left((char *)s->flash.queries + i * bytes, head, false);
     }
     cy_flash_start(&s->flash);
-    const cy_dtype dtype = self->pages->keys.dtype;
     for (int64_t key = first / CY_FLASH_KEYS * CY_FLASH_KEYS; key < last; key += CY_FLASH_KEYS) {
         const int64_t keys = last - key < CY_FLASH_KEYS ? last - key : CY_FLASH_KEYS;
-        gather(s->keys, self, self->pages->keys, sequence, key, keys, kv_head * dim);
-        gather(s->values, self, self->pages->values, sequence, key, keys, kv_head * dim);
-        cy_flash_step(&s->flash, cy_view_of(s->keys, dtype, keys, dim),
-            cy_view_of(s->values, self->pages->values.dtype, keys, dim), key);
+        cy_flash_step(&s->flash,
+            head_of(self, s->keys, self->pages->keys, sequence, key, keys, kv_head),
+            head_of(self, s->values, self->pages->values, sequence, key, keys, kv_head), key);
     }
     cy_flash_finish(&s->flash, NULL);
     store_rows(self, s, row, count, kv_head);
@@ -297,7 +312,9 @@ static void paged_task(void *context, int64_t task, int worker)
 {
     const paged_call *self = context;
     const int64_t kv_head = task % self->spec->kv_heads;
-    int64_t row = task / self->spec->kv_heads * TASK_ROWS;
+    // Late rows of a prompt see most keys, so the long tasks come first.
+    const int64_t block = (self->q.rows - 1) / TASK_ROWS - task / self->spec->kv_heads;
+    int64_t row = block * TASK_ROWS;
     const int64_t end = row + TASK_ROWS < self->q.rows ? row + TASK_ROWS : self->q.rows;
     paged_state s = worker_state(self, worker);
     self->block->enter();
