@@ -4,7 +4,7 @@
 #
 #   bench/checkpoint.sh [FOLDER]     FOLDER is on the disk in question (build/bench)
 #
-# The state is that of SmolLM-135M in bf16: masters and both moments, 12 bytes a parameter, 1.6 GB.
+# The state is that of SmolLM-135M in bf16: masters and both moments, 12 bytes a parameter, 1.50 GB of 2^30 bytes.
 # CYCLOTRON is the program, ROUNDS (3) how often each figure is taken; medians are printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."

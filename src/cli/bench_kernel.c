@@ -396,10 +396,24 @@ static cy_cost cost_of(workload *w, void (*run)(workload *))
     return w->queue.planned;
 }
 
+// Whether an operator's name begins so, or any is wanted.
+static bool is_wanted(const char *op, const char *begin)
+{
+    return begin == NULL || strncmp(op, begin, strlen(begin)) == 0;
+}
+
+static bool is_known(const char *begin)
+{
+    for (int i = 0; i < CY_COUNT(items); i++) {
+        if (is_wanted(items[i].op, begin)) return true;
+    }
+    return false;
+}
+
 static void measure_items(workload *w, int *printed)
 {
     for (int i = 0; i < CY_COUNT(items); i++) {
-        if (w->v->op != NULL && strncmp(items[i].op, w->v->op, strlen(w->v->op)) != 0) continue;
+        if (!is_wanted(items[i].op, w->v->op)) continue;
         const cy_cost cost = cost_of(w, items[i].run);
         const double seconds = seconds_of(w, items[i].run);
         const double by_flops = cost.flops / w->flop_s, by_bytes = cost.bytes / w->bytes_s;
@@ -486,6 +500,8 @@ int cy_command_bench_kernel(int argc, char **argv)
             "--heads=%" PRId64 " is not a multiple of --kv-heads=%" PRId64, v.heads, v.kv_heads);
     } else if (status == CY_GO_ON && v.head_dim % 2 != 0) {
         status = cy_usage_error(&usage, "--head-dim=%" PRId64 " is odd", v.head_dim);
+    } else if (status == CY_GO_ON && !is_known(v.op)) {
+        status = cy_usage_error(&usage, "--op=%s: no operator's name begins so", v.op);
     } else if (status == CY_GO_ON) {
         status = cy_report_output(cy_report_status(bench(&v)));
     }

@@ -110,7 +110,7 @@ static void print_table(const cy_config *config, const cy_bench_step_result *r)
         if (sent->messages == 0) continue;
         printf(
             "traffic %-5s %.1f MB in %lld messages from rank 0 in the last step, %.1f ms exposed\n",
-            cy_traffic_dimension(i), sent->bytes * 1e-6, (long long)sent->messages,
+            cy_traffic_dimension(i), sent->bytes * 0x1p-20, (long long)sent->messages,
             sent->exposed_s * 1e3);
     }
 }

@@ -36,6 +36,9 @@ says out '"op": "softmax_grad", "dtype": "bf16", "shape": "33x100"'
 expect 0 bench kernel "${small[@]}" --dtype=fp32 --op=norm
 says out "norm_backward"
 says out "of copying"
+expect 2 bench kernel "${small[@]}" --op=gelu
+says err "--op=gelu: no operator's name begins so"
+expect 2 bench kernel "${small[@]}" --op=norm_forwards
 expect 2 bench kernel --heads=9 --kv-heads=2
 says err "is not a multiple of"
 expect 1 bench kernel "${small[@]}" --isa=none

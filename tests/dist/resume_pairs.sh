@@ -7,7 +7,7 @@
 # One line a direction with the worst differences after the resume: of losses and gradient norms,
 # and of the weights at the end; fails when one exceeds the bound of the dtype. DTYPE (fp64) and STRICT
 # (false) are taken from the environment; with STRICT=true all must be the same bit for bit, moments
-# too. TABLE names a file for the rows of docs/checkpoints.md.
+# too. TABLE names a file for these lines as rows of a table.
 set -euo pipefail
 source=${SOURCE:-.}
 # shellcheck source=../../scripts/mesh_runs.sh

@@ -268,6 +268,15 @@ static void a_tokenizer_of_another_type_is_refused(void **state)
     }
     assert_int_equal(unlink(file), 0);
     CY_CHECK_OK(cy_checkpoint_import(from, own, false));
+
+    // What belongs to a tokenizer is not exported without one.
+    snprintf(file, sizeof(file), "%s/tokenizer_config.json", own);
+    CY_CHECK_OK(cy_file_write(file, "{}", 2));
+    snprintf(json, sizeof(json), "%s/back", folder);
+    const cy_export_options options = {.keep_dtype = true, .shard_bytes = (uint64_t)1 << 30};
+    CY_CHECK_OK(cy_checkpoint_export(own, json, &options));
+    snprintf(file, sizeof(file), "%s/back/tokenizer_config.json", folder);
+    assert_false(cy_path_exists(file));
 }
 
 // A folder whose config.json is of another model: all that differs is listed.
