@@ -6,6 +6,7 @@
 #ifndef CY_DATA_UNICODE_H
 #define CY_DATA_UNICODE_H
 
+#include "base/assert.h"
 #include "base/text.h"
 
 #include <stdbool.h>
@@ -40,6 +41,7 @@ void cy_unicode_expand(uint8_t *values, const uint32_t *ranges, size_t count);
 // The character at s [left], left > 0; returns its length in bytes.
 static inline size_t cy_utf8_decode(uint32_t *point, const unsigned char *s, size_t left)
 {
+    CY_DEBUG_ASSERT(left > 0);
     const uint32_t a = s[0];
     if (a < 0x80) {
         *point = a;
