@@ -298,6 +298,19 @@ static void sources_read_across_shards(void **state)
     cy_source_close(source);
 }
 
+// How many files whose path holds `part` this process has in its memory.
+static int mapped_files(const char *part)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, part) != NULL ? 1 : 0;
+    fclose(maps);
+    return count;
+}
+
 // Every range of three shards, one of them of one token.
 static void sources_read_any_range(void **state)
 {
@@ -309,6 +322,7 @@ static void sources_read_any_range(void **state)
     const cy_source_options options = {0};
     CY_CHECK_OK(cy_source_open(&source, in_folder("three"), &options));
     assert_int_equal(source->token_count, 8);
+    assert_int_equal(mapped_files("/three/"), 3);
     assert_string_equal(source->ops->name, "shards");
     for (int64_t first = 0; first <= 8; first++) {
         for (int64_t count = 0; count <= 8 - first; count++) {
@@ -319,6 +333,7 @@ static void sources_read_any_range(void **state)
         }
     }
     cy_source_close(source);
+    assert_int_equal(mapped_files("/three/"), 0);
 }
 
 static void what_no_source_can_be_is_refused(void **state)
