@@ -129,6 +129,7 @@ is err "cyclotron: error: $folder/foreign.json: model.type is Unigram
 # Shards.
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/shards" --threads=2 "$text"
 says out 'tokens of 2 bytes, 1 document,'
+says err 'preparing 100% '
 expect 0 data inspect "$folder/shards"
 says out 'shards, whole'
 expect 0 data inspect "$folder/shards" --json
@@ -137,6 +138,13 @@ is err ""
 cp "$folder/out" "$folder/inspected"
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/again" --json "$text"
 is err ""
+# Into the folder that one is in; what a process that is gone has left there is removed.
+mkdir "$folder/.beside.99999999.tmp"
+# shellcheck disable=SC2016 # the inner shell's
+check "a folder without a path" bash -c 'cd "$2" && "$1" data prepare --tokenizer=t.json --out=beside few.txt \
+    >beside.out 2>&1' _ "$(realpath "$cyclotron")" "$folder"
+check "it is there" test -e "$folder/beside/shard-00000.tokens"
+check "nothing else is" test -z "$(find "$folder" -maxdepth 1 -name '.beside*')"
 for field in tokens documents text_bytes shards; do
     wanted=$(grep -oE "\"$field\": [0-9]+" "$folder/inspected")
     says out "$wanted"

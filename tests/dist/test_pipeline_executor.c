@@ -154,6 +154,7 @@ static cy_status run_failing(cy_world *world, void *context)
     cy_queue queue = {.beat = cy_world_beat(world)};
     const cy_status status = cy_executor_run(&executor, &queue, &stage, NULL);
     cy_executor_close(&executor);
+    cy_group_close(group);
     return status;
 }
 

@@ -64,6 +64,8 @@ static void the_longer_side_is_halved_or_the_columns(void **state)
     // Not below 64 x 128, however many are wanted.
     check_tile(cy_tiles_cut(128, 256, 1024, 512, 1000, false), 64, 128, 2, 2);
     check_tile(cy_tiles_cut(32, 100, 1024, 512, 1000, true), 32, 100, 1, 1);
+    // What just fits is not cut, nor rounded up.
+    check_tile(cy_tiles_cut(100, 200, 100, 200, 1, false), 100, 200, 1, 1);
 }
 
 int main(void)
