@@ -68,17 +68,24 @@ static inline size_t cy_view_bytes(cy_view view)
     return (size_t)cy_view_count(view) * cy_dtype_size(view.dtype);
 }
 
+// Where element (row, col) would be, be there one or not.
+static inline void *cy_view_place(cy_view view, int64_t row, int64_t col)
+{
+    return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
+}
+
 // The address of element (row, col).
 static inline void *cy_view_at(cy_view view, int64_t row, int64_t col)
 {
-    return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
+    CY_DEBUG_ASSERT(row >= 0 && row < view.rows && col >= 0 && col < view.cols);
+    return cy_view_place(view, row, col);
 }
 
 // Rows [first, first + count) and columns [first, first + count) of a view, which has them all.
 static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 {
     CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.rows);
-    view.data = cy_view_at(view, first, 0);
+    view.data = cy_view_place(view, first, 0);
     view.rows = count;
     return view;
 }
@@ -86,7 +93,7 @@ static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 static inline cy_view cy_view_cols(cy_view view, int64_t first, int64_t count)
 {
     CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.cols);
-    view.data = cy_view_at(view, 0, first);
+    view.data = cy_view_place(view, 0, first);
     view.cols = count;
     return view;
 }

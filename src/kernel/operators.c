@@ -99,11 +99,11 @@ static cy_status apart(const operation *op, int outputs, const char *const *name
 {
     for (int i = 0; i < outputs; i++) {
         const cy_view out = op->view[i];
-        const char *first = out.data, *end = cy_view_at(out, out.rows - 1, out.cols);
+        const char *first = out.data, *end = cy_view_place(out, out.rows - 1, out.cols);
         for (int k = 0; k < 6; k++) {
             const cy_view in = op->view[k];
             if (k == i || cy_view_is_none(in)) continue;
-            const char *in_end = cy_view_at(in, in.rows - 1, in.cols);
+            const char *in_end = cy_view_place(in, in.rows - 1, in.cols);
             if ((const char *)in.data < end && first < in_end) {
                 return CY_FAIL(CY_ERR_REQUEST, "%s and %s overlap", names[i], names[k]);
             }

@@ -52,9 +52,11 @@ static cy_view fenced_view(
     const size_t bytes = (size_t)((rows - 1) * (cols + gap) + cols) * cy_dtype_size(dtype);
     cy_view view = cy_view_of(fence(memory, bytes), dtype, rows, cols);
     view.stride = cols + gap;
+    cy_view all = view;
+    all.cols = view.stride;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols + (i + 1 < rows ? gap : 0); j++) {
-            put(view, i, j, j < cols ? (float)((i * 31 + j * 7 + seed * 5) % 13 - 6) : MARK);
+            put(all, i, j, j < cols ? (float)((i * 31 + j * 7 + seed * 5) % 13 - 6) : MARK);
         }
     }
     return view;
