@@ -2,10 +2,11 @@
 # Random small faults in src/, one at a time: does a test notice?
 #
 #   scripts/mutation.sh [--count=60] [--seed=1] [--only=PATH] [--least=85] [--build=BUILD]
-#                       [--table=FILE] [--part=1/1] [FILE:LINE:COL...]
+#                       [--leaks=BUILD] [--table=FILE] [--part=1/1] [FILE:LINE:COL...]
 #
-# Builds in build-mutation, with the assertions of inner loops and the checks of debug builds, unless
-# --build names another that is there.
+# Builds in build-mutation, with the assertions of inner loops and the checks of debug builds, and in
+# build-leak as `make test-long PARTS=leaks` does, unless --build and --leaks name others that are
+# there.
 #
 # A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
 # ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
@@ -15,7 +16,8 @@
 #
 # The tests of `make check` run on each fault until one fails: those first that include the header of
 # the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
-# times the processor time that it took unbroken, and 20 s more, counts as failed. Prints a line a
+# times the processor time that it took unbroken, and 20 s more, counts as failed. What all of them
+# let pass is tried once more under the leak sanitizer, by the tests of that part. Prints a line a
 # fault and the share that was caught, and fails below --least per cent. BEFORE=COMMAND is run before
 # each fault. --part=2/3 runs the tests on every third fault only, from the second, so that three
 # processes share a seed.
@@ -23,6 +25,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=
+leaks=
 count=60
 seed=1
 only=src
@@ -33,6 +36,7 @@ chosen=()
 for argument in "$@"; do
     case $argument in
     --build=*) build=${argument#*=} ;;
+    --leaks=*) leaks=${argument#*=} ;;
     --count=*) count=${argument#*=} ;;
     --seed=*) seed=${argument#*=} ;;
     --only=*) only=${argument#*=} ;;
@@ -50,7 +54,14 @@ if [ -z "$build" ]; then
     cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DCY_DEBUG_ASSERTS=ON >/dev/null
     cmake --build "$build" -j "${JOBS:-$(nproc)}" >/dev/null
 fi
+if [ -z "$leaks" ]; then
+    leaks="build-leak"
+    cmake -S . -B "$leaks" -DCMAKE_BUILD_TYPE=Release -DCY_SANITIZE=leak -DCY_WITH_DNNL=OFF \
+        -DCY_WITH_MPI=OFF >/dev/null
+    cmake --build "$leaks" -j "${JOBS:-$(nproc)}" >/dev/null
+fi
 build=$(cd "$build" && pwd)
+leaks=$(cd "$leaks" && pwd)
 export MALLOC_PERTURB_=165 # memory that is read before it is written holds no zeros
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -125,35 +136,48 @@ draw() {
 
 # ---- the tests of `make check`, with the time that each took, unbroken
 
-(cd "$build" && ctest -N -LE 'slow|long|tidy') |
-    sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' |
-    grep -vx cli.examples >"$work/tests" # programs of their own, which nothing is linked into
-times=$build/mutation.times # of the last run, as long as the library is the same
-: >"$work/times"
-if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then
-    grep -wFf "$work/tests" "$times" >"$work/times" || true
-    cut -d ' ' -f 1 "$work/times" >"$work/timed"
-    grep -vxFf "$work/timed" "$work/tests" >"$work/new" || true
-    mv "$work/new" "$work/tests"
-fi
-while IFS= read -r name; do
-    start=$(date +%s%N)
-    status=0
-    run_test "$name" "" "$work/log" </dev/null || status=$?
-    took=$((($(date +%s%N) - start) / 1000000))
-    case $status in
-    0) echo "$name $took" >>"$work/times" ;;
-    77) ;; # skipped here
-    *)
-        tail -n 20 "$work/log" >&2
-        echo "mutation: error: $name fails without a fault" >&2
-        exit 1
-        ;;
-    esac
-done <"$work/tests"
-cp "$work/times" "$times"
+# time_tests WITHOUT: those of the build that is in use, but for these, into $work/times.
+time_tests() {
+    local times=$build/mutation.times # of the last run, as long as the library is the same
+    local name start status took
+    (cd "$build" && ctest -N -LE 'slow|long|tidy') |
+        sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' |
+        grep -vxE "$1" >"$work/tests"
+    : >"$work/times"
+    if [ -e "$times" ] && [ "$times" -nt "$archive" ]; then
+        grep -wFf "$work/tests" "$times" >"$work/times" || true
+        cut -d ' ' -f 1 "$work/times" >"$work/timed"
+        grep -vxFf "$work/timed" "$work/tests" >"$work/new" || true
+        mv "$work/new" "$work/tests"
+    fi
+    while IFS= read -r name; do
+        start=$(date +%s%N)
+        status=0
+        run_test "$name" "" "$work/log" </dev/null || status=$?
+        took=$((($(date +%s%N) - start) / 1000000))
+        case $status in
+        0) echo "$name $took" >>"$work/times" ;;
+        77) ;; # skipped here
+        *)
+            tail -n 20 "$work/log" >&2
+            echo "mutation: error: $name fails without a fault" >&2
+            exit 1
+            ;;
+        esac
+    done <"$work/tests"
+    cp "$work/times" "$times"
+}
+plain=$build
+export LSAN_OPTIONS=allocator_may_return_null=1
+programs=cli.examples # of their own, which nothing is linked into
+use_build "$leaks"
+time_tests "$programs|unit\.(allocations|checkpoint)" # why these: scripts/test_long.sh
+mv "$work/times" "$work/times.leaks"
+use_build "$plain"
+time_tests "$programs"
+mv "$work/times" "$work/times.plain"
 
-# tests_for FILE: names and times, the likeliest to notice first.
+# tests_for FILE TIMES: names and times, the likeliest to notice first.
 tests_for() {
     local header=${1#src/} folder
     header=${header%.c}
@@ -171,10 +195,29 @@ tests_for() {
             rank=2
         fi
         echo "$rank $took $name"
-    done <"$work/times" | sort -k1,1n -k2,2n | awk '{ print $3, $2 }'
+    done <"$2" | sort -k1,1n -k2,2n | awk '{ print $3, $2 }'
 }
 
 # ---- one fault after the other
+
+# try_tests FILE OBJECT TIMES: the first test that fails with the fault, in `by`; "" for none.
+try_tests() {
+    local name took status
+    by=
+    rm -f "$work/cyclotron.is"
+    while read -r name took; do
+        status=0
+        run_test "$name" "$2" "$work/log" $((took / 100 + 20)) </dev/null || status=$?
+        if [ "$status" -eq 120 ]; then
+            echo "mutation: error: $name does not link" >&2
+            exit 1
+        elif [ "$status" -ne 0 ] &&
+            ! run_test "$name" "$2" "$work/log" $((took / 100 + 20)) </dev/null; then
+            by=$name # twice: no accident of a busy machine
+            break
+        fi
+    done < <(tests_for "$1" "$3")
+}
 
 tried=0 planted=0 caught=0 drawn_in_vain=0
 declare -A seen
@@ -212,20 +255,15 @@ while [ "$tried" -lt "$count" ]; do
     [ $(((tried - 1) % ${part#*/})) -eq $((${part%/*} - 1)) ] || continue
     planted=$((planted + 1))
     ${BEFORE:-true}
-    rm -f "$work/cyclotron.is"
-    by=
-    while read -r name took; do
-        status=0
-        run_test "$name" "$work/mutant.o" "$work/log" $((took / 100 + 20)) </dev/null || status=$?
-        if [ "$status" -eq 120 ]; then
-            echo "mutation: error: $name does not link" >&2
-            exit 1
-        elif [ "$status" -ne 0 ] && ! run_test "$name" "$work/mutant.o" "$work/log" \
-            $((took / 100 + 20)) </dev/null; then
-            by=$name # twice: no accident of a busy machine
-            break
-        fi
-    done < <(tests_for "$file")
+    try_tests "$file" "$work/mutant.o" "$work/times.plain"
+    # Without MPI and oneDNN some files are not there.
+    if [ -z "$by" ] && find "$leaks" -path "*/$file.o" | grep -q .; then
+        use_build "$leaks"
+        compile "$work/mutant.c" "$work/leaking.o" "$file" 2>/dev/null
+        try_tests "$file" "$work/leaking.o" "$work/times.leaks"
+        by=${by:+$by under the leak sanitizer}
+        use_build "$plain"
+    fi
     text=$(sed -n "${number}s/^ *//p" "$file")
     if [ -n "$by" ]; then
         caught=$((caught + 1))

@@ -6,13 +6,19 @@
 # build change: the linker takes its functions and leaves the good object in the archive.
 # shellcheck disable=SC2154,SC2001 # of who sources it; sed has the patterns
 
-library=$build/CMakeFiles/cyclotron_lib.dir
-archive=$build/libcyclotron.a
-if [ ! -e "$library/flags.make" ] || [ ! -e "$archive" ]; then
-    echo "$(basename "$0" .sh): error: $build holds no static library that CMake's makefiles built" >&2
-    exit 2
-fi
-compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+# use_build FOLDER: what is compiled and run from here on belongs to the build there.
+use_build() {
+    build=$1
+    library=$build/CMakeFiles/cyclotron_lib.dir
+    archive=$build/libcyclotron.a
+    if [ ! -e "$library/flags.make" ] || [ ! -e "$archive" ]; then
+        echo "$(basename "$0" .sh): error: $build holds no static library that CMake's makefiles built" >&2
+        exit 2
+    fi
+    compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+    rm -f "$work/cyclotron.is"
+}
+use_build "$build"
 flag() { sed -n "s/^$1 = //p" "$library/flags.make"; }
 
 # compile SOURCE OBJECT [PATH]: as the library's sources are, but for warnings. PATH is where the

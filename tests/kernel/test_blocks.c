@@ -8,6 +8,7 @@
 #include "kernel/cpu/block.h"
 #include "kernel/ref/element.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -158,6 +159,59 @@ static void products(const cy_block_ops *ops)
     }
 }
 
+// Every other element along the depth is so small that it, or what its parts leave of it, is no
+// normal number: it must not show in the sums of the whole numbers beside it.
+static void put_tiny(cy_view view, bool transposed, int64_t depth, int64_t other, int64_t odd)
+{
+    static const float tiny[] = {1e-45f, -3.3e-44f, 7.77e-42f, -1.1111e-40f, 9.87654e-39f,
+        1.3333e-38f, -4.4444e-37f, 1.2345679e-35f, -8.7654321e-34f, 3.1415927e-32f, 2.7182817e-30f};
+    const int64_t count = sizeof(tiny) / sizeof(tiny[0]);
+    for (int64_t k = odd; k < depth; k += 2) {
+        for (int64_t j = 0; j < other; j++) {
+            put(view, transposed ? j : k, transposed ? k : j, tiny[(k + j * 5) % count]);
+        }
+    }
+}
+
+static void tiny_elements(const cy_block_ops *ops)
+{
+    enum { ROWS = 33, COLS = 70, DEPTH = 66 };
+    for (int n = 0; n < 16; n++) {
+        const bool left_turned = n & 1, right_turned = n & 2, in_left = n & 4;
+        fenced memory[5];
+        const int64_t depth = cy_round_up(DEPTH, ops->depth_step);
+        const cy_view a = left_turned ? fenced_view(&memory[0], CY_F32, DEPTH, ROWS, 0, 1)
+                                      : fenced_view(&memory[0], CY_F32, ROWS, DEPTH, 0, 1);
+        const cy_view b = right_turned ? fenced_view(&memory[1], CY_F32, COLS, DEPTH, 0, 2)
+                                       : fenced_view(&memory[1], CY_F32, DEPTH, COLS, 0, 2);
+        const cy_view c = fenced_view(&memory[2], CY_F32, ROWS, COLS, 0, 3);
+        if (in_left) {
+            put_tiny(a, !left_turned, DEPTH, ROWS, n / 8);
+        } else {
+            put_tiny(b, right_turned, DEPTH, COLS, n / 8);
+        }
+        void *left = fence(&memory[3], cy_block_left_bytes(ops, ROWS, DEPTH));
+        void *right = fence(&memory[4], cy_block_right_bytes(ops, COLS, DEPTH));
+        ops->enter();
+        ops->pack_left(left, a, left_turned);
+        ops->pack_right(right, b, right_turned);
+        ops->multiply(c.data, c.stride, left, depth, right, ROWS, COLS, depth, false);
+        ops->leave();
+        for (int64_t i = 0; i < ROWS; i++) {
+            for (int64_t j = 0; j < COLS; j++) {
+                double sum = 0;
+                for (int64_t k = 0; k < DEPTH; k++)
+                    sum += load(a, left_turned, i, k) * load(b, right_turned, k, j);
+                if (fabs(cy_ref_load(c, i, j) - sum) < 1e-20) continue;
+                fail_msg("%s: element (%d, %d) is %g, not %g", ops->isa, (int)i, (int)j,
+                    cy_ref_load(c, i, j), sum);
+            }
+        }
+        for (int i = 0; i < 5; i++)
+            release(&memory[i]);
+    }
+}
+
 // ---- conversions, transpositions, a few rows
 
 static void conversions(const cy_block_ops *ops)
@@ -247,6 +301,12 @@ static void products_are_exact(void **state)
     with_each(products);
 }
 
+static void tiny_elements_do_not_show(void **state)
+{
+    (void)state;
+    with_each(tiny_elements);
+}
+
 static void conversions_are_exact(void **state)
 {
     (void)state;
@@ -269,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_are_exact),
+        cmocka_unit_test(tiny_elements_do_not_show),
         cmocka_unit_test(conversions_are_exact),
         cmocka_unit_test(transpositions_are_exact),
         cmocka_unit_test(few_rows_are_exact),

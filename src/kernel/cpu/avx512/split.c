@@ -57,9 +57,12 @@ static inline __attribute__((always_inline)) void store_pairs(uint16_t *to, __m5
     __m512 a[PARTS], b[PARTS];
     split(a, even);
     split(b, odd);
+    const __m512i upper = _mm512_set1_epi32(-0x10000);
     for (int64_t i = 0; i < PARTS; i++) {
         const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(a[i]), 16);
-        _mm512_storeu_si512(to + i * RIGHT_PART, _mm512_or_si512(low, _mm512_castps_si512(b[i])));
+        // low | (b & upper): of a subnormal part more than eight bits may be left.
+        _mm512_storeu_si512(to + i * RIGHT_PART,
+            _mm512_ternarylogic_epi32(low, _mm512_castps_si512(b[i]), upper, 0xf8));
     }
 }
 
