@@ -97,7 +97,7 @@ typedef struct cy_attention_spec {
 // o [tq, heads * head_dim], lse [heads, tq] (fp32 or fp64): log of the sum of exponentials, -inf
 // and o = 0 for a query that sees no key or is in no span. q [tq, heads * head_dim], k and v [tk,
 // kv_heads * head_dim]; each may be a range of columns of a wider matrix. o may be fp32 where q is
-// 16-bit.
+// 16-bit. fp32 is multiplied as cy_matmul multiplies it.
 void cy_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec);
 

@@ -107,10 +107,21 @@ static void expect_product(cy_view c, cy_view a, cy_view b, const product *p, co
     expect_gaps(c);
 }
 
+// c (+)= a b as p says, through packed operands [left], [right] that have room for it.
+static void run_packed(const cy_block_ops *ops, const product *p, cy_view c, cy_view a, cy_view b,
+    void *left, void *right)
+{
+    const int64_t depth = cy_round_up(p->depth, ops->depth_step);
+    ops->enter();
+    ops->pack_left(left, a, p->left_turned);
+    ops->pack_right(right, b, p->right_turned);
+    ops->multiply(c.data, c.stride, left, depth, right, p->rows, p->cols, depth, p->accumulate);
+    ops->leave();
+}
+
 static void multiply(const cy_block_ops *ops, const product *p)
 {
     fenced memory[5];
-    const int64_t depth = cy_round_up(p->depth, ops->depth_step);
     const cy_view a = p->left_turned
         ? fenced_view(&memory[0], p->left, p->depth, p->rows, 3, 1)
         : fenced_view(&memory[0], p->left, p->rows, p->depth, 2 * ops->depth_step, 1);
@@ -119,11 +130,7 @@ static void multiply(const cy_block_ops *ops, const product *p)
     const cy_view c = fenced_view(&memory[2], CY_F32, p->rows, p->cols, 5, 3);
     void *left = fence(&memory[3], cy_block_left_bytes(ops, p->rows, p->depth));
     void *right = fence(&memory[4], cy_block_right_bytes(ops, p->cols, p->depth));
-    ops->enter();
-    ops->pack_left(left, a, p->left_turned);
-    ops->pack_right(right, b, p->right_turned);
-    ops->multiply(c.data, c.stride, left, depth, right, p->rows, p->cols, depth, p->accumulate);
-    ops->leave();
+    run_packed(ops, p, c, a, b, left, right);
     expect_product(c, a, b, p, ops->isa);
     if (!p->left_turned && cy_block_left_fits(ops, a)) {
         const product from_zero = {
@@ -178,8 +185,8 @@ static void tiny_elements(const cy_block_ops *ops)
     enum { ROWS = 33, COLS = 70, DEPTH = 66 };
     for (int n = 0; n < 16; n++) {
         const bool left_turned = n & 1, right_turned = n & 2, in_left = n & 4;
+        const product p = {ROWS, COLS, DEPTH, left_turned, right_turned, false, CY_F32, CY_F32};
         fenced memory[5];
-        const int64_t depth = cy_round_up(DEPTH, ops->depth_step);
         const cy_view a = left_turned ? fenced_view(&memory[0], CY_F32, DEPTH, ROWS, 0, 1)
                                       : fenced_view(&memory[0], CY_F32, ROWS, DEPTH, 0, 1);
         const cy_view b = right_turned ? fenced_view(&memory[1], CY_F32, COLS, DEPTH, 0, 2)
@@ -192,11 +199,7 @@ static void tiny_elements(const cy_block_ops *ops)
         }
         void *left = fence(&memory[3], cy_block_left_bytes(ops, ROWS, DEPTH));
         void *right = fence(&memory[4], cy_block_right_bytes(ops, COLS, DEPTH));
-        ops->enter();
-        ops->pack_left(left, a, left_turned);
-        ops->pack_right(right, b, right_turned);
-        ops->multiply(c.data, c.stride, left, depth, right, ROWS, COLS, depth, false);
-        ops->leave();
+        run_packed(ops, &p, c, a, b, left, right);
         for (int64_t i = 0; i < ROWS; i++) {
             for (int64_t j = 0; j < COLS; j++) {
                 double sum = 0;

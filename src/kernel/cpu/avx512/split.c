@@ -1,7 +1,8 @@
 // fp32 as the sum of three bf16, for products of fp32 on units that multiply bf16. Eight bits of
 // the 24 go into each part: the first is x rounded, the second what is left of x rounded, the third
-// what is left then, exactly. After Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations", 2019 (arXiv:1904.06376).
+// what is left then, exactly where that is a normal number. After Henry, Tang and Heinecke,
+// "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations",
+// 2019 (arXiv:1904.06376).
 //
 // Subnormal parts count as zero, as they do for the units; a product with an element that is not
 // finite, or rounds to what bf16 has no finite number for (above 3.3895e38), is a NaN.
