@@ -5,11 +5,13 @@
 #ifndef CY_KERNEL_CPU_DOT_LANES_H
 #define CY_KERNEL_CPU_DOT_LANES_H
 
-#define DOT_SUMS 4 // independent sums of one row: additions wait for each other four times less
+#define DOT_SUMS 4   // independent sums of one row: additions wait for each other four times less
+#define DOT_NEAR 512 // bytes of b that are asked for once more before they are used
 
 // a times one row of b, while as many bytes at `ahead` are asked for, into the second cache: the
-// first one's few places for lines on their way would be full. The element of b at
-// k + DOT_SUMS * LANES * n is in sum k / LANES.
+// first one's few places for lines on their way would be full. From there they are fetched shortly
+// before they are used. Lines are asked for one at a time, between those that are used: several at
+// once wait for each other. The element of b at k + DOT_SUMS * LANES * n is in sum k / LANES.
 static inline __attribute__((always_inline)) float dot_row_of(
     const float *a, const char *b, const cy_dtype dtype, int64_t depth, const char *ahead)
 {
@@ -19,11 +21,13 @@ static inline __attribute__((always_inline)) float dot_row_of(
         sum[i] = lanes_set(0.0f);
     int64_t k = 0;
     for (; k + DOT_SUMS * LANES <= depth; k += DOT_SUMS * LANES) {
-        for (int64_t i = 0; i < DOT_SUMS * LANES * size; i += 64)
-            __builtin_prefetch(ahead + k * size + i, 0, 2);
         for (int i = 0; i < DOT_SUMS; i++) {
-            sum[i] = lanes_fma(lanes_load(a + k + i * LANES),
-                lanes_load_as(b + (k + i * LANES) * size, dtype, LANES), sum[i]);
+            const int64_t at = (k + i * LANES) * size;
+            sum[i] = lanes_fma(
+                lanes_load(a + k + i * LANES), lanes_load_as(b + at, dtype, LANES), sum[i]);
+            if (i * LANES * size % 64 == 0) __builtin_prefetch(ahead + at, 0, 2);
+            if ((i + 1) * LANES * size % 64 == 0) __builtin_prefetch(b + at + DOT_NEAR);
+            __asm__ volatile("" ::: "memory"); // or compilers ask for all lines first
         }
     }
     for (; k < depth; k += LANES) {
