@@ -136,7 +136,9 @@ bool cy_report_missing(const char *const *paths, int count)
 
 int cy_report_output(int exit_status)
 {
+    errno = 0;
     if (fflush(stdout) == 0 && ferror(stdout) == 0) return exit_status;
-    cy_report_error("standard output: %s", strerror(errno));
+    cy_report_error("standard output: %s",
+        errno != 0 ? strerror(errno) : "some of what was printed did not arrive");
     return exit_status == CY_EXIT_DONE ? CY_EXIT_FAILED : exit_status;
 }

@@ -102,6 +102,7 @@ int cy_command_train(int argc, char **argv)
         const cy_config_machine machine = cy_machine_found();
         status = cy_report_ranks(cy_trainer_run(&config, &machine, &events, &summary));
         if (shown.drawn) cy_progress_clear(&shown.progress);
+        if (status == CY_EXIT_DONE) status = cy_report_output(status);
         if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked(&shown.stop);
         cy_stop_close(&shown.stop);
     }

@@ -363,6 +363,9 @@ typedef struct cy_kernels {
         double max_norm);
     void (*adamw)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
         cy_view scale, const cy_adamw_spec *);
+    // The same bits; where it is tuned, in one pass over memory for each step of the formula.
+    void (*adamw_unfused)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v,
+        cy_view grad, cy_view scale, const cy_adamw_spec *);
     void (*random_fill)(
         cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
     void (*hash)(

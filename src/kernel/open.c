@@ -199,6 +199,15 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     return CY_OK;
 }
 
+void cy_kernels_follow_formula(cy_kernels *table, bool attention, bool adamw)
+{
+    if (attention && !is_strict(table->name)) {
+        table->attention_forward = cy_kernels_ref()->attention_forward;
+        table->attention_backward = cy_kernels_ref()->attention_backward;
+    }
+    if (adamw) table->adamw = table->adamw_unfused;
+}
+
 void cy_kernels_close(cy_queue *queue)
 {
     cy_cpu_state *state = queue->kernel_state;

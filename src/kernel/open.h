@@ -12,4 +12,9 @@
 CY_MUST_CHECK cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa);
 void cy_kernels_close(cy_queue *queue);
 
+// Puts into an open table what follows the formula in the place of what is tuned, to compare with:
+// attention of the reference, which strict mode's own already is the like of and stays, and
+// cy_kernels.adamw_unfused, whose bits are the same.
+void cy_kernels_follow_formula(cy_kernels *table, bool attention, bool adamw);
+
 #endif

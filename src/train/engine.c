@@ -324,6 +324,9 @@ static cy_status open_parts(cy_engine *engine)
     }
     const bool strict = options->config->training.strict && strcmp(options->isa, "auto") == 0;
     CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, strict ? "strict" : options->isa));
+    const cy_config_model *model = &options->config->model;
+    cy_kernels_follow_formula(
+        &engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
     CY_TRY(open_model(engine));
     CY_TRY(open_reducer(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);

@@ -103,4 +103,32 @@ says out '| Tokens: 1.02K/1.00K |'
 train 0 tokens --training.max_tokens=1024
 same "the last step of 1024 tokens" "4" "$(tail -n 1 "$folder/out" | sed 's/.*Step: \([0-9]*\).*/\1/')"
 
+# ---- what follows the formula in the place of what is tuned
+
+# hash_of RUN: of the parameters after its last step.
+hash_of() {
+    tail -n 1 "$folder/$1/metrics.jsonl" | grep -o '"params_hash":"[0-9a-f]*"'
+}
+for dtype in fp32 bf16; do
+    train 0 "tuned_$dtype" --logging.hash_frequency=8 --model.dtype=$dtype
+    train 0 "unfused_$dtype" --logging.hash_frequency=8 --model.dtype=$dtype \
+        --model.use_fused_adam=false
+    check "a hash of $dtype" test -n "$(hash_of "tuned_$dtype")"
+    same "AdamW in passes, $dtype" "$(hash_of "tuned_$dtype")" "$(hash_of "unfused_$dtype")"
+done
+train 0 formula --logging.hash_frequency=8 --model.use_flash_attention=false
+check "attention by the formula trains as the tuned one" awk -v tuned="$(losses tuned_fp32 | tail -n 1 |
+    sed 's/.*"loss":\([-0-9.e+]*\).*/\1/')" -v formula="$(losses formula | tail -n 1 |
+    sed 's/.*"loss":\([-0-9.e+]*\).*/\1/')" \
+    'BEGIN { d = tuned - formula; exit !(tuned > 1 && d < 1e-4 && d > -1e-4) }'
+if ! "$cyclotron" --version | grep -q 'nothing that kernels'; then
+    check "and is not the tuned one" test "$(hash_of tuned_fp32)" != "$(hash_of formula)"
+fi
+
+# ---- steps that cannot be printed
+
+"$cyclotron" train "$folder/tiny.json" >/dev/full 2>"$folder/err"
+same "the status of a run whose steps did not arrive" 1 $?
+says err 'cyclotron: error: standard output: '
+
 finish

@@ -1,4 +1,5 @@
-// AdamW in ranges is AdamW at once, to the bit: a bucket may end anywhere.
+// AdamW in ranges is AdamW at once, to the bit: a bucket may end anywhere. So is AdamW one step of
+// the formula after the other.
 
 #include "kernel/tuned.h"
 
@@ -11,13 +12,15 @@ static void check_ranges(const char *isa)
     if (has) {
         bench *at = &on.three;
         const int64_t n = 40000;
-        cy_view whole[5], parts[5];
+        cy_view whole[5], parts[5], passes[5];
         const cy_dtype dtypes[5] = {CY_BF16, CY_F32, CY_F32, CY_F32, CY_F32};
         for (int i = 0; i < 5; i++)
             whole[i] = vector(at, dtypes[i], n);
         cy_ref_fill(&at->queue, whole[3], 0.5);
-        for (int i = 0; i < 5; i++)
+        for (int i = 0; i < 5; i++) {
             parts[i] = bench_twin(at, whole[i]);
+            passes[i] = bench_twin(at, whole[i]);
+        }
         const cy_view scale = scalar(at, CY_F64, 0.3), broken = scalar(at, CY_F64, (double)NAN);
         const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7, 0, 0};
         cy_adamw(&at->queue, whole[0], whole[1], whole[2], whole[3], whole[4], scale, &spec);
@@ -32,6 +35,10 @@ static void check_ranges(const char *isa)
         }
         for (int i = 0; i < 5; i++)
             expect_same_bits("adamw in ranges", parts[i], whole[i]);
+        at->queue.kernels->adamw_unfused(
+            &at->queue, passes[0], passes[1], passes[2], passes[3], passes[4], scale, &spec);
+        for (int i = 0; i < 5; i++)
+            expect_same_bits("adamw unfused", passes[i], whole[i]);
         // A scale that is no number changes nothing.
         cy_adamw(&at->queue, parts[0], parts[1], parts[2], parts[3], parts[4], broken, &spec);
         for (int i = 0; i < 5; i++)

@@ -75,6 +75,32 @@ typedef struct adamw_range {
     float share;                      // of g, whose square is the least second moment; mostly 0
 } adamw_range;
 
+FORCE_INLINE vec adamw_gradient(
+    const adamw_range *of, int64_t i, int64_t lanes, cy_dtype grad_dtype)
+{
+    return vec_mul(vec_all(of->scale), load(of->grad.data, grad_dtype, i, lanes));
+}
+
+FORCE_INLINE vec adamw_first(const adamw_range *of, vec g, vec m)
+{
+    return vec_fma(vec_all(of->rest1), g, vec_mul(vec_all(of->beta1), m));
+}
+
+FORCE_INLINE vec adamw_second(const adamw_range *of, vec g, vec v)
+{
+    const vec least = vec_mul(vec_all(of->share), g);
+    const vec mean = vec_fma(vec_mul(vec_all(of->rest2), g), g, vec_mul(vec_all(of->beta2), v));
+    return vec_max(mean, vec_mul(least, least));
+}
+
+FORCE_INLINE vec adamw_updated(const adamw_range *of, vec old, vec first, vec second)
+{
+    const vec below = vec_fma(vec_sqrt(second), vec_all(of->root), vec_all(of->eps));
+    const vec step = vec_div(vec_mul(vec_all(of->step_size), first), below);
+    // Both small terms first: 1 - decay as one factor would lose most of the decay's digits.
+    return vec_sub(old, vec_fma(vec_all(of->decay), old, step));
+}
+
 FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, cy_dtype grad_dtype)
 {
     float *master = (float *)of->master.data + i;
@@ -84,18 +110,10 @@ FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, 
     prefetch(of->master.data, CY_F32, ahead);
     prefetch(of->m.data, CY_F32, ahead);
     prefetch(of->v.data, CY_F32, ahead);
-    const vec g = vec_mul(vec_all(of->scale), load(of->grad.data, grad_dtype, i, lanes));
-    const vec first =
-        vec_fma(vec_all(of->rest1), g, vec_mul(vec_all(of->beta1), load_f32(m, lanes)));
-    const vec least = vec_mul(vec_all(of->share), g);
-    const vec second = vec_max(
-        vec_fma(vec_mul(vec_all(of->rest2), g), g, vec_mul(vec_all(of->beta2), load_f32(v, lanes))),
-        vec_mul(least, least));
-    const vec below = vec_fma(vec_sqrt(second), vec_all(of->root), vec_all(of->eps));
-    const vec step = vec_div(vec_mul(vec_all(of->step_size), first), below);
-    // Both small terms first: 1 - decay as one factor would lose most of the decay's digits.
-    const vec old = load_f32(master, lanes);
-    const vec updated = vec_sub(old, vec_fma(vec_all(of->decay), old, step));
+    const vec g = adamw_gradient(of, i, lanes, grad_dtype);
+    const vec first = adamw_first(of, g, load_f32(m, lanes));
+    const vec second = adamw_second(of, g, load_f32(v, lanes));
+    const vec updated = adamw_updated(of, load_f32(master, lanes), first, second);
     store_f32(m, first, lanes);
     store_f32(v, second, lanes);
     store_f32(master, updated, lanes);
@@ -117,8 +135,69 @@ static void adamw_piece(void *context, int64_t number, int worker)
     }
 }
 
-static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
-    cy_view grad, cy_view scale, const cy_adamw_spec *spec)
+// The same one step of the formula after the other, each of which reads what the one before wrote.
+static void adamw_first_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const adamw_range *of = context;
+    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    for (int64_t i = at.col; i < at.col_end; i += LANES) {
+        const int64_t lanes = lanes_left(at.col_end, i);
+        float *m = (float *)of->m.data + i;
+        const vec g = adamw_gradient(of, i, lanes, of->grad.dtype);
+        store_f32(m, adamw_first(of, g, load_f32(m, lanes)), lanes);
+    }
+}
+
+static void adamw_second_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const adamw_range *of = context;
+    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    for (int64_t i = at.col; i < at.col_end; i += LANES) {
+        const int64_t lanes = lanes_left(at.col_end, i);
+        float *v = (float *)of->v.data + i;
+        const vec g = adamw_gradient(of, i, lanes, of->grad.dtype);
+        store_f32(v, adamw_second(of, g, load_f32(v, lanes)), lanes);
+    }
+}
+
+static void adamw_master_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const adamw_range *of = context;
+    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    for (int64_t i = at.col; i < at.col_end; i += LANES) {
+        const int64_t lanes = lanes_left(at.col_end, i);
+        float *master = (float *)of->master.data + i;
+        const vec first = load_f32((float *)of->m.data + i, lanes);
+        const vec second = load_f32((float *)of->v.data + i, lanes);
+        store_f32(master, adamw_updated(of, load_f32(master, lanes), first, second), lanes);
+    }
+}
+
+static void adamw_weight_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const adamw_range *of = context;
+    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    for (int64_t i = at.col; i < at.col_end; i += LANES) {
+        const int64_t lanes = lanes_left(at.col_end, i);
+        const vec master = load_f32((float *)of->master.data + i, lanes);
+        store(of->weight.data, of->weight.dtype, i, master, lanes);
+    }
+}
+
+static void adamw_passes(cy_queue *queue, adamw_range *of)
+{
+    cy_queue_run(queue, adamw_first_piece, of, of->cut.count);
+    cy_queue_run(queue, adamw_second_piece, of, of->cut.count);
+    cy_queue_run(queue, adamw_master_piece, of, of->cut.count);
+    if (of->weight.data != NULL) cy_queue_run(queue, adamw_weight_piece, of, of->cut.count);
+}
+
+static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec, bool fused)
 {
     const bool has_weight = !cy_view_is_none(weight);
     if (master.dtype != CY_F32 || !served(grad) || (has_weight && !served(weight))) {
@@ -149,7 +228,17 @@ static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
         .decay = (float)(spec->learning_rate * spec->weight_decay),
         .share = (float)second.share,
     };
-    cy_queue_run(queue, adamw_piece, &of, of.cut.count);
+    if (fused) {
+        cy_queue_run(queue, adamw_piece, &of, of.cut.count);
+    } else {
+        adamw_passes(queue, &of);
+    }
+}
+
+static void adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec)
+{
+    adamw_of(queue, weight, master, m, v, grad, scale, spec, true);
 }
 
 // ---- random numbers and hashes: the bits are those of the reference

@@ -12,6 +12,12 @@
 #include "kernel/cpu/softmax.h"
 #include "kernel/cpu/swiglu.h"
 
+static void adamw_unfused(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec)
+{
+    adamw_of(queue, weight, master, m, v, grad, scale, spec, false);
+}
+
 // Left to the reference: rope_table, softmax_loss, clip_scale and scatter_add, which touch next to
 // nothing.
 static void override_with_tuned(cy_kernels *table)
@@ -34,6 +40,7 @@ static void override_with_tuned(cy_kernels *table)
     table->sum_rows = sum_rows;
     table->sum_squares = sum_squares;
     table->adamw = adamw;
+    table->adamw_unfused = adamw_unfused;
     table->random_fill = random_fill;
     table->hash = hash;
     table->topk = topk;

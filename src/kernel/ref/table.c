@@ -31,6 +31,7 @@ static const cy_kernels ref_kernels = {
     .sum_squares = cy_ref_sum_squares,
     .clip_scale = cy_ref_clip_scale,
     .adamw = cy_ref_adamw,
+    .adamw_unfused = cy_ref_adamw,
     .random_fill = cy_ref_random_fill,
     .hash = cy_ref_hash,
     .topk = cy_ref_topk,

@@ -44,6 +44,7 @@ static void override_with_strict(cy_kernels *table)
     table->sum_squares = strict_sum_squares;
     table->clip_scale = strict_clip_scale;
     table->adamw = strict_adamw;
+    table->adamw_unfused = strict_adamw;
     table->random_fill = random_fill;
     table->hash = hash;
 }

@@ -137,9 +137,11 @@ static const cy_key keys[] = {
     {NAMED(model, dtype), .kind = CY_KEY_DTYPE, .initial = "bf16",
         .doc = "of computation: bf16, fp16, fp32 or fp64 (bfloat16, float32, ... mean the same)"},
     {NAMED(model, use_flash_attention), .kind = CY_KEY_BOOL, .initial = "true",
-        .doc = "attention in tiles; false: the reference that follows the formula"},
+        .doc = "attention in tiles; false: the reference that follows the formula (strict has its "
+               "own)"},
     {NAMED(model, use_fused_adam), .kind = CY_KEY_BOOL, .initial = "true",
-        .doc = "optimizer in one pass; false: the reference; the bits are the same"},
+        .doc = "optimizer in one pass; false: one for each step of the formula, the bits are the "
+               "same"},
 
     {NAMED(training, seed), .kind = CY_KEY_COUNT, .initial = "42", .low = 0,
         .doc = "of weights and data order"},
