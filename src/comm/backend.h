@@ -22,6 +22,12 @@ typedef enum cy_operation_kind {
     CY_OP_RECV,
 } cy_operation_kind;
 
+// Between two members, not of all.
+static inline bool cy_operation_is_message(cy_operation_kind kind)
+{
+    return kind == CY_OP_SEND || kind == CY_OP_RECV;
+}
+
 // One call, as a value. An operation on data in place has it in both `out` and `in`.
 typedef struct cy_operation {
     cy_operation_kind kind;

@@ -1,5 +1,5 @@
-// A group of processes: what its members call is compared, waits have a limit and name who is
-// missing, and the table of functions behind comm/group.h.
+// A group of processes: what its members call is compared, waiting, and the table of functions
+// behind comm/group.h.
 
 #define _GNU_SOURCE
 #include "base/assert.h"
@@ -72,7 +72,7 @@ cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text)
     return CY_FAIL(status, "%s", text);
 }
 
-static cy_status failure(const mpi_group *group)
+cy_status mpi_group_failure(const mpi_group *group)
 {
     CY_TRY(mpi_run_failure(group->world));
     if (group->broken) return CY_FAIL(group->broken_status, "%s", group->broken_text);
@@ -123,65 +123,6 @@ static cy_status say_call(mpi_group *group, const mpi_transfer *record)
 
 // ---- waiting
 
-static bool is_message(cy_operation_kind kind)
-{
-    return kind == CY_OP_SEND || kind == CY_OP_RECV;
-}
-
-// A member that this transfer may be waiting for, or -1 where all have come.
-static int missing_member(const mpi_group *group, const mpi_transfer *record)
-{
-    if (is_message(record->base.kind)) return record->operation.peer;
-    if (group->entries == NULL) return group->base.rank == 0 ? 1 : 0;
-    for (int m = 0; m < group->base.size; m++) {
-        if (atomic_load(&group->entries[m]->came) <= record->sequence) return m;
-    }
-    return -1;
-}
-
-static cy_status blame(
-    mpi_group *group, const mpi_transfer *record, int rank, const char *why, cy_status status)
-{
-    char who[256];
-    char text[1024];
-    mpi_describe(group->world, rank, who, sizeof(who));
-    snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
-        (unsigned long long)record->sequence, group->base.dimension, why, who);
-    return mpi_break_group(group, status, text);
-}
-
-static cy_status look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
-{
-    mpi_world *world = group->world;
-    CY_TRY(failure(group));
-    if (!is_message(record->base.kind)) CY_TRY(mpi_check_calls(group, record->sequence));
-    for (int m = 0; m < group->base.size; m++) {
-        const mpi_page *page = world->pages[group->ranks[m]];
-        if (page == NULL || atomic_load(&page->ended) != 0) continue;
-        if (kill(atomic_load(&page->process), 0) != 0 && errno == ESRCH) {
-            return blame(group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
-        }
-    }
-    const int member = missing_member(group, record);
-    if (member < 0) return CY_OK;
-    mpi_page *mine = world->pages[world->base.rank];
-    atomic_store(&mine->waiting_for, group->ranks[member]);
-    const int rank = mpi_culprit(world, group->ranks[member]);
-    const mpi_page *page = world->pages[rank];
-    // Ranks of other machines show no beat: for them the time counts from the start of the wait.
-    const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
-    const int64_t now = cy_clock_ns();
-    if (eye->rank != rank || eye->beat != beat) {
-        *eye = (cy_watch){.rank = rank, .beat = beat, .since_ns = now};
-        return CY_OK;
-    }
-    const double limit_s = world->base.options.timeout_s;
-    if ((double)(now - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
-    char why[64];
-    snprintf(why, sizeof(why), "no sign of life for %.3g s from", limit_s);
-    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
-}
-
 static void record_give(mpi_group *group, mpi_transfer *record)
 {
     record->next = group->records;
@@ -201,8 +142,8 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     mpi_group *group = (mpi_group *)base;
     mpi_transfer *record = (mpi_transfer *)transfer;
     mpi_page *page = group->world->pages[group->world->base.rank];
-    // One more than the last call: waiting is news once, and no sign of life afterwards.
-    atomic_store(&page->beat, atomic_fetch_add(&group->world->base.beat, 1) + 1);
+    // Waiting is news once; afterwards only looks tell of it.
+    atomic_fetch_add(&page->beat, 1);
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
     cy_watch eye = {.rank = -1};
@@ -219,7 +160,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
         }
         if (now - looked > LOOK_NS && status == CY_OK) {
             looked = now;
-            status = look_after(group, record, &eye);
+            status = mpi_look_after(group, record, &eye);
         }
     }
     atomic_store(&page->waiting_for, -1);
@@ -233,16 +174,16 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     return status;
 }
 
-static cy_status mpi_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+static cy_status look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
 {
-    return look_after((mpi_group *)base, (const mpi_transfer *)transfer, eye);
+    return mpi_look_after((mpi_group *)base, (const mpi_transfer *)transfer, eye);
 }
 
 static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
 {
     mpi_group *group = (mpi_group *)base;
     mpi_transfer *record = (mpi_transfer *)transfer;
-    CY_TRY(failure(group));
+    CY_TRY(mpi_group_failure(group));
     CY_TRY(advance_locked(group, record));
     *done = record->phase == MPI_PHASE_DONE;
     return CY_OK;
@@ -307,7 +248,7 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
     record->request = MPI_REQUEST_NULL;
     record->overflow = false;
     cy_status status = CY_OK;
-    if (is_message(operation->kind)) {
+    if (cy_operation_is_message(operation->kind)) {
         mpi_says(group->world, group->base.dimension, operation->kind, group->messages);
         status = message_start(group, record, operation);
     } else {
@@ -331,7 +272,7 @@ static cy_status mpi_start(
 {
     (void)queue;
     mpi_group *group = (mpi_group *)base;
-    CY_TRY(failure(group));
+    CY_TRY(mpi_group_failure(group));
     mpi_lock(group->world);
     const cy_status status = start_locked(group, request, operation);
     mpi_unlock(group->world);
@@ -385,7 +326,7 @@ static const cy_group_ops mpi_group_ops = {
     .start = mpi_start,
     .wait = mpi_wait,
     .test = mpi_test,
-    .look_after = mpi_look_after,
+    .look_after = look_after,
     .abort = mpi_abort_group,
     .close = mpi_close,
 };

@@ -32,7 +32,8 @@ static inline void *mpi_line_in(void *room)
 
 // What a rank tells the others on its machine.
 typedef struct mpi_page {
-    _Alignas(MPI_LINE) _Atomic uint64_t beat; // written by its owner at every call
+    _Alignas(MPI_LINE) _Atomic uint64_t beat; // its owner's calls and kernels: see cy_world_beat
+    _Atomic uint64_t looks;                   // that its owner took while it waited
     _Atomic uint64_t last_call;               // sequence << 8 | kind
     _Atomic uint64_t last_dimension;          // its first 8 letters
     _Atomic int waiting_for;                  // a world rank, or -1
@@ -140,6 +141,16 @@ cy_status mpi_check_calls(mpi_group *group, uint64_t sequence);
 
 // The group can only be closed from now on, for this reason.
 cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text);
+
+// Why the group or the run can only be closed; CY_OK: neither.
+cy_status mpi_group_failure(const mpi_group *group);
+
+// ---- mpi_watch.c
+
+// Looks whether the others of a transfer that this rank waits for are alive; `eye` keeps who was
+// watched, between two looks. Fails, and the group with it, when a process is gone, a member calls
+// something else, or one has shown no sign of life for the run's timeout_s.
+cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye);
 
 // ---- mpi_collective.c
 

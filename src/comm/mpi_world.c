@@ -37,8 +37,7 @@ void mpi_says(mpi_world *world, const char *dimension, cy_operation_kind kind, u
     memcpy(&letters, dimension, strnlen(dimension, sizeof(letters)));
     atomic_store_explicit(&page->last_dimension, letters, memory_order_relaxed);
     atomic_store_explicit(&page->last_call, sequence << 8 | (uint64_t)kind, memory_order_relaxed);
-    const uint64_t beat = atomic_fetch_add_explicit(&world->base.beat, 1, memory_order_relaxed);
-    atomic_store_explicit(&page->beat, beat + 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&page->beat, 1, memory_order_relaxed);
 }
 
 void mpi_describe(const mpi_world *world, int rank, char *text, size_t bytes)
@@ -202,6 +201,7 @@ static cy_status open_pages(mpi_world *world)
             world->pages[local[i]] = mpi_line_in(room);
         }
         world->common = world->pages[local[0]];
+        world->base.shown_beat = &world->pages[world->base.rank]->beat;
         MPI_Barrier(machine);
     }
     cy_memory_free(local);

@@ -153,11 +153,6 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
 
 // ---- the table
 
-static bool is_message(cy_operation_kind kind)
-{
-    return kind == CY_OP_SEND || kind == CY_OP_RECV;
-}
-
 // In a checked run the buffers in flight hold NaN, so that whoever uses them too early is found
 // out. The operation goes on with copies.
 static cy_status hide_buffers(threads_transfer *record, cy_operation *operation, int rank)
@@ -198,8 +193,9 @@ static cy_status threads_start(
     cy_status status = CY_OK;
     if (group->rank->base.options.check) status = hide_buffers(record, &hidden, base->rank);
     if (status == CY_OK) {
-        status = is_message(operation->kind) ? message_start(group, record, &hidden)
-                                             : collective_start(group, record, &hidden);
+        status = cy_operation_is_message(operation->kind)
+            ? message_start(group, record, &hidden)
+            : collective_start(group, record, &hidden);
     }
     if (status != CY_OK) {
         record_give(group, record);
@@ -213,8 +209,9 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
 {
     threads_group *group = (threads_group *)base;
     threads_transfer *record = (threads_transfer *)transfer;
-    const cy_status status = is_message(transfer->kind) ? message_wait(group, queue, record)
-                                                        : collective_wait(group, queue, record);
+    const cy_status status = cy_operation_is_message(transfer->kind)
+        ? message_wait(group, queue, record)
+        : collective_wait(group, queue, record);
     if (status == CY_OK && record->shadow_out != NULL) {
         memcpy(record->real_out.data, record->shadow_out, cy_view_bytes(record->real_out));
     }
@@ -228,7 +225,7 @@ static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer,
     threads_group *group = (threads_group *)base;
     const threads_transfer *record = (const threads_transfer *)transfer;
     CY_TRY(group_failure(group->shared));
-    if (!is_message(transfer->kind) || message_has_moved(group, record)) return CY_OK;
+    if (!cy_operation_is_message(transfer->kind) || message_has_moved(group, record)) return CY_OK;
     const int missed = group->shared->ranks[record->peer];
     const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
     if (message_has_moved(group, record)) return CY_OK; // its last act was this message
@@ -241,8 +238,8 @@ static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
     threads_group *group = (threads_group *)base;
     threads_transfer *record = (threads_transfer *)transfer;
     CY_TRY(group_failure(group->shared));
-    *done =
-        is_message(transfer->kind) ? message_test(group, record) : collective_test(group, record);
+    *done = cy_operation_is_message(transfer->kind) ? message_test(group, record)
+                                                    : collective_test(group, record);
     return CY_OK;
 }
 
@@ -286,7 +283,7 @@ void threads_shared_free(threads_shared *shared)
 // What is still in flight after a failure: others may not use it once it is gone.
 static void abandon(threads_group *group, threads_transfer *record)
 {
-    if (is_message(record->base.kind)) {
+    if (cy_operation_is_message(record->base.kind)) {
         message_take_back(group, record);
     } else if (!record->small && !record->completed) {
         slot_give_up(group, record);

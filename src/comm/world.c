@@ -63,7 +63,7 @@ const char *cy_world_backend(const cy_world *world)
 
 _Atomic uint64_t *cy_world_beat(cy_world *world)
 {
-    return &world->beat;
+    return world->shown_beat != NULL ? world->shown_beat : &world->beat;
 }
 
 static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, int count)

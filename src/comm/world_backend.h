@@ -20,6 +20,7 @@ struct cy_world { // first member of every backend's own struct
     int rank;
     int size;
     cy_world_options options;
+    _Atomic uint64_t *shown_beat; // borrowed: where other processes see it; NULL: `beat`
     _Alignas(64) _Atomic uint64_t beat;
 };
 

@@ -5,6 +5,8 @@
 #include "dist/group_suite.h"
 #include "support/mpirun.h"
 
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -27,6 +29,12 @@ static void several_groups_with_threads_of_their_own(void **state)
 {
     (void)state;
     expect_success(2, "ring");
+}
+
+static void a_long_computation_is_alive(void **state)
+{
+    (void)state;
+    expect_success(3, "compute");
 }
 
 static int count_of(const char *text, const char *words)
@@ -54,6 +62,7 @@ static void failures_are_named_once(void **state)
     expect_failure("fail", 1, "): the loss is not finite");
     expect_failure("other", 1, "of 12 fp32, sum");
     expect_failure("sleep", 1, "no sign of life for 0.3 s from rank 1 (");
+    expect_failure("stop", 1, "no sign of life for 0.3 s from rank 1 (");
     expect_failure("configuration", 2, "rank 1 (");
     expect_failure("size", 2, "the configuration is for 5 ranks, but 3 were started");
 }
@@ -98,6 +107,19 @@ static cy_status run_groups(cy_world *world, void *context)
     return CY_OK;
 }
 
+// All ranks have come, and the sum cannot be made without the one that stops.
+static cy_status stop_inside(cy_group *group, int rank)
+{
+    static float large[1 << 20];
+    cy_request request = {0};
+    CY_TRY(cy_group_start_all_reduce(
+        group, NULL, &request, cy_view_of(large, CY_F32, 1, 1 << 20), CY_SUM));
+    if (rank == 1) raise(SIGSTOP);
+    CY_TRY(cy_group_wait(group, NULL, &request));
+    cy_group_close(group);
+    return CY_OK;
+}
+
 static cy_status misbehave(cy_world *world, void *context)
 {
     const char *scenario = context;
@@ -116,6 +138,15 @@ static cy_status misbehave(cy_world *world, void *context)
         const struct timespec nap = {.tv_sec = 3};
         nanosleep(&nap, NULL);
     }
+    if (strcmp(scenario, "compute") == 0 && rank == 1) {
+        // For four times as long as a rank may be silent.
+        const struct timespec nap = {.tv_nsec = 100000000};
+        for (int i = 0; i < 12; i++) {
+            nanosleep(&nap, NULL);
+            atomic_fetch_add(cy_world_beat(world), 1);
+        }
+    }
+    if (strcmp(scenario, "stop") == 0) return stop_inside(group, rank);
     CY_TRY(cy_group_all_reduce(group, NULL, view, CY_SUM));
     cy_group_close(group);
     return CY_OK;
@@ -125,7 +156,9 @@ static int run_rank(char *scenario)
 {
     cy_world_options options = cy_world_defaults();
     options.ranks = 0;
-    options.timeout_s = strcmp(scenario, "sleep") == 0 ? 0.3 : 60.0;
+    const bool soon = strcmp(scenario, "sleep") == 0 || strcmp(scenario, "stop") == 0 ||
+        strcmp(scenario, "compute") == 0;
+    options.timeout_s = soon ? 0.3 : 60.0;
     const char *number = getenv("OMPI_COMM_WORLD_RANK");
     if (strcmp(scenario, "configuration") == 0) {
         options.configuration = number != NULL && strcmp(number, "1") == 0 ? 7 : 8;
@@ -151,6 +184,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
         cmocka_unit_test(several_groups_with_threads_of_their_own),
+        cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(failures_are_named_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,106 @@
+// Whether the others are alive while a rank waits for a transfer: processes that are gone, calls
+// that differ, and silence.
+
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "comm/mpi_ranks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+
+// A member that this transfer may be waiting for, or -1 where all have come.
+static int missing_member(const mpi_group *group, const mpi_transfer *record)
+{
+    if (cy_operation_is_message(record->base.kind)) return record->operation.peer;
+    if (group->entries == NULL) return group->base.rank == 0 ? 1 : 0;
+    for (int m = 0; m < group->base.size; m++) {
+        if (atomic_load(&group->entries[m]->came) <= record->sequence) return m;
+    }
+    return -1;
+}
+
+static cy_status blame(
+    mpi_group *group, const mpi_transfer *record, int rank, const char *why, cy_status status)
+{
+    char who[256];
+    char text[1024];
+    mpi_describe(group->world, rank, who, sizeof(who));
+    snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
+        (unsigned long long)record->sequence, group->base.dimension, why, who);
+    return mpi_break_group(group, status, text);
+}
+
+// Whether what `eye` watches, which now shows `sign`, has been still for longer than ranks may be.
+static bool is_still(const mpi_group *group, cy_watch *eye, int rank, uint64_t sign)
+{
+    const int64_t now = cy_clock_ns();
+    if (eye->rank != rank || eye->beat != sign) {
+        *eye = (cy_watch){.rank = rank, .beat = sign, .since_ns = now};
+        return false;
+    }
+    return (double)(now - eye->since_ns) * 1e-9 >= group->world->base.options.timeout_s;
+}
+
+static cy_status blame_silence(mpi_group *group, const mpi_transfer *record, int rank)
+{
+    char why[64];
+    snprintf(
+        why, sizeof(why), "no sign of life for %.3g s from", group->world->base.options.timeout_s);
+    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
+}
+
+// What changes as long as a rank computes, calls or waits.
+static uint64_t sign_of(const mpi_page *page)
+{
+    return atomic_load(&page->beat) + atomic_load(&page->looks);
+}
+
+// All have come, and one may have stopped since. Who waits looks around and who has gone on
+// computes or calls: one member is watched until it has done any of it, then the next.
+static cy_status look_at_members(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
+{
+    const mpi_world *world = group->world;
+    const int size = group->base.size;
+    int member = 0;
+    while (member < size && group->ranks[member] != eye->rank)
+        member++;
+    const mpi_page *watched = member < size ? world->pages[eye->rank] : NULL;
+    if (watched != NULL && eye->beat == sign_of(watched)) {
+        const bool still = is_still(group, eye, eye->rank, eye->beat);
+        return still ? blame_silence(group, record, eye->rank) : CY_OK;
+    }
+    for (int i = 1; i <= size; i++) {
+        const int rank = group->ranks[(member + i) % size];
+        const mpi_page *page = world->pages[rank];
+        if (rank == world->base.rank || page == NULL || atomic_load(&page->ended) != 0) continue;
+        (void)is_still(group, eye, rank, sign_of(page));
+        return CY_OK;
+    }
+    return CY_OK;
+}
+
+cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
+{
+    mpi_world *world = group->world;
+    mpi_page *mine = world->pages[world->base.rank];
+    atomic_fetch_add_explicit(&mine->looks, 1, memory_order_relaxed);
+    CY_TRY(mpi_group_failure(group));
+    if (!cy_operation_is_message(record->base.kind))
+        CY_TRY(mpi_check_calls(group, record->sequence));
+    for (int m = 0; m < group->base.size; m++) {
+        const mpi_page *page = world->pages[group->ranks[m]];
+        if (page == NULL || atomic_load(&page->ended) != 0) continue;
+        if (kill(atomic_load(&page->process), 0) != 0 && errno == ESRCH) {
+            return blame(group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
+        }
+    }
+    const int member = missing_member(group, record);
+    atomic_store(&mine->waiting_for, member < 0 ? -1 : group->ranks[member]);
+    if (member < 0) return look_at_members(group, record, eye);
+    const int rank = mpi_culprit(world, group->ranks[member]);
+    const mpi_page *page = world->pages[rank];
+    // Ranks of other machines show no beat: for them the time counts from the start of the wait.
+    const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
+    return is_still(group, eye, rank, beat) ? blame_silence(group, record, rank) : CY_OK;
+}
