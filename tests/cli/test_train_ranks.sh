@@ -124,6 +124,18 @@ else
     echo "no objcopy: different builds are not tested"
 fi
 
+# A damaged checkpoint: whoever found it says what, whichever rank was first to hear of it.
+cyclotron=$program
+train 0 whole --training.total_train_steps=2 --checkpoint.save_dir="$folder/damaged" \
+    --checkpoint.save_frequency=2
+weights=$(echo "$folder"/damaged/step-*/weights-00000.safetensors)
+printf 'cyclotron' | dd of="$weights" bs=1 seek=$(($(stat -c %s "$weights") / 2)) conv=notrunc status=none
+for ((i = 0; i < 5; i++)); do
+    train 1 again --distributed.dp_size=4 --checkpoint.load_path="$folder/damaged"
+    check "the rank and what it found" grep -qE \
+        'error: rank [0-3] \([^)]*\): .*weights-00000.safetensors: bytes [0-9]+ to [0-9]+' "$folder/err"
+done
+
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
 cyclotron=$program
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
