@@ -152,6 +152,9 @@ static int show(const show_values *values, const cy_arguments *arguments)
 {
     cy_text text = {0};
     cy_config config;
+    if (values->json && (values->keys || values->words || values->markdown)) {
+        return cy_usage_error(&show_usage, "--keys, --words and --markdown print text, not JSON");
+    }
     if (values->keys) return print_text(cy_config_doc_text(&text), &text);
     if (values->words) return print_text(cy_config_doc_words(&text), &text);
     if (values->markdown) return print_text(cy_config_doc_markdown(&text), &text);

@@ -162,6 +162,8 @@ int cy_command_metrics(int argc, char **argv)
         if (curve && arguments.count != 1) {
             exit_status =
                 cy_usage_error(&usage, "a curve is of one RUN, there are %d", arguments.count);
+        } else if (curve && v.json) {
+            exit_status = cy_usage_error(&usage, "--json prints figures, a curve is drawn");
         } else if (curve) {
             cy_history history;
             cy_status status = read_run(&history, arguments.positional[0]);

@@ -94,6 +94,8 @@ if ! diff -u docs/configuration.md "$folder/out"; then
     failures=$((failures + 1))
 fi
 expect 0 config show --defaults
+expect 2 config show --keys --json
+says err '--keys, --words and --markdown print text, not JSON'
 expect 0 config show --keys
 says out 'distributed.tp_size'
 

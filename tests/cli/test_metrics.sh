@@ -79,6 +79,9 @@ expect 2 metrics
 expect 2 metrics one two --plot
 is err "cyclotron: error: a curve is of one RUN, there are 2
   hint: 'cyclotron metrics --help' shows how it is called"
+expect 2 metrics one --plot --json
+says err '--json prints figures, a curve is drawn'
+is out ""
 expect 2 metrics none
 is err 'cyclotron: error: none: No such file or directory'
 printf '{"step":1,"val_loss":2}\n' >empty

@@ -186,6 +186,10 @@ static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
     {"dataset.name=['a']", NULL},
     {"dataset.name=[{'path': 3}]",
         "dataset.name = {\"path\":3}: {\"path\": text, \"weight\": number} is wanted\n"},
+    {"dataset.name=[{'path': 'a', 'weight': null}]", NULL}, // the same as absent
+    {"dataset.name=[{'path': 'a', 'more': null}]",
+        "dataset.name = {\"path\":\"a\",\"more\":null}: {\"path\": text, \"weight\": number} is "
+        "wanted\n"},
     {"dataset.name=[{'path': 'a', 'weight': '1'}]",
         "dataset.name = {\"path\":\"a\",\"weight\":\"1\"}: {\"path\": text, \"weight\": number} is "
         "wanted\n"},
@@ -200,9 +204,6 @@ static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
         "number} is wanted\n"},
     {"dataset.name=[{'weight': 1}]",
         "dataset.name = {\"weight\":1}: {\"path\": text, \"weight\": number} is wanted\n"},
-    {"dataset.name=[{'path': 'a', 'weight': null}]",
-        "dataset.name = {\"path\":\"a\",\"weight\":null}: {\"path\": text, \"weight\": number} is "
-        "wanted\n"},
 };
 
 static void lists_of_stages_and_sources(void **state)

@@ -235,6 +235,7 @@ static bool read_source(
     const json_t *path = json_is_object(value) ? json_object_get(value, "path") : value;
     const json_t *weight = json_is_object(value) ? json_object_get(value, "weight") : NULL;
     const size_t wanted_size = weight != NULL ? 2 : 1;
+    if (json_is_null(weight)) weight = NULL; // the same as absent
     if (!json_is_string(path) || (weight != NULL && !json_is_number(weight)) ||
         (json_is_object(value) && json_object_size(value) != wanted_size)) {
         wrong_value(errors, key, value, "{\"path\": text, \"weight\": number} is wanted");
