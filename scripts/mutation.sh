@@ -23,6 +23,8 @@
 # processes share a seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/leaks.sh
+. scripts/leaks.sh
 
 build=
 leaks=
@@ -56,8 +58,7 @@ if [ -z "$build" ]; then
 fi
 if [ -z "$leaks" ]; then
     leaks="build-leak"
-    cmake -S . -B "$leaks" -DCMAKE_BUILD_TYPE=Release -DCY_SANITIZE=leak -DCY_WITH_DNNL=OFF \
-        -DCY_WITH_MPI=OFF >/dev/null
+    cmake -S . -B "$leaks" "${leak_options[@]}" >/dev/null
     cmake --build "$leaks" -j "${JOBS:-$(nproc)}" >/dev/null
 fi
 build=$(cd "$build" && pwd)
@@ -168,10 +169,9 @@ time_tests() {
     cp "$work/times" "$times"
 }
 plain=$build
-export LSAN_OPTIONS=allocator_may_return_null=1
 programs=cli.examples # of their own, which nothing is linked into
 use_build "$leaks"
-time_tests "$programs|unit\.(allocations|checkpoint)" # why these: scripts/test_long.sh
+time_tests "$programs|$leak_left_out"
 mv "$work/times" "$work/times.leaks"
 use_build "$plain"
 time_tests "$programs"

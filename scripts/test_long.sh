@@ -35,15 +35,11 @@ sanitize() {
     ASAN_OPTIONS=detect_leaks=1 timeout 3600 "build-$1/tests/test_dist_interleave_slow"
 }
 
-# The libraries that MPI and OpenMP bring leave memory behind at exit; ours is checked by the tests
-# that open and close, and in builds without them by all of `make check`. unit.allocations brings an
-# allocator of its own, and unit.checkpoint starts more than 511 threads one after the other, at which
-# the leak sanitizer of gcc 12 reads its list of threads while it moves.
 leaks() {
-    build_in build-leak all -DCMAKE_BUILD_TYPE=Release -DCY_SANITIZE=leak -DCY_WITH_DNNL=OFF \
-        -DCY_WITH_MPI=OFF
-    (cd build-leak && LSAN_OPTIONS=allocator_may_return_null=1 ctest -j "$jobs" \
-        -LE 'tidy|slow|long' -E '^unit\.(allocations|checkpoint)$' --output-on-failure)
+    # shellcheck source=scripts/leaks.sh
+    . scripts/leaks.sh
+    build_in build-leak all "${leak_options[@]}"
+    (cd build-leak && ctest -j "$jobs" -LE 'tidy|slow|long' -E "^$leak_left_out\$" --output-on-failure)
 }
 
 address() {

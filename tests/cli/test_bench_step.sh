@@ -87,6 +87,11 @@ holds "narrow links" "$(value exposed_s) >= $(value bytes) / 2 / 0.02e9"
 expect 2 bench step "$folder/step.json" --distributed.pp_size=2 --distributed.pp_engine=zero_bubble \
     --training.recompute=full
 says err 'a backward pass in two parts keeps what recomputation would make again'
+# A run whose timeline cannot be kept has failed, and prints no figures.
+expect 1 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
+    --logging.measure_peak=false --timeline="$folder/none/timeline.json"
+is out ""
+says err "$folder/none/timeline.json"
 expect 2 bench step "$folder/step.json" --steps=0
 says err '--steps=0'
 

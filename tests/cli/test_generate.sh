@@ -157,7 +157,12 @@ check "bytes of the weights" awk -v gb="$(value weights_gb)" \
     'BEGIN { bytes = gb * 2 ^ 30; exit !(bytes > 115327 && bytes < 115329) }'
 check "bytes a second" awk -v rate="$(value weights_gb_s)" -v gb="$(value weights_gb)" \
     -v speed="$(value decode_tok_s)" 'BEGIN { x = rate / gb / speed; exit !(x > 0.9999 && x < 1.0001) }'
+check "the median between the slowest and the fastest" awk -v least="$(value decode_tok_s_min)" \
+    -v median="$(value decode_tok_s)" -v most="$(value decode_tok_s_max)" \
+    'BEGIN { exit !(least > 0 && least <= median && median <= most && most < 1e6 * least) }'
 expect 0 bench decode "$saved" --json --repeats=1 # half of the model's positions each
+same "one run is all of them" "$(value decode_tok_s) $(value decode_tok_s)" \
+    "$(value decode_tok_s_min) $(value decode_tok_s_max)"
 same "the numbers chosen" "32 32" "$(value prompt_tokens) $(value tokens)"
 expect 2 bench decode "$saved" --prompt-tokens=60 --tokens=8
 says err "a prompt of 60 and 8 tokens do not fit into the model's 64 positions"

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <math.h>
+#include <sched.h>
 #include <time.h>
 
 static cy_status run_suite(cy_world *world, void *context)
@@ -228,6 +229,40 @@ static void checked_runs_hide_buffers_in_flight(void **state)
     CY_CHECK_OK(cy_world_run_threads(&options, peek, NULL));
 }
 
+// Nothing that this rank started has ended when it closes its group; the other's message comes
+// after.
+static cy_status leave(cy_world *world, void *context)
+{
+    atomic_bool *left = context;
+    cy_group *group = NULL;
+    CY_TRY(cy_test_open_all(world, &group, "tp"));
+    const int rank = cy_world_rank(world);
+    float data[2][1000] = {0};
+    const cy_view all = cy_view_of(data, CY_F32, 2, 1000), own = cy_view_rows(all, rank, 1);
+    cy_request gather = {0}, message = {0};
+    if (rank == 0) {
+        CY_TRY(cy_group_start_recv(group, NULL, &message, cy_view_rows(all, 0, 1), 1, 7));
+    } else {
+        while (!atomic_load(left))
+            sched_yield();
+        CY_TRY(cy_group_start_send(group, NULL, &message, own, 0, 7));
+    }
+    CY_TRY(cy_group_start_all_gather(group, NULL, &gather, all, own));
+    cy_group_close(group);
+    atomic_store(left, true);
+    return CY_OK;
+}
+
+static void a_closed_group_forgets_what_it_had_begun(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 2;
+    options.check = true;
+    atomic_bool left = false;
+    CY_CHECK_OK(cy_world_run_threads(&options, leave, &left));
+}
+
 static cy_status overflow(cy_world *world, void *context)
 {
     (void)context;
@@ -263,6 +298,7 @@ int main(void)
         cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(wrong_worlds_are_refused),
         cmocka_unit_test(checked_runs_hide_buffers_in_flight),
+        cmocka_unit_test(a_closed_group_forgets_what_it_had_begun),
         cmocka_unit_test(fixed_point_overflow_is_seen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
