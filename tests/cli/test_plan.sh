@@ -148,4 +148,17 @@ expect 2 plan "$folder/plan.json" --distributed.tp_size=3
 says err 'tp_size = 3'
 is out ""
 
+# Tensor parallel: logits of a rank's share of the vocabulary only, which are nearly all of the scratch
+# memory here; rows of residuals and norms are split by sequence parallelism.
+wide=(plan "$folder/plan.json" --model.vocab_size=65536 --json)
+expect 0 "${wide[@]}"
+all_logits=$(number scratch)
+expect 0 "${wide[@]}" --distributed.tp_size=2
+half_logits=$(number scratch)
+split_activations=$(number activations)
+equal "logits of half of the vocabulary" "$half_logits < 0.51 * $all_logits"
+expect 0 "${wide[@]}" --distributed.tp_size=2 --distributed.sequence_parallel=true
+# What each layer keeps of 128 tokens in bf16 besides: the residual and both normed, 64 wide each.
+equal "activations of norms" "$split_activations - $(number activations) > 4 * 2 * 64 * 64 * 2"
+
 finish

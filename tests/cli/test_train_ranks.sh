@@ -124,6 +124,13 @@ else
     echo "no objcopy: different builds are not tested"
 fi
 
+# What context parallel ranks do beside each other is told.
+cyclotron=$program
+train 0 zigzag --distributed.cp_size=2 --training.total_train_steps=1
+says err 'attention of the busiest rank of cp: 1.00 times the mean'
+train 0 contiguous --distributed.cp_size=2 --distributed.cp_layout=contiguous --training.total_train_steps=1
+says err 'attention of the busiest rank of cp: 1.48 times the mean'
+
 # A damaged checkpoint: whoever found it says what, whichever rank was first to hear of it.
 cyclotron=$program
 train 0 whole --training.total_train_steps=2 --checkpoint.save_dir="$folder/damaged" \
