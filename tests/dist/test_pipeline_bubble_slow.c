@@ -114,6 +114,8 @@ static double measure(cy_schedule_options options, double *simulated)
 }
 
 // Within 10 % of the wanted bubble. A bubble near nothing is held to what sleeping late costs.
+// Under a sanitizer schedules run and are not timed: what stages do between two naps takes many
+// times as long.
 static void check(cy_pipeline_engine engine, int p, int m, int v, double formula)
 {
     double bubble = 0.0, simulated = 0.0;
@@ -123,7 +125,7 @@ static void check(cy_pipeline_engine engine, int p, int m, int v, double formula
         printf("%s P=%d M=%d V=%d: measured %.4f, simulated %.4f, formula %.4f\n",
             cy_pipeline_engine_name(engine), p, m, v, bubble, simulated, formula);
         if (fabs(simulated - formula) > 1e-9) break;
-        if (fabs(bubble - simulated) <= room) return;
+        if (CY_TEST_SANITIZED || fabs(bubble - simulated) <= room) return;
     }
     fail_msg("%s P=%d M=%d V=%d: bubble %.4f, simulated %.4f, formula %.4f",
         cy_pipeline_engine_name(engine), p, m, v, bubble, simulated, formula);
