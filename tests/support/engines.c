@@ -19,7 +19,7 @@ void cy_test_config(cy_config *config, cy_dtype dtype)
             .rank_order = "tp,cp,pp,dp",
             .algorithm = "auto",
             .timeout_s = 60},
-        .model = {.dtype = dtype},
+        .model = {.dtype = dtype, .use_flash_attention = true, .use_fused_adam = true},
         .training = {.seed = 42,
             .learning_rate = 1e-2,
             .adam_beta1 = 0.9,
