@@ -49,8 +49,8 @@ static void ask_ahead(void *context, int64_t task, int worker)
     uint64_t sums[16] = {0};
     for (int64_t i = 0; i + 128 <= self->bytes; i += 128) {
         const uint64_t *words = (const uint64_t *)(const void *)(from + i);
-        for (int line = 0; line < 2; line++) {
-            for (int j = 0; j < 8; j++)
+        for (int64_t line = 0; line < 2; line++) {
+            for (int64_t j = 0; j < 8; j++)
                 sums[8 * line + j] += words[8 * line + j];
             __builtin_prefetch(from + i + 64 * line + AHEAD, 0, 2);
             __asm__ volatile("" ::: "memory"); // or both lines are asked for at once, first
