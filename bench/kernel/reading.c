@@ -128,9 +128,18 @@ int main(int argument_count, char **arguments)
     way ways[] = {
         {.name = "read plainly"},
         {.name = "read, lines asked for ahead", .task = ask_ahead},
-        {.name = "rows of 576 bf16 multiplied", .task = multiply_rows, 576, CY_BF16, {0}},
-        {.name = "rows of 1536 bf16 multiplied", .task = multiply_rows, 1536, CY_BF16, {0}},
-        {.name = "rows of 576 fp32 multiplied", .task = multiply_rows, 576, CY_F32, {0}},
+        {.name = "rows of 576 bf16 multiplied",
+            .task = multiply_rows,
+            .depth = 576,
+            .dtype = CY_BF16},
+        {.name = "rows of 1536 bf16 multiplied",
+            .task = multiply_rows,
+            .depth = 1536,
+            .dtype = CY_BF16},
+        {.name = "rows of 576 fp32 multiplied",
+            .task = multiply_rows,
+            .depth = 576,
+            .dtype = CY_F32},
     };
     const int count = ops == NULL ? 2 : (int)(sizeof(ways) / sizeof(ways[0]));
     if (threads < 1 || run(threads, ops, ways, count) != CY_OK) {

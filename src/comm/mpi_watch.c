@@ -31,23 +31,19 @@ static cy_status blame(
     return mpi_break_group(group, status, text);
 }
 
-// Whether what `eye` watches, which now shows `sign`, has been still for longer than ranks may be.
-static bool is_still(const mpi_group *group, cy_watch *eye, int rank, uint64_t sign)
+static void watch(cy_watch *eye, int rank, uint64_t sign)
 {
-    const int64_t now = cy_clock_ns();
-    if (eye->rank != rank || eye->beat != sign) {
-        *eye = (cy_watch){.rank = rank, .beat = sign, .since_ns = now};
-        return false;
-    }
-    return (double)(now - eye->since_ns) * 1e-9 >= group->world->base.options.timeout_s;
+    *eye = (cy_watch){.rank = rank, .beat = sign, .since_ns = cy_clock_ns()};
 }
 
-static cy_status blame_silence(mpi_group *group, const mpi_transfer *record, int rank)
+// What is watched has not changed: fails once that is so for longer than ranks may be still.
+static cy_status bear(mpi_group *group, const mpi_transfer *record, const cy_watch *eye)
 {
+    const double limit_s = group->world->base.options.timeout_s;
+    if ((double)(cy_clock_ns() - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
     char why[64];
-    snprintf(
-        why, sizeof(why), "no sign of life for %.3g s from", group->world->base.options.timeout_s);
-    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
+    snprintf(why, sizeof(why), "no sign of life for %.3g s from", limit_s);
+    return blame(group, record, eye->rank, why, CY_ERR_TIMEOUT);
 }
 
 // What changes as long as a rank computes, calls or waits.
@@ -66,16 +62,13 @@ static cy_status look_at_members(mpi_group *group, const mpi_transfer *record, c
     while (member < size && group->ranks[member] != eye->rank)
         member++;
     const mpi_page *watched = member < size ? world->pages[eye->rank] : NULL;
-    if (watched != NULL && eye->beat == sign_of(watched)) {
-        const bool still = is_still(group, eye, eye->rank, eye->beat);
-        return still ? blame_silence(group, record, eye->rank) : CY_OK;
-    }
+    if (watched != NULL && eye->beat == sign_of(watched)) return bear(group, record, eye);
     for (int i = 1; i <= size; i++) {
         const int rank = group->ranks[(member + i) % size];
         const mpi_page *page = world->pages[rank];
         if (rank == world->base.rank || page == NULL || atomic_load(&page->ended) != 0) continue;
-        (void)is_still(group, eye, rank, sign_of(page));
-        return CY_OK;
+        watch(eye, rank, sign_of(page));
+        break;
     }
     return CY_OK;
 }
@@ -102,5 +95,7 @@ cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch 
     const mpi_page *page = world->pages[rank];
     // Ranks of other machines show no beat: for them the time counts from the start of the wait.
     const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
-    return is_still(group, eye, rank, beat) ? blame_silence(group, record, rank) : CY_OK;
+    if (eye->rank == rank && eye->beat == beat) return bear(group, record, eye);
+    watch(eye, rank, beat);
+    return CY_OK;
 }

@@ -11,10 +11,6 @@
 skipped() {
     grep -o '"skipped":[a-z]*' "$folder/$1/metrics.jsonl" | sed 's/.*://' | xargs
 }
-# hash_after RUN STEP: of the parameters.
-hash_after() {
-    grep "\"step\":$2," "$folder/$1/metrics.jsonl" | grep -o '"params_hash":"[0-9a-f]*"'
-}
 fp16() {
     local run=$1
     shift
@@ -32,7 +28,7 @@ for run in one axes shards; do
     step=1
     before=
     for wanted in $left_out; do
-        now=$(hash_after $run $step)
+        now=$(step_value $run $step params_hash)
         if [ -n "$before" ]; then
             same "$run: parameters as before step $step" "$wanted" \
                 "$([ "$now" = "$before" ] && echo true || echo false)"
@@ -40,8 +36,7 @@ for run in one axes shards; do
         before=$now
         step=$((step + 1))
     done
-    check "$run has learned" awk -v first="$(losses $run | head -n 1 | sed 's/.*"loss":\([0-9.]*\).*/\1/')" \
-        -v last="$(losses $run | tail -n 1 | sed 's/.*"loss":\([0-9.]*\).*/\1/')" \
+    check "$run has learned" awk -v first="$(step_value $run 1 loss)" -v last="$(step_value $run 16 loss)" \
         'BEGIN { exit !(first > 5 && last < first - 0.1) }'
 done
 

@@ -158,7 +158,7 @@ half_logits=$(number scratch)
 split_activations=$(number activations)
 equal "logits of half of the vocabulary" "$half_logits < 0.51 * $all_logits"
 expect 0 "${wide[@]}" --distributed.tp_size=2 --distributed.sequence_parallel=true
-# What each layer keeps of 128 tokens in bf16 besides: the residual and both normed, 64 wide each.
+# Half of 128 tokens less, 64 wide in bf16, for both norms of each of the four layers at least.
 equal "activations of norms" "$split_activations - $(number activations) > 4 * 2 * 64 * 64 * 2"
 
 finish

@@ -107,7 +107,7 @@ same "the last step of 1024 tokens" "4" "$(tail -n 1 "$folder/out" | sed 's/.*St
 
 # hash_of RUN: of the parameters after its last step.
 hash_of() {
-    tail -n 1 "$folder/$1/metrics.jsonl" | grep -o '"params_hash":"[0-9a-f]*"'
+    step_value "$1" 8 params_hash
 }
 for dtype in fp32 bf16; do
     train 0 "tuned_$dtype" --logging.hash_frequency=8 --model.dtype=$dtype
@@ -117,9 +117,8 @@ for dtype in fp32 bf16; do
     same "AdamW in passes, $dtype" "$(hash_of "tuned_$dtype")" "$(hash_of "unfused_$dtype")"
 done
 train 0 formula --logging.hash_frequency=8 --model.use_flash_attention=false
-check "attention by the formula trains as the tuned one" awk -v tuned="$(losses tuned_fp32 | tail -n 1 |
-    sed 's/.*"loss":\([-0-9.e+]*\).*/\1/')" -v formula="$(losses formula | tail -n 1 |
-    sed 's/.*"loss":\([-0-9.e+]*\).*/\1/')" \
+check "attention by the formula trains as the tuned one" awk \
+    -v tuned="$(step_value tuned_fp32 8 loss)" -v formula="$(step_value formula 8 loss)" \
     'BEGIN { d = tuned - formula; exit !(tuned > 1 && d < 1e-4 && d > -1e-4) }'
 if ! "$cyclotron" --version | grep -q 'nothing that kernels'; then
     check "and is not the tuned one" test "$(hash_of tuned_fp32)" != "$(hash_of formula)"

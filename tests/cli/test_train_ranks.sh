@@ -132,7 +132,6 @@ train 0 contiguous --distributed.cp_size=2 --distributed.cp_layout=contiguous --
 says err 'attention of the busiest rank of cp: 1.48 times the mean'
 
 # A damaged checkpoint: whoever found it says what, whichever rank was first to hear of it.
-cyclotron=$program
 train 0 whole --training.total_train_steps=2 --checkpoint.save_dir="$folder/damaged" \
     --checkpoint.save_frequency=2
 weights=$(echo "$folder"/damaged/step-*/weights-00000.safetensors)

@@ -55,6 +55,11 @@ losses() {
         awk -F'[:,]' -v from="${2:-1}" '$2 >= from'
 }
 
+# step_value RUN STEP FIELD: of that step's line.
+step_value() {
+    grep "\"step\":$2,.*\"loss\"" "$folder/$1/metrics.jsonl" | grep -o "\"$3\":[^,}]*" | sed 's/.*://'
+}
+
 # same WHAT ONE OTHER: two texts are equal and not empty.
 same() {
     if [ -z "$2" ] || [ "$2" != "$3" ]; then

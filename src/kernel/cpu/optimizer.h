@@ -64,6 +64,14 @@ static void sum_squares(cy_queue *queue, cy_view out, cy_view x)
 
 // ---- AdamW
 
+// In the order in which they follow each other.
+typedef enum adamw_step {
+    ADAMW_FIRST, // both moments
+    ADAMW_SECOND,
+    ADAMW_MASTER,
+    ADAMW_WEIGHT,
+} adamw_step;
+
 typedef struct adamw_range {
     grid cut;
     cy_view weight, master, m, v, grad;
@@ -73,6 +81,7 @@ typedef struct adamw_range {
     float root;                       // 1 / sqrt of the second moment's correction
     float eps, decay;                 // decay = learning rate * weight decay
     float share;                      // of g, whose square is the least second moment; mostly 0
+    adamw_step alone;                 // which one, where each has a pass of its own
 } adamw_range;
 
 FORCE_INLINE vec adamw_gradient(
@@ -136,64 +145,46 @@ static void adamw_piece(void *context, int64_t number, int worker)
 }
 
 // The same one step of the formula after the other, each of which reads what the one before wrote.
-static void adamw_first_piece(void *context, int64_t number, int worker)
+FORCE_INLINE void adamw_alone(const adamw_range *of, int64_t i, int64_t lanes)
 {
-    (void)worker;
-    const adamw_range *of = context;
-    const piece at = piece_at(of->cut, 1, of->master.cols, number);
-    for (int64_t i = at.col; i < at.col_end; i += LANES) {
-        const int64_t lanes = lanes_left(at.col_end, i);
-        float *m = (float *)of->m.data + i;
-        const vec g = adamw_gradient(of, i, lanes, of->grad.dtype);
-        store_f32(m, adamw_first(of, g, load_f32(m, lanes)), lanes);
+    float *master = (float *)of->master.data + i;
+    float *m = (float *)of->m.data + i, *v = (float *)of->v.data + i;
+    const cy_dtype grad = of->grad.dtype;
+    switch (of->alone) {
+    case ADAMW_FIRST:
+        store_f32(
+            m, adamw_first(of, adamw_gradient(of, i, lanes, grad), load_f32(m, lanes)), lanes);
+        break;
+    case ADAMW_SECOND:
+        store_f32(
+            v, adamw_second(of, adamw_gradient(of, i, lanes, grad), load_f32(v, lanes)), lanes);
+        break;
+    case ADAMW_MASTER: {
+        const vec old = load_f32(master, lanes);
+        const vec updated = adamw_updated(of, old, load_f32(m, lanes), load_f32(v, lanes));
+        store_f32(master, updated, lanes);
+        break;
+    }
+    case ADAMW_WEIGHT:
+        store(of->weight.data, of->weight.dtype, i, load_f32(master, lanes), lanes);
+        break;
     }
 }
 
-static void adamw_second_piece(void *context, int64_t number, int worker)
+static void adamw_alone_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
     const adamw_range *of = context;
     const piece at = piece_at(of->cut, 1, of->master.cols, number);
-    for (int64_t i = at.col; i < at.col_end; i += LANES) {
-        const int64_t lanes = lanes_left(at.col_end, i);
-        float *v = (float *)of->v.data + i;
-        const vec g = adamw_gradient(of, i, lanes, of->grad.dtype);
-        store_f32(v, adamw_second(of, g, load_f32(v, lanes)), lanes);
-    }
-}
-
-static void adamw_master_piece(void *context, int64_t number, int worker)
-{
-    (void)worker;
-    const adamw_range *of = context;
-    const piece at = piece_at(of->cut, 1, of->master.cols, number);
-    for (int64_t i = at.col; i < at.col_end; i += LANES) {
-        const int64_t lanes = lanes_left(at.col_end, i);
-        float *master = (float *)of->master.data + i;
-        const vec first = load_f32((float *)of->m.data + i, lanes);
-        const vec second = load_f32((float *)of->v.data + i, lanes);
-        store_f32(master, adamw_updated(of, load_f32(master, lanes), first, second), lanes);
-    }
-}
-
-static void adamw_weight_piece(void *context, int64_t number, int worker)
-{
-    (void)worker;
-    const adamw_range *of = context;
-    const piece at = piece_at(of->cut, 1, of->master.cols, number);
-    for (int64_t i = at.col; i < at.col_end; i += LANES) {
-        const int64_t lanes = lanes_left(at.col_end, i);
-        const vec master = load_f32((float *)of->master.data + i, lanes);
-        store(of->weight.data, of->weight.dtype, i, master, lanes);
-    }
+    for (int64_t i = at.col; i < at.col_end; i += LANES)
+        adamw_alone(of, i, lanes_left(at.col_end, i));
 }
 
 static void adamw_passes(cy_queue *queue, adamw_range *of)
 {
-    cy_queue_run(queue, adamw_first_piece, of, of->cut.count);
-    cy_queue_run(queue, adamw_second_piece, of, of->cut.count);
-    cy_queue_run(queue, adamw_master_piece, of, of->cut.count);
-    if (of->weight.data != NULL) cy_queue_run(queue, adamw_weight_piece, of, of->cut.count);
+    const adamw_step last = of->weight.data != NULL ? ADAMW_WEIGHT : ADAMW_MASTER;
+    for (of->alone = ADAMW_FIRST; of->alone <= last; of->alone++)
+        cy_queue_run(queue, adamw_alone_piece, of, of->cut.count);
 }
 
 static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,

@@ -12,6 +12,7 @@
 #include "kernel/cpu/softmax.h"
 #include "kernel/cpu/swiglu.h"
 
+// Not beside adamw: strict mode includes that too and has no use for this one.
 static void adamw_unfused(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
     cy_view grad, cy_view scale, const cy_adamw_spec *spec)
 {
