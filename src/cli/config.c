@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
+#include "train/check_inputs.h"
 #include "train/config/doc.h"
 
 #include <stdio.h>
@@ -75,8 +76,11 @@ static int check(const check_values *values, const cy_arguments *arguments)
     cy_config_errors errors = {0};
     const cy_config_purpose purpose =
         strcmp(values->purpose, "plan") == 0 ? CY_CONFIG_FOR_SHAPE : CY_CONFIG_FOR_TRAIN;
-    const cy_status status = cy_config_load(
+    cy_status status = cy_config_load(
         &config, &errors, path, arguments->overrides, arguments->override_count, purpose, &machine);
+    if (status == CY_OK && purpose == CY_CONFIG_FOR_TRAIN) {
+        status = cy_check_inputs(&config, &errors, machine.cores);
+    }
     int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;
     if (values->json && (status == CY_OK || errors.count > 0)) {
         cy_text json = {0};
@@ -137,17 +141,6 @@ static const cy_usage show_usage = {
     .overrides = true,
 };
 
-static int print_text(cy_status status, cy_text *text)
-{
-    int exit_status = cy_report_status(status);
-    if (status == CY_OK) {
-        fputs(text->bytes, stdout);
-        exit_status = cy_report_output(CY_EXIT_DONE);
-    }
-    cy_text_free(text);
-    return exit_status;
-}
-
 static int show(const show_values *values, const cy_arguments *arguments)
 {
     cy_text text = {0};
@@ -155,19 +148,19 @@ static int show(const show_values *values, const cy_arguments *arguments)
     if (values->json && (values->keys || values->words || values->markdown)) {
         return cy_usage_error(&show_usage, "--keys, --words and --markdown print text, not JSON");
     }
-    if (values->keys) return print_text(cy_config_doc_text(&text), &text);
-    if (values->words) return print_text(cy_config_doc_words(&text), &text);
-    if (values->markdown) return print_text(cy_config_doc_markdown(&text), &text);
+    if (values->keys) return cy_report_text(cy_config_doc_text(&text), &text);
+    if (values->words) return cy_report_text(cy_config_doc_words(&text), &text);
+    if (values->markdown) return cy_report_text(cy_config_doc_markdown(&text), &text);
     if (values->defaults) {
         cy_config_defaults(&config);
-        return print_text(cy_config_to_json(&text, &config), &text);
+        return cy_report_text(cy_config_to_json(&text, &config), &text);
     }
     if (arguments->count == 0) {
         return cy_usage_error(&show_usage, "cyclotron config show needs CONFIG");
     }
     const int status = cy_load_config(&config, arguments, CY_CONFIG_FOR_SHAPE);
     if (status != CY_GO_ON) return status;
-    return print_text(cy_config_to_json(&text, &config), &text);
+    return cy_report_text(cy_config_to_json(&text, &config), &text);
 }
 
 static int command_show(int argc, char **argv)

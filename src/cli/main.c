@@ -3,7 +3,6 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "cli/version.h"
 
 #include <string.h>
 
@@ -45,7 +44,9 @@ const cy_command *cy_commands(int *count)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--version") == 0) return cy_version_print();
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        return cy_command_version(argc - 2, argv + 2);
+    }
     for (int i = 0; argc > 1 && i < CY_COUNT(absent); i++) {
         if (strcmp(argv[1], absent[i].name) != 0) continue;
         cy_report_error("this version has no command '%s' yet", absent[i].name);

@@ -142,3 +142,14 @@ int cy_report_output(int exit_status)
         errno != 0 ? strerror(errno) : "some of what was printed did not arrive");
     return exit_status == CY_EXIT_DONE ? CY_EXIT_FAILED : exit_status;
 }
+
+int cy_report_text(cy_status status, cy_text *text)
+{
+    int exit_status = cy_report_status(status);
+    if (status == CY_OK) {
+        fputs(text->bytes, stdout);
+        exit_status = cy_report_output(CY_EXIT_DONE);
+    }
+    cy_text_free(text);
+    return exit_status;
+}

@@ -6,7 +6,7 @@
 #ifndef CY_CLI_REPORT_H
 #define CY_CLI_REPORT_H
 
-#include "base/status.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -48,5 +48,9 @@ bool cy_colours(FILE *stream);
 // Flushes stdout and returns `exit_status`, or reports that what was printed did not arrive (a full
 // disk, a closed pipe) and returns CY_EXIT_FAILED.
 int cy_report_output(int exit_status);
+
+// Prints a text that was made with `status`, or reports why there is none; frees the text and
+// returns the exit status.
+int cy_report_text(cy_status status, cy_text *text);
 
 #endif

@@ -29,7 +29,10 @@ for example in examples/*.json; do
 done
 
 # A picotron user's file; the data is a folder of theirs.
-mkdir "$folder/data"
+for ((i = 0; i < 2000; i++)); do echo "the $i. king went up to the house of stone"; done \
+    >"$folder/text.txt"
+expect 0 tokenizer train --vocab-size=300 --out="$folder/tokenizer.json" "$folder/text.txt"
+expect 0 data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/data" "$folder/text.txt"
 expect 0 config check examples/picotron.json --dataset.name="$folder/data"
 says out 'global batch: 4 samples, 4096 tokens'
 expect 2 config check examples/picotron.json

@@ -8,6 +8,11 @@ for line in 'cyclotron ' 'commit: ' 'compiler: ' 'backends: self threads' 'proce
     says out "$line"
 done
 is err ""
+expect 0 --version --json
+says out '{"version": "'
+says out '"backends": ["self", "threads"'
+python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$folder/out" || failures=$((failures + 1))
+is err ""
 
 expect 0 --help
 says out 'usage: cyclotron <command>'

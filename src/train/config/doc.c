@@ -88,7 +88,8 @@ cy_status cy_config_doc_markdown(cy_text *page)
         "command line as `--section.key=value`, which wins over the file. `null` is the same as\n"
         "leaving a key out, and so is an empty text for a path. Unknown sections and keys are\n"
         "errors; all errors are reported at once. `cyclotron config check CONFIG` looks for\n"
-        "them, `cyclotron config show CONFIG` prints what the configuration comes to.\n\n"
+        "them, and where there are none opens the data and the checkpoint that training would\n"
+        "begin with; `cyclotron config show CONFIG` prints what the configuration comes to.\n\n"
         "The global batch, in samples, is `micro_batch_size x gradient_accumulation_steps x\n"
         "dp_size`.\n"));
     for (int i = 0; i < count; i++) {

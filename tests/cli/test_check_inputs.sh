@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# cyclotron config check: what a configuration names is opened as training opens it. Whatever train
+# refuses at its start, check has said before, with the same words.
+
+# shellcheck source=tests/cli/lib.sh
+. "$(dirname "$0")/lib.sh"
+# shellcheck source=tests/cli/tiny.sh
+. "$(dirname "$0")/tiny.sh"
+
+# refused TEXT ARGUMENTS...: check says TEXT and ends with 2; train ends with 1 or 2 and says it too.
+refused() {
+    local text=$1 status
+    shift
+    expect 2 config check "$folder/tiny.json" "$@"
+    is out ""
+    says err "$text"
+    status=0
+    "$cyclotron" train "$folder/tiny.json" "$@" >"$folder/out" 2>"$folder/err" || status=$?
+    says err "$text"
+    if [ "$status" -ne 1 ] && [ "$status" -ne 2 ]; then
+        echo "FAIL: train ended with $status, and '$text' was to be refused"
+        failures=$((failures + 1))
+    fi
+}
+
+expect 0 config check "$folder/tiny.json"
+says out "tiny.json: no errors"
+
+# Data.
+refused "model.vocab_size = 280: the data's tokenizer has 300 tokens" --model.vocab_size=280
+printf 'no json' >"$folder/bad.json"
+refused "$folder/bad.json: line 1" --dataset.tokenizer="$folder/bad.json"
+printf 'the king.\n' >"$folder/short.txt"
+refused "tokens to train on, a sample of seq_length 32 needs 33" --dataset.name="$folder/short.txt"
+refused "the validation part has" --dataset.validation_fraction=0.0001 --logging.eval_frequency=4
+mkdir "$folder/empty"
+refused "$folder/empty" --dataset.name="$folder/empty"
+expect 0 data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/shards" "$folder/text.txt"
+"$cyclotron" tokenizer train --vocab-size=290 --out="$folder/other.json" "$folder/text.txt" \
+    >"$folder/log" || exit 1
+expect 0 config check "$folder/tiny.json" --dataset.name="$folder/shards"
+refused "$folder/shards" --dataset.name="$folder/shards" --dataset.tokenizer="$folder/other.json"
+
+# Where training begins.
+refused "$folder/empty holds no checkpoint" --checkpoint.load_path="$folder/empty"
+train 0 saved --training.total_train_steps=2 --checkpoint.save_dir="$folder/saves" \
+    --checkpoint.save_frequency=2
+expect 0 config check "$folder/tiny.json" --checkpoint.load_path="$folder/saves"
+refused "is of another model: 1 difference" --model.intermediate_size=128 \
+    --checkpoint.load_path="$folder/saves"
+refused "is of another model: 1 difference" --model.intermediate_size=128 \
+    --checkpoint.save_dir="$folder/saves" --checkpoint.resume=auto
+rm "$folder/saves/step-00000002/"*.json
+refused "$folder/saves holds no checkpoint" --checkpoint.load_path="$folder/saves"
+
+# Data and checkpoint are two faults of one answer, and a plan asks for neither.
+expect 2 config check "$folder/tiny.json" --json --model.vocab_size=280 \
+    --checkpoint.load_path="$folder/empty"
+says out '{"errors": [{"error": "dataset: model.vocab_size = 280'
+says out '{"error": "checkpoint: '
+expect 0 config check --for=plan "$folder/tiny.json" --model.vocab_size=280 \
+    --checkpoint.load_path="$folder/empty"
+
+finish
