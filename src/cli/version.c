@@ -34,8 +34,8 @@ static void print_text(const char *features)
     printf("compiler: %s\n", CY_COMPILER);
     printf("backends: %s\n", backends);
     printf("matrix products: %s\n", CY_HAVE_DNNL ? "onednn" : "own kernels (slower: no oneDNN)");
-    printf("processor: %s\n",
-        features[0] != '\0' ? features : "nothing that kernels are tuned for");
+    printf(
+        "processor: %s\n", features[0] != '\0' ? features : "nothing that kernels are tuned for");
 }
 
 // Words between single blanks as an array.
@@ -53,8 +53,8 @@ static cy_status add_words(cy_text *json, const char *words)
 
 static cy_status add_json(cy_text *json, const char *features)
 {
-    CY_TRY(cy_text_add(json, "{\"version\": \"%s\", \"commit\": \"%s\", \"compiler\": ", CY_VERSION,
-        CY_COMMIT));
+    CY_TRY(cy_text_add(
+        json, "{\"version\": \"%s\", \"commit\": \"%s\", \"compiler\": ", CY_VERSION, CY_COMMIT));
     CY_TRY(cy_text_add_json_string(json, CY_COMPILER, strlen(CY_COMPILER)));
     CY_TRY(cy_text_add(json, ", \"backends\": "));
     CY_TRY(add_words(json, backends));
