@@ -242,6 +242,13 @@ static cy_status evaluate(rank_run *trainer)
     return CY_OK;
 }
 
+// Who has only heard that another rank failed waits for it to end the run, and fails with its reason.
+static cy_status await_reason(const rank_run *trainer, cy_status status)
+{
+    if (status == CY_ERR_PEER) CY_TRY(cy_group_barrier(trainer->rank->groups.world));
+    return status;
+}
+
 // A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
 static cy_status save(rank_run *trainer)
 {
@@ -255,7 +262,7 @@ static cy_status save(rank_run *trainer)
     if (status != CY_ERR_IO && status != CY_ERR_PEER) return status;
     double worst = status == CY_ERR_IO;
     CY_TRY(agree_max(trainer, &worst));
-    if (worst == 0) return status;
+    if (worst == 0) return await_reason(trainer, status);
     note(
         trainer, "step %lld was not saved: %s", (long long)trainer->position.step, cy_error_text());
     return CY_OK;
@@ -330,8 +337,10 @@ static cy_status open_outputs(rank_run *trainer)
     const char *save_dir = config->checkpoint.save_dir;
     if (save_dir[0] != '\0') {
         trainer->log = (cy_log){.write = write_log, .context = trainer};
-        CY_TRY(cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
-            cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log));
+        const cy_status status =
+            cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
+                cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log);
+        CY_TRY(await_reason(trainer, status));
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;

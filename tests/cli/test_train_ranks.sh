@@ -142,6 +142,13 @@ for ((i = 0; i < 5; i++)); do
         'error: rank [0-3] \([^)]*\): .*weights-00000.safetensors: bytes [0-9]+ to [0-9]+' "$folder/err"
 done
 
+# Nowhere to save: told by the rank that makes the folder.
+for ((i = 0; i < 5; i++)); do
+    train 1 nowhere --distributed.dp_size=4 --checkpoint.save_dir="$folder/text.txt/saves"
+    check "the rank and its folder" grep -qE \
+        "error: rank 0 \\([^)]*\\): .*$folder/text.txt/saves: Not a directory" "$folder/err"
+done
+
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
 cyclotron=$program
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
