@@ -28,7 +28,7 @@ check_gcc() {
 # The database of commands, of clang, so that its analyser knows the flags.
 sources() {
     cmake -S . -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=Release >/dev/null || return 1
-    git ls-files 'src/*.c' 'tests/*.c' 'bench/kernel/*.c' | while read -r file; do
+    git ls-files 'src/*.c' 'tests/*.c' 'bench/**/*.c' | while read -r file; do
         grep -qF "/$file\"" "$build/compile_commands.json" && echo "$file"
     done
 }

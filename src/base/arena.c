@@ -1,18 +1,10 @@
 #include "base/arena.h"
 
 #include "base/assert.h"
+#include "base/poison.h"
 
 #include <stdint.h>
 #include <stdio.h>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define POISON(p, n)   __asan_poison_memory_region((p), (n))
-#define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
-#else
-#define POISON(p, n)   ((void)(p), (void)(n))
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
 
 void cy_arena_measure(cy_arena *arena, const char *name)
 {
@@ -30,7 +22,7 @@ void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
     CY_ASSERT(base != NULL || bytes == 0);
     CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0);
     *arena = (cy_arena){.name = name, .base = base, .capacity = bytes};
-    POISON(base, bytes);
+    CY_POISON(base, bytes);
 }
 
 void *cy_arena_take(cy_arena *arena, size_t bytes)
@@ -45,7 +37,7 @@ void *cy_arena_take(cy_arena *arena, size_t bytes)
     char *piece = arena->base + arena->used;
     arena->used += size;
     if (arena->used > arena->peak) arena->peak = arena->used;
-    if (!arena->measuring) UNPOISON(piece, bytes);
+    if (!arena->measuring) CY_UNPOISON(piece, bytes);
     return piece;
 }
 
@@ -57,6 +49,6 @@ size_t cy_arena_mark(const cy_arena *arena)
 void cy_arena_rewind(cy_arena *arena, size_t mark)
 {
     CY_ASSERT(mark <= arena->used);
-    if (!arena->measuring) POISON(arena->base + mark, arena->used - mark);
+    if (!arena->measuring) CY_POISON(arena->base + mark, arena->used - mark);
     arena->used = mark;
 }

@@ -1,16 +1,9 @@
 // What stands between a caller and an operator: what a dry queue counts, the trace, costs, and what
 // is refused.
 
-#define _GNU_SOURCE
 #include "kernel/harness.h"
 
 #include "kernel/cost.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static void dry_queue_counts(void **state)
 {
@@ -71,61 +64,54 @@ static void attention_cost_counts_pairs(void **state)
             .flops == 10.0 * 100 * 3 * 8);
 }
 
-// Whether a call ends the process by an assertion.
-static bool aborts(void (*call)(bench *))
+// A bench of the process that is to end.
+static bench *opened(void)
 {
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        static bench at;
-        const struct rlimit none = {0, 0};
-        setrlimit(RLIMIT_CORE, &none);
-        signal(SIGABRT, SIG_DFL);
-        if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
-        bench_open(&at, cy_kernels_ref(), 1);
-        call(&at);
-        _exit(0);
-    }
-    int how = 0;
-    assert_int_equal(waitpid(child, &how, 0), child);
-    return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
+    static bench at;
+    bench_open(&at, cy_kernels_ref(), 1);
+    return &at;
 }
 
-static void wrong_depth(bench *at)
+static void wrong_depth(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
     cy_matmul(&at->queue, y, cy_view_cols(x, 0, 3), x, (cy_matmul_spec){0});
 }
 
-static void product_in_place(bench *at)
+static void product_in_place(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
     cy_matmul(&at->queue, x, x, y, (cy_matmul_spec){0});
 }
 
-static void mixed_factors(bench *at)
+static void mixed_factors(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_F32, 4, 4, 0, 1.0), y = bench_twin(at, x);
     cy_matmul(&at->queue, y, x, bench_random(at, CY_BF16, 4, 4, 0, 1.0), (cy_matmul_spec){0});
 }
 
-static void shifted_sum(bench *at)
+static void shifted_sum(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_F32, 4, 8, 0, 1.0);
     cy_add(&at->queue, cy_view_cols(x, 0, 4), cy_view_cols(x, 1, 4), cy_view_cols(x, 4, 4));
 }
 
-static void narrow_accumulator(bench *at)
+static void narrow_accumulator(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_BF16, 4, 4, 0, 1.0);
     const int32_t tokens[4] = {0};
     cy_embedding_backward(&at->queue, bench_twin(at, x), x, tokens, 0);
 }
 
 // Columns of one matrix beside each other are not the same memory.
-static void columns_beside(bench *at)
+static void columns_beside(void)
 {
+    bench *at = opened();
     const cy_view x = bench_random(at, CY_F32, 4, 8, 3, 1.0);
     cy_add(&at->queue, cy_view_cols(x, 0, 4), cy_view_cols(x, 0, 4), cy_view_cols(x, 4, 4));
     cy_copy(&at->queue, cy_view_cols(x, 5, 3), cy_view_cols(x, 2, 3));
@@ -134,12 +120,12 @@ static void columns_beside(bench *at)
 static void wrong_calls_are_assertions(void **state)
 {
     (void)state;
-    assert_true(aborts(wrong_depth));
-    assert_true(aborts(product_in_place));
-    assert_true(aborts(mixed_factors));
-    assert_true(aborts(shifted_sum));
-    assert_true(aborts(narrow_accumulator));
-    assert_false(aborts(columns_beside));
+    assert_true(cy_test_aborts(wrong_depth));
+    assert_true(cy_test_aborts(product_in_place));
+    assert_true(cy_test_aborts(mixed_factors));
+    assert_true(cy_test_aborts(shifted_sum));
+    assert_true(cy_test_aborts(narrow_accumulator));
+    assert_false(cy_test_aborts(columns_beside));
 }
 
 int main(void)

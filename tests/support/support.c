@@ -2,9 +2,12 @@
 #include "support/support.h"
 
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 void cy_check_ok(cy_status status, const char *call, const char *file, int line)
@@ -79,4 +82,22 @@ char *cy_test_quotes(char *text)
         if (*c == '\'') *c = '"';
     }
     return text;
+}
+
+bool cy_test_aborts(void (*call)(void))
+{
+    fflush(NULL);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_CORE, &none);
+        signal(SIGABRT, SIG_DFL);
+        if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
+        call();
+        _exit(0);
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
 }

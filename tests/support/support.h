@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdbool.h>
 
 #include "base/status.h"
 
@@ -42,6 +43,9 @@ char *cy_test_quotes(char *text);
 
 // Turns the bits of `mask` in one byte of a file; a negative offset counts from its end.
 void cy_test_flip(const char *path, long offset, int mask);
+
+// Whether a call, in a process of its own, ends it by an assertion.
+bool cy_test_aborts(void (*call)(void));
 
 // The path of the program under test, from the environment that CTest sets.
 const char *cy_test_program(void);

@@ -1,16 +1,9 @@
-#define _GNU_SOURCE
 #include "support/support.h"
 
 #include "base/arena.h"
 #include "base/memory.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <stdbool.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 // One layout, as the program has it: run twice, once to measure and once to place.
 static void lay_out(cy_arena *arena)
@@ -64,25 +57,6 @@ static void pieces_are_apart_and_aligned(void **state)
     cy_memory_unmap(base, 1 << 16);
 }
 
-// Whether a call ends the process by an assertion.
-static bool aborts(void (*call)(void))
-{
-    fflush(NULL);
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const struct rlimit none = {0, 0};
-        setrlimit(RLIMIT_CORE, &none);
-        signal(SIGABRT, SIG_DFL);
-        if (freopen("/dev/null", "w", stderr) == NULL) _exit(1);
-        call();
-        _exit(0);
-    }
-    int how = 0;
-    assert_int_equal(waitpid(child, &how, 0), child);
-    return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
-}
-
 static _Alignas(CY_ARENA_ALIGN) char block[256];
 
 static void take_too_much(void)
@@ -125,11 +99,11 @@ static void take_all(void)
 static void a_wrong_plan_is_an_assertion(void **state)
 {
     (void)state;
-    assert_true(aborts(take_too_much));
-    assert_true(aborts(take_less_than_nothing));
-    assert_true(aborts(measure_less_than_nothing));
-    assert_true(aborts(rewind_forwards));
-    assert_false(aborts(take_all));
+    assert_true(cy_test_aborts(take_too_much));
+    assert_true(cy_test_aborts(take_less_than_nothing));
+    assert_true(cy_test_aborts(measure_less_than_nothing));
+    assert_true(cy_test_aborts(rewind_forwards));
+    assert_false(cy_test_aborts(take_all));
 }
 
 int main(void)
