@@ -242,7 +242,8 @@ static cy_status evaluate(rank_run *trainer)
     return CY_OK;
 }
 
-// Who has only heard that another rank failed waits for it to end the run, and fails with its reason.
+// Who has only heard that another rank failed waits for it to end the run, and fails with its
+// reason.
 static cy_status await_reason(const rank_run *trainer, cy_status status)
 {
     if (status == CY_ERR_PEER) CY_TRY(cy_group_barrier(trainer->rank->groups.world));

@@ -12,9 +12,9 @@ same() {
 }
 
 small=(--tokens=33 --seq=20 --hidden=48 --ffn=40 --heads=4 --kv-heads=2 --head-dim=12 --vocab=100
-    --flat=1000 --threads=2)
+    --flat=1000)
 
-expect 0 bench kernel "${small[@]}" --json
+expect 0 bench kernel "${small[@]}" --threads=1 --json
 # One operator a line, all seven fields in their order, between the brackets of one array.
 number='-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?'
 line='^  \{"op": "[a-z0-9_]+", "dtype": "(fp32|bf16)", "shape": "[0-9x]+", "isa": "[a-z0-9_]+", '
@@ -33,7 +33,7 @@ same "figures that are not above zero" 0 \
 says out '"op": "matmul", "dtype": "fp32", "shape": "33x80x48"'
 says out '"op": "softmax_grad", "dtype": "bf16", "shape": "33x100"'
 
-expect 0 bench kernel "${small[@]}" --dtype=fp32 --op=norm
+expect 0 bench kernel "${small[@]}" --threads=2 --dtype=fp32 --op=norm
 says out "norm_backward"
 says out "of copying"
 expect 2 bench kernel "${small[@]}" --op=gelu

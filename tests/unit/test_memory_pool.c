@@ -157,7 +157,7 @@ static void check_policy(cy_memory_policy policy)
             give(&l, pool, (int)((bits >> 8) % (uint64_t)l.pieces));
         }
         if (i % 50021 == 50020) compact(&l, pool);
-        expect_ledger(&l, pool, i % 64 == 0);
+        if (i % 8 == 0) expect_ledger(&l, pool, i % 64 == 0);
     }
     assert_true(l.stats.failures > 100 && l.stats.peak > UNITS * UNIT * 9 / 10);
     while (l.pieces > 0)

@@ -17,9 +17,9 @@ fail() {
     failures=$((failures + 1))
 }
 
-# observe FILE ARGUMENTS...: into FILE how a short run ends, its steps, what it says, the names of what
-# it writes, and its plan, without times and rates; in $status how it ended. @ in an argument is a
-# folder of the run's own. A start of the program: some 50 ms.
+# observe FILE ARGUMENTS...: into FILE how a short run ends, its steps, what it says and the names of
+# what it writes, without times and rates; in $status how it ended. @ in an argument is a folder of
+# the run's own.
 observe() {
     local file=$1 own
     shift
@@ -44,10 +44,22 @@ observe() {
         cat "$own"/*/metrics.jsonl 2>"$folder/log" |
             sed -E 's/"(step_s|tok_s|tok_s_rank|mfu|mfu_causal|mem_gb|s|exposed_s)":[0-9][^,}]*/"\1":0/g'
         (cd "$own" && find . -type f | sed -E 's/tfevents\..*/tfevents/' | sort)
-        "$cyclotron" plan "$folder/tiny.json" "${arguments[@]}" --json 2>&1 |
-            sed -E "s,$own,@,g; s/\"(libraries|total)_bytes\":[0-9]+//g"
     } >"$file"
     rm -r "$own"
+}
+
+# plan_of FILE ARGUMENTS...: what is planned for a run, without what this process happens to hold.
+plan_of() {
+    "$cyclotron" plan "$folder/tiny.json" "${@:2}" --json 2>&1 |
+        sed -E 's/"(libraries|total)_bytes":[0-9]+//g' >"$1"
+}
+
+# differs KEY=VALUE COMPANIONS...: the last two runs do, or else their plans.
+differs() {
+    cmp -s "$folder/base" "$folder/changed" || return 0
+    plan_of "$folder/base.plan" "${@:2}"
+    plan_of "$folder/changed.plan" "${@:2}" "--$1"
+    ! cmp -s "$folder/base.plan" "$folder/changed.plan"
 }
 
 # The run without the key, kept for the next key that has the same companions.
@@ -68,7 +80,7 @@ changes() {
     if [ "$base_status" -ne 0 ] || [ "$status" -ne 0 ]; then
         fail "$* ended with $base_status without the first, with $status with it"
         grep -hE 'error|hint' "$folder/base" "$folder/changed"
-    elif cmp -s "$folder/base" "$folder/changed"; then
+    elif ! differs "$@"; then
         fail "$1 changes nothing beside ${*:2}"
     fi
 }
@@ -78,7 +90,7 @@ labels() {
     echo "--${1%%=*}=" >>"$folder/known"
     observe_base
     observe "$folder/changed" "--$1"
-    if ! cmp -s "$folder/base" "$folder/changed"; then
+    if differs "$1"; then
         fail "$1, a label, changes something"
         diff "$folder/base" "$folder/changed" | cut -c 1-200 | head -10
     fi
