@@ -1,6 +1,7 @@
 #include "base/memory_pool.h"
 
 #include "base/assert.h"
+#include "base/free_ranges.h"
 #include "base/memory.h"
 #include "base/poison.h"
 
@@ -8,158 +9,30 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define NONE (-1)
-
-enum {
-    PARTS_LOG = 3, // eight classes between powers of two
-    PARTS = 1 << PARTS_LOG,
-    CLASSES = (64 - PARTS_LOG) * PARTS,
-    WORDS = CLASSES / 64 + 1,
-};
-
-// A range of the pool, taken or free, or an entry of the table that is not in use.
-typedef struct range {
-    size_t first, bytes;
-    int below, above;   // neighbours by address
-    int earlier, later; // in a list of free ranges; `later` also in the list of unused entries
-    enum { UNUSED, TAKEN, FREE } kind;
-} range;
-
 struct cy_memory_pool {
     pthread_mutex_t lock;
-    char *base; // borrowed
-    cy_memory_policy policy;
-    range *ranges; // owned
-    int unused;    // first of the entries that are not in use
-    int lowest;    // range at the beginning of the pool
+    char *base;       // borrowed
+    cy_range *ranges; // owned
+    int unused;       // first of the entries that are not in use
+    int lowest;       // range at the beginning of the pool
     int most_pieces;
-    int heads[CLASSES];   // of lists of free ranges; only the first without classes
-    uint64_t some[WORDS]; // a bit for each list that is not empty
+    cy_free_ranges free;
     cy_memory_pool_stats stats;
 };
-
-// ---- lists of free ranges
-
-// The class of a size: sizes of class c are at least the least of c and below that of c + 1.
-static int class_of(size_t bytes)
-{
-    const uint64_t units = bytes / CY_MEMORY_POOL_ALIGN;
-    if (units < PARTS) return (int)units;
-    const int high = 63 - __builtin_clzll(units);
-    return (high - PARTS_LOG) * PARTS + (int)(units >> (high - PARTS_LOG));
-}
-
-// The first class all of whose sizes are at least `bytes`.
-static int class_above(size_t bytes)
-{
-    const uint64_t units = bytes / CY_MEMORY_POOL_ALIGN;
-    if (units < PARTS) return (int)units;
-    const int shift = 63 - __builtin_clzll(units) - PARTS_LOG;
-    return class_of((units + (1ULL << shift) - 1) * CY_MEMORY_POOL_ALIGN);
-}
-
-static int list_of(const cy_memory_pool *pool, size_t bytes)
-{
-    return pool->policy == CY_MEMORY_CLASSES ? class_of(bytes) : 0;
-}
-
-// The free range before this one in order of addresses, for the policies that have one list.
-static int free_below(const cy_memory_pool *pool, int at)
-{
-    const range *ranges = pool->ranges;
-    int below = ranges[at].below;
-    while (below != NONE && ranges[below].kind != FREE)
-        below = ranges[below].below;
-    return below;
-}
-
-static void link_free(cy_memory_pool *pool, int at)
-{
-    range *r = &pool->ranges[at];
-    const int list = list_of(pool, r->bytes);
-    r->kind = FREE;
-    r->earlier = pool->policy == CY_MEMORY_CLASSES ? NONE : free_below(pool, at);
-    r->later = r->earlier == NONE ? pool->heads[list] : pool->ranges[r->earlier].later;
-    if (r->earlier == NONE) {
-        pool->heads[list] = at;
-    } else {
-        pool->ranges[r->earlier].later = at;
-    }
-    if (r->later != NONE) pool->ranges[r->later].earlier = at;
-    pool->some[list / 64] |= 1ULL << list % 64;
-}
-
-static void unlink_free(cy_memory_pool *pool, int at)
-{
-    const range *r = &pool->ranges[at];
-    const int list = list_of(pool, r->bytes);
-    if (r->earlier == NONE) {
-        pool->heads[list] = r->later;
-    } else {
-        pool->ranges[r->earlier].later = r->later;
-    }
-    if (r->later != NONE) pool->ranges[r->later].earlier = r->earlier;
-    if (pool->heads[list] == NONE) pool->some[list / 64] &= ~(1ULL << list % 64);
-}
-
-// ---- choosing
-
-static int first_of_list(const cy_memory_pool *pool, int list, size_t bytes)
-{
-    int at = pool->heads[list];
-    while (at != NONE && pool->ranges[at].bytes < bytes)
-        at = pool->ranges[at].later;
-    return at;
-}
-
-static int best_of_list(const cy_memory_pool *pool, size_t bytes)
-{
-    const range *ranges = pool->ranges;
-    int best = NONE;
-    for (int at = pool->heads[0]; at != NONE; at = ranges[at].later) {
-        if (ranges[at].bytes < bytes) continue;
-        if (best == NONE || ranges[at].bytes < ranges[best].bytes) best = at;
-    }
-    return best;
-}
-
-// The first list from `list` on that is not empty, or NONE.
-static int list_from(const cy_memory_pool *pool, int list)
-{
-    uint64_t word = pool->some[list / 64] & (~0ULL << list % 64);
-    for (int i = list / 64;; word = pool->some[i]) {
-        if (word != 0) return i * 64 + __builtin_ctzll(word);
-        if (++i == WORDS) return NONE;
-    }
-}
-
-// The class of the size itself is searched last: some of its ranges may be large enough.
-static int some_of_classes(const cy_memory_pool *pool, size_t bytes)
-{
-    const int list = list_from(pool, class_above(bytes));
-    return list != NONE ? pool->heads[list] : first_of_list(pool, class_of(bytes), bytes);
-}
-
-static int choose(const cy_memory_pool *pool, size_t bytes)
-{
-    if (pool->policy == CY_MEMORY_CLASSES) return some_of_classes(pool, bytes);
-    if (pool->policy == CY_MEMORY_BEST_FIT) return best_of_list(pool, bytes);
-    return first_of_list(pool, 0, bytes);
-}
 
 // ---- the table
 
 static int take_entry(cy_memory_pool *pool)
 {
     const int at = pool->unused;
-    CY_ASSERT(at != NONE); // there are two for each piece and one more
+    CY_ASSERT(at != CY_RANGE_NONE); // there are two for each piece and one more
     pool->unused = pool->ranges[at].later;
     return at;
 }
 
 static void give_entry(cy_memory_pool *pool, int at)
 {
-    pool->ranges[at].kind = UNUSED;
+    pool->ranges[at].kind = CY_RANGE_UNUSED;
     pool->ranges[at].later = pool->unused;
     pool->unused = at;
 }
@@ -167,31 +40,31 @@ static void give_entry(cy_memory_pool *pool, int at)
 // What lies beyond the first `bytes` of a range becomes a free range of its own.
 static void cut(cy_memory_pool *pool, int at, size_t bytes)
 {
-    range *r = &pool->ranges[at];
+    cy_range *r = &pool->ranges[at];
     if (r->bytes == bytes) return;
     const int rest = take_entry(pool);
-    pool->ranges[rest] = (range){
+    pool->ranges[rest] = (cy_range){
         .first = r->first + bytes, .bytes = r->bytes - bytes, .below = at, .above = r->above};
-    if (r->above != NONE) pool->ranges[r->above].below = rest;
+    if (r->above != CY_RANGE_NONE) pool->ranges[r->above].below = rest;
     r->above = rest;
     r->bytes = bytes;
-    link_free(pool, rest);
+    cy_free_ranges_add(&pool->free, rest);
 }
 
 // Adds the range above to this one, which is in no list.
 static void join_above(cy_memory_pool *pool, int at)
 {
-    range *r = &pool->ranges[at];
+    cy_range *r = &pool->ranges[at];
     const int gone = r->above;
     r->bytes += pool->ranges[gone].bytes;
     r->above = pool->ranges[gone].above;
-    if (r->above != NONE) pool->ranges[r->above].below = at;
+    if (r->above != CY_RANGE_NONE) pool->ranges[r->above].below = at;
     give_entry(pool, gone);
 }
 
 static bool is_free(const cy_memory_pool *pool, int at)
 {
-    return at != NONE && pool->ranges[at].kind == FREE;
+    return at != CY_RANGE_NONE && pool->ranges[at].kind == CY_RANGE_FREE;
 }
 
 // ---- what others call
@@ -203,29 +76,27 @@ cy_status cy_memory_pool_open(
     CY_ASSERT((uintptr_t)base % CY_MEMORY_POOL_ALIGN == 0 && most_pieces > 0);
     CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_memory_pool)));
     const size_t entries = 2 * (size_t)most_pieces + 1;
-    const cy_status status = cy_memory_take(&table, entries, sizeof(range));
+    const cy_status status = cy_memory_take(&table, entries, sizeof(cy_range));
     if (status != CY_OK) {
         cy_memory_free(memory);
         return status;
     }
     cy_memory_pool *made = memory;
     *made = (cy_memory_pool){.base = base,
-        .policy = policy,
         .ranges = table,
-        .unused = NONE,
-        .lowest = NONE,
+        .unused = CY_RANGE_NONE,
+        .lowest = CY_RANGE_NONE,
         .most_pieces = most_pieces,
         .stats = {.capacity = bytes / CY_MEMORY_POOL_ALIGN * CY_MEMORY_POOL_ALIGN}};
     pthread_mutex_init(&made->lock, NULL);
-    for (int i = 0; i < CLASSES; i++)
-        made->heads[i] = NONE;
+    cy_free_ranges_open(&made->free, table, policy);
     for (size_t i = entries; i > 0; i--)
         give_entry(made, (int)i - 1);
     if (made->stats.capacity > 0) {
         made->lowest = take_entry(made);
-        made->ranges[made->lowest] =
-            (range){.bytes = made->stats.capacity, .below = NONE, .above = NONE};
-        link_free(made, made->lowest);
+        made->ranges[made->lowest] = (cy_range){
+            .bytes = made->stats.capacity, .below = CY_RANGE_NONE, .above = CY_RANGE_NONE};
+        cy_free_ranges_add(&made->free, made->lowest);
     }
     CY_POISON(base, bytes);
     *pool = made;
@@ -241,17 +112,18 @@ void cy_memory_pool_close(cy_memory_pool *pool)
     cy_memory_free(pool);
 }
 
-// The handle, or NONE.
+// The handle, or CY_RANGE_NONE.
 static int take_locked(cy_memory_pool *pool, size_t bytes)
 {
     cy_memory_pool_stats *stats = &pool->stats;
-    const int at = stats->pieces < pool->most_pieces ? choose(pool, bytes) : NONE;
-    stats->takes += at != NONE;
-    stats->failures += at == NONE;
-    if (at == NONE) return NONE;
-    range *r = &pool->ranges[at];
-    unlink_free(pool, at);
-    r->kind = TAKEN;
+    const int at =
+        stats->pieces < pool->most_pieces ? cy_free_ranges_find(&pool->free, bytes) : CY_RANGE_NONE;
+    stats->takes += at != CY_RANGE_NONE;
+    stats->failures += at == CY_RANGE_NONE;
+    if (at == CY_RANGE_NONE) return CY_RANGE_NONE;
+    cy_range *r = &pool->ranges[at];
+    cy_free_ranges_remove(&pool->free, at);
+    r->kind = CY_RANGE_TAKEN;
     cut(pool, at, bytes);
     stats->pieces++;
     stats->used += bytes;
@@ -268,7 +140,7 @@ cy_status cy_memory_pool_take(cy_memory_pool *pool, int *piece, size_t bytes)
     pthread_mutex_lock(&pool->lock);
     *piece = take_locked(pool, size);
     pthread_mutex_unlock(&pool->lock);
-    if (*piece == NONE) {
+    if (*piece == CY_RANGE_NONE) {
         const cy_memory_pool_stats stats = cy_memory_pool_look(pool);
         return CY_FAIL(CY_ERR_MEMORY,
             "memory pool: %zu bytes asked, %zu of %zu in use by %d pieces of at most %d, the "
@@ -288,38 +160,39 @@ void *cy_memory_pool_at(const cy_memory_pool *pool, int piece)
 void cy_memory_pool_give(cy_memory_pool *pool, int piece)
 {
     pthread_mutex_lock(&pool->lock);
-    CY_ASSERT(piece >= 0 && piece <= 2 * pool->most_pieces && pool->ranges[piece].kind == TAKEN);
-    range *r = &pool->ranges[piece];
+    CY_ASSERT(
+        piece >= 0 && piece <= 2 * pool->most_pieces && pool->ranges[piece].kind == CY_RANGE_TAKEN);
+    cy_range *r = &pool->ranges[piece];
     CY_POISON(pool->base + r->first, r->bytes);
     pool->stats.gives++;
     pool->stats.pieces--;
     pool->stats.used -= r->bytes;
     if (is_free(pool, r->above)) {
-        unlink_free(pool, r->above);
+        cy_free_ranges_remove(&pool->free, r->above);
         join_above(pool, piece);
     }
     int at = piece;
     if (is_free(pool, r->below)) {
         at = r->below;
-        unlink_free(pool, at);
+        cy_free_ranges_remove(&pool->free, at);
         join_above(pool, at);
     }
-    link_free(pool, at);
+    cy_free_ranges_add(&pool->free, at);
     pthread_mutex_unlock(&pool->lock);
 }
 
 // Puts a range at the end of what was moved so far.
 static void settle(cy_memory_pool *pool, int at, int last, size_t first)
 {
-    range *r = &pool->ranges[at];
-    if (r->kind == TAKEN && r->first != first) {
+    cy_range *r = &pool->ranges[at];
+    if (r->kind == CY_RANGE_TAKEN && r->first != first) {
         memmove(pool->base + first, pool->base + r->first, r->bytes);
         pool->stats.moved += (int64_t)r->bytes;
     }
     r->first = first;
     r->below = last;
-    r->above = NONE;
-    if (last == NONE) {
+    r->above = CY_RANGE_NONE;
+    if (last == CY_RANGE_NONE) {
         pool->lowest = at;
     } else {
         pool->ranges[last].above = at;
@@ -330,12 +203,12 @@ void cy_memory_pool_compact(cy_memory_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     size_t end = 0;
-    int last = NONE;
+    int last = CY_RANGE_NONE;
     CY_UNPOISON(pool->base, pool->stats.capacity);
-    for (int at = pool->lowest, up; at != NONE; at = up) {
+    for (int at = pool->lowest, up; at != CY_RANGE_NONE; at = up) {
         up = pool->ranges[at].above;
-        if (pool->ranges[at].kind == FREE) {
-            unlink_free(pool, at);
+        if (pool->ranges[at].kind == CY_RANGE_FREE) {
+            cy_free_ranges_remove(&pool->free, at);
             give_entry(pool, at);
             continue;
         }
@@ -346,9 +219,9 @@ void cy_memory_pool_compact(cy_memory_pool *pool)
     const size_t rest = pool->stats.capacity - end;
     if (rest > 0) {
         const int at = take_entry(pool);
-        pool->ranges[at] = (range){.bytes = rest};
+        pool->ranges[at] = (cy_range){.bytes = rest};
         settle(pool, at, last, end);
-        link_free(pool, at);
+        cy_free_ranges_add(&pool->free, at);
         CY_POISON(pool->base + end, rest);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -358,9 +231,10 @@ cy_memory_pool_stats cy_memory_pool_look(cy_memory_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     cy_memory_pool_stats stats = pool->stats;
-    for (int at = pool->lowest; at != NONE; at = pool->ranges[at].above) {
-        const range *r = &pool->ranges[at];
-        if (r->kind == FREE && r->bytes > stats.largest_free) stats.largest_free = r->bytes;
+    for (int at = pool->lowest; at != CY_RANGE_NONE; at = pool->ranges[at].above) {
+        const cy_range *r = &pool->ranges[at];
+        if (r->kind == CY_RANGE_FREE && r->bytes > stats.largest_free)
+            stats.largest_free = r->bytes;
     }
     pthread_mutex_unlock(&pool->lock);
     return stats;
