@@ -54,8 +54,8 @@ typedef struct bench {
     layer layers[LAYERS];
     tile_room rooms[THREADS];
     const layer *now;
-    int64_t rows,
-        piece; // of a tile; columns of the feed-forward layer that it goes through at once
+    int64_t rows;  // of a tile
+    int64_t piece; // columns of the feed-forward layer that it goes through at once
 } bench;
 
 // ---- a layer tile by tile

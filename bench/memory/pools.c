@@ -89,11 +89,10 @@ static bool input_gradients(job *j, const int *kept, size_t rows)
     return true;
 }
 
-static bool weight_gradients(job *j, const int *kept)
+static void weight_gradients(const job *j, const int *kept)
 {
     for (int i = 1; i < KEPT; i++)
         cy_memory_pool_give(j->pool, kept[i]);
-    return true;
 }
 
 typedef enum pass_kind { FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS } pass_kind;
@@ -109,10 +108,9 @@ static bool pass(job *j, int step, int micro_batch, pass_kind kind)
         for (int e = 0; e < HELD; e++) {
             int *kept = j->kept[micro_batch % (IN_FLIGHT + 1)][layer][e];
             const size_t count = (size_t)rows[e];
-            const bool fits = kind == FORWARD ? forward_expert(j, kept, count)
-                : kind == INPUT_GRADIENTS     ? input_gradients(j, kept, count)
-                                              : weight_gradients(j, kept);
-            if (!fits) return false;
+            if (kind == FORWARD && !forward_expert(j, kept, count)) return false;
+            if (kind == INPUT_GRADIENTS && !input_gradients(j, kept, count)) return false;
+            if (kind == WEIGHT_GRADIENTS) weight_gradients(j, kept);
         }
     }
     return true;

@@ -16,7 +16,7 @@ void cy_free_ranges_open(cy_free_ranges *lists, cy_range *ranges, cy_memory_poli
 // The class of a size: sizes of class c are at least the least of c and below that of c + 1.
 static int class_of(size_t bytes)
 {
-    const uint64_t units = bytes / CY_MEMORY_POOL_ALIGN;
+    const uint64_t units = bytes / CY_ARENA_ALIGN;
     if (units < PARTS) return (int)units;
     const int high = 63 - __builtin_clzll(units);
     return (high - PARTS_LOG) * PARTS + (int)(units >> (high - PARTS_LOG));
@@ -25,10 +25,10 @@ static int class_of(size_t bytes)
 // The first class all of whose sizes are at least `bytes`.
 static int class_above(size_t bytes)
 {
-    const uint64_t units = bytes / CY_MEMORY_POOL_ALIGN;
+    const uint64_t units = bytes / CY_ARENA_ALIGN;
     if (units < PARTS) return (int)units;
     const int shift = 63 - __builtin_clzll(units) - PARTS_LOG;
-    return class_of((units + (1ULL << shift) - 1) * CY_MEMORY_POOL_ALIGN);
+    return class_of((units + (1ULL << shift) - 1) * CY_ARENA_ALIGN);
 }
 
 static int list_of(const cy_free_ranges *lists, size_t bytes)

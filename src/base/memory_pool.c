@@ -73,7 +73,7 @@ cy_status cy_memory_pool_open(
     cy_memory_pool **pool, void *base, size_t bytes, int most_pieces, cy_memory_policy policy)
 {
     void *memory = NULL, *table = NULL;
-    CY_ASSERT((uintptr_t)base % CY_MEMORY_POOL_ALIGN == 0 && most_pieces > 0);
+    CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0 && most_pieces > 0);
     CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_memory_pool)));
     const size_t entries = 2 * (size_t)most_pieces + 1;
     const cy_status status = cy_memory_take(&table, entries, sizeof(cy_range));
@@ -87,7 +87,7 @@ cy_status cy_memory_pool_open(
         .unused = CY_RANGE_NONE,
         .lowest = CY_RANGE_NONE,
         .most_pieces = most_pieces,
-        .stats = {.capacity = bytes / CY_MEMORY_POOL_ALIGN * CY_MEMORY_POOL_ALIGN}};
+        .stats = {.capacity = bytes / CY_ARENA_ALIGN * CY_ARENA_ALIGN}};
     pthread_mutex_init(&made->lock, NULL);
     cy_free_ranges_open(&made->free, table, policy);
     for (size_t i = entries; i > 0; i--)
@@ -135,8 +135,8 @@ static int take_locked(cy_memory_pool *pool, size_t bytes)
 cy_status cy_memory_pool_take(cy_memory_pool *pool, int *piece, size_t bytes)
 {
     // A size that rounding would overflow is larger than any pool.
-    size_t size = bytes > SIZE_MAX / 2 ? SIZE_MAX / 2 : bytes;
-    size = (size + CY_MEMORY_POOL_ALIGN - (size > 0)) / CY_MEMORY_POOL_ALIGN * CY_MEMORY_POOL_ALIGN;
+    const size_t least = bytes > SIZE_MAX / 2 ? SIZE_MAX / 2 : bytes;
+    const size_t size = cy_arena_bytes(least > 0 ? least : 1);
     pthread_mutex_lock(&pool->lock);
     *piece = take_locked(pool, size);
     pthread_mutex_unlock(&pool->lock);

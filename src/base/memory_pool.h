@@ -20,12 +20,11 @@
 #ifndef CY_BASE_MEMORY_POOL_H
 #define CY_BASE_MEMORY_POOL_H
 
+#include "base/arena.h"
 #include "base/status.h"
 
 #include <stddef.h>
 #include <stdint.h>
-
-#define CY_MEMORY_POOL_ALIGN 64
 
 typedef enum cy_memory_policy {
     CY_MEMORY_FIRST_FIT,
@@ -36,7 +35,7 @@ typedef enum cy_memory_policy {
 
 typedef struct cy_memory_pool cy_memory_pool;
 
-// All in bytes but the counts. Sizes are rounded up to CY_MEMORY_POOL_ALIGN, at least one.
+// All in bytes but the counts. Sizes are rounded up to CY_ARENA_ALIGN, at least one.
 typedef struct cy_memory_pool_stats {
     size_t capacity;
     size_t used;         // now
@@ -49,7 +48,7 @@ typedef struct cy_memory_pool_stats {
     int64_t moved;    // by compaction
 } cy_memory_pool_stats;
 
-// A pool over `bytes` bytes at `base`, aligned to CY_MEMORY_POOL_ALIGN, which the caller owns and
+// A pool over `bytes` bytes at `base`, aligned to CY_ARENA_ALIGN, which the caller owns and
 // which must outlive it. At most most_pieces at a time. *pool is owned by the caller.
 CY_MUST_CHECK cy_status cy_memory_pool_open(
     cy_memory_pool **pool, void *base, size_t bytes, int most_pieces, cy_memory_policy policy);
@@ -61,7 +60,7 @@ void cy_memory_pool_close(cy_memory_pool *pool);
 // the numbers where no free piece is large enough or the table is full.
 CY_MUST_CHECK cy_status cy_memory_pool_take(cy_memory_pool *pool, int *piece, size_t bytes);
 
-// Where a piece is: aligned to CY_MEMORY_POOL_ALIGN, the same until the next compaction.
+// Where a piece is: aligned to CY_ARENA_ALIGN, the same until the next compaction.
 void *cy_memory_pool_at(const cy_memory_pool *pool, int piece);
 
 // Gives a piece back. One that is not taken is a programmer's error.

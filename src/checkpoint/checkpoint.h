@@ -20,7 +20,7 @@
 #define CY_CHECKPOINT_FORMAT 1
 
 // How the ranks of a job agree. A rank alone passes cy_checkpoint_alone(). Both are collective and
-// fail only when the ranks cannot talk, or, where `mine` is CY_OK, with the reason of who failed.
+// fail only when the ranks cannot talk.
 typedef struct cy_checkpoint_ranks {
     int rank;
     int size;

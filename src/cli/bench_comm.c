@@ -57,15 +57,11 @@ static cy_status run_benchmarks(const bench_values *v, bench_table *t)
 static int print_results(const bench_values *v, const bench_table *t)
 {
     if (!bench_leads()) return CY_EXIT_DONE;
-    cy_status status;
     if (v->json) {
         cy_text text = {0};
-        status = bench_rows_to_json(&text, t);
-        if (status == CY_OK) fputs(text.bytes, stdout);
-        cy_text_free(&text);
-    } else {
-        status = bench_print(t, v);
+        return cy_report_text(bench_rows_to_json(&text, t), &text);
     }
+    const cy_status status = bench_print(t, v);
     if (status != CY_OK) return cy_report_status(status);
     return cy_report_output(CY_EXIT_DONE);
 }

@@ -9,13 +9,9 @@
 static cy_status check_data(const cy_config *config, int threads)
 {
     cy_run_data data;
-    CY_TRY(cy_run_data_open(&data, config, threads));
-    cy_status status = CY_OK;
-    if (config->logging.eval_frequency > 0) {
-        status = cy_run_data_check(&data, config, CY_DATASET_VALIDATION);
-    }
+    CY_TRY(cy_run_data_open_to_train(&data, config, threads));
     cy_run_data_close(&data);
-    return status;
+    return CY_OK;
 }
 
 static cy_status check_model(const cy_config *config, const char *path)

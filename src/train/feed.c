@@ -88,6 +88,15 @@ cy_status cy_run_data_check(
     return status;
 }
 
+cy_status cy_run_data_open_to_train(cy_run_data *data, const cy_config *config, int threads)
+{
+    CY_TRY(cy_run_data_open(data, config, threads));
+    if (config->logging.eval_frequency == 0) return CY_OK;
+    const cy_status status = cy_run_data_check(data, config, CY_DATASET_VALIDATION);
+    if (status != CY_OK) cy_run_data_close(data);
+    return status;
+}
+
 // ---- training
 
 // ranges [CY_CONTEXT_RANGES] is filled and borrowed: the positions that the rank holds.

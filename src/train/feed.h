@@ -20,6 +20,10 @@ typedef struct cy_run_data {
 CY_MUST_CHECK cy_status cy_run_data_open(cy_run_data *data, const cy_config *config, int threads);
 void cy_run_data_close(cy_run_data *data);
 
+// The same for a training run, whose evaluations need a sample to evaluate.
+CY_MUST_CHECK cy_status cy_run_data_open_to_train(
+    cy_run_data *data, const cy_config *config, int threads);
+
 // Fails with CY_ERR_REQUEST and the numbers where a split has not one sample.
 CY_MUST_CHECK cy_status cy_run_data_check(
     const cy_run_data *data, const cy_config *config, cy_dataset_split split);

@@ -17,14 +17,10 @@ static cy_status agree(void *context, cy_status *worst, cy_status mine)
     return CY_OK;
 }
 
-// Where whoever fails ends the run: the others wait for its reason, and fail with it. One that went
-// on would end the run first, with the news alone that another one failed.
-static cy_status agree_or_end(void *context, cy_status *worst, cy_status mine)
+cy_status cy_state_await_reason(const cy_engine *engine, cy_status status)
 {
-    const cy_engine *engine = context;
-    CY_TRY(agree(context, worst, mine));
-    if (mine != CY_OK || *worst == CY_OK) return CY_OK;
-    return cy_group_barrier(engine->options.groups.world);
+    if (status == CY_ERR_PEER) CY_TRY(cy_group_barrier(engine->options.groups.world));
+    return status;
 }
 
 static cy_status least(void *context, int64_t *values, int64_t count)
@@ -182,13 +178,13 @@ static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpo
     }
     checkpoint->pool = engine->pool;
     checkpoint->read_once = engine->options.train;
-    cy_checkpoint_ranks ranks = cy_state_ranks(rank, engine);
-    ranks.agree = agree_or_end;
     cy_status status = list_wanted(&parts, engine, rank, checkpoint, weights_only);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parts.parameters.tensors,
             parts.parameters.pieces, (int64_t)parts.parameters.piece_count,
-            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS, ranks, traffic);
+            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS, cy_state_ranks(rank, engine),
+            traffic);
+        status = cy_state_await_reason(engine, status);
     }
     *left_out = parts.left_out;
     cy_parameters_close(&parts.parameters);

@@ -17,6 +17,11 @@ typedef struct cy_run_position {
 // How the ranks of a rank's world agree on a status. `rank` must outlive it.
 cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine);
 
+// The status of a call that ends the run where it fails. Who has only heard that another rank
+// failed (CY_ERR_PEER) waits for that rank to end the run, and fails with its reason: one that went
+// on would end it first, with the news alone.
+CY_MUST_CHECK cy_status cy_state_await_reason(const cy_engine *engine, cy_status status);
+
 // Where a run starts: the checkpoint that the configuration asks for, or NULL for a fresh start.
 // *path is owned by the caller. *weights_only is false for a save of the run itself, which goes on
 // whatever it once began with.

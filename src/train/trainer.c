@@ -242,14 +242,6 @@ static cy_status evaluate(rank_run *trainer)
     return CY_OK;
 }
 
-// Who has only heard that another rank failed waits for it to end the run, and fails with its
-// reason.
-static cy_status await_reason(const rank_run *trainer, cy_status status)
-{
-    if (status == CY_ERR_PEER) CY_TRY(cy_group_barrier(trainer->rank->groups.world));
-    return status;
-}
-
 // A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
 static cy_status save(rank_run *trainer)
 {
@@ -263,7 +255,7 @@ static cy_status save(rank_run *trainer)
     if (status != CY_ERR_IO && status != CY_ERR_PEER) return status;
     double worst = status == CY_ERR_IO;
     CY_TRY(agree_max(trainer, &worst));
-    if (worst == 0) return await_reason(trainer, status);
+    if (worst == 0) return cy_state_await_reason(&trainer->engine, status);
     note(
         trainer, "step %lld was not saved: %s", (long long)trainer->position.step, cy_error_text());
     return CY_OK;
@@ -341,7 +333,7 @@ static cy_status open_outputs(rank_run *trainer)
         const cy_status status =
             cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
                 cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log);
-        CY_TRY(await_reason(trainer, status));
+        CY_TRY(cy_state_await_reason(&trainer->engine, status));
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
@@ -451,12 +443,8 @@ cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machi
 {
     *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .events = events, .summary = summary};
-    CY_TRY(cy_run_data_open(&run.data, config, machine->cores));
-    cy_status status = CY_OK;
-    if (config->logging.eval_frequency > 0) {
-        status = cy_run_data_check(&run.data, config, CY_DATASET_VALIDATION);
-    }
-    if (status == CY_OK) status = cy_state_locate(&run.start_path, &run.weights_only, config);
+    CY_TRY(cy_run_data_open_to_train(&run.data, config, machine->cores));
+    cy_status status = cy_state_locate(&run.start_path, &run.weights_only, config);
     if (status == CY_OK) status = cy_ranks_run(config, machine, run_rank, &run);
     cy_memory_free(run.start_path);
     cy_run_data_close(&run.data);

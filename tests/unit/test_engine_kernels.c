@@ -19,7 +19,6 @@ static cy_kernels taken(bool flash, bool fused, bool strict)
 {
     cy_config config;
     cy_test_config(&config, CY_F32);
-    config.shape.rope.factor = 0; // without scaling, as a resolved configuration has it
     config.model.use_flash_attention = flash;
     config.model.use_fused_adam = fused;
     config.training.strict = strict;

@@ -1,6 +1,6 @@
-// The memory pool: a ledger beside it agrees after each of a million random operations, whichever
-// way pieces are chosen; neighbours join; compaction moves pieces with their contents; threads
-// share it.
+// The memory pool: a ledger beside it agrees through a million random operations, whichever way
+// pieces are chosen; neighbours join; compaction moves pieces with their contents; threads share
+// it.
 
 #include "support/support.h"
 
@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define UNIT         ((size_t)CY_MEMORY_POOL_ALIGN)
+#define UNIT         ((size_t)CY_ARENA_ALIGN)
 #define UNITS        4096
 #define OPERATIONS   1000000
 #define MOST_PIECES  512
@@ -246,7 +246,7 @@ static void compaction_mends_a_torn_range(void **state)
 static void nothing_is_a_pool_too(void **state)
 {
     (void)state;
-    static _Alignas(CY_MEMORY_POOL_ALIGN) char block[100];
+    static _Alignas(CY_ARENA_ALIGN) char block[100];
     cy_memory_pool *pool = NULL;
     int piece;
     CY_CHECK_OK(cy_memory_pool_open(&pool, block, 63, 1, CY_MEMORY_BEST_FIT));
@@ -320,7 +320,7 @@ static void threads_share_it(void **state)
 
 // ---- wrong use
 
-static _Alignas(CY_MEMORY_POOL_ALIGN) char small[256];
+static _Alignas(CY_ARENA_ALIGN) char small[256];
 
 static void give_twice(void)
 {
