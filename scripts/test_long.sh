@@ -79,7 +79,10 @@ fuzzers() {
         corpus=build-fuzz/corpus/$name
         mkdir -p "$corpus"
         echo "-- $name"
-        "$target" -runs="${FUZZ_RUNS:-1000000}" -max_total_time="${FUZZ_SECONDS:-1800}" \
+        # What a run frees is kept from reuse for some runs, not for thousands: each would touch new
+        # memory, which took a fifth of the time.
+        ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=16} "$target" \
+            -runs="${FUZZ_RUNS:-1000000}" -max_total_time="${FUZZ_SECONDS:-1800}" \
             -rss_limit_mb=4096 -timeout=20 -verbosity=0 -print_final_stats=1 \
             -artifact_prefix="build-fuzz/$name-" "$corpus" "tests/fuzz/corpus/${name#fuzz_}"
     done

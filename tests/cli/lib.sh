@@ -54,6 +54,16 @@ check() {
     fi
 }
 
+# holds WHAT EXPRESSION: of awk, over numbers.
+holds() {
+    check "$1: $2" awk "BEGIN { exit !($2) }"
+}
+
+# value NAME: a number of the JSON that the last run printed.
+value() {
+    grep -oE "\"$1\": *[-0-9.e+]+" "$folder/out" | sed 's/.*: *//'
+}
+
 # A check that is misspelt or of a file that is not sourced would pass without a word. Bash calls this
 # in a shell of its own, which cannot count.
 command_not_found_handle() {

@@ -4,31 +4,21 @@
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# value NAME: of the JSON object that the last run printed.
-value() { sed -nE "s/.*\"$1\": ([^,}]+).*/\1/p" "$folder/out"; }
-
-# holds WORDS: an expression over the values of the last run.
-holds() {
-    if ! awk "BEGIN { exit !($1) }"; then
-        echo "FAIL: not so: $1"
-        failures=$((failures + 1))
-    fi
-}
-
 config=$source_folder/examples/tiny.json
 mkdir "$folder/disk"
 expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=2 --json
 bytes=$(value bytes)
-holds "$bytes > 0 && $(value ranks) == 1"
-holds "$(value save_s) > 0 && $(value load_s) > 0 && $(value plain_write_s) > 0 && $(value plain_read_s) > 0"
+holds "a state of one rank" "$bytes > 0 && $(value ranks) == 1"
+holds "times" "$(value save_s) > 0 && $(value load_s) > 0 && $(value plain_write_s) > 0 &&
+    $(value plain_read_s) > 0"
 # What is read for pieces and for checksums, together, is at least every byte once.
-holds "$(value read_bytes) + $(value verify_bytes) >= 0.99 * $bytes"
+holds "every byte is read" "$(value read_bytes) + $(value verify_bytes) >= 0.99 * $bytes"
 [ ! -e "$folder/disk/plain" ] || { echo "FAIL: the plain file was left"; failures=$((failures + 1)); }
 
 expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=1 \
     --load="$folder/disk/saves/step-00000001" --distributed.dp_size=2 --distributed.zero_stage=3 --json
-holds "$(value ranks) == 2 && $(value load_s) > 0"
-holds "$(value bytes) == $bytes"
+holds "two ranks" "$(value ranks) == 2 && $(value load_s) > 0"
+holds "as many bytes" "$(value bytes) == $bytes"
 expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=1
 says out 'of a plain file'
 # The figures of the JSON in gigabytes: a state of some megabytes.

@@ -13,15 +13,6 @@ cat >"$folder/step.json" <<'CONFIG'
     "training": {"seq_length": 128, "micro_batch_size": 2, "gradient_accumulation_steps": 1}
 }
 CONFIG
-value() {
-    grep -oE "\"$1\": *[-0-9.e+]+" "$folder/out" | sed 's/.*: *//'
-}
-holds() {
-    if ! awk "BEGIN { exit !($2) }"; then
-        echo "FAIL: $1: $2"
-        failures=$((failures + 1))
-    fi
-}
 
 expect 0 bench step "$folder/step.json" --profile --json
 is err ""
