@@ -147,6 +147,31 @@ static void the_other_styles_send_what_they_say(void **state)
     assert_true(fabs(layer.bytes - bytes) < 1e-6 * bytes);
 }
 
+// In bf16 gradients of heads that one rank has leave as bf16; those that several ranks add to, wide.
+static void sums_of_bf16_travel_wide_only_where_they_are_shared(void **state)
+{
+    (void)state;
+    for (int shared = 0; shared < 2; shared++) {
+        cy_config config = config_of(4, CY_CONFIG_CP_ULYSSES, CY_CONFIG_CP_ZIGZAG);
+        config.model.dtype = CY_BF16;
+        const double tokens =
+            (double)(config.training.micro_batch_size * config.training.seq_length) / 4;
+        const double dim = (double)config.shape.head_dim;
+        const double q = tokens * config.shape.heads * dim;
+        // Four ranks need a key head each: of two, each goes to two ranks.
+        const double kv = tokens * 2 * 4 * dim;
+        const double delta = tokens * config.shape.heads;
+        config.shape.kv_heads = shared ? 2 : 4;
+        const cy_traffic layer = traffic_of_a_layer(config);
+        const double back = (q + kv) * (shared ? sizeof(float) : 2);
+        const double bytes =
+            0.75 * (2 * (q + kv) + 2 * q + 2 * (2 * q + kv) + sizeof(float) * delta + back);
+        if (!(fabs(layer.bytes - bytes) < 1e-6 * bytes)) {
+            fail_msg("shared %d: %g bytes a layer, not %g", shared, layer.bytes, bytes);
+        }
+    }
+}
+
 // Twice the sequence takes twice the memory, not four times.
 static void no_rank_holds_a_square(void **state)
 {
@@ -176,6 +201,7 @@ int main(void)
         cmocka_unit_test(with_tensor_and_data_parallel_ranks),
         cmocka_unit_test(the_ring_sends_keys_at_kv_head_size),
         cmocka_unit_test(the_other_styles_send_what_they_say),
+        cmocka_unit_test(sums_of_bf16_travel_wide_only_where_they_are_shared),
         cmocka_unit_test(no_rank_holds_a_square),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
