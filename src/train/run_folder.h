@@ -7,7 +7,6 @@
 #define CY_TRAIN_RUN_FOLDER_H
 
 #include "observe/metrics.h"
-#include "optim/rate.h"
 #include "train/config.h"
 
 typedef struct cy_run_folder {
@@ -23,8 +22,5 @@ CY_MUST_CHECK cy_status cy_run_folder_open(
 
 // One that is all zeros is closed.
 void cy_run_folder_close(cy_run_folder *folder);
-
-// The learning-rate schedule that a configuration asks for.
-cy_rate_spec cy_config_rate(const cy_config *config);
 
 #endif

@@ -7,6 +7,7 @@
 #include "observe/resident.h"
 #include "observe/tensorboard.h"
 #include "optim/rate.h"
+#include "train/config/rate.h"
 #include "train/engine/strict.h"
 #include "train/feed.h"
 #include "train/replicas.h"

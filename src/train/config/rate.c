@@ -1,0 +1,20 @@
+#include "train/config/rate.h"
+
+cy_rate_spec cy_config_rate(const cy_config *config)
+{
+    static const cy_rate_kind kinds[] = {
+        [CY_CONFIG_LR_CONSTANT] = CY_RATE_CONSTANT,
+        [CY_CONFIG_LR_LINEAR] = CY_RATE_LINEAR,
+        [CY_CONFIG_LR_COSINE] = CY_RATE_COSINE,
+        [CY_CONFIG_LR_WSD] = CY_RATE_WSD,
+    };
+    const cy_config_training *training = &config->training;
+    return (cy_rate_spec){
+        .kind = kinds[training->lr_schedule],
+        .learning_rate = training->learning_rate,
+        .min_learning_rate = training->min_learning_rate,
+        .warmup_steps = training->warmup_steps,
+        .decay_steps = training->lr_decay_steps,
+        .total_steps = cy_config_last_step(config),
+    };
+}

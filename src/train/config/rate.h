@@ -1,0 +1,14 @@
+// train/config/rate.h: what a configuration says about its learning rate, in the optimizer's words.
+//
+// A pure function of the configuration; any thread may call it.
+
+#ifndef CY_TRAIN_CONFIG_RATE_H
+#define CY_TRAIN_CONFIG_RATE_H
+
+#include "optim/rate.h"
+#include "train/config.h"
+
+// The learning-rate schedule that is asked for.
+cy_rate_spec cy_config_rate(const cy_config *config);
+
+#endif
