@@ -31,34 +31,42 @@ enum {
     CY_CONFIG_MOST_STAGES = 256, // entries of pp_layers
 };
 
+// The enums of the keys that take one of several words, in the order of the words in the table of
+// keys; the last of each is how many there are and no value.
+
 typedef enum cy_config_engine {
     CY_CONFIG_ENGINE_AFAB,
     CY_CONFIG_ENGINE_1F1B,
     CY_CONFIG_ENGINE_INTERLEAVED,
     CY_CONFIG_ENGINE_ZERO_BUBBLE,
     CY_CONFIG_ENGINE_CSV,
+    CY_CONFIG_ENGINES,
 } cy_config_engine;
 
 typedef enum cy_config_cp_style {
     CY_CONFIG_CP_RING,
     CY_CONFIG_CP_ALL_GATHER,
     CY_CONFIG_CP_ULYSSES,
+    CY_CONFIG_CP_STYLES,
 } cy_config_cp_style;
 
 typedef enum cy_config_cp_layout {
     CY_CONFIG_CP_ZIGZAG,
     CY_CONFIG_CP_CONTIGUOUS,
+    CY_CONFIG_CP_LAYOUTS,
 } cy_config_cp_layout;
 
 typedef enum cy_config_dp_reduce {
     CY_CONFIG_DP_BUCKETED,
     CY_CONFIG_DP_NAIVE,
+    CY_CONFIG_DP_REDUCES,
 } cy_config_dp_reduce;
 
 typedef enum cy_config_compression {
     CY_CONFIG_COMPRESSION_NONE,
     CY_CONFIG_COMPRESSION_TOPK,
     CY_CONFIG_COMPRESSION_INT8,
+    CY_CONFIG_COMPRESSIONS,
 } cy_config_compression;
 
 typedef enum cy_config_backend {
@@ -68,11 +76,13 @@ typedef enum cy_config_backend {
     CY_CONFIG_BACKEND_MPI,
     CY_CONFIG_BACKEND_NCCL,
     CY_CONFIG_BACKEND_GLOO, // picotron's word; AUTO once resolved
+    CY_CONFIG_BACKENDS,
 } cy_config_backend;
 
 typedef enum cy_config_init {
     CY_CONFIG_INIT_RANDOM,
     CY_CONFIG_INIT_PRETRAINED, // the weights of the folder model.name
+    CY_CONFIG_INITS,
 } cy_config_init;
 
 typedef enum cy_config_lr {
@@ -80,22 +90,26 @@ typedef enum cy_config_lr {
     CY_CONFIG_LR_LINEAR,
     CY_CONFIG_LR_COSINE,
     CY_CONFIG_LR_WSD,
+    CY_CONFIG_LRS,
 } cy_config_lr;
 
 typedef enum cy_config_recompute {
     CY_CONFIG_RECOMPUTE_NONE,
     CY_CONFIG_RECOMPUTE_SELECTIVE,
     CY_CONFIG_RECOMPUTE_FULL,
+    CY_CONFIG_RECOMPUTES,
 } cy_config_recompute;
 
 typedef enum cy_config_resume {
     CY_CONFIG_RESUME_NO,
     CY_CONFIG_RESUME_AUTO, // the newest checkpoint of save_dir, or a fresh start without one
+    CY_CONFIG_RESUMES,
 } cy_config_resume;
 
 typedef enum cy_config_load_what {
     CY_CONFIG_LOAD_ALL,
     CY_CONFIG_LOAD_WEIGHTS,
+    CY_CONFIG_LOADS,
 } cy_config_load_what;
 
 // A bool that may be absent.

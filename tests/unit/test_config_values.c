@@ -4,6 +4,8 @@
 #include "support/configs.h"
 #include "support/support.h"
 
+#include "train/config/pipeline.h"
+#include "train/config/rate.h"
 #include "train/config/table.h"
 #include "train/config/value.h"
 
@@ -159,6 +161,54 @@ static void words_and_the_nearest_one(void **state)
     (void)state;
     cy_test_refusals(words_and_the_nearest_one_cases,
         CY_TEST_COUNT(words_and_the_nearest_one_cases), CY_TEST_OPTION);
+}
+
+// Words are turned into values of an enum by their place in the list.
+static void each_word_has_its_value(void **state)
+{
+    (void)state;
+    int count, wrong = 0;
+    const cy_key *keys = cy_config_keys(&count);
+    for (const cy_key *key = keys; key < keys + count; key++) {
+        if (key->kind != CY_KEY_CHOICE) continue;
+        int words = 1;
+        for (const char *c = key->values; *c != '\0'; c++)
+            words += *c == '|';
+        if (words == key->choices) continue;
+        print_error(
+            "%s.%s: %d words in src/train/config/table.c (%s), but %d values in the enum of "
+            "src/train/config.h: change both, and what the compiler then names\n",
+            key->section, key->name, words, key->values, key->choices);
+        wrong++;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+// Those that another part has words of its own for.
+static void words_of_other_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *option;
+        cy_rate_kind kind;
+    } rates[] = {
+        {"training.lr_schedule=constant", CY_RATE_CONSTANT},
+        {"training.lr_schedule=linear", CY_RATE_LINEAR},
+        {"training.lr_schedule=cosine", CY_RATE_COSINE},
+        {"training.lr_schedule=wsd", CY_RATE_WSD},
+    };
+    static const char *const engines[] = {"afab", "1f1b", "interleaved", "zero_bubble", "csv"};
+    cy_config c;
+    for (size_t i = 0; i < CY_TEST_COUNT(rates); i++) {
+        cy_test_read_config(&c, NULL, &rates[i].option, 1, CY_TEST_OPTION, NULL);
+        assert_int_equal(cy_config_rate(&c).kind, rates[i].kind);
+    }
+    for (size_t i = 0; i < CY_TEST_COUNT(engines); i++) {
+        char option[64];
+        snprintf(option, sizeof(option), "distributed.pp_engine=%s", engines[i]);
+        cy_test_read_config(&c, NULL, &(const char *){option}, 1, CY_TEST_OPTION, NULL);
+        assert_string_equal(cy_pipeline_engine_name(cy_config_schedule(&c).engine), engines[i]);
+    }
 }
 
 static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
@@ -697,6 +747,8 @@ int main(void)
         cmocka_unit_test(numbers_have_ends),
         cmocka_unit_test(flags_and_spoken_numbers),
         cmocka_unit_test(words_and_the_nearest_one),
+        cmocka_unit_test(each_word_has_its_value),
+        cmocka_unit_test(words_of_other_parts),
         cmocka_unit_test(lists_of_stages_and_sources),
         cmocka_unit_test(names_and_their_parts),
         cmocka_unit_test(values_of_another_type),

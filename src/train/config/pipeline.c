@@ -1,18 +1,32 @@
 #include "train/config/pipeline.h"
 
+#include "base/assert.h"
 #include "kernel/cost.h"
+
+static cy_pipeline_engine engine_of(cy_config_engine engine)
+{
+    switch (engine) {
+    case CY_CONFIG_ENGINE_AFAB:
+        return CY_PIPELINE_AFAB;
+    case CY_CONFIG_ENGINE_1F1B:
+        return CY_PIPELINE_1F1B;
+    case CY_CONFIG_ENGINE_INTERLEAVED:
+        return CY_PIPELINE_INTERLEAVED;
+    case CY_CONFIG_ENGINE_ZERO_BUBBLE:
+        return CY_PIPELINE_ZERO_BUBBLE;
+    case CY_CONFIG_ENGINE_CSV:
+        return CY_PIPELINE_CSV;
+    case CY_CONFIG_ENGINES:
+        break;
+    }
+    CY_ASSERT(false);
+    return CY_PIPELINE_AFAB;
+}
 
 cy_schedule_options cy_config_schedule(const cy_config *config)
 {
-    static const cy_pipeline_engine engines[] = {
-        [CY_CONFIG_ENGINE_AFAB] = CY_PIPELINE_AFAB,
-        [CY_CONFIG_ENGINE_1F1B] = CY_PIPELINE_1F1B,
-        [CY_CONFIG_ENGINE_INTERLEAVED] = CY_PIPELINE_INTERLEAVED,
-        [CY_CONFIG_ENGINE_ZERO_BUBBLE] = CY_PIPELINE_ZERO_BUBBLE,
-        [CY_CONFIG_ENGINE_CSV] = CY_PIPELINE_CSV,
-    };
     return (cy_schedule_options){
-        .engine = engines[config->distributed.pp_engine],
+        .engine = engine_of(config->distributed.pp_engine),
         .stages = config->distributed.pp_size,
         .microbatches = (int)config->training.gradient_accumulation_steps,
         .chunks = config->distributed.pp_chunks,

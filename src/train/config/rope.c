@@ -33,7 +33,13 @@ static const struct {
 
 #define NUMBER_COUNT (sizeof(numbers) / sizeof(numbers[0]))
 
-static const char *const kinds[] = {"default", "linear", "dynamic", "llama3", "yarn"};
+static const char *const kinds[] = {
+    [CY_ROPE_PLAIN] = "default",
+    [CY_ROPE_LINEAR] = "linear",
+    [CY_ROPE_DYNAMIC] = "dynamic",
+    [CY_ROPE_LLAMA3] = "llama3",
+    [CY_ROPE_YARN] = "yarn",
+};
 
 static const char key_name[] = "model.rope_scaling";
 

@@ -14,7 +14,7 @@ typedef enum cy_key_kind {
     CY_KEY_NUMBER,  // double
     CY_KEY_BOOL,    // bool
     CY_KEY_FLAG,    // cy_config_flag
-    CY_KEY_CHOICE,  // an enum whose values count up from 0 in the order of `values`
+    CY_KEY_CHOICE,  // an enum of `choices` values from 0, in the order of `values`
     CY_KEY_TEXT,    // char [bytes]
     CY_KEY_PATH,    // char [bytes]; "" is the same as absent
     CY_KEY_DTYPE,   // cy_dtype, one of the four floating ones that models compute in
@@ -32,6 +32,7 @@ typedef struct cy_key {
     const char *initial; // the default, as --section.key= takes it; NULL: absent
     double low, high;    // the range, ends included; no upper limit where high <= low
     const char *values;  // CHOICE: "afab|1f1b"
+    int choices;         // CHOICE: the values of its enum
     const char *doc;
     cy_key_kind kind;
     bool above, below; // the lower, the upper end is itself left out

@@ -161,6 +161,7 @@ static void read_choice(
     const char *word = json_is_string(value) ? json_string_value(value) : "";
     const int choice = cy_key_choice(key->values, word);
     if (choice >= 0) {
+        CY_ASSERT(choice < key->choices); // the enum has this word too
         memcpy(field_of(config, key), &choice, sizeof(choice));
         return;
     }

@@ -1,5 +1,6 @@
 // A configuration as JSON that starts the same run again.
 
+#include "base/assert.h"
 #include "train/config/rope.h"
 #include "train/config/value.h"
 
@@ -96,6 +97,7 @@ cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key
                                           : cy_text_add(json, choice ? "true" : "false");
     case CY_KEY_CHOICE:
         memcpy(&choice, field, sizeof(choice));
+        CY_ASSERT(0 <= choice && choice < key->choices);
         return write_choice(json, key->values, choice);
     case CY_KEY_TEXT:
     case CY_KEY_PATH:
