@@ -49,6 +49,12 @@ says err '  hint: did you mean training.seed?'
 expect 2 config show examples/tiny.json --training.seed
 says err '--training.seed needs a value'
 
+expect 2 config show examples/tiny.json --distributed.pp_size=2 --distributed.pp_layers=3,1
+is err "cyclotron: error: distributed.pp_layers = \"3,1\": a list of 1 to 256 whole numbers is wanted
+  hint: as in --distributed.pp_layers='[3,1]'"
+expect 0 config show --keys # where the form stands too
+says out 'list, as [3,1]'
+
 # Files that are none.
 expect 2 config check "$folder/nothing.json"
 is err "cyclotron: error: configuration: open $folder/nothing.json: No such file or directory"

@@ -44,7 +44,7 @@ static void describe_values(char *text, size_t bytes, const cy_key *key)
         snprintf(text, bytes, "path");
         return;
     case CY_KEY_STAGES:
-        snprintf(text, bytes, "list");
+        snprintf(text, bytes, "list, as [3,1]");
         return;
     case CY_KEY_SOURCES:
         snprintf(text, bytes, "path, list");

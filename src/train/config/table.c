@@ -35,7 +35,7 @@ static const cy_key keys[] = {
     {.name = "pp_layers",
         .kind = CY_KEY_STAGES,
         AT(distributed, pp_layers),
-        .doc = "list: layers of each stage (of each chunk, in model order); absent: by cost"},
+        .doc = "layers of each stage (of each chunk, in model order); absent: by cost"},
     {NAMED(distributed, zero_stage), .kind = CY_KEY_INT, .initial = "0", .low = 0, .high = 3,
         .doc = "what is kept as a 1/dp part: 1 optimizer, 2 also gradients, 3 also parameters"},
     {NAMED(distributed, sequence_parallel), .kind = CY_KEY_BOOL, .initial = "false",

@@ -222,6 +222,9 @@ static void read_stages(
     }
     if (!is_right) {
         wrong_value(errors, key, value, "a list of 1 to 256 whole numbers is wanted");
+        if (!json_is_array(value)) {
+            cy_config_advice(errors, "as in --%s.%s='[3,1]'", key->section, key->name);
+        }
         return;
     }
     for (size_t i = 0; i < count; i++) {
