@@ -30,7 +30,7 @@ typedef struct values {
 static const cy_option options[] = {
     {"engine", CY_OPTION_CHOICE, offsetof(values, engine),
         .values = "afab|1f1b|interleaved|zero_bubble|csv", .required = true,
-        .doc = "how the schedule is made"},
+        .doc = "how it is made; interleaved differs from 1f1b from --chunks=2 on"},
     {"stages", CY_OPTION_COUNT, offsetof(values, stages), .low = 1, .high = 1024, .word = "P",
         .required = true, .doc = "ranks of the pipeline"},
     {"microbatches", CY_OPTION_COUNT, offsetof(values, microbatches), .low = 1, .high = 65536,

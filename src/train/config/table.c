@@ -26,7 +26,8 @@ static const cy_key keys[] = {
         .doc = "tensor-parallel ranks of each expert"},
     {NAMED(distributed, pp_engine), .kind = CY_KEY_CHOICE, .initial = "1f1b",
         .choices = CY_CONFIG_ENGINES, .values = "afab|1f1b|interleaved|zero_bubble|csv",
-        .doc = "pipeline schedule; csv reads pp_schedule"},
+        .doc = "pipeline schedule; interleaved differs from 1f1b from pp_chunks 2 on; csv reads "
+               "pp_schedule"},
     {NAMED(distributed, pp_chunks), .kind = CY_KEY_INT, .initial = "1", .low = 1, .high = 64,
         .doc = "chunks of layers per stage; zero_bubble: 1 is ZB-H1, 2 is ZB-V"},
     {.name = "pp_schedule",
