@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
+#include "model/presets.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -207,6 +208,7 @@ int cy_command_config_create(int argc, char **argv)
     const cy_usage usage = {
         .name = "config create",
         .doc = "Writes OUT_DIR/EXP_NAME/config.json from picotron's options and any other key.",
+        .more = "Presets: " CY_PRESET_NAMES,
         .options = options,
         .option_count = OPTION_COUNT,
         .overrides = true,

@@ -9,6 +9,10 @@
 
 #include <stddef.h>
 
+// The names of all presets, for texts that are made when this is compiled.
+#define CY_PRESET_NAMES                                                                            \
+    "tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, llama-2-7b, llama-3-8b"
+
 // Sets *shape to that of a preset. The name may also be the model's id on the hub, as
 // "HuggingFaceTB/SmolLM-135M"; letters' case does not count. Returns false when it is none.
 bool cy_preset_find(cy_model_shape *shape, const char *name);

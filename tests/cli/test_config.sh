@@ -54,6 +54,9 @@ is err "cyclotron: error: distributed.pp_layers = \"3,1\": a list of 1 to 256 wh
   hint: as in --distributed.pp_layers='[3,1]'"
 expect 0 config show --keys # where the form stands too
 says out 'list, as [3,1]'
+says out 'path, or one of tiny, demo, smollm-135m, smollm-360m, smollm-1.7b, llama-3.2-1b, llama-2-7b, llama-3-8b'
+expect 0 config create --help
+says out 'Presets: tiny, demo, smollm-135m, '
 
 # Files that are none.
 expect 2 config check "$folder/nothing.json"

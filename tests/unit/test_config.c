@@ -87,6 +87,21 @@ static void table_is_whole(void **state)
     }
 }
 
+// The names of the presets stand in one text beside their table.
+static void presets_are_named(void **state)
+{
+    (void)state;
+    char names[1024] = "";
+    size_t length = 0;
+    for (size_t i = 0; cy_preset_name(i) != NULL; i++) {
+        length += (size_t)snprintf(
+            names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", cy_preset_name(i));
+        assert_true(length < sizeof(names));
+    }
+    assert_string_equal(CY_PRESET_NAMES, names); // in src/model/presets.h
+    assert_string_equal(cy_config_key("model", "name")->others, names);
+}
+
 static void every_kind_of_value(void **state)
 {
     (void)state;
@@ -418,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),
         cmocka_unit_test(table_is_whole),
+        cmocka_unit_test(presets_are_named),
         cmocka_unit_test(every_kind_of_value),
         cmocka_unit_test(wrong_values),
         cmocka_unit_test(unknown_names),

@@ -41,7 +41,8 @@ static void describe_values(char *text, size_t bytes, const cy_key *key)
         snprintf(text, bytes, "bf16, fp16, fp32, fp64");
         return;
     case CY_KEY_PATH:
-        snprintf(text, bytes, "path");
+        snprintf(text, bytes, "path%s%s", key->others != NULL ? ", or one of " : "",
+            key->others != NULL ? key->others : "");
         return;
     case CY_KEY_STAGES:
         snprintf(text, bytes, "list, as [3,1]");
@@ -65,7 +66,7 @@ cy_status cy_config_doc_text(cy_text *page)
     const cy_key *keys = cy_config_keys(&count);
     for (int i = 0; i < count; i++) {
         char name[96];
-        char values[128];
+        char values[256];
         snprintf(name, sizeof(name), "%s.%s", keys[i].section, keys[i].name);
         describe_values(values, sizeof(values), &keys[i]);
         CY_TRY(cy_text_add(page, "%-42s %s\n", name, keys[i].doc));
@@ -99,7 +100,7 @@ cy_status cy_config_doc_markdown(cy_text *page)
             CY_TRY(cy_text_add(
                 page, "\n## %s\n\n| key | takes | default | |\n|---|---|---|---|\n", section));
         }
-        char values[128];
+        char values[256];
         describe_values(values, sizeof(values), key);
         CY_TRY(cy_text_add(page, "| `%s` | %s | %s%s%s | %s |\n", key->name, values,
             key->initial != NULL ? "`" : "", key->initial != NULL ? key->initial : "",

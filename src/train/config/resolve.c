@@ -40,12 +40,6 @@ static void resolve_aliases(cy_config *config, cy_config_errors *errors)
 
 static void name_faults(const char *name, cy_config_errors *errors)
 {
-    char presets[256] = "";
-    size_t length = 0;
-    for (size_t i = 0; cy_preset_name(i) != NULL && length < sizeof(presets); i++) {
-        length += (size_t)snprintf(presets + length, sizeof(presets) - length, "%s%s",
-            i > 0 ? ", " : "", cy_preset_name(i));
-    }
     const char *slash = strchr(name, '/');
     const bool is_hub_id = slash != NULL && slash != name && strchr(slash + 1, '/') == NULL &&
         name[0] != '.' && slash[1] != '\0';
@@ -56,12 +50,12 @@ static void name_faults(const char *name, cy_config_errors *errors)
             name);
         cy_config_advice(errors,
             "get it with 'huggingface-cli download %s --local-dir %s', and give that folder; the "
-            "presets are %s",
-            name, slash + 1, presets);
+            "presets are " CY_PRESET_NAMES,
+            name, slash + 1);
     } else {
         cy_config_fault(
             errors, "model.name = \"%s\": neither a folder with config.json nor a preset", name);
-        cy_config_advice(errors, "the presets are %s", presets);
+        cy_config_advice(errors, "the presets are " CY_PRESET_NAMES);
     }
 }
 

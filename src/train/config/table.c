@@ -1,5 +1,7 @@
 #include "train/config/table.h"
 
+#include "model/presets.h"
+
 #include <string.h>
 
 // NOLINTNEXTLINE(bugprone-macro-parentheses): the name of a member has none
@@ -86,6 +88,7 @@ static const cy_key keys[] = {
 
     {.name = "name",
         PATH(model, name),
+        .others = CY_PRESET_NAMES,
         .doc = "a folder with config.json, or a preset; the other keys change what it says"},
     {.name = "model_type",
         TEXT(model, model_type),

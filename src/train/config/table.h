@@ -33,6 +33,7 @@ typedef struct cy_key {
     double low, high;    // the range, ends included; no upper limit where high <= low
     const char *values;  // CHOICE: "afab|1f1b"
     int choices;         // CHOICE: the values of its enum
+    const char *others;  // PATH: names that it takes too, "a, b"; NULL: none
     const char *doc;
     cy_key_kind kind;
     bool above, below; // the lower, the upper end is itself left out
