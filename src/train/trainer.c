@@ -399,6 +399,25 @@ static cy_status describe(cy_text *overview, const rank_run *trainer)
         config->distributed.cp_style == CY_CONFIG_CP_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
 }
 
+// A run that is where it was to end, or past it, ends well and would do so without a word.
+static void tell_of_no_steps(const rank_run *trainer)
+{
+    const cy_config_training *training = &trainer->run->config->training;
+    const long long step = (long long)trainer->position.step;
+    const long long last = (long long)trainer->last_step;
+    if (last == training->total_train_steps) {
+        note(trainer,
+            "step %lld is at or past training.total_train_steps %lld: nothing to do\n"
+            "  hint: a larger training.total_train_steps goes on",
+            step, last);
+    } else {
+        note(trainer,
+            "step %lld is at or past step %lld, where training.max_tokens %lld ends: "
+            "nothing to do\n  hint: a larger training.max_tokens goes on",
+            step, last, (long long)training->max_tokens);
+    }
+}
+
 static cy_status run_steps(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
@@ -415,6 +434,7 @@ static cy_status run_steps(rank_run *trainer)
         cy_text_free(&overview);
         CY_TRY(status);
     }
+    if (trainer->position.step >= trainer->last_step) tell_of_no_steps(trainer);
     while (trainer->position.step < trainer->last_step && !trainer->stopped) {
         CY_TRY(train_step(trainer));
     }

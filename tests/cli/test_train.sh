@@ -91,9 +91,22 @@ train 0 own "${weights[@]}" --training.total_train_steps=3
 says err "continuing $folder/own/step-00000002 from step 2"
 same "steps of a run with foreign weights" "3" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out")"
 
-# Nothing is left to do.
-train 0 nothing --checkpoint.load_path="$folder/parts"
-is out ""
+# Nothing is left to do, which is said once: the run is where it was to end, or past it.
+nothing() {
+    train 0 nothing --checkpoint.load_path="$folder/parts" "$@"
+    is out ""
+    same "how often it is told" 1 "$(grep -c 'nothing to do' "$folder/err")"
+}
+nothing
+says err "cyclotron: step 8 is at or past training.total_train_steps 8: nothing to do"
+says err "  hint: a larger training.total_train_steps goes on"
+nothing --training.total_train_steps=5 --distributed.dp_size=2 --training.max_tokens=10000
+says err "cyclotron: step 8 is at or past training.total_train_steps 5: nothing to do"
+nothing --training.max_tokens=1000
+says err "cyclotron: step 8 is at or past step 4, where training.max_tokens 1000 ends: nothing to do"
+says err "  hint: a larger training.max_tokens goes on"
+train 0 something --checkpoint.load_path="$folder/parts" --training.total_train_steps=9
+check "no such word where a step is left" bash -c "! grep -q 'nothing to do' '$folder/err'"
 
 # ---- max_tokens: the step that reaches it is the last
 
