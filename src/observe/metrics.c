@@ -123,23 +123,40 @@ static int64_t step_of(const char *line, size_t length)
     return step;
 }
 
+// The bytes of the line that begins at `first`, without its end.
+static size_t line_length(const cy_mapping *file, size_t first)
+{
+    const unsigned char *begin = file->bytes + first;
+    const unsigned char *end = memchr(begin, '\n', file->count - first);
+    return end != NULL ? (size_t)(end - begin) : file->count - first;
+}
+
 static cy_status keep_lines(
     cy_text *kept, const cy_mapping *old, int64_t last_step, int64_t *unreadable)
 {
-    const char *bytes = (const char *)old->bytes;
     for (size_t first = 0; first < old->count;) {
-        const char *end = memchr(bytes + first, '\n', old->count - first);
-        const size_t length = end != NULL ? (size_t)(end - bytes) - first : old->count - first;
-        const int64_t step = step_of(bytes + first, length);
+        const char *line = (const char *)old->bytes + first;
+        const size_t length = line_length(old, first);
+        const int64_t step = step_of(line, length);
         if (step < 0) {
             ++*unreadable;
         } else if (step <= last_step && last_step > 0) {
-            CY_TRY(cy_text_add_bytes(kept, bytes + first, length));
+            CY_TRY(cy_text_add_bytes(kept, line, length));
             CY_TRY(cy_text_add_bytes(kept, "\n", 1));
         }
         first += length + 1;
     }
     return CY_OK;
+}
+
+static bool holds_step(const cy_mapping *file)
+{
+    for (size_t first = 0; first < file->count;) {
+        const size_t length = line_length(file, first);
+        if (step_of((const char *)file->bytes + first, length) >= 0) return true;
+        first += length + 1;
+    }
+    return false;
 }
 
 static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *unreadable)
@@ -176,6 +193,35 @@ cy_status cy_metrics_file_open(
     }
     *file = opened;
     if (unreadable != NULL) *unreadable = dropped;
+    return CY_OK;
+}
+
+// Gives `path` the first name that is free.
+static cy_status rename_to_free(int *number, const char *path)
+{
+    cy_text name = {0};
+    cy_status status;
+    int tried = 0;
+    do {
+        name.length = 0;
+        status = cy_text_add(&name, "%s.%d", path, ++tried);
+    } while (status == CY_OK && cy_path_exists(name.bytes));
+    if (status == CY_OK && rename(path, name.bytes) != 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", path, name.bytes);
+    }
+    cy_text_free(&name);
+    if (status == CY_OK) *number = tried;
+    return status;
+}
+
+cy_status cy_metrics_file_set_aside(int *number, const char *path)
+{
+    cy_mapping old = {0};
+    if (cy_path_exists(path)) CY_TRY(cy_mapping_open(&old, path));
+    const bool keep = holds_step(&old);
+    cy_mapping_close(&old);
+    if (keep) return rename_to_free(number, path);
+    *number = 0;
     return CY_OK;
 }
 

@@ -75,6 +75,11 @@ CY_MUST_CHECK cy_status cy_metrics_file_open(
     cy_metrics_file *file, const char *path, int64_t last_step, int64_t *unreadable);
 void cy_metrics_file_close(cy_metrics_file *file);
 
+// Keeps a file that holds a line of some step by giving it the first name of PATH.1, PATH.2, ...
+// that is free; *number is which. 0: there is no file, or nothing in it to keep. The caller sees to
+// it that nobody else gives such names meanwhile.
+CY_MUST_CHECK cy_status cy_metrics_file_set_aside(int *number, const char *path);
+
 // Append one line each.
 CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);
 CY_MUST_CHECK cy_status cy_metrics_file_validation(

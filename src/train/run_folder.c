@@ -16,13 +16,17 @@ static cy_status write_config(const cy_config *config, const char *folder)
     return status;
 }
 
-static cy_status fill(cy_metrics_file *metrics, const cy_config *config, int64_t last_step)
+static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t last_step)
 {
-    const char *folder = config->logging.run_dir;
+    const char *run_dir = config->logging.run_dir;
     cy_text path = {0};
-    CY_TRY(write_config(config, folder));
-    CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", folder));
-    const cy_status status = cy_metrics_file_open(metrics, path.bytes, last_step, NULL);
+    CY_TRY(write_config(config, run_dir));
+    CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
+    cy_status status = CY_OK;
+    if (last_step == 0) status = cy_metrics_file_set_aside(&folder->set_aside, path.bytes);
+    if (status == CY_OK) {
+        status = cy_metrics_file_open(&folder->metrics, path.bytes, last_step, NULL);
+    }
     cy_text_free(&path);
     return status;
 }
@@ -34,13 +38,14 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
         .doing = "writes its metrics in",
         .hint = "give each run a logging.run_dir of its own",
     };
-    cy_run_folder opened = {.open = true};
-    CY_TRY(cy_folder_make(config->logging.run_dir));
-    CY_TRY(cy_folder_hold(&opened.lock, config->logging.run_dir, &writing));
-    const cy_status status = fill(&opened.metrics, config, last_step);
+    const char *run_dir = config->logging.run_dir;
+    cy_run_folder opened = {.open = true, .lock = -1};
+    cy_status status = cy_folder_make(run_dir);
+    if (status == CY_OK) status = cy_folder_hold(&opened.lock, run_dir, &writing);
+    if (status == CY_OK) status = fill(&opened, config, last_step);
     if (status == CY_OK) {
         *folder = opened;
-    } else {
+    } else if (opened.lock >= 0) {
         close(opened.lock);
     }
     return status;

@@ -11,12 +11,14 @@
 
 typedef struct cy_run_folder {
     cy_metrics_file metrics;
-    int lock;  // owned: a descriptor
-    bool open; // false: the rest has no meaning
+    int set_aside; // metrics of an earlier run are in metrics.jsonl.N; 0: there were none
+    int lock;      // owned: a descriptor
+    bool open;     // false: the rest has no meaning
 } cy_run_folder;
 
 // Makes logging.run_dir, holds it, writes config.json into it and opens metrics.jsonl behind
-// `last_step`. CY_ERR_REQUEST where another run writes there: nothing of its is touched then.
+// `last_step`; a run that begins (0) sets an earlier one's metrics aside. CY_ERR_REQUEST where
+// another run writes there: nothing of its is touched then.
 CY_MUST_CHECK cy_status cy_run_folder_open(
     cy_run_folder *folder, const cy_config *config, int64_t last_step);
 

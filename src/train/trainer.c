@@ -339,6 +339,10 @@ static cy_status open_outputs(rank_run *trainer)
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
     CY_TRY(cy_run_folder_open(&trainer->folder, config, trainer->position.step));
+    if (trainer->folder.set_aside > 0) {
+        note(trainer, "%s held metrics of an earlier run; they are in metrics.jsonl.%d now",
+            config->logging.run_dir, trainer->folder.set_aside);
+    }
     if (!config->logging.tensorboard) return CY_OK;
     return cy_events_open(&trainer->events, config->logging.run_dir);
 }

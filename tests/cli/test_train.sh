@@ -108,6 +108,30 @@ says err "  hint: a larger training.max_tokens goes on"
 train 0 something --checkpoint.load_path="$folder/parts" --training.total_train_steps=9
 check "no such word where a step is left" bash -c "! grep -q 'nothing to do' '$folder/err'"
 
+# A fresh start in the folder of an earlier run keeps what that one told, under another name.
+"$cyclotron" metrics "$folder/first" >"$folder/table" 2>"$folder/log"
+cp "$folder/first/metrics.jsonl" "$folder/five"
+train 0 first --training.total_train_steps=2
+says err "cyclotron: $folder/first held metrics of an earlier run; they are in metrics.jsonl.1 now"
+check "the earlier run's metrics" cmp "$folder/five" "$folder/first/metrics.jsonl.1"
+same "steps of the new run" "1 2" "$(losses first | sed -E 's/.*"step":([0-9]+),.*/\1/' | xargs)"
+expect 0 metrics "$folder/first"
+check "the table is of the new run" bash -c "! cmp -s '$folder/out' '$folder/table'"
+cp "$folder/first/metrics.jsonl" "$folder/two"
+train 0 first --training.total_train_steps=1 --checkpoint.save_dir="$folder/one"
+says err "they are in metrics.jsonl.2 now"
+check "the first run's metrics" cmp "$folder/five" "$folder/first/metrics.jsonl.1"
+check "the second run's metrics" cmp "$folder/two" "$folder/first/metrics.jsonl.2"
+train 0 first --training.total_train_steps=2 --checkpoint.load_path="$folder/one"
+check "one that goes on says nothing" bash -c "! grep -q 'earlier run' '$folder/err'"
+same "steps of the run that went on" "1 2" \
+    "$(losses first | sed -E 's/.*"step":([0-9]+),.*/\1/' | xargs)"
+: >"$folder/first/metrics.jsonl"
+train 0 first --training.total_train_steps=1
+check "nor one that finds no step" bash -c "! grep -q 'earlier run' '$folder/err'"
+same "the files of the run folder" "config.json metrics.jsonl metrics.jsonl.1 metrics.jsonl.2" \
+    "$(cd "$folder/first" && echo *)"
+
 # ---- max_tokens: the step that reaches it is the last
 
 train 0 tokens --training.max_tokens=1000

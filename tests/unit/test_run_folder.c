@@ -61,6 +61,45 @@ static void two_runs_do_not_share_a_folder(void **state)
     cy_text_free(&first_config);
 }
 
+// Opens the folder as a run that has done `last_step` steps; what it set the old metrics aside as.
+static int set_aside_by(const cy_config *config, int64_t last_step)
+{
+    cy_run_folder folder = {0};
+    CY_CHECK_OK(cy_run_folder_open(&folder, config, last_step));
+    const int number = folder.set_aside;
+    cy_run_folder_close(&folder);
+    return number;
+}
+
+// A run that begins keeps the metrics of an earlier one under the first free name.
+static void metrics_of_an_earlier_run_are_kept(void **state)
+{
+    (void)state;
+    static const char lines[] = "torn\n{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":1}\n";
+    static cy_config config;
+    char path[CY_CONFIG_PATH_BYTES + 20];
+    cy_test_config(&config, CY_F32);
+    cy_test_folder(config.logging.run_dir, 200);
+    const char *folder = config.logging.run_dir;
+    snprintf(path, sizeof(path), "%s/metrics.jsonl", folder);
+    assert_int_equal(set_aside_by(&config, 0), 0); // there was none
+    assert_int_equal(set_aside_by(&config, 0), 0); // an empty one is nothing to keep
+    CY_CHECK_OK(cy_file_write(path, "[1]\nno step\n", 12));
+    assert_int_equal(set_aside_by(&config, 0), 0);
+    expect_file(folder, "metrics.jsonl", "");
+
+    CY_CHECK_OK(cy_file_write(path, lines, sizeof(lines) - 1));
+    assert_int_equal(set_aside_by(&config, 0), 1);
+    expect_file(folder, "metrics.jsonl", "");
+    expect_file(folder, "metrics.jsonl.1", lines);
+    CY_CHECK_OK(cy_file_write(path, lines + 5, sizeof(lines) - 6)); // the last line has no end
+    assert_int_equal(set_aside_by(&config, 1), 0);                  // goes on
+    expect_file(folder, "metrics.jsonl", "{\"step\":1,\"loss\":2}\n");
+    assert_int_equal(set_aside_by(&config, 0), 2);
+    expect_file(folder, "metrics.jsonl.1", lines);
+    expect_file(folder, "metrics.jsonl.2", "{\"step\":1,\"loss\":2}\n");
+}
+
 // Ranks other than zero close a folder that they never opened.
 static void one_that_was_never_opened_closes_nothing(void **state)
 {
@@ -76,6 +115,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_do_not_share_a_folder),
+        cmocka_unit_test(metrics_of_an_earlier_run_are_kept),
         cmocka_unit_test(one_that_was_never_opened_closes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
