@@ -5,6 +5,7 @@
 #include "cli/load_config.h"
 #include "cli/report.h"
 #include "train/check_inputs.h"
+#include "train/check_outputs.h"
 #include "train/config/doc.h"
 
 #include <stdio.h>
@@ -79,6 +80,7 @@ static int check(const check_values *values, const cy_arguments *arguments)
     cy_status status = cy_config_load(
         &config, &errors, path, arguments->overrides, arguments->override_count, purpose, &machine);
     if (status == CY_OK && purpose == CY_CONFIG_FOR_TRAIN) {
+        cy_check_outputs(&config, &errors);
         status = cy_check_inputs(&config, &errors, machine.cores);
     }
     int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;

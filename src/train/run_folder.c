@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/lock.h"
+#include "train/check_outputs.h"
 
 #include <unistd.h>
 
@@ -48,7 +49,7 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
     } else if (opened.lock >= 0) {
         close(opened.lock);
     }
-    return status;
+    return cy_output_status(status, "logging.run_dir", run_dir);
 }
 
 void cy_run_folder_close(cy_run_folder *folder)

@@ -8,6 +8,7 @@
 #include "observe/tensorboard.h"
 #include "optim/rate.h"
 #include "train/config/rate.h"
+#include "train/check_outputs.h"
 #include "train/engine/strict.h"
 #include "train/feed.h"
 #include "train/replicas.h"
@@ -334,7 +335,8 @@ static cy_status open_outputs(rank_run *trainer)
         const cy_status status =
             cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
                 cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log);
-        CY_TRY(cy_state_await_reason(&trainer->engine, status));
+        CY_TRY(cy_state_await_reason(
+            &trainer->engine, cy_output_status(status, "checkpoint.save_dir", save_dir)));
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# cyclotron config check: what a configuration names is opened as training opens it. Whatever train
-# refuses at its start, check has said before, with the same words.
+# cyclotron config check: what a configuration names is opened as training opens it, and folders that
+# it would write to are looked at. Whatever train refuses at its start, check has said before, with
+# the same words.
 
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -52,6 +53,31 @@ refused "is of another model: 1 difference" --model.intermediate_size=128 \
     --checkpoint.save_dir="$folder/saves" --checkpoint.resume=auto
 rm "$folder/saves/step-00000002/"*.json
 refused "$folder/saves holds no checkpoint" --checkpoint.load_path="$folder/saves"
+
+# Where training writes: below a file there is no folder, not even for root.
+hint="  hint: give a folder that you may write to"
+refused "logging.run_dir = \"$folder/short.txt/run\": make folder: Not a directory" \
+    --logging.run_dir="$folder/short.txt/run"
+says err "$hint"
+refused "checkpoint.save_dir = \"$folder/short.txt/a/b/\": make folder: Not a directory" \
+    --checkpoint.save_dir="$folder/short.txt/a/b/"
+says err "$hint"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -m 0555 "$folder/closed"
+    for key in logging.run_dir checkpoint.save_dir; do
+        refused "$key = \"$folder/closed\": write into it: Permission denied" --$key="$folder/closed"
+        refused "$key = \"$folder/closed/x/y\": make folder: Permission denied" \
+            --$key="$folder/closed/x/y"
+        says err "$hint"
+    done
+fi
+expect 2 config check "$folder/tiny.json" --json --logging.run_dir="$folder/short.txt/run" \
+    --checkpoint.save_dir="$folder/short.txt/saves" --model.vocab_size=280
+same "faults of outputs and data" 3 "$(grep -o '"error":' "$folder/out" | wc -l)"
+expect 0 config check "$folder/tiny.json" --logging.run_dir="$folder/new/run" \
+    --checkpoint.save_dir="$folder/new/saves"
+check "check makes nothing" test ! -e "$folder/new"
+expect 0 config check --for=plan "$folder/tiny.json" --logging.run_dir="$folder/short.txt/run"
 
 # Data and checkpoint are two faults of one answer, and a plan asks for neither.
 expect 2 config check "$folder/tiny.json" --json --model.vocab_size=280 \

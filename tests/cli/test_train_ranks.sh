@@ -145,8 +145,9 @@ done
 # Nowhere to save: told by the rank that makes the folder.
 for ((i = 0; i < 5; i++)); do
     train 1 nowhere --distributed.dp_size=4 --checkpoint.save_dir="$folder/text.txt/saves"
-    check "the rank and its folder" grep -qE \
-        "error: rank 0 \\([^)]*\\): .*$folder/text.txt/saves: Not a directory" "$folder/err"
+    check "the rank, its key and its folder" grep -qE \
+        "error: rank 0 \\([^)]*\\): checkpoint.save_dir = \"$folder/text.txt/saves\": make folder: Not a" \
+        "$folder/err"
 done
 
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.

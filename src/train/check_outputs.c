@@ -1,0 +1,71 @@
+#include "train/check_outputs.h"
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "train/config/errors.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+// "a/b/" becomes "a", "/a" becomes "/", "a" becomes ".". `path` is not empty.
+static void cut_last_part(char *path)
+{
+    size_t length = strlen(path);
+    while (length > 0 && path[length - 1] == '/')
+        length--;
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length == 0) path[length++] = '.';
+    path[length] = '\0';
+}
+
+// Cuts `path` to the nearest folder that is there, and says whether it may be written; errno has
+// why not. What is asked for below a file is not missing (ENOENT) but impossible (ENOTDIR).
+static bool may_write_nearest(char *path)
+{
+    while (access(path, F_OK) != 0) {
+        if (errno != ENOENT) return false;
+        cut_last_part(path);
+    }
+    return access(path, W_OK | X_OK) == 0;
+}
+
+cy_status cy_check_output(const char *key, const char *folder)
+{
+    char *path = NULL;
+    CY_ASSERT(folder[0] != '\0');
+    CY_TRY(cy_memory_copy_text(&path, folder));
+    cy_status status = CY_OK;
+    const char *next = cy_path_exists(folder) ? "write into it" : "make folder";
+    if (!may_write_nearest(path)) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "%s = \"%s\": %s", key, folder, next);
+        cy_error_set_hint("give a folder that you may write to");
+    }
+    cy_memory_free(path);
+    return status;
+}
+
+static void add_fault(cy_config_errors *errors, const char *key, const char *folder)
+{
+    if (folder[0] == '\0') return;
+    const cy_status status = cy_check_output(key, folder);
+    if (status != CY_OK) cy_config_fault_of(errors, status, "%s", cy_error_text());
+}
+
+void cy_check_outputs(const cy_config *config, cy_config_errors *errors)
+{
+    add_fault(errors, "checkpoint.save_dir", config->checkpoint.save_dir);
+    add_fault(errors, "logging.run_dir", config->logging.run_dir);
+}
+
+cy_status cy_output_status(cy_status status, const char *key, const char *folder)
+{
+    if (status != CY_ERR_IO) return status;
+    CY_TRY(cy_check_output(key, folder));
+    cy_error_prefix("%s = \"%s\": ", key, folder);
+    return status;
+}
