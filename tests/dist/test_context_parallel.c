@@ -147,7 +147,7 @@ static void the_other_styles_send_what_they_say(void **state)
     assert_true(fabs(layer.bytes - bytes) < 1e-6 * bytes);
 }
 
-// In bf16 gradients of heads that one rank has leave as bf16; those that several ranks add to, wide.
+// In bf16 gradients of heads that one rank has leave as bf16; those that several add to, wide.
 static void sums_of_bf16_travel_wide_only_where_they_are_shared(void **state)
 {
     (void)state;
