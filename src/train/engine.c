@@ -366,5 +366,5 @@ void cy_engine_close(cy_engine *engine)
     cy_trace_close(&engine->trace);
     cy_pool_close(engine->pool);
     cy_memory_unmap(engine->mapped, engine->memory.total);
-    engine->mapped = NULL;
+    *engine = (cy_engine){0};
 }

@@ -117,7 +117,8 @@ typedef struct cy_engine {
 // Which positions of a sequence the context-parallel ranks of a run hold.
 cy_context_layout cy_engine_layout(const cy_config *config);
 
-// Opens in place: the engine must not be moved afterwards. On failure nothing stays open.
+// Opens in place: the engine must not be moved afterwards. On failure nothing stays open;
+// closing once more does nothing.
 CY_MUST_CHECK cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options);
 void cy_engine_close(cy_engine *engine);
 

@@ -178,4 +178,22 @@ says out 'Step: 8 |'
 same "the save before the disk was full" "step-00000002" "$(cd "$folder/good" && echo *)"
 expect 0 checkpoint verify "$folder/good/step-00000002"
 
+# ---- memory that the system does not give: status 1, by the rank that asked, and no abort
+
+# Sanitizers reserve more addresses than this leaves.
+if [ -z "${SANITIZED:-}" ]; then
+    for ranks in 1 2; do
+        (ulimit -v 1000000 && exec "$cyclotron" train "$folder/tiny.json" --logging.run_dir= \
+            --training.micro_batch_size=10000 --distributed.dp_size="$ranks") \
+            >"$folder/out" 2>"$folder/err" </dev/null
+        same "status without memory, $ranks ranks" 1 "$?"
+        says err ': Cannot allocate memory'
+        same "lines of it, $ranks ranks" 1 "$(wc -l <"$folder/err")"
+        who=''
+        [ "$ranks" = 1 ] || who='rank [01] \([^)]*\): '
+        check "who asked for how much, $ranks ranks" grep -qE \
+            "^cyclotron: error: ${who}map [0-9]+ bytes: Cannot allocate memory$" "$folder/err"
+    done
+fi
+
 finish
