@@ -12,6 +12,7 @@
 #include "cli/report.h"
 #include "kernel/open.h"
 #include "kernel/peak.h"
+#include "observe/free_memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -95,23 +96,6 @@ static void find(
     if (advice != NULL) printf("  hint: %s\n", advice);
 }
 
-// A line of /proc/meminfo in GiB; 0 where it has none of that name.
-static double meminfo_gb(const char *name)
-{
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (file == NULL) return 0;
-    char line[256];
-    double kilobytes = 0;
-    while (fgets(line, sizeof(line), file) != NULL) {
-        const size_t length = strlen(name);
-        if (strncmp(line, name, length) == 0 && line[length] == ':') {
-            kilobytes = strtod(line + length + 1, NULL);
-        }
-    }
-    fclose(file);
-    return kilobytes / (1024.0 * 1024.0);
-}
-
 static void find_processor(report *r, int cores)
 {
     cy_cpu cpu;
@@ -131,11 +115,13 @@ static void find_processor(report *r, int cores)
 
 static void find_memory(report *r)
 {
-    const double total = meminfo_gb("MemTotal");
-    const double free_gb = meminfo_gb("MemAvailable");
+    const cy_free_memory memory = cy_free_memory_read("");
+    const bool limited = memory.bytes < memory.available_bytes;
+    const double free_gb = (double)(limited ? memory.bytes : memory.available_bytes) * 0x1p-30;
     find(r, free_gb < 1 ? FINDING_MISSING : FINDING_GOOD, "memory",
         free_gb < 1 ? "'cyclotron plan CONFIG' says what a run needs" : NULL,
-        "%.1f GB, %.1f GB available", total, free_gb);
+        "%.1f GB, %.1f GB available%s", (double)memory.total_bytes * 0x1p-30, free_gb,
+        limited ? " under a limit of this process's control group" : "");
     char modes[128] = "";
     FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
     if (file != NULL) {

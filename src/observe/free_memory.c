@@ -1,0 +1,161 @@
+#include "observe/free_memory.h"
+
+#include "base/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_BYTES ((size_t)1 << 20)
+
+// The files of a control group, by version.
+typedef struct group_files {
+    const char *controller; // as /proc/self/cgroup lists it
+    const char *mount;
+    const char *limit, *usage;
+    const char *inactive, *active; // of memory.stat: files in memory, which the system can drop
+} group_files;
+
+static const group_files versions[] = {
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+        "total_inactive_file", "total_active_file"},
+};
+
+// Reads folder/name into the text, which the caller frees; false where there is no such file.
+static bool read_text(cy_text *text, const char *root, const char *folder, const char *name)
+{
+    cy_text path = {0};
+    cy_status status = cy_text_add(&path, "%s%s/%s", root, folder, name);
+    if (status == CY_OK) status = cy_file_read(text, path.bytes, FILE_BYTES);
+    cy_text_free(&path);
+    return status == CY_OK;
+}
+
+// The number behind `key` at the beginning of a line, or at the very beginning where the key is "";
+// false where there is none, as behind a limit that says "max".
+static bool find_number(uint64_t *number, const char *text, const char *key)
+{
+    const size_t length = strlen(key);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, length) != 0) continue;
+        const char *from = line + length;
+        if (length > 0 && *from != ' ' && *from != ':') continue;
+        char *end = NULL;
+        const uint64_t found = strtoull(from + (*from == ':'), &end, 10);
+        if (end == from + (*from == ':')) return false;
+        *number = found;
+        return true;
+    }
+    return false;
+}
+
+static bool read_number(
+    uint64_t *number, const char *root, const char *folder, const char *name, const char *key)
+{
+    cy_text text = {0};
+    const bool found = read_text(&text, root, folder, name) && find_number(number, text.bytes, key);
+    cy_text_free(&text);
+    return found;
+}
+
+static uint64_t less(uint64_t from, uint64_t what)
+{
+    return from > what ? from - what : 0;
+}
+
+// What one control group leaves, where that is less than what was found so far.
+static void hold_to_group(cy_free_memory *memory, const char *root, const char *folder,
+    const group_files *files, uint64_t swap)
+{
+    uint64_t limit = 0, usage = 0, inactive = 0, active = 0;
+    if (!read_number(&limit, root, folder, files->limit, "")) return;
+    if (!read_number(&usage, root, folder, files->usage, "")) return;
+    // Without these the files count as used.
+    (void)read_number(&inactive, root, folder, "memory.stat", files->inactive);
+    (void)read_number(&active, root, folder, "memory.stat", files->active);
+    const uint64_t left = less(limit, less(usage, inactive + active));
+    if (left > SIZE_MAX - swap || left + swap >= memory->bytes) return;
+    memory->bytes = left + swap;
+    cy_text path = {0};
+    struct stat info;
+    if (cy_text_add(&path, "%s%s", root, folder) == CY_OK && stat(path.bytes, &info) == 0) {
+        memory->group = info.st_ino;
+    }
+    cy_text_free(&path);
+}
+
+// The group itself and those above it: the limit of each holds. In a container the path may be that
+// of the host, of which only the top is seen.
+static void hold_to_groups(
+    cy_free_memory *memory, const char *root, char *group, const group_files *files, uint64_t swap)
+{
+    for (;;) {
+        cy_text folder = {0};
+        if (cy_text_add(&folder, "%s%s", files->mount, group) == CY_OK) {
+            hold_to_group(memory, root, folder.bytes, files, swap);
+        }
+        cy_text_free(&folder);
+        char *last = strrchr(group, '/');
+        if (last == NULL) return;
+        *last = '\0';
+    }
+}
+
+// Whether a list of names between commas has this one.
+static bool has_name(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list;; at++) {
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0')) {
+            return true;
+        }
+        at = strchr(at, ',');
+        if (at == NULL) return false;
+    }
+}
+
+// Lines are "number:controllers:path"; version 2 lists no controllers.
+static void follow_groups(cy_free_memory *memory, const char *root, char *lines, uint64_t swap)
+{
+    for (char *line = lines, *next = NULL; line != NULL && *line != '\0'; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL) *next++ = '\0';
+        char *controllers = strchr(line, ':');
+        char *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (group == NULL) continue;
+        *group++ = '\0';
+        const size_t length = strlen(group);
+        if (length > 0 && group[length - 1] == '/') group[length - 1] = '\0';
+        for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++) {
+            if (has_name(controllers + 1, versions[i].controller)) {
+                hold_to_groups(memory, root, group, &versions[i], swap);
+            }
+        }
+    }
+}
+
+cy_free_memory cy_free_memory_read(const char *root)
+{
+    cy_free_memory memory = {.bytes = SIZE_MAX};
+    uint64_t total = 0, available = 0, swap = 0;
+    cy_text text = {0};
+    if (read_text(&text, root, "/proc", "meminfo")) {
+        (void)find_number(&total, text.bytes, "MemTotal");
+        (void)find_number(&swap, text.bytes, "SwapFree");
+        memory.total_bytes = total * 1024;
+        if (find_number(&available, text.bytes, "MemAvailable")) {
+            memory.available_bytes = available * 1024;
+            memory.bytes = (available + swap) * 1024;
+        }
+    }
+    cy_text_free(&text);
+    // A group may have less swap than the machine: then it is refused less than could be.
+    if (read_text(&text, root, "/proc/self", "cgroup")) {
+        follow_groups(&memory, root, text.bytes, swap * 1024);
+    }
+    cy_text_free(&text);
+    return memory;
+}
