@@ -104,9 +104,16 @@ static bool mpi_fail(cy_world *world, cy_status status)
     return false;
 }
 
+// Only pages of this machine are seen.
+static bool mpi_shares_machine(const cy_world *world, int rank)
+{
+    return ((const mpi_world *)world)->pages[rank] != NULL;
+}
+
 static const cy_world_ops mpi_ops = {
     .name = "mpi",
     .open_group = mpi_open_group,
+    .shares_machine = mpi_shares_machine,
     .abort = mpi_abort,
     .fail = mpi_fail,
 };

@@ -160,9 +160,17 @@ static bool threads_fail(cy_world *world, cy_status status)
     return true;
 }
 
+static bool threads_shares_machine(const cy_world *world, int rank)
+{
+    (void)world;
+    (void)rank;
+    return true;
+}
+
 static const cy_world_ops threads_ops = {
     .name = "threads",
     .open_group = threads_open_group,
+    .shares_machine = threads_shares_machine,
     .abort = threads_abort,
     .fail = threads_fail,
 };

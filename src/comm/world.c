@@ -61,6 +61,12 @@ const char *cy_world_backend(const cy_world *world)
     return world->ops->name;
 }
 
+bool cy_world_shares_machine(const cy_world *world, int rank)
+{
+    CY_ASSERT(0 <= rank && rank < world->size);
+    return world->ops->shares_machine(world, rank);
+}
+
 _Atomic uint64_t *cy_world_beat(cy_world *world)
 {
     return world->shown_beat != NULL ? world->shown_beat : &world->beat;

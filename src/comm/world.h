@@ -61,6 +61,9 @@ int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);
 const char *cy_world_backend(const cy_world *world);
 
+// Whether world rank `rank` runs on this rank's machine.
+bool cy_world_shares_machine(const cy_world *world, int rank);
+
 // A counter that says this rank is alive whenever it changes. Group calls and cy_queue_run change
 // it; set queue->beat to it.
 _Atomic uint64_t *cy_world_beat(cy_world *world);

@@ -9,6 +9,7 @@ typedef struct cy_world_ops {
     const char *name;
     cy_status (*open_group)(
         cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+    bool (*shares_machine)(const cy_world *world, int rank);
     void (*abort)(cy_world *world, const char *text);
     // See cy_world_fail.
     bool (*fail)(cy_world *world, cy_status status);

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "model/rope.h"
+#include "train/engine/fit.h"
 #include "train/engine/pipeline.h"
 #include "train/engine/strict.h"
 
@@ -317,7 +318,7 @@ static cy_status open_parts(cy_engine *engine)
     CY_TRY(cy_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
     engine->queue.pool = engine->pool;
     engine->queue.scratch = &engine->scratch;
-    engine->queue.beat = options->beat;
+    if (options->world != NULL) engine->queue.beat = cy_world_beat(options->world);
     if (options->trace) {
         CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
         engine->queue.trace = &engine->trace;
@@ -343,6 +344,7 @@ static cy_status open_parts(cy_engine *engine)
     if (options->config->model.dtype != CY_F16) engine->scaler.scale = 1.0;
     CY_TRY(plan_memory(engine));
     if (options->plan_only) return CY_OK;
+    CY_TRY(cy_engine_check_fit(engine));
     CY_TRY(place_memory(engine));
     return fill_tables(engine);
 }

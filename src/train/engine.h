@@ -2,16 +2,17 @@
 // the optimizer step over them.
 //
 // Opening an engine plans it: the step runs once on a dry queue over measuring arenas, which gives
-// the peak of each lifetime; then one range of that size is mapped, and the same code places
-// everything in it. A training step makes no allocation after that. An engine that is opened with
-// `plan_only` stops before the mapping: `cyclotron plan` prints what it found.
+// the peak of each lifetime; where the machine has that free for all ranks on it (engine/fit.h),
+// one range of that size is mapped, and the same code places everything in it. A training step
+// makes no allocation after that. An engine that is opened with `plan_only` stops before the
+// mapping: `cyclotron plan` prints what it found.
 //
 // An engine is used by one thread, its rank's. All ranks make the same calls in the same order.
 
 #ifndef CY_TRAIN_ENGINE_H
 #define CY_TRAIN_ENGINE_H
 
-#include "comm/group.h"
+#include "comm/world.h"
 #include "kernel/open.h"
 #include "model/stage.h"
 #include "optim/scaler.h"
@@ -38,12 +39,12 @@ cy_engine_groups cy_engine_groups_self(void);
 typedef struct cy_engine_options {
     const cy_config *config; // borrowed, resolved and checked
     cy_engine_groups groups;
-    _Atomic uint64_t *beat; // borrowed; the rank's sign of life, NULL for one rank alone
-    int threads;            // of this rank
-    int first_core;         // -1: not pinned
-    bool spin;              // ranks do not outnumber the cores
-    const char *isa;        // of the kernels: "auto"; in strict mode that is "strict"
-    bool train;             // false: forward only
+    cy_world *world; // borrowed; NULL for one rank alone
+    int threads;     // of this rank
+    int first_core;  // -1: not pinned
+    bool spin;       // ranks do not outnumber the cores
+    const char *isa; // of the kernels: "auto"; in strict mode that is "strict"
+    bool train;      // false: forward only
     bool plan_only;
     bool trace;   // keep a timeline
     bool measure; // keep what each action of the last step's schedule took

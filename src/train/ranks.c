@@ -204,7 +204,7 @@ cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *c
     return (cy_engine_options){
         .config = config,
         .groups = rank->groups,
-        .beat = rank->world != NULL ? cy_world_beat(rank->world) : NULL,
+        .world = rank->world,
         .threads = rank->threads,
         .first_core = rank->spin ? rank->rank * rank->threads : -1,
         .spin = rank->spin,

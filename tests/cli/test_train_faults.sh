@@ -180,20 +180,47 @@ expect 0 checkpoint verify "$folder/good/step-00000002"
 
 # ---- memory that the system does not give: status 1, by the rank that asked, and no abort
 
-# Sanitizers reserve more addresses than this leaves.
-if [ -z "${SANITIZED:-}" ]; then
-    for ranks in 1 2; do
-        (ulimit -v 1000000 && exec "$cyclotron" train "$folder/tiny.json" --logging.run_dir= \
-            --training.micro_batch_size=10000 --distributed.dp_size="$ranks") \
-            >"$folder/out" 2>"$folder/err" </dev/null
-        same "status without memory, $ranks ranks" 1 "$?"
-        says err ': Cannot allocate memory'
-        same "lines of it, $ranks ranks" 1 "$(wc -l <"$folder/err")"
-        who=''
-        [ "$ranks" = 1 ] || who='rank [01] \([^)]*\): '
-        check "who asked for how much, $ranks ranks" grep -qE \
-            "^cyclotron: error: ${who}map [0-9]+ bytes: Cannot allocate memory$" "$folder/err"
+# within KILOBYTES ARGUMENTS...: with no more addresses than that. Sanitizers reserve more themselves.
+within() {
+    local kilobytes=$1
+    shift
+    [ -z "${SANITIZED:-}" ] || kilobytes=unlimited
+    (ulimit -v "$kilobytes" && exec "$cyclotron" "$@") >"$folder/out" 2>"$folder/err" </dev/null
+}
+for ranks in 1 2; do
+    [ -z "${SANITIZED:-}" ] || break
+    within 1000000 train "$folder/tiny.json" --logging.run_dir= --training.micro_batch_size=10000 \
+        --distributed.dp_size="$ranks"
+    same "status without memory, $ranks ranks" 1 "$?"
+    same "lines of it, $ranks ranks" 1 "$(wc -l <"$folder/err")"
+    who=''
+    [ "$ranks" = 1 ] || who='rank [01] \([^)]*\): '
+    check "who asked for how much, $ranks ranks" grep -qE \
+        "^cyclotron: error: ${who}map [0-9]+ bytes: Cannot allocate memory$" "$folder/err"
+done
+
+# ---- more memory than the machine has: refused before any is mapped, once for all ranks, with the
+# figure of the plan
+
+large=("$folder/tiny.json" --training.micro_batch_size=65536 --training.seq_length=64
+    --model.intermediate_size=16384)
+for ranks in 1 2; do
+    expect 0 plan "${large[@]}" --distributed.dp_size="$ranks"
+    check "the plan's last line, $ranks ranks" grep -qE \
+        '^this machine has [0-9.]+ GB free, [0-9.]+ GB less than all ranks need$' \
+        <(tail -n 1 "$folder/out")
+    total=$(sed -nE 's/.* all ranks in one process ([0-9.]+) GB$/\1/p' "$folder/out")
+    for command in "train --logging.run_dir=" "bench step"; do
+        read -ra words <<<"$command"
+        # What did not refuse would end here, and not take the machine with it.
+        within 8000000 "${words[@]}" "${large[@]}" --distributed.dp_size="$ranks"
+        same "status of $command, $ranks ranks" 1 "$?"
+        needed=$(sed -nE 's/^cyclotron: error: (rank [01] \([^)]*\): )?this run needs ([0-9.]+) GB here, and [0-9.]+ GB are free$/\2/p' \
+            "$folder/err")
+        holds "the figure of the plan" "${total:-0} - ${needed:-0} < 0.1 && ${total:-0} >= ${needed:-0} - 0.005"
+        says err "  hint: 'cyclotron plan CONFIG' shows what takes it"
+        same "lines of it, $ranks ranks" 2 "$(wc -l <"$folder/err")"
     done
-fi
+done
 
 finish

@@ -30,8 +30,7 @@ static cy_status look(const cy_rank *rank, void *context)
     atomic_fetch_add(&s->ranks, 1);
     if (rank->threads == s->wanted->threads && rank->spin == s->wanted->spin &&
         options.threads == rank->threads && options.spin == rank->spin &&
-        options.first_core == first_core && options.train &&
-        (options.beat != NULL) == (rank->world != NULL)) {
+        options.first_core == first_core && options.train && options.world == rank->world) {
         return CY_OK;
     }
     print_error("dp %d, %d cores, asked %d: rank %d has %d threads, spin %d, first core %d\n",
