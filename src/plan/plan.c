@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "observe/free_memory.h"
 #include "observe/resident.h"
 #include "train/config/pipeline.h"
 #include "train/ranks.h"
@@ -132,6 +133,7 @@ static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
     CY_TRY(cy_mesh_make(&plan->mesh, &request));
     CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
     CY_TRY(plan_schedule(plan));
+    plan->free_bytes = cy_free_memory_read("").bytes;
     CY_TRY(cy_memory_take(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
     plan->ranks = block;
     for (int i = 0; i < plan->mesh.world; i++)

@@ -46,6 +46,7 @@ typedef struct cy_plan {
     cy_flat_range *buckets; // owned, [bucket_count]: rank 0's, each a message of gradients
     int bucket_count;
     size_t bucket_element; // bytes of one of their elements
+    size_t free_bytes;     // of this machine, see cy_free_memory
     size_t resident; // of this process with its libraries, measured; ranks as threads share it
 } cy_plan;
 

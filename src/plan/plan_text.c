@@ -195,6 +195,15 @@ static cy_status add_work(cy_text *text, const cy_plan *plan)
     return CY_OK;
 }
 
+// By what `train` would refuse to run all ranks here; libraries are resident already.
+static cy_status add_fit(cy_text *text, const cy_plan *plan)
+{
+    const size_t needed = cy_plan_bytes(plan) - plan->resident;
+    if (needed <= plan->free_bytes) return CY_OK;
+    return cy_text_add(text, "\nthis machine has %.3f GB free, %.3f GB less than all ranks need\n",
+        (double)plan->free_bytes * GB, (double)(needed - plan->free_bytes) * GB);
+}
+
 cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan)
 {
     const cy_config *config = plan->config;
@@ -208,5 +217,6 @@ cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan)
     CY_TRY(add_schedule(text, plan));
     CY_TRY(add_buckets(text, plan));
     CY_TRY(add_memory(text, plan));
-    return add_work(text, plan);
+    CY_TRY(add_work(text, plan));
+    return add_fit(text, plan);
 }
