@@ -50,6 +50,22 @@ cy_status cy_file_read(cy_text *text, const char *path, size_t limit)
     return status;
 }
 
+size_t cy_file_read_some(const char *path, char *bytes, size_t room)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    size_t count = 0;
+    while (count + 1 < room) {
+        const ssize_t got = read(fd, bytes + count, room - 1 - count);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        count += (size_t)got;
+    }
+    close(fd);
+    bytes[count] = '\0';
+    return count;
+}
+
 static cy_status write_all(int fd, const char *path, const char *bytes, size_t count)
 {
     while (count > 0) {

@@ -14,6 +14,10 @@ bool cy_path_is_folder(const char *path);
 // Reads all of a file into *text, which must be zeroed; more than `limit` bytes are an error.
 CY_MUST_CHECK cy_status cy_file_read(cy_text *text, const char *path, size_t limit);
 
+// Reads up to room - 1 bytes of a file, such as the system makes in /proc, and a zero behind them.
+// Returns how many; 0 where there is no such file or nothing in it. Allocates nothing.
+size_t cy_file_read_some(const char *path, char *bytes, size_t room);
+
 // Writes a file whole or not at all: beside its place, fsync, rename.
 CY_MUST_CHECK cy_status cy_file_write(const char *path, const void *bytes, size_t count);
 

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FILE_BYTES ((size_t)1 << 20)
+#define TEXT_BYTES 16384 // of a file; the largest has some 3000
+#define PATH_BYTES 4096
 
 // The files of a control group, by version.
 typedef struct group_files {
@@ -23,14 +24,12 @@ static const group_files versions[] = {
         "total_inactive_file", "total_active_file"},
 };
 
-// Reads folder/name into the text, which the caller frees; false where there is no such file.
-static bool read_text(cy_text *text, const char *root, const char *folder, const char *name)
+// Reads folder/name; false where there is no such file.
+static bool read_text(char text[TEXT_BYTES], const char *root, const char *folder, const char *name)
 {
-    cy_text path = {0};
-    cy_status status = cy_text_add(&path, "%s%s/%s", root, folder, name);
-    if (status == CY_OK) status = cy_file_read(text, path.bytes, FILE_BYTES);
-    cy_text_free(&path);
-    return status == CY_OK;
+    char path[PATH_BYTES];
+    const int length = snprintf(path, sizeof(path), "%s%s/%s", root, folder, name);
+    return length < PATH_BYTES && cy_file_read_some(path, text, TEXT_BYTES) > 0;
 }
 
 // The number behind `key` at the beginning of a line, or at the very beginning where the key is "";
@@ -55,10 +54,8 @@ static bool find_number(uint64_t *number, const char *text, const char *key)
 static bool read_number(
     uint64_t *number, const char *root, const char *folder, const char *name, const char *key)
 {
-    cy_text text = {0};
-    const bool found = read_text(&text, root, folder, name) && find_number(number, text.bytes, key);
-    cy_text_free(&text);
-    return found;
+    char text[TEXT_BYTES];
+    return read_text(text, root, folder, name) && find_number(number, text, key);
 }
 
 static uint64_t less(uint64_t from, uint64_t what)
@@ -79,12 +76,10 @@ static void hold_to_group(cy_free_memory *memory, const char *root, const char *
     const uint64_t left = less(limit, less(usage, inactive + active));
     if (left > SIZE_MAX - swap || left + swap >= memory->bytes) return;
     memory->bytes = left + swap;
-    cy_text path = {0};
+    char path[PATH_BYTES];
     struct stat info;
-    if (cy_text_add(&path, "%s%s", root, folder) == CY_OK && stat(path.bytes, &info) == 0) {
-        memory->group = info.st_ino;
-    }
-    cy_text_free(&path);
+    const int length = snprintf(path, sizeof(path), "%s%s", root, folder);
+    if (length < PATH_BYTES && stat(path, &info) == 0) memory->group = info.st_ino;
 }
 
 // The group itself and those above it: the limit of each holds. In a container the path may be that
@@ -93,11 +88,9 @@ static void hold_to_groups(
     cy_free_memory *memory, const char *root, char *group, const group_files *files, uint64_t swap)
 {
     for (;;) {
-        cy_text folder = {0};
-        if (cy_text_add(&folder, "%s%s", files->mount, group) == CY_OK) {
-            hold_to_group(memory, root, folder.bytes, files, swap);
-        }
-        cy_text_free(&folder);
+        char folder[PATH_BYTES];
+        const int length = snprintf(folder, sizeof(folder), "%s%s", files->mount, group);
+        if (length < PATH_BYTES) hold_to_group(memory, root, folder, files, swap);
         char *last = strrchr(group, '/');
         if (last == NULL) return;
         *last = '\0';
@@ -141,21 +134,19 @@ cy_free_memory cy_free_memory_read(const char *root)
 {
     cy_free_memory memory = {.bytes = SIZE_MAX};
     uint64_t total = 0, available = 0, swap = 0;
-    cy_text text = {0};
-    if (read_text(&text, root, "/proc", "meminfo")) {
-        (void)find_number(&total, text.bytes, "MemTotal");
-        (void)find_number(&swap, text.bytes, "SwapFree");
+    char text[TEXT_BYTES];
+    if (read_text(text, root, "/proc", "meminfo")) {
+        (void)find_number(&total, text, "MemTotal");
+        (void)find_number(&swap, text, "SwapFree");
         memory.total_bytes = total * 1024;
-        if (find_number(&available, text.bytes, "MemAvailable")) {
+        if (find_number(&available, text, "MemAvailable")) {
             memory.available_bytes = available * 1024;
             memory.bytes = (available + swap) * 1024;
         }
     }
-    cy_text_free(&text);
     // A group may have less swap than the machine: then it is refused less than could be.
-    if (read_text(&text, root, "/proc/self", "cgroup")) {
-        follow_groups(&memory, root, text.bytes, swap * 1024);
+    if (read_text(text, root, "/proc/self", "cgroup")) {
+        follow_groups(&memory, root, text, swap * 1024);
     }
-    cy_text_free(&text);
     return memory;
 }

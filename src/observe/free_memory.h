@@ -2,8 +2,8 @@
 //
 // From /proc/meminfo, and from the control group of this process and those above it (version 1 or
 // 2), whose limits a container or a batch system sets. Memory that holds files the system can drop
-// counts as free. Read anew at each call; safe from any thread. What the system does not tell is
-// no failure: who asks then knows nothing to refuse by.
+// counts as free. Read anew at each call; safe from any thread; allocates nothing. What the system
+// does not tell is no failure: who asks then knows nothing to refuse by.
 
 #ifndef CY_OBSERVE_FREE_MEMORY_H
 #define CY_OBSERVE_FREE_MEMORY_H

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "observe/resident.h"
 
+#include "base/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,26 +17,10 @@ static size_t kilobytes_of(const char *status, const char *key)
     return found != NULL ? strtoul(found + strlen(key), NULL, 10) : 0;
 }
 
-static size_t read_some(const char *path, char *bytes, size_t room)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    size_t count = 0;
-    while (count + 1 < room) {
-        const ssize_t got = read(fd, bytes + count, room - 1 - count);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        count += (size_t)got;
-    }
-    close(fd);
-    bytes[count] = '\0';
-    return count;
-}
-
 cy_status cy_resident_read(cy_resident *resident)
 {
     char status[8192];
-    if (read_some("/proc/self/status", status, sizeof(status)) > 0) {
+    if (cy_file_read_some("/proc/self/status", status, sizeof(status)) > 0) {
         const size_t now = kilobytes_of(status, "\nVmRSS:") * 1024;
         const size_t peak = kilobytes_of(status, "\nVmHWM:") * 1024;
         if (now > 0) {
