@@ -203,7 +203,7 @@ done
 # figure of the plan
 
 large=("$folder/tiny.json" --training.micro_batch_size=65536 --training.seq_length=64
-    --model.intermediate_size=16384)
+    --model.intermediate_size=131072)
 for ranks in 1 2; do
     expect 0 plan "${large[@]}" --distributed.dp_size="$ranks"
     check "the plan's last line, $ranks ranks" grep -qE \
