@@ -49,7 +49,7 @@ for name in step mesh collectives data-parallel zero tensor-parallel context-par
         part == "## Exercises" {
             if (/^[0-9]+\. \*\*/) { end_exercise(); exercise = $0; exercises++ }
             line = $0
-            gsub(/[`|;:,()\x27]/, " ", line)
+            gsub(/[`|;:,()^$\x27]/, " ", line)
             count = split(line, words, /[ \t]+/)
             for (i = 1; i <= count; i++) {
                 word = words[i]
