@@ -2,7 +2,7 @@
 // the loss is low enough.
 //
 //     cc -o train train.c $(pkg-config --cflags --libs cyclotron)
-//     ./train ../examples/demo.json 2.5 --training.total_train_steps=500
+//     ./train ../examples/demo.json 5.0 --training.total_train_steps=200
 
 #include <cyclotron/train.h>
 
