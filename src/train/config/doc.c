@@ -87,11 +87,11 @@ cy_status cy_config_doc_markdown(cy_text *page)
         "This page is made by the program: `cyclotron config show --markdown`.\n\n"
         "A run is described by one JSON file of sections. Each key can also be given on the\n"
         "command line as `--section.key=value`, which wins over the file; lists and objects\n"
-        "are JSON in quotes there: `--distributed.pp_layers='[3,1]'`. `null` is the same as leaving a\n"
-        "key out, and so is an empty text for a path. Unknown sections and keys are errors; all errors\n"
-        "are reported at once. `cyclotron config check CONFIG` looks for them, and where there are\n"
-        "none opens the data and the checkpoint that training would begin with; `cyclotron config\n"
-        "show CONFIG` prints what the configuration comes to.\n\n"
+        "are JSON in quotes there: `--distributed.pp_layers='[3,1]'`. `null` is the same as\n"
+        "leaving a key out, and so is an empty text for a path. Unknown sections and keys are\n"
+        "errors; all errors are reported at once. `cyclotron config check CONFIG` looks for\n"
+        "them, and where there are none opens the data and the checkpoint that training would\n"
+        "begin with; `cyclotron config show CONFIG` prints what the configuration comes to.\n\n"
         "The global batch, in samples, is `micro_batch_size x gradient_accumulation_steps x\n"
         "dp_size`.\n"));
     for (int i = 0; i < count; i++) {
