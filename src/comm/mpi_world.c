@@ -268,12 +268,17 @@ static cy_status finish(mpi_world *world, cy_status status)
         cy_memory_free(world->pages);
         return CY_OK;
     }
-    // A verdict on the request is the same everywhere: rank 0 tells it.
-    const bool first =
-        world->common == NULL ? world->base.rank == 0 : claim_abort(world, cy_error_text());
-    const cy_status named =
-        world->common == NULL ? status : CY_FAIL(status, "%s", world->common->abort_text);
+    if (world->common == NULL) {
+        // A verdict on the request is the same everywhere: rank 0 tells it.
+        if (world->base.rank != 0) await_end_of_job();
+        return status;
+    }
+    char hint[1024];
+    snprintf(hint, sizeof(hint), "%s", cy_error_hint());
+    const bool first = claim_abort(world, cy_error_text());
+    const cy_status named = CY_FAIL(status, "%s", world->common->abort_text);
     if (!first) await_end_of_job();
+    cy_error_set_hint("%s", hint);
     return named;
 }
 

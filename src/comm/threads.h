@@ -81,6 +81,7 @@ struct threads_run {
     int failed_rank; // the first to fail, -1 before
     cy_status failed_status;
     char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
+    char abort_hint[ABORT_TEXT_BYTES]; // likewise; "" without one
 };
 
 // ---- groups

@@ -134,7 +134,8 @@ void rank_describe(const threads_run *run, int rank, char *text, size_t bytes)
 
 // ---- the world
 
-static void run_abort(threads_run *run, int rank, cy_status status, const char *text)
+static void run_abort(
+    threads_run *run, int rank, cy_status status, const char *text, const char *hint)
 {
     pthread_mutex_lock(&run->lock);
     if (!atomic_load(&run->aborted)) {
@@ -142,6 +143,7 @@ static void run_abort(threads_run *run, int rank, cy_status status, const char *
         run->failed_status = status;
         snprintf(
             run->abort_text, sizeof(run->abort_text), "rank %d (%s): %s", rank, run->host, text);
+        snprintf(run->abort_hint, sizeof(run->abort_hint), "%s", hint);
         atomic_store(&run->aborted, true);
     }
     pthread_mutex_unlock(&run->lock);
@@ -151,12 +153,13 @@ static void run_abort(threads_run *run, int rank, cy_status status, const char *
 
 static void threads_abort(cy_world *world, const char *text)
 {
-    run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text);
+    run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text, "");
 }
 
 static bool threads_fail(cy_world *world, cy_status status)
 {
-    run_abort(((threads_rank *)world)->run, world->rank, status, cy_error_text());
+    threads_run *run = ((threads_rank *)world)->run;
+    run_abort(run, world->rank, status, cy_error_text(), cy_error_hint());
     return true;
 }
 
@@ -209,7 +212,9 @@ static void *rank_main(void *argument)
     threads_run *run = rank->run;
     pin_rank(rank);
     rank->status = run->function(&rank->base, run->context);
-    if (rank->status != CY_OK) run_abort(run, rank->base.rank, rank->status, cy_error_text());
+    if (rank->status != CY_OK) {
+        run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
+    }
     atomic_store(&rank->finished, true);
     // Who waits for this rank now waits in vain and looks at `finished` when it wakes.
     for (int i = 0; i < run->size; i++)
@@ -316,13 +321,16 @@ cy_status cy_world_run_threads(
     for (; started < run->size; started++) {
         threads_rank *rank = &run->ranks[started];
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0) {
-            run_abort(run, started, CY_ERR_MEMORY, "its thread could not be started");
+            run_abort(run, started, CY_ERR_MEMORY, "its thread could not be started", "");
             break;
         }
     }
     const bool ended = await_ranks(run, started);
     status = CY_OK;
-    if (atomic_load(&run->aborted)) status = CY_FAIL(run->failed_status, "%s", run->abort_text);
+    if (atomic_load(&run->aborted)) {
+        status = CY_FAIL(run->failed_status, "%s", run->abort_text);
+        cy_error_set_hint("%s", run->abort_hint);
+    }
     if (!ended) {
         cy_error_set_hint("a rank did not end; its thread goes on until the process ends");
         return status; // that thread still uses what would be freed here

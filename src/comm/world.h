@@ -39,9 +39,9 @@ cy_world_options cy_world_defaults(void);
 typedef cy_status (*cy_rank_function)(cy_world *world, void *context);
 
 // Runs `function` once on each of options->ranks threads and returns when all have ended: CY_OK, or
-// the status of the rank that failed first, its text preceded by "rank R (host):". A rank that does
-// not end within seconds of another's failure is left behind: the process should end then, and
-// cy_error_hint() says so.
+// the status of the rank that failed first with its hint, its text preceded by "rank R (host):". A
+// rank that does not end within seconds of another's failure is left behind: the process should end
+// then, and cy_error_hint() says so.
 CY_MUST_CHECK cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context);
 

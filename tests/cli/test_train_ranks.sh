@@ -142,16 +142,22 @@ for ((i = 0; i < 5; i++)); do
         'error: rank [0-3] \([^)]*\): .*weights-00000.safetensors: bytes [0-9]+ to [0-9]+' "$folder/err"
 done
 
-# Nowhere to save: told by the rank that makes the folder.
-for ((i = 0; i < 5; i++)); do
-    train 1 nowhere --distributed.dp_size=4 --checkpoint.save_dir="$folder/text.txt/saves"
+# Nowhere to save: told by the rank that makes the folder, with its advice.
+nowhere() {
+    train 1 nowhere --distributed.dp_size="$1" --checkpoint.save_dir="$folder/text.txt/saves"
     check "the rank, its key and its folder" grep -qE \
         "error: rank 0 \\([^)]*\\): checkpoint.save_dir = \"$folder/text.txt/saves\": make folder: Not a" \
         "$folder/err"
+    check "what to do, once" test 1 = "$(grep -c '^  hint: give a folder that you may write to$' "$folder/err")"
+}
+for ((i = 0; i < 5; i++)); do
+    nowhere 4
 done
+mpi 2
+nowhere 2
+cyclotron=$program
 
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
-cyclotron=$program
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
 train 2 step --distributed.dp_size=2
 says err 'dp_size 2 = 2 ranks, 3 were started'

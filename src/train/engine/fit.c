@@ -41,13 +41,13 @@ static cy_status compare(const need *mine, const need *needs, int count, const c
         needed += needs[i].needed_bytes;
     }
     if (needed <= free_bytes) return CY_OK;
-    // The advice is part of the text, because that is what a world passes on from the rank that
-    // failed.
-    return CY_FAIL(CY_ERR_MEMORY,
-        "this run needs %.2f GB here, and %.2f GB are free\n"
-        "  'cyclotron plan CONFIG' shows what takes it; a smaller training.micro_batch_size, "
-        "training.recompute \"full\" or a higher distributed.zero_stage take less",
-        (double)needed * GB, (double)free_bytes * GB);
+    const cy_status status =
+        CY_FAIL(CY_ERR_MEMORY, "this run needs %.2f GB here, and %.2f GB are free",
+            (double)needed * GB, (double)free_bytes * GB);
+    cy_error_set_hint("'cyclotron plan CONFIG' shows what takes it; a smaller "
+                      "training.micro_batch_size, training.recompute \"full\" or a higher "
+                      "distributed.zero_stage take less");
+    return status;
 }
 
 cy_status cy_engine_check_fit(cy_engine *engine)
