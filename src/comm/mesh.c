@@ -60,7 +60,7 @@ static cy_status read_order(cy_axis *order, const char *text)
             (strlen(axis_names[axis]) != length || strncmp(at, axis_names[axis], length) != 0)) {
             axis++;
         }
-        if (axis == CY_AXES || (seen & AXIS(axis)) != 0) break;
+        if (axis == CY_AXES) break;
         seen |= AXIS(axis);
         order[i] = (cy_axis)axis;
         at += length;
