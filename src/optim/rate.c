@@ -63,6 +63,9 @@ double cy_rate_at(const cy_rate_spec *spec, int64_t step)
     case CY_RATE_WSD:
         left = 1 - progress(step, spec->total_steps - decay_length(spec), decay_length(spec));
         break;
+    case CY_RATES:
+        CY_ASSERT(false);
+        break;
     }
     if (left >= 1) return top; // M + (L - M) need not round to L
     return least + (top - least) * left;

@@ -27,6 +27,7 @@ typedef enum cy_rate_kind {
     CY_RATE_LINEAR,
     CY_RATE_COSINE,
     CY_RATE_WSD,
+    CY_RATES,
 } cy_rate_kind;
 
 typedef struct cy_rate_spec {

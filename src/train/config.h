@@ -19,6 +19,8 @@
 
 #include "base/text.h"
 #include "model/shape.h"
+#include "optim/rate.h"
+#include "parallel/pipeline/schedule.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,16 +34,8 @@ enum {
 };
 
 // The enums of the keys that take one of several words, in the order of the words in the table of
-// keys; the last of each is how many there are and no value.
-
-typedef enum cy_config_engine {
-    CY_CONFIG_ENGINE_AFAB,
-    CY_CONFIG_ENGINE_1F1B,
-    CY_CONFIG_ENGINE_INTERLEAVED,
-    CY_CONFIG_ENGINE_ZERO_BUBBLE,
-    CY_CONFIG_ENGINE_CSV,
-    CY_CONFIG_ENGINES,
-} cy_config_engine;
+// keys; the last of each is how many there are and no value. The pipeline engine and the rate's
+// schedule are those of the parts that run them.
 
 typedef enum cy_config_cp_style {
     CY_CONFIG_CP_RING,
@@ -85,14 +79,6 @@ typedef enum cy_config_init {
     CY_CONFIG_INITS,
 } cy_config_init;
 
-typedef enum cy_config_lr {
-    CY_CONFIG_LR_CONSTANT,
-    CY_CONFIG_LR_LINEAR,
-    CY_CONFIG_LR_COSINE,
-    CY_CONFIG_LR_WSD,
-    CY_CONFIG_LRS,
-} cy_config_lr;
-
 typedef enum cy_config_recompute {
     CY_CONFIG_RECOMPUTE_NONE,
     CY_CONFIG_RECOMPUTE_SELECTIVE,
@@ -122,7 +108,7 @@ typedef enum cy_config_flag {
 typedef struct cy_config_distributed {
     int tp_size, cp_size, pp_size, dp_size;
     int ep_size, etp_size;
-    cy_config_engine pp_engine;
+    cy_pipeline_engine pp_engine;
     int pp_chunks;
     char pp_schedule[CY_CONFIG_PATH_BYTES]; // CSV file; "": none
     int pp_layers[CY_CONFIG_MOST_STAGES];   // layers of each stage
@@ -181,7 +167,7 @@ typedef struct cy_config_training {
     int64_t seed;
     double learning_rate;
     double min_learning_rate;
-    cy_config_lr lr_schedule;
+    cy_rate_kind lr_schedule;
     int64_t warmup_steps;
     int64_t lr_decay_steps; // 0: absent
     double weight_decay;

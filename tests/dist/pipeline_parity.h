@@ -17,7 +17,7 @@
 #define PARITY_LAYERS 9
 
 typedef struct parity_case {
-    cy_config_engine engine;
+    cy_pipeline_engine engine;
     int stages, chunks;
     int micro_batches; // of the global batch, over all replicas
     bool tied;
@@ -62,7 +62,7 @@ static const cy_test_training *parity_one_rank(parity_reference *reference, cons
     }
     cy_test_training_close(&reference->training);
     cy_config config;
-    const parity_case one = {.engine = CY_CONFIG_ENGINE_1F1B,
+    const parity_case one = {.engine = CY_PIPELINE_1F1B,
         .stages = 1,
         .chunks = 1,
         .micro_batches = c->micro_batches,
@@ -117,16 +117,16 @@ static void parity_check(parity_reference *reference, const parity_case *c)
 
 // Every engine that takes this many stages, as the body of a loop over `e`.
 typedef struct parity_engine {
-    cy_config_engine engine;
+    cy_pipeline_engine engine;
     int chunks;
 } parity_engine;
 
 static const parity_engine parity_engines[] = {
-    {CY_CONFIG_ENGINE_AFAB, 1},
-    {CY_CONFIG_ENGINE_1F1B, 1},
-    {CY_CONFIG_ENGINE_INTERLEAVED, 2},
-    {CY_CONFIG_ENGINE_ZERO_BUBBLE, 1},
-    {CY_CONFIG_ENGINE_ZERO_BUBBLE, 2},
+    {CY_PIPELINE_AFAB, 1},
+    {CY_PIPELINE_1F1B, 1},
+    {CY_PIPELINE_INTERLEAVED, 2},
+    {CY_PIPELINE_ZERO_BUBBLE, 1},
+    {CY_PIPELINE_ZERO_BUBBLE, 2},
 };
 #define PARITY_ENGINES ((int)(sizeof(parity_engines) / sizeof(parity_engines[0])))
 

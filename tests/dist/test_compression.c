@@ -205,7 +205,7 @@ static cy_config config_of(const mesh_case *mesh, cy_config_compression kind, do
     config.distributed.cp_size = mesh->cp;
     config.distributed.pp_size = mesh->pp;
     config.distributed.dp_size = mesh->dp;
-    config.distributed.pp_engine = CY_CONFIG_ENGINE_1F1B;
+    config.distributed.pp_engine = CY_PIPELINE_1F1B;
     config.distributed.bucket_mb = 0.01;
     config.distributed.compression = kind;
     config.distributed.topk_ratio = ratio;

@@ -58,7 +58,7 @@ static void the_first_tensor_is_named_by_all(void **state)
     cy_config config;
     cy_test_config(&config, CY_F32);
     config.distributed.pp_size = RANKS;
-    config.distributed.pp_engine = CY_CONFIG_ENGINE_1F1B;
+    config.distributed.pp_engine = CY_PIPELINE_1F1B;
     expect_one_name(&config);
     cy_test_config(&config, CY_F32);
     config.distributed.tp_size = RANKS;

@@ -55,7 +55,7 @@ static void a_schedule_that_a_user_wrote(void **state)
     cy_test_folder(path, sizeof(path) - 16);
     snprintf(path + strlen(path), 16, "/waves.csv");
     CY_CHECK_OK(cy_file_write(path, text, sizeof(text) - 1));
-    const parity_case c = {.engine = CY_CONFIG_ENGINE_CSV,
+    const parity_case c = {.engine = CY_PIPELINE_CSV,
         .stages = 2,
         .chunks = 1,
         .micro_batches = 4,
@@ -111,16 +111,14 @@ static void stashes_are_as_many_as_the_checker_counts(void **state)
             .stages = 4,
             .chunks = parity_engines[e].chunks,
             .micro_batches = 1};
-        if (c.engine == CY_CONFIG_ENGINE_ZERO_BUBBLE) continue; // two lifetimes: below
+        if (c.engine == CY_PIPELINE_ZERO_BUBBLE) continue; // two lifetimes: below
         const memory_run one = memory_of(&c);
         c.micro_batches = 8;
         const memory_run eight = memory_of(&c);
         cy_schedule schedule;
         cy_schedule_cost cost;
-        const cy_schedule_options options = {.engine = (cy_pipeline_engine)c.engine,
-            .stages = 4,
-            .chunks = c.chunks,
-            .microbatches = 8};
+        const cy_schedule_options options = {
+            .engine = c.engine, .stages = 4, .chunks = c.chunks, .microbatches = 8};
         CY_CHECK_OK(cy_schedule_open(&schedule, &options));
         CY_CHECK_OK(cy_schedule_check(&cost, &schedule, NULL));
         for (int rank = 0; rank < 4; rank++) {
@@ -141,8 +139,7 @@ static void stashes_are_what_the_formulas_say(void **state)
     static const int micro_batches[] = {2, 4, 8};
     for (int m = 0; m < 3; m++) {
         for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
-            parity_case c = {
-                .engine = one_by_one == 1 ? CY_CONFIG_ENGINE_1F1B : CY_CONFIG_ENGINE_AFAB,
+            parity_case c = {.engine = one_by_one == 1 ? CY_PIPELINE_1F1B : CY_PIPELINE_AFAB,
                 .stages = 4,
                 .chunks = 1,
                 .micro_batches = 1};
@@ -163,7 +160,7 @@ static void stashes_are_what_the_formulas_say(void **state)
 static void accumulation_takes_no_memory(void **state)
 {
     (void)state;
-    parity_case c = {.engine = CY_CONFIG_ENGINE_AFAB, .stages = 1, .chunks = 1, .micro_batches = 1};
+    parity_case c = {.engine = CY_PIPELINE_AFAB, .stages = 1, .chunks = 1, .micro_batches = 1};
     const size_t one = memory_of(&c).activations[0];
     c.micro_batches = 8;
     assert_int_equal(memory_of(&c).activations[0], one);

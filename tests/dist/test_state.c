@@ -14,20 +14,20 @@
 
 typedef struct mesh {
     int tp, cp, pp, dp, zero;
-    cy_config_engine engine;
+    cy_pipeline_engine engine;
     int chunks;
 } mesh;
 
 static const mesh meshes[] = {
-    {1, 1, 1, 1, 0, CY_CONFIG_ENGINE_1F1B, 1},
-    {8, 1, 1, 1, 0, CY_CONFIG_ENGINE_1F1B, 1}, // kv heads that ranks share
-    {1, 1, 1, 3, 2, CY_CONFIG_ENGINE_1F1B, 1},
-    {1, 1, 4, 1, 0, CY_CONFIG_ENGINE_1F1B, 1},
-    {2, 2, 1, 2, 1, CY_CONFIG_ENGINE_1F1B, 1},
-    {1, 1, 3, 1, 0, CY_CONFIG_ENGINE_AFAB, 1},
-    {1, 1, 1, 8, 3, CY_CONFIG_ENGINE_1F1B, 1},
-    {2, 1, 2, 1, 0, CY_CONFIG_ENGINE_ZERO_BUBBLE, 2},
-    {1, 2, 2, 2, 3, CY_CONFIG_ENGINE_INTERLEAVED, 2},
+    {1, 1, 1, 1, 0, CY_PIPELINE_1F1B, 1},
+    {8, 1, 1, 1, 0, CY_PIPELINE_1F1B, 1}, // kv heads that ranks share
+    {1, 1, 1, 3, 2, CY_PIPELINE_1F1B, 1},
+    {1, 1, 4, 1, 0, CY_PIPELINE_1F1B, 1},
+    {2, 2, 1, 2, 1, CY_PIPELINE_1F1B, 1},
+    {1, 1, 3, 1, 0, CY_PIPELINE_AFAB, 1},
+    {1, 1, 1, 8, 3, CY_PIPELINE_1F1B, 1},
+    {2, 1, 2, 1, 0, CY_PIPELINE_ZERO_BUBBLE, 2},
+    {1, 2, 2, 2, 3, CY_PIPELINE_INTERLEAVED, 2},
 };
 #define MESHES ((int)(sizeof(meshes) / sizeof(meshes[0])))
 

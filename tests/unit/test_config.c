@@ -51,7 +51,7 @@ static void defaults(void **state)
     cy_config c;
     cy_config_defaults(&c);
     assert_int_equal(c.distributed.tp_size, 1);
-    assert_int_equal(c.distributed.pp_engine, CY_CONFIG_ENGINE_1F1B);
+    assert_int_equal(c.distributed.pp_engine, CY_PIPELINE_1F1B);
     assert_true(c.distributed.tp_overlap);
     assert_true(c.distributed.bucket_mb == 25);
     assert_true(c.distributed.timeout_s == 60);
@@ -124,7 +124,7 @@ static void every_kind_of_value(void **state)
     assert_true(c.shape.rope.factor == 2 && c.shape.rope.theta == 1e4);
     assert_true(c.training.strict);
     assert_int_equal(c.distributed.pp_layers[1], 1);
-    assert_int_equal(c.distributed.pp_engine, CY_CONFIG_ENGINE_AFAB);
+    assert_int_equal(c.distributed.pp_engine, CY_PIPELINE_AFAB);
     assert_int_equal(c.distributed.backend, CY_CONFIG_BACKEND_AUTO);
     assert_int_equal(c.distributed.threads_per_rank, 3);
     assert_false(c.model.use_flash_attention);
@@ -216,7 +216,7 @@ static void overrides_win(void **state)
     assert_string_equal(c.logging.run_name, "123");
     assert_string_equal(c.checkpoint.save_dir, "a=b");
     assert_int_equal(c.training.max_tokens, 0);
-    assert_int_equal(c.distributed.pp_engine, CY_CONFIG_ENGINE_AFAB);
+    assert_int_equal(c.distributed.pp_engine, CY_PIPELINE_AFAB);
     assert_true(c.training.learning_rate == 0.01);
     assert_int_equal(c.distributed.pp_layer_count, 2);
     assert_true(c.dataset.sources[0].weight == 2);

@@ -184,7 +184,7 @@ static void each_word_has_its_value(void **state)
     assert_int_equal(wrong, 0);
 }
 
-// Those that another part has words of its own for.
+// Those whose values another part names: the table's words stand in their order.
 static void words_of_other_parts(void **state)
 {
     (void)state;

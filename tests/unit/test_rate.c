@@ -24,7 +24,7 @@ static void constant_stays(void **state)
 static void warmup_is_a_straight_line_to_full_rate(void **state)
 {
     (void)state;
-    for (int kind = CY_RATE_CONSTANT; kind <= CY_RATE_WSD; kind++) {
+    for (int kind = CY_RATE_CONSTANT; kind < CY_RATES; kind++) {
         const cy_rate_spec spec = {
             .kind = (cy_rate_kind)kind,
             .learning_rate = 0.8,

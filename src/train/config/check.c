@@ -251,11 +251,11 @@ static void check_stages(const cy_config *config, cy_config_errors *errors)
 static void check_engine(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
-    if (d->pp_engine != CY_CONFIG_ENGINE_CSV && d->pp_schedule[0] != '\0') {
+    if (d->pp_engine != CY_PIPELINE_CSV && d->pp_schedule[0] != '\0') {
         cy_config_fault(errors, "distributed.pp_schedule = \"%s\": only pp_engine csv reads it",
             d->pp_schedule);
     }
-    if (d->pp_engine == CY_CONFIG_ENGINE_CSV && d->pp_schedule[0] == '\0') {
+    if (d->pp_engine == CY_PIPELINE_CSV && d->pp_schedule[0] == '\0') {
         cy_config_fault(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
         return;
     }

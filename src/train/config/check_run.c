@@ -61,10 +61,10 @@ static void check_rate(const cy_config *config, cy_config_errors *errors)
             t->min_learning_rate, t->learning_rate);
     }
     if (t->lr_decay_steps == 0) return;
-    if (t->lr_schedule == CY_CONFIG_LR_CONSTANT) {
+    if (t->lr_schedule == CY_RATE_CONSTANT) {
         cy_config_fault(errors, "training.lr_decay_steps = %lld: lr_schedule constant has no decay",
             (long long)t->lr_decay_steps);
-    } else if (t->lr_schedule == CY_CONFIG_LR_WSD) {
+    } else if (t->lr_schedule == CY_RATE_WSD) {
         if (last > 0 && t->warmup_steps > last - t->lr_decay_steps) { // a sum might overflow
             cy_config_fault(errors,
                 "training.lr_decay_steps = %lld: with warmup_steps %lld more than the %lld steps "

@@ -1,32 +1,11 @@
 #include "train/config/pipeline.h"
 
-#include "base/assert.h"
 #include "kernel/cost.h"
-
-static cy_pipeline_engine engine_of(cy_config_engine engine)
-{
-    switch (engine) {
-    case CY_CONFIG_ENGINE_AFAB:
-        return CY_PIPELINE_AFAB;
-    case CY_CONFIG_ENGINE_1F1B:
-        return CY_PIPELINE_1F1B;
-    case CY_CONFIG_ENGINE_INTERLEAVED:
-        return CY_PIPELINE_INTERLEAVED;
-    case CY_CONFIG_ENGINE_ZERO_BUBBLE:
-        return CY_PIPELINE_ZERO_BUBBLE;
-    case CY_CONFIG_ENGINE_CSV:
-        return CY_PIPELINE_CSV;
-    case CY_CONFIG_ENGINES:
-        break;
-    }
-    CY_ASSERT(false);
-    return CY_PIPELINE_AFAB;
-}
 
 cy_schedule_options cy_config_schedule(const cy_config *config)
 {
     return (cy_schedule_options){
-        .engine = engine_of(config->distributed.pp_engine),
+        .engine = config->distributed.pp_engine,
         .stages = config->distributed.pp_size,
         .microbatches = (int)config->training.gradient_accumulation_steps,
         .chunks = config->distributed.pp_chunks,

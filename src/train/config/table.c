@@ -27,7 +27,7 @@ static const cy_key keys[] = {
     {NAMED(distributed, etp_size), .kind = CY_KEY_INT, .initial = "1", .low = 1, .high = 65536,
         .doc = "tensor-parallel ranks of each expert"},
     {NAMED(distributed, pp_engine), .kind = CY_KEY_CHOICE, .initial = "1f1b",
-        .choices = CY_CONFIG_ENGINES, .values = "afab|1f1b|interleaved|zero_bubble|csv",
+        .choices = CY_PIPELINE_ENGINES, .values = "afab|1f1b|interleaved|zero_bubble|csv",
         .doc = "pipeline schedule; interleaved differs from 1f1b from pp_chunks 2 on; csv reads "
                "pp_schedule"},
     {NAMED(distributed, pp_chunks), .kind = CY_KEY_INT, .initial = "1", .low = 1, .high = 64,
@@ -158,7 +158,7 @@ static const cy_key keys[] = {
     {NAMED(training, min_learning_rate), .kind = CY_KEY_NUMBER, .initial = "0", .low = 0,
         .doc = "where linear, cosine and wsd end"},
     {NAMED(training, lr_schedule), .kind = CY_KEY_CHOICE, .initial = "constant",
-        .choices = CY_CONFIG_LRS, .values = "constant|linear|cosine|wsd",
+        .choices = CY_RATES, .values = "constant|linear|cosine|wsd",
         .doc = "what follows the warm-up"},
     {NAMED(training, warmup_steps), .kind = CY_KEY_COUNT, .initial = "0", .low = 0,
         .doc = "steps over which the learning rate rises"},

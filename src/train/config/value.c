@@ -13,7 +13,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(cy_config_flag) == sizeof(int) && sizeof(cy_dtype) == sizeof(int) &&
-        sizeof(cy_config_engine) == sizeof(int),
+        sizeof(cy_pipeline_engine) == sizeof(int),
     "choices are written through int");
 
 static void *field_of(cy_config *config, const cy_key *key)
