@@ -16,6 +16,9 @@ use_build() {
         exit 2
     fi
     compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+    # Tests ask for the sanitizer as CTest tells them of it.
+    SANITIZED=$(sed -n 's/^CY_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt")
+    export SANITIZED
     rm -f "$work/cyclotron.is"
 }
 use_build "$build"
