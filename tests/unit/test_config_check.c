@@ -161,7 +161,7 @@ static void pipeline(void **state)
 }
 
 // A configuration with a schedule file for two stages and two microbatches.
-static void with_schedule(char text[600], const char *schedule)
+static void with_schedule(char text[600], const char *schedule, const char *recompute)
 {
     char folder[256], path[300];
     cy_test_folder(folder, sizeof(folder));
@@ -169,15 +169,15 @@ static void with_schedule(char text[600], const char *schedule)
     CY_CHECK_OK(cy_file_write(path, schedule, strlen(schedule)));
     snprintf(text, 600,
         TINY("\"distributed\": {\"pp_size\": 2, \"pp_engine\": \"csv\", \"pp_schedule\": \"%s\"}, "
-             "\"training\": {\"gradient_accumulation_steps\": 2}"),
-        path);
+             "\"training\": {\"gradient_accumulation_steps\": 2, \"recompute\": \"%s\"}"),
+        path, recompute);
 }
 
 // A schedule file that is refused in the words of the checker, or taken.
 static void refuses_schedule(const char *schedule, const char *wanted)
 {
     char text[600];
-    with_schedule(text, schedule);
+    with_schedule(text, schedule, "none");
     if (wanted == NULL) {
         passes(text);
         return;
@@ -197,13 +197,27 @@ static void schedules_of_users(void **state)
         "own.csv:1: \"F2\" is of a microbatch that there is not");
     static const char *const undone[][3] = {{"RC0,", "", "RC0"}, {"OF0,FE0,", "", "OF0"},
         {"GA,", "", "GA"}, {"", ",RE", "RE"}, {"", ",RE,OP", "RE"}};
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 10; i++) {
         char schedule[64], wanted[64], text[600];
-        snprintf(schedule, sizeof(schedule), "F0,F1,B0,B1\nF0,%sB0,F1,B1%s\n", undone[i][0],
-            undone[i][1]);
-        snprintf(wanted, sizeof(wanted), "rank 1 has %s, which is drawn and timed", undone[i][2]);
-        with_schedule(text, schedule);
+        const int rank = i % 2;
+        const char *before[2] = {"", ""}, *after[2] = {"", ""};
+        before[rank] = undone[i / 2][0];
+        after[rank] = undone[i / 2][1];
+        snprintf(schedule, sizeof(schedule), "F0,%sF1,B0,B1%s\nF0,%sB0,F1,B1%s\n", before[0],
+            after[0], before[1], after[1]);
+        snprintf(wanted, sizeof(wanted), "rank %d has %s, which is drawn and timed", rank,
+            undone[i / 2][2]);
+        with_schedule(text, schedule, "none");
         refuses(text, wanted);
+    }
+    // One backward pass in two parts, on either rank.
+    static const char *const in_parts[] = {
+        "F0,F1,I0,W0,B1\nF0,B0,F1,B1\n", "F0,F1,B0,B1\nF0,I0,W0,F1,B1\n"};
+    for (int i = 0; i < 2; i++) {
+        char text[600];
+        refuses_schedule(in_parts[i], NULL);
+        with_schedule(text, in_parts[i], "full");
+        refuses(text, "training.recompute with pp_engine csv: a backward pass in two parts");
     }
     refuses_schedule("F0,F1,B0,B1\n", "1 lines of actions for 2 stages");
     refuses_schedule("B0,F0,F1,B1\nF0,B0,F1,B1\n", "rank 0: F0 comes after B0");
