@@ -1,9 +1,11 @@
+#define _POSIX_C_SOURCE 200809L
 // The program: finds the subcommand and hands it its arguments.
 
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
 
+#include <signal.h>
 #include <string.h>
 
 // In the order of a user's work. One line a command; its function stands in commands.h.
@@ -44,6 +46,8 @@ const cy_command *cy_commands(int *count)
 
 int main(int argc, char **argv)
 {
+    // A file that grows beyond its limit is then a write that fails, told as a full disk is.
+    signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         return cy_command_version(argc - 2, argv + 2);
     }

@@ -38,8 +38,6 @@ void cy_stop_open(cy_stop *stop)
     signal(SIGTERM, SIG_DFL);
     stop->watching = pthread_create(&stop->thread, NULL, watch, stop) == 0;
     if (!stop->watching) pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
-    // A file that grows beyond its limit is then a write that fails, and the run goes on.
-    signal(SIGXFSZ, SIG_IGN);
 }
 
 void cy_stop_close(cy_stop *stop)

@@ -23,6 +23,15 @@ expect 0 schedule --engine=zero_bubble --stages=4 --microbatches=8 --chunks=2 --
 says out '"ticks":51,"span":48,"bubble":0,'
 grep -q '</svg>' "$folder/s.svg" || { echo "FAIL: no picture"; failures=$((failures + 1)); }
 
+# The legend names what is drawn, be it once.
+expect 0 schedule --engine=1f1b --stages=1 --microbatches=1 "--svg=$folder/one.svg"
+for word in forward backward; do
+    check "$word in the legend" grep -q ">$word</text>" "$folder/one.svg"
+done
+for word in 'input gradient' 'weight gradient'; do
+    check "no $word in the legend" test "$(grep -c ">$word</text>" "$folder/one.svg")" = 0
+done
+
 expect 0 schedule --engine=afab --stages=2 --microbatches=1 --latency=3
 says out 'simulated       12 ticks'
 

@@ -177,6 +177,10 @@ says err 'step 8 was not saved'
 says out 'Step: 8 |'
 same "the save before the disk was full" "step-00000002" "$(cd "$folder/good" && echo *)"
 expect 0 checkpoint verify "$folder/good/step-00000002"
+limited 100 checkpoint export "$folder/good/step-00000002" --out="$folder/no_room"
+same "status of an export without room" 1 "$?"
+says err 'File too large'
+check "no weights of it" test ! -e "$folder/no_room/model.safetensors"
 
 # ---- memory that the system does not give: status 1, by the rank that asked, and no abort
 
