@@ -11,8 +11,9 @@
 # A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
 # ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
 # compile, or that compile to the same code, are passed over and others drawn, as is the bound of a
-# smaller or larger of two; assertions, messages, tables and comments are left out, and files that
-# this machine does not run. Arguments name faults to plant again, as they are printed.
+# smaller or larger of two, or of two that differ; assertions, messages, tables and comments are left
+# out, and files that this machine does not run. Arguments name faults to plant again, as they are
+# printed.
 #
 # The tests of `make check` run on each fault until one fails: those first that include the header of
 # the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
@@ -84,11 +85,16 @@ find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
             "return false:return true@= true:= false@= false:= true@fmax(:fmin(@fmin(:fmax(@++:--@" \
             " + 1: + 2@ - 1: - 2@ = 0;: = 1;@ = 1;: = 2;@= 0; i: = 1; i", pair, "@")
     }
-    # Whether the smaller or larger of two is taken: which one where they are equal is the same.
+    # Whether the smaller or larger of two is taken, or which of two that differ is the smaller: what
+    # is done where they are equal is the same, or never done.
     function takes_either(text,    words, c) {
         words = "[A-Za-z0-9_.>[\\]-]+"
         if (match(text, "if \\(" words " [<>]=? " words "\\) " words " = " words ";")) {
             split(substr(text, RSTART + 4, RLENGTH - 5), c, / [<>]=? |\) | = /)
+            return c[1] == c[3] && c[2] == c[4]
+        }
+        if (match(text, "if \\(" words " != " words "\\) return " words " [<>]=? " words " \\?")) {
+            split(substr(text, RSTART + 4, RLENGTH - 6), c, / != |\) return | [<>]=? /)
             return c[1] == c[3] && c[2] == c[4]
         }
         if (match(text, words " [<>]=? " words " \\? " words " : " words)) {
