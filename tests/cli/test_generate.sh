@@ -165,6 +165,8 @@ holds "the median between the slowest and the fastest" \
 expect 0 bench decode "$saved" --json --repeats=1 # half of the model's positions each
 same "one run is all of them" "$(value decode_tok_s) $(value decode_tok_s)" \
     "$(value decode_tok_s_min) $(value decode_tok_s_max)"
+ratio="$(value weights_gb_s) / $(value beside_gb_s) / $(value share_beside)"
+holds "the share of reading beside it" "$ratio > 0.999 && $ratio < 1.001"
 same "the numbers chosen" "32 32" "$(value prompt_tokens) $(value tokens)"
 expect 2 bench decode "$saved" --prompt-tokens=60 --tokens=8
 says err "a prompt of 60 and 8 tokens do not fit into the model's 64 positions"
