@@ -42,7 +42,6 @@ static MPI_Datatype element_of(cy_dtype dtype)
 
 static cy_status take_staging(mpi_transfer *record, size_t bytes)
 {
-    if (record->staging_bytes >= bytes) return CY_OK;
     void *block = record->staging;
     CY_TRY(cy_memory_grow(&block, &record->staging_bytes, bytes, 1));
     record->staging = block;

@@ -59,6 +59,15 @@ holds() {
     check "$1: $2" awk "BEGIN { exit !($2) }"
 }
 
+# same WHAT ONE OTHER: two texts are equal and not empty.
+same() {
+    if [ -z "$2" ] || [ "$2" != "$3" ]; then
+        echo "FAIL: $1 differ:"
+        diff <(printf '%s\n' "$2") <(printf '%s\n' "$3") | sed 's/^/    /' | head -20
+        failures=$((failures + 1))
+    fi
+}
+
 # value NAME: a number of the JSON that the last run printed.
 value() {
     grep -oE "\"$1\": *[-0-9.e+]+" "$folder/out" | sed 's/.*: *//'

@@ -19,8 +19,11 @@ expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=1 \
     --load="$folder/disk/saves/step-00000001" --distributed.dp_size=2 --distributed.zero_stage=3 --json
 holds "two ranks" "$(value ranks) == 2 && $(value load_s) > 0"
 holds "as many bytes" "$(value bytes) == $bytes"
+expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=1 \
+    --load="$folder/disk/saves/step-00000001"
+same "lines of a load alone" "files load read" "$(awk '{ print $1 }' "$folder/out" | xargs)"
 expect 0 bench checkpoint "$config" --folder="$folder/disk" --rounds=1
-says out 'of a plain file'
+same "lines of both" "files save load read" "$(awk '{ print $1 }' "$folder/out" | xargs)"
 # The figures of the JSON in gigabytes: a state of some megabytes.
 for line in '^files 0\.0[0-9]+ GB, 1 rank$' \
     '^read  0\.0[0-9]+ GB of files: 0\.0[0-9]+ GB for the .* pieces, 0\.0[0-9]+ GB checked$'; do

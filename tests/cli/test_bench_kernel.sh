@@ -3,14 +3,6 @@
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# same WHAT WANTED FOUND
-same() {
-    if [ "$2" != "$3" ]; then
-        echo "FAIL: $1: wanted $2, found $3"
-        failures=$((failures + 1))
-    fi
-}
-
 small=(--tokens=33 --seq=20 --hidden=48 --ffn=40 --heads=4 --kv-heads=2 --head-dim=12 --vocab=100
     --flat=1000)
 

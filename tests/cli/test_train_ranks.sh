@@ -21,8 +21,8 @@ hashes() {
         "$folder/$1/metrics.jsonl"
 }
 
-# same RUN RUN: both wrote the same lines.
-same() {
+# same_run RUN RUN: both wrote the same lines.
+same_run() {
     if [ -z "$(hashes "$1")" ] || [ "$(hashes "$1")" != "$(hashes "$2")" ]; then
         echo "FAIL: runs $1 and $2 differ:"
         diff <(hashes "$1") <(hashes "$2") | sed 's/^/    /'
@@ -41,10 +41,10 @@ for stage in 1 2 3; do
     train 0 "zero$stage" --distributed.dp_size=2 --distributed.zero_stage=$stage
 done
 # Stages 2 and 3 add over ranks before they add over micro-batches: other bits, the same training.
-same zero0 zero1
-same zero2 zero3
+same_run zero0 zero1
+same_run zero2 zero3
 train 0 naive --distributed.dp_size=2 --distributed.dp_reduce=naive
-same zero0 naive
+same_run zero0 naive
 
 if ! "$cyclotron" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
     echo "no MPI: processes are not tested"
@@ -62,9 +62,9 @@ mpi() {
 
 mpi 2
 train 0 mpi0 --distributed.dp_size=2
-same zero0 mpi0
+same_run zero0 mpi0
 train 0 mpi3 --distributed.dp_size=2 --distributed.zero_stage=3
-same zero3 mpi3
+same_run zero3 mpi3
 
 # A world that the configuration is not for: said once, before anything is written.
 train 2 mismatch --distributed.dp_size=4

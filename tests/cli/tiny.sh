@@ -59,12 +59,3 @@ losses() {
 step_value() {
     grep "\"step\":$2,.*\"loss\"" "$folder/$1/metrics.jsonl" | grep -o "\"$3\":[^,}]*" | sed 's/.*://'
 }
-
-# same WHAT ONE OTHER: two texts are equal and not empty.
-same() {
-    if [ -z "$2" ] || [ "$2" != "$3" ]; then
-        echo "FAIL: $1 differ:"
-        diff <(printf '%s\n' "$2") <(printf '%s\n' "$3") | sed 's/^/    /' | head -20
-        failures=$((failures + 1))
-    fi
-}

@@ -59,6 +59,32 @@ static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
     return CY_OK;
 }
 
+// Whether one vector of all is missing, or of another length, every rank sees it.
+static cy_status look_for_each(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    const job *j = context;
+    char path[400];
+    snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->load_step);
+    cy_kept_back list = {0};
+    CY_TRY(cy_kept_back_list(&list, engine, rank));
+    cy_checkpoint checkpoint;
+    CY_TRY(cy_checkpoint_open(&checkpoint, path));
+    bool left_out = true;
+    bool right = cy_kept_back_is_there(&list, &checkpoint, &left_out) && !left_out;
+    for (int i = 0; i < list.count; i++) {
+        list.names[i][0] ^= 1;
+        right = right && !cy_kept_back_is_there(&list, &checkpoint, &left_out) && left_out;
+        list.names[i][0] ^= 1;
+        list.tensors[i].cols++;
+        right = right && !cy_kept_back_is_there(&list, &checkpoint, &left_out) && left_out;
+        list.tensors[i].cols--;
+    }
+    right = right && list.count == 2 && cy_kept_back_is_there(&list, &checkpoint, &left_out);
+    cy_checkpoint_close(&checkpoint);
+    cy_kept_back_close(&list);
+    return right ? CY_OK : CY_FAIL(CY_ERR_CORRUPT, "rank %d sees other vectors", rank->rank);
+}
+
 static cy_config configured(int tp, int pp, int dp, cy_config_compression compression)
 {
     cy_config config;
@@ -132,12 +158,24 @@ static void nothing_is_left_out_where_nothing_was_kept(void **state)
     assert_int_equal(atomic_load(&j.left_out), 0);
 }
 
+static void all_ranks_have_theirs_or_none(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    const cy_config two = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
+    (void)run(folder, &two, 0, 1);
+    job j = {.folder = folder, .load_step = 1};
+    CY_CHECK_OK(cy_test_on_mesh(&two, "auto", NULL, look_for_each, &j));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_mesh_has_it_again),
         cmocka_unit_test(other_meshes_leave_it_out),
         cmocka_unit_test(nothing_is_left_out_where_nothing_was_kept),
+        cmocka_unit_test(all_ranks_have_theirs_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
