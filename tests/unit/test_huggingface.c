@@ -111,6 +111,40 @@ static void end_tokens_of_exports(void **state)
     }
 }
 
+// What a folder says of its tokenizer and of generation comes back as it was, byte by byte.
+static void texts_there_and_back(void **state)
+{
+    (void)state;
+    static const char *const texts[][2] = {
+        {"tokenizer_config.json", "{\"model_max_length\": 77, \"of\": \"ours\"}\n"},
+        {"special_tokens_map.json", "{\"eos_token\": \"<end>\"}"},
+        {"chat_template.jinja", "{{ messages }}\n\n"},
+        {"generation_config.json", "{\"eos_token_id\": [1, 0], \"temperature\": 0.6}"},
+    };
+    const cy_model_shape shape = cy_test_shape();
+    char folder[256], from[300], own[300], back[300], file[400];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(from, sizeof(from), "%s/from", folder);
+    snprintf(own, sizeof(own), "%s/own", folder);
+    snprintf(back, sizeof(back), "%s/back", folder);
+    cy_test_huggingface(from, &shape, 1, CY_F32);
+    for (size_t i = 0; i < CY_TEST_COUNT(texts); i++) {
+        snprintf(file, sizeof(file), "%s/%s", from, texts[i][0]);
+        (void)unlink(file);
+        CY_CHECK_OK(cy_file_write(file, texts[i][1], strlen(texts[i][1])));
+    }
+    const cy_export_options options = {.keep_dtype = true, .shard_bytes = (uint64_t)1 << 30};
+    CY_CHECK_OK(cy_checkpoint_import(from, own, false));
+    CY_CHECK_OK(cy_checkpoint_export(own, back, &options));
+    for (size_t i = 0; i < CY_TEST_COUNT(texts); i++) {
+        cy_text text = {0};
+        snprintf(file, sizeof(file), "%s/%s", back, texts[i][0]);
+        CY_CHECK_OK(cy_file_read(&text, file, 1 << 20));
+        assert_string_equal(text.bytes, texts[i][1]);
+        cy_text_free(&text);
+    }
+}
+
 static cy_status verified(const char *path)
 {
     cy_checkpoint checkpoint;
@@ -529,6 +563,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_bits_come_back),
         cmocka_unit_test(end_tokens_of_exports),
+        cmocka_unit_test(texts_there_and_back),
         cmocka_unit_test(files_are_linked),
         cmocka_unit_test(links_do_not_cross_file_systems),
         cmocka_unit_test(dtypes_change_on_export),
