@@ -9,11 +9,12 @@
 # there.
 #
 # A fault turns one operator, bound, sign or constant into its neighbour: < into <=, + into -, && into
-# ||, true into false. The same seed picks the same faults in the same tree. Faults that do not
-# compile, or that compile to the same code, are passed over and others drawn, as is the bound of a
-# smaller or larger of two, or of two that differ; assertions, messages, tables and comments are left
-# out, and files that this machine does not run. Arguments name faults to plant again, as they are
-# printed.
+# ||, true into false. The same seed picks the same faults, whatever was added or taken out
+# elsewhere: each place has a number of its own made from the seed, the file and the line's text, and
+# the smallest are taken. Faults that do not compile, or that compile to the same code, are passed
+# over and others drawn, as is the bound of a smaller or larger of two, or of two that differ;
+# assertions, messages, tables and comments are left out, and files that this machine does not run.
+# Arguments name faults to plant again, as they are printed.
 #
 # The tests of `make check` run on each fault until one fails: those first that include the header of
 # the broken file, then those of its folder, then the others, the quickest first. A test that takes ten
@@ -70,7 +71,8 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=scripts/planted.sh
 . scripts/planted.sh
 
-# ---- the places: FILE:LINE:COL FROM TO, what stands there and what it becomes.
+# ---- the places: FILE:LINE:COL FROM TO, what stands there and what it becomes, in the order in which
+# they are taken.
 
 left_out='/unicode_|/presets\.c|/process_start\.c'
 grep -qw amx_tile /proc/cpuinfo || left_out="$left_out|/amx/"
@@ -78,8 +80,9 @@ grep -qw avx512_bf16 /proc/cpuinfo || left_out="$left_out|/avx512/"
 grep -qw avx2 /proc/cpuinfo || left_out="$left_out|/avx2/"
 command -v mpirun >/dev/null || left_out="$left_out|/mpi_"
 # shellcheck disable=SC2016 # awk's
-find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
+find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk -v seed="$seed" '
     BEGIN {
+        for (i = 1; i < 256; i++) ord[sprintf("%c", i)] = i
         pairs = split(" < : <= @ <= : < @ > : >= @ >= : > @ == : != @ != : == @ && : || @ || : && @" \
             " + : - @ - : + @ * : + @ / : * @ % : / @ += : -= @ -= : += @return true:return false@" \
             "return false:return true@= true:= false@= false:= true@fmax(:fmin(@fmin(:fmax(@++:--@" \
@@ -102,6 +105,15 @@ find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
             return (c[1] == c[3] && c[2] == c[4]) || (c[1] == c[4] && c[2] == c[3])
         }
         return 0
+    }
+    # Below 2^31 - 1; products stay below 2^53.
+    function hash(text,    h, i) {
+        h = 5381
+        for (i = 1; i <= length(text); i++) {
+            h = (h * 33 + ord[substr(text, i, 1)]) % 2147483647
+        }
+        for (i = 0; i < 4; i++) h = (h * (h % 65536 + 2) + 12345) % 2147483647
+        return h
     }
     FNR == 1 { off = 0; asserted = 0 }
     /clang-format off/ { off = 1 }
@@ -127,19 +139,14 @@ find "$only" -name '*.c' | grep -vE "$left_out" | sort | xargs awk '
             at = 0
             while ((next_at = index(substr(plain, at + 1), side[1])) > 0) {
                 at += next_at
-                printf "%s:%d:%d\t%s\t%s\n", FILENAME, FNR, at, side[1], side[2]
+                what = FILENAME ":" line ":" at ":" pair[i]
+                printf "%d\t%s:%d:%d\t%s\t%s\n", hash(seed ":" what ":" ++met[what]), FILENAME,
+                    FNR, at, side[1], side[2]
             }
         }
-    }' >"$work/places"
+    }' | sort -k1,1n -k2 | cut -f 2- >"$work/places"
 places=$(wc -l <"$work/places")
 [ "$places" -gt 0 ] || { echo "mutation: error: no place in $only" >&2; exit 2; }
-
-# A number below $1 that the seed gives, in `drawn`.
-state=$((seed * 2654435761 % 2147483648))
-draw() {
-    state=$(((state * 1103515245 + 12345) % 2147483648))
-    drawn=$(((state / 8) % $1))
-}
 
 # ---- the tests of `make check`, with the time that each took, unbroken
 
@@ -225,22 +232,18 @@ try_tests() {
     done < <(tests_for "$1" "$3")
 }
 
-tried=0 planted=0 caught=0 drawn_in_vain=0
-declare -A seen
+tried=0 planted=0 caught=0 drawn=0
 while [ "$tried" -lt "$count" ]; do
     if [ ${#chosen[@]} -gt 0 ]; then
         [ "$tried" -lt ${#chosen[@]} ] || break
         place=$(grep -m 1 -F "${chosen[$tried]}"$'\t' "$work/places") ||
             { echo "mutation: error: no place ${chosen[$tried]}" >&2; exit 2; }
     else
-        draw "$places"
-        place=$(sed -n "$((drawn + 1))p" "$work/places")
+        drawn=$((drawn + 1))
+        [ "$drawn" -le "$places" ] || { echo "mutation: error: no further place" >&2; exit 2; }
+        place=$(sed -n "${drawn}p" "$work/places")
     fi
     IFS=$'\t' read -r where from to <<<"$place"
-    drawn_in_vain=$((drawn_in_vain + 1))
-    [ "$drawn_in_vain" -lt 1000 ] || { echo "mutation: error: no further place" >&2; exit 2; }
-    [ -z "${seen[$where]:-}" ] || continue
-    seen[$where]=yes
     IFS=: read -r file number column <<<"$where"
     awk -v number="$number" -v column="$column" -v from="$from" -v to="$to" '
         NR == number { $0 = substr($0, 1, column - 1) to substr($0, column + length(from)) }
@@ -256,7 +259,6 @@ while [ "$tried" -lt "$count" ]; do
         cmp -s <(objdump -dr "$work/good.o" | tail -n +4) <(objdump -dr "$work/mutant.o" | tail -n +4); then
         continue
     fi
-    drawn_in_vain=0
     tried=$((tried + 1))
     [ $(((tried - 1) % ${part#*/})) -eq $((${part%/*} - 1)) ] || continue
     planted=$((planted + 1))
