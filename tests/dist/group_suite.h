@@ -414,4 +414,21 @@ static inline cy_status suite_world(cy_world *world, int64_t large)
     return status;
 }
 
+static inline cy_status suite_rank(cy_world *world, void *large)
+{
+    return suite_world(world, *(const int64_t *)large);
+}
+
+// The suite on worlds of several sizes, every other one with the checks of a debug build.
+static inline void suite_threads(int64_t large)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 8};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        cy_world_options options = cy_world_defaults();
+        options.ranks = sizes[i];
+        options.check = i % 2 == 1;
+        CY_CHECK_OK(cy_world_run_threads(&options, suite_rank, &large));
+    }
+}
+
 #endif

@@ -9,23 +9,10 @@
 #include <sched.h>
 #include <time.h>
 
-static cy_status run_suite(cy_world *world, void *context)
-{
-    const int64_t *large = context;
-    return suite_world(world, *large);
-}
-
 static void every_primitive_equals_serial(void **state)
 {
     (void)state;
-    static const int sizes[] = {1, 2, 3, 4, 5, 8};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        cy_world_options options = cy_world_defaults();
-        options.ranks = sizes[i];
-        options.check = i % 2 == 1;
-        int64_t large = 30011;
-        CY_CHECK_OK(cy_world_run_threads(&options, run_suite, &large));
-    }
+    suite_threads(30011);
 }
 
 // ---- failures

@@ -1,0 +1,91 @@
+// A million transfers on one group: each ends once, with what it was to bring, in whatever order
+// they are waited for.
+
+#include "dist/group_suite.h"
+
+enum { OPERATIONS = 1000000, IN_FLIGHT = 63 }; // threes, so that each message ends in its batch
+
+typedef struct flight {
+    cy_request request;
+    int64_t data;   // what comes
+    int64_t wanted; // what is to come
+} flight;
+
+// The i-th of every three is a sum over all, the two behind it are a message to the next rank and
+// one from the previous.
+static cy_status start(cy_group *group, flight *one, int64_t i)
+{
+    const int rank = cy_group_rank(group);
+    const int size = cy_group_size(group);
+    const int previous = (rank + size - 1) % size;
+    const cy_view view = cy_view_of(&one->data, CY_I64, 1, 1);
+    const int64_t number = i / 3;
+    const int tag = (int)(number % 1000);
+    switch (i % 3) {
+    case 0:
+        one->data = number * (rank + 1);
+        one->wanted = number * size * (size + 1) / 2;
+        return cy_group_start_all_reduce(group, NULL, &one->request, view, CY_SUM);
+    case 1:
+        one->data = one->wanted = number * 100 + rank;
+        return cy_group_start_send(group, NULL, &one->request, view, (rank + 1) % size, tag);
+    default:
+        one->data = -1;
+        one->wanted = number * 100 + previous;
+        return cy_group_start_recv(group, NULL, &one->request, view, previous, tag);
+    }
+}
+
+static cy_status finish(cy_group *group, flight *one, int64_t i)
+{
+    if (i % 5 == 0) {
+        for (bool done = false; !done;)
+            CY_TRY(cy_group_test(group, &one->request, &done));
+    }
+    CY_TRY(cy_group_wait(group, NULL, &one->request));
+    SUITE_EXPECT(one->data == one->wanted, "transfer %lld: %lld instead of %lld", (long long)i,
+        (long long)one->data, (long long)one->wanted);
+    return CY_OK;
+}
+
+// Batches of transfers, waited for with a stride that visits all of a batch in another order.
+static cy_status run_rank(cy_world *world, void *context)
+{
+    (void)context;
+    static const int strides[] = {1, IN_FLIGHT - 1, 20, 25, 2, 40}; // no common factor with a batch
+    flight flights[IN_FLIGHT];
+    cy_group *group = NULL;
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
+    cy_status status = CY_OK;
+    int64_t done = 0;
+    while (status == CY_OK && done < OPERATIONS) {
+        memset(flights, 0, sizeof(flights));
+        for (int i = 0; status == CY_OK && i < IN_FLIGHT; i++)
+            status = start(group, &flights[i], done + i);
+        const int stride = strides[(done / IN_FLIGHT) % 6];
+        for (int i = 0; status == CY_OK && i < IN_FLIGHT; i++) {
+            const int at = i * stride % IN_FLIGHT;
+            status = finish(group, &flights[at], done + at);
+        }
+        done += IN_FLIGHT;
+    }
+    cy_group_close(group);
+    return status;
+}
+
+static void no_completion_is_lost(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        cy_world_options options = cy_world_defaults();
+        options.ranks = ranks;
+        options.timeout_s = 20;
+        CY_CHECK_OK(cy_world_run_threads(&options, run_rank, NULL));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_completion_is_lost)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
