@@ -82,7 +82,7 @@ static double parity_weight_difference(const cy_test_training *a, const cy_test_
     for (int64_t i = 0; i < a->elements; i++) {
         const double difference = fabs(a->weights[i] - b->weights[i]);
         if (fabs(b->weights[i]) > largest) largest = fabs(b->weights[i]);
-        if (!(difference <= most)) most = difference; // a NaN comes through
+        cy_test_worse(&most, difference);
     }
     return most / largest;
 }
@@ -100,7 +100,7 @@ static void parity_check(parity_reference *reference, const parity_case *c)
     double norm = 0;
     for (int i = 0; i < c->steps; i++) {
         const double difference = fabs(split.norm[i] - one->norm[i]) / one->norm[i];
-        if (!(difference <= norm)) norm = difference;
+        cy_test_worse(&norm, difference);
     }
     // Adam divides by the root of tiny second moments: weights may differ more than gradients do.
     if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-8) ||

@@ -46,7 +46,7 @@ static double difference(cy_view part, cy_view whole, int64_t row, int64_t col)
         for (int64_t j = 0; j < part.cols; j++) {
             const double d = fabs(*(const double *)cy_view_at(part, i, j) -
                 *(const double *)cy_view_at(whole, row + i, col + j));
-            if (!(d <= most)) most = d;
+            cy_test_worse(&most, d);
         }
     }
     return most;

@@ -227,7 +227,7 @@ double cy_test_loss_difference(const cy_test_training *a, const cy_test_training
     double most = 0;
     for (int i = 0; i < a->steps; i++) {
         const double difference = fabs(a->loss[i] - b->loss[i]);
-        if (!(difference <= most)) most = difference; // a NaN comes through
+        cy_test_worse(&most, difference);
     }
     return most;
 }
@@ -245,9 +245,9 @@ double cy_test_gradient_difference(
         for (int64_t i = at; i < at + count; i++) {
             const double difference = fabs(a->grads[i] - b->grads[i]);
             if (fabs(b->grads[i]) > largest) largest = fabs(b->grads[i]);
-            if (!(difference <= most)) most = difference;
+            cy_test_worse(&most, difference);
         }
-        if (!(most / largest <= worst)) worst = most / largest;
+        cy_test_worse(&worst, most / largest);
         at += count;
     }
     cy_manifest_close(&manifest);

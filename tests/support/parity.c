@@ -1,6 +1,7 @@
 #include "support/parity.h"
 
 #include "support/engines.h"
+#include "support/support.h"
 
 #include "base/file.h"
 #include "base/memory.h"
@@ -59,11 +60,6 @@ static cy_status need(const figure_file *in, const void **data, const cy_safeten
     return CY_OK;
 }
 
-static void worse(double *most, double difference)
-{
-    if (!(difference <= *most)) *most = difference;
-}
-
 static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
 {
     const parity_run *run = context;
@@ -88,7 +84,7 @@ static cy_status compare_logits(parity_run *run, cy_engine *engine)
     const cy_status status =
         cy_test_logits(engine, cy_view_of(got, CY_F32, engine->tokens, run->shape.vocab), 0);
     for (int64_t i = 0; status == CY_OK && i < count; i++)
-        worse(&run->out->logits, fabs((double)got[i] - (double)run->logits[i]));
+        cy_test_worse(&run->out->logits, fabs((double)got[i] - (double)run->logits[i]));
     cy_memory_free(block);
     return status;
 }
@@ -110,10 +106,11 @@ static cy_status compare_gradient(parity_run *run, const cy_engine *engine, cons
     for (int64_t i = 0; i < count; i++) {
         const double mean = (double)got[i] / (double)engine->tokens;
         largest = fmax(largest, fabs((double)expected[i]));
-        worse(&most, fabs(mean - (double)expected[i]));
+        cy_test_worse(&most, fabs(mean - (double)expected[i]));
     }
-    if (!(most / largest <= run->out->gradient)) {
-        run->out->gradient = most / largest;
+    const double before = run->out->gradient;
+    cy_test_worse(&run->out->gradient, most / largest);
+    if (run->out->gradient != before && !isnan(before)) {
         snprintf(run->out->tensor, sizeof(run->out->tensor), "%s", tensor->param->name);
     }
     run->out->gradients++;
@@ -162,7 +159,7 @@ static cy_status compare_training(cy_engine *engine, parity_run *run, bool tells
         double expected;
         memcpy(&expected, (const char *)losses + (size_t)step * sizeof(double), sizeof(expected));
         if (!tells) continue;
-        worse(&run->out->loss, fabs(result.loss - expected));
+        cy_test_worse(&run->out->loss, fabs(result.loss - expected));
         run->out->steps++;
     }
     return CY_OK;

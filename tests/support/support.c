@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <ftw.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,12 @@ void cy_check_ok(cy_status status, const char *call, const char *file, int line)
     if (status == CY_OK) return;
     print_error("%s: %s: %s\n", call, cy_status_name(status), cy_error_text());
     _fail(file, line);
+}
+
+void cy_test_worse(double *most, double difference)
+{
+    if (difference <= *most || isnan(*most)) return;
+    *most = difference;
 }
 
 void cy_check_fails(cy_status status, cy_status wanted, const char *words, const char *call,

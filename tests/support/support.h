@@ -34,6 +34,9 @@ void cy_check_ok(cy_status status, const char *call, const char *file, int line)
 void cy_check_fails(cy_status status, cy_status wanted, const char *words, const char *call,
     const char *file, int line);
 
+// Makes *most the larger of the two. What is no number is larger than all, and stays.
+void cy_test_worse(double *most, double difference);
+
 // A new empty folder that is removed, with what is in it, when the test program ends. The text
 // belongs to the caller's buffer.
 void cy_test_folder(char *path, size_t bytes);

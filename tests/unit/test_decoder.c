@@ -70,7 +70,7 @@ static double worst_difference(const float *a, const float *b)
     double worst = 0;
     for (int i = 0; i < 61; i++) {
         const double difference = fabs((double)a[i] - (double)b[i]) / fmax(1.0, fabs((double)a[i]));
-        worst = fmax(worst, difference);
+        cy_test_worse(&worst, difference);
     }
     return worst;
 }

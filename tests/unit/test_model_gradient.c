@@ -66,7 +66,7 @@ static void check_gradients(cy_config *config)
             weights[i] = kept;
             const double measured = (above - below) / (2 * step);
             const double error = fabs(measured - grads[i]);
-            if (error > 1e-6 * fmax(1.0, fabs(grads[i]))) {
+            if (!(error <= 1e-6 * fmax(1.0, fabs(grads[i])))) {
                 print_error("%s[%lld]: gradient %.12g, differences %.12g\n", tensor->param->name,
                     (long long)i, grads[i], measured);
                 fail();
