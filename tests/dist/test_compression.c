@@ -10,6 +10,7 @@
 #include "base/random.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,6 +242,51 @@ static void copies_stay_equal_on_every_mesh(void **state)
     }
 }
 
+// ---- the limit of a rank's gradient
+
+typedef struct kept_norm {
+    pthread_mutex_t lock;
+    double least, most; // of the ranks' norms of what they keep back
+} kept_norm;
+
+static cy_status measure_kept(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    kept_norm *seen = context;
+    CY_TRY(cy_engine_initialize(engine));
+    cy_test_batch batch = cy_test_batch_of(engine, rank);
+    const cy_batch_source source = cy_test_batch_source(&batch);
+    const cy_adamw_spec adamw = cy_test_adamw(1e-3, 1);
+    cy_step_result result;
+    CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
+    const cy_view residual = cy_reducer_residual(engine->reducer);
+    double squares = 0;
+    for (int64_t i = 0; i < residual.cols; i++)
+        squares += pow((double)((const float *)residual.data)[i], 2);
+    pthread_mutex_lock(&seen->lock);
+    seen->least = fmin(seen->least, sqrt(squares));
+    seen->most = fmax(seen->most, sqrt(squares));
+    pthread_mutex_unlock(&seen->lock);
+    return CY_OK;
+}
+
+// The clip of the whole, in sums over tokens, divided by the root of the ranks; of a gradient that
+// is longer than that nearly everything is kept back where next to nothing is sent.
+static void a_rank_is_clipped_to_its_share(void **state)
+{
+    (void)state;
+    for (int dp = 2; dp <= 4; dp += 2) {
+        const mesh_case mesh = {1, 1, 1, dp, true, 2, CY_F32};
+        cy_config config = config_of(&mesh, CY_CONFIG_COMPRESSION_TOPK, 1e-4);
+        config.training.grad_clip = 0.01;
+        kept_norm seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .least = (double)INFINITY};
+        CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, measure_kept, &seen));
+        const double share = 0.01 * (double)cy_config_batch_tokens(&config) / sqrt(dp);
+        if (!(seen.least > 0.8 * share && seen.most <= 1.0001 * share)) {
+            fail_msg("%d ranks keep %g to %g, their share is %g", dp, seen.least, seen.most, share);
+        }
+    }
+}
+
 // With a limit that nothing reaches, top-k that sends all elements has the dense run's sums, if not
 // in its order.
 static void all_that_is_sent_is_dense(void **state)
@@ -290,6 +336,7 @@ int main(void)
         cmocka_unit_test(sent_and_kept_back_are_the_gradient),
         cmocka_unit_test(a_gradient_is_clipped_before_it_is_kept),
         cmocka_unit_test(copies_stay_equal_on_every_mesh),
+        cmocka_unit_test(a_rank_is_clipped_to_its_share),
         cmocka_unit_test(all_that_is_sent_is_dense),
         cmocka_unit_test(int8_is_near_the_dense_gradient),
     };

@@ -40,6 +40,23 @@ static void a_straight_line_is_drawn_straight(void **state)
     cy_text_free(&out);
 }
 
+// The same line elsewhere: the axes begin where the values do, not at zero.
+static void axes_begin_where_the_values_do(void **state)
+{
+    (void)state;
+    const double x[] = {100, 105, 110}, y[] = {8, 7, 6};
+    const cy_curve curve = {.name = "training", .x = x, .y = y, .count = 3};
+    cy_text out = {0};
+    CY_CHECK_OK(cy_curve_svg(&out, &page, &curve, 1));
+    assert_non_null(strstr(out.bytes, "d=\"M64.0 44.0L402.0 204.0L740.0 364.0\""));
+    cy_text_free(&out);
+    CY_CHECK_OK(cy_curve_plot(&out, &page, &curve, 1, 12, 3));
+    assert_non_null(strstr(out.bytes, " |*           \n"));
+    assert_non_null(strstr(out.bytes, " |      *     \n"));
+    assert_non_null(strstr(out.bytes, " |           *\n"));
+    cy_text_free(&out);
+}
+
 static void a_gap_is_left_where_values_are_not_finite(void **state)
 {
     (void)state;
@@ -216,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_straight_line_is_drawn_straight),
+        cmocka_unit_test(axes_begin_where_the_values_do),
         cmocka_unit_test(a_gap_is_left_where_values_are_not_finite),
         cmocka_unit_test(long_curves_stay_small),
         cmocka_unit_test(a_flat_curve_has_a_range),

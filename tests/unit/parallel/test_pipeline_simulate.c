@@ -26,7 +26,7 @@ static cy_timeline simulate(const cy_schedule *schedule, cy_durations durations)
 
 static void is_near(double a, double b)
 {
-    if (fabs(a - b) > 1e-9 * fabs(b) + 1e-12) fail_msg("%.17g is not %.17g", a, b);
+    if (!(fabs(a - b) <= 1e-9 * fabs(b) + 1e-12)) fail_msg("%.17g is not %.17g", a, b);
 }
 
 // With unit times and free messages, the simulator and the checker are two ways to one number.
@@ -74,6 +74,19 @@ static void a_chain_adds_up(void **context)
             assert_true(timeline.items[i].critical);
         }
     }
+    cy_timeline_close(&timeline);
+    cy_schedule_close(&schedule);
+}
+
+// Nothing waits where nothing takes any time.
+static void no_time_has_no_bubble(void **context)
+{
+    (void)context;
+    cy_schedule schedule = opened(CY_PIPELINE_1F1B, 3, 4, 1);
+    cy_timeline timeline = simulate(&schedule, (cy_durations){0});
+    is_near(timeline.end, 0);
+    is_near(timeline.bubble, 0);
+    is_near(timeline.bubble_alone, 0);
     cy_timeline_close(&timeline);
     cy_schedule_close(&schedule);
 }
@@ -160,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unit_times_are_ticks),
         cmocka_unit_test(a_chain_adds_up),
+        cmocka_unit_test(no_time_has_no_bubble),
         cmocka_unit_test(links_are_shared),
         cmocka_unit_test(critical_path_is_unbroken),
         cmocka_unit_test(drawn_as_text),
