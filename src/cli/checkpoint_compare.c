@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +64,8 @@ static cy_status add_tensor(
     summary *kind = &all->kinds[tensor->kind];
     kind->count++;
     kind->equal += difference->equal;
-    if (kind->name == NULL || !(relative <= kind->worst)) {
+    // What is no number is furthest off.
+    if (kind->name == NULL || !(relative <= kind->worst || isnan(kind->worst))) {
         kind->worst = relative;
         kind->name = tensor->name;
     }

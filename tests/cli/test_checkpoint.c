@@ -219,6 +219,10 @@ static void a_changed_weight_is_measured(void **state)
     change("model.layers.0.input_layernorm.weight", 0.25);
     run(0, "checkpoint compare @/hf @/changed");
     says("19 of 21 tensors equal; furthest 2.50e-01, model.layers.0.input_layernorm.weight");
+    // What is no number is further than all, also where others follow.
+    change("model.layers.0.input_layernorm.weight", (double)NAN);
+    run(1, "checkpoint compare @/hf @/changed --within=0.9");
+    says("furthest nan, model.layers.0.input_layernorm.weight");
 }
 
 int main(void)
