@@ -78,15 +78,6 @@ static cy_status write_blocks(int fd, char *block, int64_t bytes, const char *pa
     return CY_OK;
 }
 
-static cy_status read_blocks(int fd, char *block, const char *path)
-{
-    for (;;) {
-        const ssize_t got = read(fd, block, BLOCK_BYTES);
-        if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", path);
-        if (got == 0) return CY_OK;
-    }
-}
-
 static cy_status time_write(const bench_run *bench, char *block, int64_t bytes, double *seconds)
 {
     const double start = cy_clock_s();
@@ -102,12 +93,18 @@ static cy_status time_write(const bench_run *bench, char *block, int64_t bytes, 
 typedef struct plain_reading {
     char *block;
     const char *path;
+    int64_t bytes; // that came
 } plain_reading;
 
 static cy_status read_file(void *context, int fd)
 {
-    const plain_reading *reading = context;
-    return read_blocks(fd, reading->block, reading->path);
+    plain_reading *reading = context;
+    for (;;) {
+        const ssize_t got = read(fd, reading->block, BLOCK_BYTES);
+        if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", reading->path);
+        if (got == 0) return CY_OK;
+        reading->bytes += got;
+    }
 }
 
 // Reads the checkpoint's own files from the disk, one after the other.
@@ -118,7 +115,9 @@ static cy_status time_read(const bench_run *bench, char *block, double *seconds)
     const double start = cy_clock_s();
     CY_TRY(each_file(bench->path, read_file, &reading));
     *seconds = cy_clock_s() - start;
-    return CY_OK;
+    if (reading.bytes == bench->result->bytes) return CY_OK;
+    return CY_FAIL(CY_ERR_IO, "%s: %lld of %lld bytes could be read", bench->path,
+        (long long)reading.bytes, (long long)bench->result->bytes);
 }
 
 // Bytes that nothing can compress, [BLOCK_BYTES].
@@ -147,8 +146,8 @@ static cy_status time_plain_write(const bench_run *bench, int64_t bytes, double 
     return status;
 }
 
-// Reads the checkpoint's files twice and times the second: what stands behind the disk, a host's
-// own cache for instance, is then as it will be for the load.
+// Reads the checkpoint's files, result->bytes in all, twice and times the second: what stands
+// behind the disk, a host's own cache for instance, is then as it will be for the load.
 static cy_status time_plain_read(const bench_run *bench, double *seconds)
 {
     char *block = NULL;
@@ -202,7 +201,11 @@ static cy_status run_round(
     double save_s = 0, load_s = 0, write_s = 0, read_s = 0;
     cy_checkpoint_traffic traffic = {0};
     if (saves) CY_TRY(time_save(bench, engine, rank, &save_s));
-    if (rank->rank == 0) CY_TRY(time_plain_read(bench, &read_s));
+    if (rank->rank == 0) {
+        bench->result->bytes = 0;
+        CY_TRY(each_file(bench->path, add_size, &bench->result->bytes));
+        CY_TRY(time_plain_read(bench, &read_s));
+    }
     CY_TRY(time_load(bench, engine, rank, &traffic, &load_s));
     double bytes[] = {
         (double)traffic.read_bytes, (double)traffic.verify_bytes, (double)traffic.file_bytes};
@@ -210,8 +213,6 @@ static cy_status run_round(
         engine->options.groups.world, &engine->queue, cy_view_of(bytes, CY_F64, 1, 3), CY_SUM));
     if (rank->rank == 0) {
         cy_bench_checkpoint_result *result = bench->result;
-        result->bytes = 0;
-        CY_TRY(each_file(bench->path, add_size, &result->bytes));
         if (saves) CY_TRY(time_plain_write(bench, result->bytes, &write_s));
         result->read_bytes = (int64_t)bytes[0];
         result->verify_bytes = (int64_t)bytes[1];

@@ -35,7 +35,8 @@ holds "FLOPs a token" "$(value flops_per_token) == 6 * $(value params) + 12 * 4 
         $(value peak_rss_gb) / $(value planned_gb) < 1.05"
 
 # The plan alone tells the same.
-planned=$(value planned_gb)
+planned=$(value planned_gb) flops_per_token=$(value flops_per_token)
+causal=$(awk "BEGIN { print $(value mfu_causal) / $(value mfu) }")
 expect 0 plan "$folder/step.json" --json
 total=$(grep -oE '"total_bytes":[0-9]+' "$folder/out" | sed 's/.*://')
 [ -n "${SANITIZED:-}" ] || holds "plan and bench" "$total / 2^30 / $planned > 0.97 && $total / 2^30 / $planned < 1.03"
@@ -51,6 +52,15 @@ says out '), 2 ranks of 2 threads, '
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1 \
     --logging.measure_peak=false --profile
 check "what bounds an update" grep -qE '^adamw .*% memory$' "$folder/out"
+# The shares of the JSON for a person, in percent: with half the attention it is less.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.threads_per_rank=1
+read -r mfu peak mfu_causal < <(sed -nE 's/^share +([0-9.]+) % of the measured matrix peak of ([0-9]+) GFLOP\/s \(([0-9.]+) % with half the attention\)$/\1 \2 \3/p' "$folder/out")
+tok_s=$(sed -nE 's/^tokens\/s +([0-9.]+) .*/\1/p' "$folder/out")
+share="100 * $tok_s * $flops_per_token / 1e9 / $peak"
+room="(0.01 + 0.5 / $peak)" # of what is rounded
+holds "share in percent" "$mfu < $share * (1 + $room) + 0.06 && $mfu > $share * (1 - $room) - 0.06"
+holds "share with half the attention" "$mfu_causal < $causal * $mfu + 0.11 &&
+    $mfu_causal > $causal * $mfu - 0.11"
 # What a pipeline's schedule took, drawn.
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.pp_size=2 \
     --distributed.threads_per_rank=1 --logging.measure_peak=false --schedule-svg="$folder/took.svg"
