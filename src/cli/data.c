@@ -4,31 +4,15 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "cli/stop.h"
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "observe/progress.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-// Set by the handler of Ctrl-C and SIGTERM; handlers can reach nothing else.
-static _Atomic int stop_signal;
-
-static void note_signal(int number)
-{
-    stop_signal = number;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction action = {.sa_handler = note_signal, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-}
 
 // ---- prepare
 
@@ -72,12 +56,15 @@ static const cy_usage prepare_usage = {.name = "data prepare",
 typedef struct reporting {
     cy_progress progress;
     bool open;
+    bool silent;
     int64_t done;
+    cy_stop stop;
 } reporting;
 
 static bool report_progress(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     reporting *r = context;
+    if (r->silent) return cy_stop_asked(&r->stop) == 0;
     const double now = cy_clock_s();
     if (!r->open) {
         const cy_progress_writer writer = {
@@ -87,7 +74,7 @@ static bool report_progress(void *context, int64_t done_bytes, int64_t total_byt
     }
     cy_progress_update(&r->progress, done_bytes, now);
     r->done = done_bytes;
-    return stop_signal == 0;
+    return cy_stop_asked(&r->stop) == 0;
 }
 
 static cy_status find_end_token(
@@ -118,7 +105,7 @@ static void print_result(const cy_prepare_result *result, const prepare_values *
         result->shards, result->shards == 1 ? "" : "s");
 }
 
-static cy_status prepare(const prepare_values *values, const cy_arguments *arguments)
+static cy_status prepare(const prepare_values *values, const cy_arguments *arguments, reporting *r)
 {
     cy_tokenizer *tokenizer = NULL;
     CY_TRY(cy_tokenizer_open(&tokenizer, values->tokenizer));
@@ -127,7 +114,6 @@ static cy_status prepare(const prepare_values *values, const cy_arguments *argum
             cy_tokenizer_missing_bytes(tokenizer));
     }
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    reporting r = {0};
     cy_prepare_options options = {.out = values->out,
         .shard_tokens = values->shard_tokens,
         .corpus = {.tokenizer = tokenizer,
@@ -135,13 +121,13 @@ static cy_status prepare(const prepare_values *values, const cy_arguments *argum
             .count = arguments->count,
             .field = values->field,
             .threads = values->threads > 0 ? (int)values->threads : (int)(cores > 0 ? cores : 1),
-            .progress = values->json ? NULL : report_progress,
-            .progress_context = &r}};
+            .progress = report_progress,
+            .progress_context = r}};
     cy_status status = find_end_token(&options.corpus.end_token, tokenizer, values);
     cy_prepare_result result;
     if (status == CY_OK) status = cy_data_prepare(&result, &options);
-    if (r.open && status == CY_OK) cy_progress_close(&r.progress, r.done, cy_clock_s());
-    if (r.open && status != CY_OK) cy_progress_clear(&r.progress);
+    if (r->open && status == CY_OK) cy_progress_close(&r->progress, r->done, cy_clock_s());
+    if (r->open && status != CY_OK) cy_progress_clear(&r->progress);
     if (status == CY_OK) print_result(&result, values);
     cy_tokenizer_close(tokenizer);
     return status;
@@ -160,10 +146,12 @@ static int command_prepare(int argc, char **argv)
     if (missing) {
         exit_status = CY_EXIT_REQUEST;
     } else if (exit_status == CY_GO_ON) {
-        catch_signals();
-        const cy_status status = prepare(&values, &arguments);
+        reporting r = {.silent = values.json};
+        cy_stop_open(&r.stop);
+        const cy_status status = prepare(&values, &arguments, &r);
         exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
-        if (status == CY_ERR_STOPPED) exit_status = 128 + stop_signal;
+        if (status == CY_ERR_STOPPED) exit_status = 128 + cy_stop_asked(&r.stop);
+        cy_stop_close(&r.stop);
     }
     cy_arguments_free(&arguments);
     return exit_status;

@@ -175,21 +175,28 @@ is out "$folder/marked: 4 tokens of 2 bytes, 2 documents, 0.50 bytes of text a t
 expect 2 data prepare --tokenizer="$folder/t.json" --end-token=none --out="$folder/other" "$text"
 is err "cyclotron: error: --end-token=none: $folder/t.json has no such token"
 
-# Ctrl-C in the middle leaves nothing.
+# Ctrl-C in the middle leaves nothing, also where a signal comes twice, as from `timeout`.
 mkdir "$folder/stopped"
 mkfifo "$folder/slow.txt"
-"$cyclotron" data prepare --tokenizer="$folder/t.json" --out="$folder/stopped/shards" \
-    "$folder/slow.txt" >"$folder/out" 2>"$folder/err" </dev/null &
-running=$!
-{
-    for _ in 1 2 3 4 5; do cat "$text" "$text" "$text" "$text" "$text" "$text"; done
-    sleep 0.3
-    kill -TERM "$running"
-    cat "$text"
-} >"$folder/slow.txt"
-wait "$running"
-status=$?
-[ "$status" = 143 ] || { echo "FAIL: stopped with $status, wanted 143"; failures=$((failures + 1)); }
-[ -z "$(ls -A "$folder/stopped")" ] || { echo "FAIL: a stop left files"; failures=$((failures + 1)); }
+# stop_with SIGNAL STATUS OPTION...
+stop_with() {
+    "$cyclotron" data prepare --tokenizer="$folder/t.json" --out="$folder/stopped/shards" \
+        "$folder/slow.txt" "${@:3}" >"$folder/out" 2>"$folder/err" </dev/null &
+    local running=$!
+    {
+        for _ in 1 2 3 4 5; do cat "$text" "$text" "$text" "$text" "$text" "$text"; done
+        sleep 0.3
+        kill -"$1" "$running"
+        sleep 0.002
+        kill -"$1" "$running"
+        cat "$text"
+    } >"$folder/slow.txt"
+    wait "$running"
+    same "status of prepare after SIG$1 twice" "$2" "$?"
+    check "SIG$1 leaves no files" test -z "$(ls -A "$folder/stopped")"
+}
+stop_with TERM 143
+stop_with INT 130
+stop_with TERM 143 --json
 
 finish
