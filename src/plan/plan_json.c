@@ -105,9 +105,9 @@ static cy_status add_rank(cy_text *json, const cy_plan_rank *rank, int number)
     CY_TRY(cy_text_add(json,
         ",\"memory\":{\"weights\":%zu,\"gradients\":%zu,\"optimizer\":%zu,\"units\":%zu,"
         "\"compression\":%zu,\"tables\":%zu,"
-        "\"activations\":%zu,\"scratch\":%zu,\"total\":%zu}",
+        "\"activations\":%zu,\"boundaries\":%zu,\"scratch\":%zu,\"total\":%zu}",
         memory->weights, memory->gradients, memory->optimizer, memory->units, memory->compression,
-        memory->tables, memory->activations, memory->scratch, memory->total));
+        memory->tables, memory->activations, memory->boundaries, memory->scratch, memory->total));
     CY_TRY(add_number(json, ",\"flops\":", rank->cost.flops));
     CY_TRY(add_number(json, ",\"operand_bytes\":", rank->cost.bytes));
     CY_TRY(cy_text_add(json, ",\"comm\":{"));

@@ -162,12 +162,16 @@ static cy_status add_memory(cy_text *text, const cy_plan *plan)
     if (plan->mesh.world > listed) {
         CY_TRY(cy_text_add(text, "  %d ranks more\n", plan->mesh.world - listed));
     }
-    const size_t kept = plan->ranks[largest].memory.compression;
-    if (kept > 0) {
+    const cy_engine_memory *most = &plan->ranks[largest].memory;
+    if (most->compression > 0) {
         CY_TRY(cy_text_add(text,
             "  %.3f GB of rank %d are for compression: gradients kept back, messages on their "
             "way\n",
-            (double)kept * GB, largest));
+            (double)most->compression * GB, largest));
+    }
+    if (most->boundaries > 0) {
+        CY_TRY(cy_text_add(text, "  %.3f GB of rank %d travel between stages of the pipeline\n",
+            (double)most->boundaries * GB, largest));
     }
     return cy_text_add(text,
         "  program and libraries %.3f GB, most on rank %d; all ranks in one process %.3f GB\n",

@@ -94,9 +94,20 @@ expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.cp_size=
 says out '    64   0   0   1   0  e 3-3 h '
 says out '  63 ranks more'
 
+# The parts are the whole, also what travels between stages.
+expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=interleaved \
+    --distributed.pp_chunks=2 --distributed.dp_size=2 --distributed.zero_stage=2 --json
+equal "something travels" "$(number boundaries) > 0"
+sum=0
+for part in weights gradients optimizer units compression tables activations boundaries scratch; do
+    sum="$sum + $(number $part)"
+done
+equal "the parts are the whole" "$sum == $(number total)"
+
 # What is not there has no line; operands are told in GB of 2^30 bytes.
 expect 0 plan "$folder/plan.json"
 check "no line of compression" bash -c "! grep -q compression '$folder/out'"
+check "no line of a pipeline" bash -c "! grep -q 'travel between' '$folder/out'"
 gigabytes=$(sed -nE 's/^work of a step: .* FLOP and ([0-9.]+) GB of operands of rank 0$/\1/p' "$folder/out")
 expect 0 plan "$folder/plan.json" --json
 equal "operands in GB" "$(number operand_bytes) / 2^30 > ${gigabytes:-0} - 0.0005"
@@ -122,6 +133,7 @@ says out '     0   0   0   0   0  e 0,2  '
 says out '     3   0   0   1   1  e 1,3 h'
 says out 'memory in GB, each rank of 1 thread (e embedding'
 says out '  0.001 GB of rank 0 are for compression: gradients kept back, messages on their way'
+says out '  0.000 GB of rank 0 travel between stages of the pipeline'
 says out '  pp    rank 0 sends 0.313 MB in 14 messages'
 says out '  world rank 0 sends 0.000 MB in 1 message'
 
