@@ -3,6 +3,7 @@
 //
 //     cc -o train train.c $(pkg-config --cflags --libs cyclotron)
 //     ./train ../examples/demo.json 5.0 --training.total_train_steps=200
+//     mpirun -n 2 ./train ../examples/demo.json 5.0 --distributed.backend=mpi
 
 #include <cyclotron/train.h>
 
@@ -44,6 +45,7 @@ int main(int argc, char **argv)
         .config = argv[1],
         .overrides = (const char *const *)argv + 3,
         .override_count = argc - 3,
+        .under_mpi = getenv("OMPI_COMM_WORLD_RANK") != NULL || getenv("PMI_RANK") != NULL,
         .context = &seen,
         .on_step = on_step,
         .should_stop = should_stop,
@@ -53,6 +55,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", cy_error_text());
         return 1;
     }
+    if (summary.step == 0) return 0; // a rank beside rank zero
     printf("%s after %lld steps and %lld tokens, loss %.4f\n",
         summary.stopped ? "good enough" : "done", (long long)summary.step,
         (long long)summary.tokens, summary.loss);

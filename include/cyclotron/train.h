@@ -1,9 +1,13 @@
 // cyclotron/train.h: training from a configuration, for programs that embed the library.
 //
-// cy_train runs all ranks of the configuration as threads of this process (or this process's rank,
-// under mpirun) and returns when the run has ended. Callbacks come from rank zero's thread, which
-// is the caller's where there is one rank; they must not block for long, and what they are given is
-// borrowed for the call. One run at a time uses a run folder or a folder of checkpoints.
+// cy_train runs all ranks of the configuration as threads of this process and returns when the run
+// has ended. Callbacks come from rank zero's thread, which is the caller's where there is one rank;
+// they must not block for long, and what they are given is borrowed for the call. One run at a time
+// uses a run folder or a folder of checkpoints.
+//
+// Where mpirun or srun started this process as one of several, say so in the request: every process
+// calls cy_train, once, and runs one rank; only rank zero's has callbacks called and a summary
+// filled in. After a failure end the process with a status other than 0, which ends the others.
 
 #ifndef CYCLOTRON_TRAIN_H
 #define CYCLOTRON_TRAIN_H
@@ -32,10 +36,12 @@ typedef struct cy_train_request {
     const char *config;           // borrowed: the path of the configuration
     const char *const *overrides; // borrowed: "section.key=value" each
     int override_count;           // how many of them
+    int under_mpi;                // not 0: this process is one of several ranks
     void *context;                // borrowed: for the callbacks, each of which may be NULL
     void (*on_step)(void *context, const cy_train_step *step); // after each optimizer step
-    void (*on_line)(void *context, const char *line);          // what the program prints on stdout
-    void (*on_note)(void *context, const char *line);          // what it prints on stderr
+    // What the program prints on stdout: a line each logging.log_frequency steps.
+    void (*on_line)(void *context, const char *line);
+    void (*on_note)(void *context, const char *line); // what it prints on stderr
     int (*should_stop)(void *context); // asked once a step; the run saves and ends when not 0
 } cy_train_request;
 

@@ -41,21 +41,21 @@ static void begin(void *context, const char *overview, int64_t first_step, int64
     cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());
 }
 
-static void step(void *context, const cy_step_metrics *metrics)
+static void show_line(console *to, const cy_step_metrics *metrics)
 {
-    console *shown = context;
     cy_text line = {0};
-    if (shown->drawn) cy_progress_clear(&shown->progress);
+    if (to->drawn) cy_progress_clear(&to->progress);
     if (cy_metrics_add_console(&line, metrics) == CY_OK) puts(line.bytes);
     fflush(stdout);
     cy_text_free(&line);
 }
 
-// A bar on a terminal; elsewhere a plain line each ten seconds.
-static void progress(void *context, int64_t at_step)
+// Between the lines of steps: a bar on a terminal, elsewhere a plain line each ten seconds.
+static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
-    console *shown = context;
-    cy_progress_update(&shown->progress, at_step, cy_clock_s());
+    console *to = context;
+    if (shown) show_line(to, metrics);
+    cy_progress_update(&to->progress, metrics->step, cy_clock_s());
 }
 
 static void note(void *context, const char *line)
@@ -63,14 +63,6 @@ static void note(void *context, const char *line)
     console *shown = context;
     if (shown->drawn) cy_progress_clear(&shown->progress);
     fprintf(stderr, "cyclotron: %s\n", line);
-}
-
-static void validation(void *context, int64_t at_step, double val_loss, int64_t tokens)
-{
-    char line[160];
-    snprintf(line, sizeof(line), "step %lld: validation loss %.4f over %lld tokens",
-        (long long)at_step, val_loss, (long long)tokens);
-    note(context, line);
 }
 
 static int should_stop(void *context)
@@ -92,8 +84,6 @@ int cy_command_train(int argc, char **argv)
             .context = &shown,
             .begin = begin,
             .step = step,
-            .progress = progress,
-            .validation = validation,
             .note = note,
             .should_stop = should_stop,
         };

@@ -1,6 +1,6 @@
 // The public face of training, cyclotron/train.h. The loop over steps is in trainer.c.
 
-#include "base/cpu.h"
+#include "base/cores.h"
 #include "base/memory.h"
 #include "train/trainer.h"
 
@@ -14,10 +14,10 @@ static void begin(void *context, const char *overview, int64_t first_step, int64
     if (request->on_note != NULL) request->on_note(request->context, overview);
 }
 
-static void step(void *context, const cy_step_metrics *metrics)
+static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
     const cy_train_request *request = context;
-    if (request->on_line != NULL) {
+    if (shown && request->on_line != NULL) {
         cy_text line = {0};
         // Without memory for the line there is none; the step itself was done.
         if (cy_metrics_add_console(&line, metrics) == CY_OK) {
@@ -38,26 +38,10 @@ static void step(void *context, const cy_step_metrics *metrics)
     request->on_step(request->context, &told);
 }
 
-static void progress(void *context, int64_t step_number)
-{
-    (void)context;
-    (void)step_number;
-}
-
 static void note(void *context, const char *line)
 {
     const cy_train_request *request = context;
     if (request->on_note != NULL) request->on_note(request->context, line);
-}
-
-static void validation(void *context, int64_t step_number, double val_loss, int64_t tokens)
-{
-    cy_text line = {0};
-    const cy_status status =
-        cy_text_add(&line, "validation loss %.4f over %lld tokens at step %lld", val_loss,
-            (long long)tokens, (long long)step_number);
-    if (status == CY_OK) note(context, line.bytes);
-    cy_text_free(&line);
 }
 
 static int should_stop(void *context)
@@ -70,11 +54,10 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
 {
     static const cy_train_summary nothing;
     *summary = nothing;
-    cy_cpu cpu;
-    cy_cpu_detect(&cpu);
     cy_config config;
     cy_config_errors errors = {0};
-    const cy_config_machine machine = {.cores = cpu.cores};
+    const cy_config_machine machine = {
+        .cores = cy_cores_allowed(), .under_mpi = request->under_mpi != 0};
     const cy_status status = cy_config_load(&config, &errors, request->config, request->overrides,
         request->override_count, CY_CONFIG_FOR_TRAIN, &machine);
     cy_config_errors_free(&errors);
@@ -83,8 +66,6 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
         .context = cy_memory_writable(request),
         .begin = begin,
         .step = step,
-        .progress = progress,
-        .validation = validation,
         .note = note,
         .should_stop = should_stop,
     };

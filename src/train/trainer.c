@@ -214,10 +214,8 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
     CY_TRY(write_events(trainer, metrics));
     const int64_t every = trainer->run->config->logging.log_frequency;
     const cy_trainer_events *events = trainer->run->events;
-    if (metrics->step % every == 0 || metrics->step == trainer->last_step) {
-        events->step(events->context, metrics);
-    }
-    events->progress(events->context, metrics->step);
+    const bool shown = metrics->step % every == 0 || metrics->step == trainer->last_step;
+    events->step(events->context, metrics, shown);
     return CY_OK;
 }
 
@@ -239,8 +237,8 @@ static cy_status evaluate(rank_run *trainer)
         CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), trainer->position.step,
             "validation/loss", (float)loss));
     }
-    trainer->run->events->validation(
-        trainer->run->events->context, trainer->position.step, loss, tokens);
+    note(trainer, "step %lld: validation loss %.4f over %lld tokens",
+        (long long)trainer->position.step, loss, (long long)tokens);
     return CY_OK;
 }
 

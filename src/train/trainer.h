@@ -12,10 +12,9 @@
 typedef struct cy_trainer_events {
     void *context; // borrowed
     void (*begin)(void *context, const char *overview, int64_t first_step, int64_t last_step);
-    void (*step)(void *context, const cy_step_metrics *metrics); // each log_frequency steps
-    void (*progress)(void *context, int64_t step);               // each step, after that
-    void (*validation)(void *context, int64_t step, double val_loss, int64_t tokens);
-    void (*note)(void *context, const char *line);
+    // Each step; `shown`: it is one of those that log_frequency asks for, or the last.
+    void (*step)(void *context, const cy_step_metrics *metrics, bool shown);
+    void (*note)(void *context, const char *line); // also what a validation comes to
     int (*should_stop)(void *context);
 } cy_trainer_events;
 

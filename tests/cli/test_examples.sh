@@ -30,6 +30,21 @@ step=$(sed -n 's/^good enough after \([0-9]*\) steps.*/\1/p' "$folder/out")
 check "stopped before its last step" test "${step:-9}" -lt 8
 check "saved where it stopped" test -e "$(printf '%s/step-%08d/manifest.json' "$folder/saves" "${step:-0}")"
 
+# Every step is told, whatever the log is to have.
+"$examples/example_train" "$folder/tiny.json" 0 --training.total_train_steps=5 \
+    --logging.log_frequency=4 >"$folder/out" 2>"$folder/err"
+same "status of example_train" 0 "$?"
+same "steps told" "1 2 3 4 5" "$(sed -n 's/^step \([0-9]*\):.*/\1/p' "$folder/out" | xargs)"
+
+# Under mpirun each process is one rank, and rank zero's tells.
+if command -v mpirun >/dev/null && "$cyclotron" --version | grep -q "^backends:.* mpi"; then
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 \
+        "$examples/example_train" "$folder/tiny.json" 0 --training.total_train_steps=2 \
+        --distributed.dp_size=2 --distributed.backend=mpi >"$folder/out" 2>"$folder/err"
+    same "status of two ranks" 0 "$?"
+    same "steps that two ranks told" "1 2" "$(sed -n 's/^step \([0-9]*\):.*/\1/p' "$folder/out" | xargs)"
+fi
+
 "$examples/example_train" "$folder/tiny.json" 0 --training.sed=1 >"$folder/out" 2>"$folder/err"
 same "status with a fault" 1 "$?"
 says err 'training.sed'
