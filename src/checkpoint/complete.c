@@ -43,23 +43,14 @@ static cy_status copy_file(cy_checkpoint *table, const cy_saved_file *saved, con
 {
     cy_text text = {0};
     char *path = NULL;
-    void *checksums = NULL;
     CY_TRY(cy_file_read(&text, saved->source, COPIED_BYTES_MAX));
     cy_status status = cy_folder_join(&path, folder, saved->name);
     if (status == CY_OK) status = cy_file_write(path, text.bytes, text.length);
     if (status == CY_OK) {
-        status = cy_memory_take(&checksums, (size_t)cy_chunk_count(text.length), sizeof(uint64_t));
-    }
-    if (status == CY_OK) {
         cy_checkpoint_file *file = &table->files[table->file_count++];
-        *file = (cy_checkpoint_file){
-            .bytes = text.length, .head_bytes = text.length, .checksums = checksums, .fd = -1};
-        for (size_t done = 0, i = 0; done < text.length; done += CY_CHUNK_BYTES, i++) {
-            const size_t left = text.length - done;
-            file->checksums[i] =
-                cy_checksum(text.bytes + done, left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES);
-        }
-        status = cy_memory_copy_text(&file->name, saved->name);
+        *file = (cy_checkpoint_file){.bytes = text.length, .fd = -1};
+        status = cy_checkpoint_file_head(file, text.bytes, text.length);
+        if (status == CY_OK) status = cy_memory_copy_text(&file->name, saved->name);
     }
     cy_text_free(&text);
     cy_memory_free(path);

@@ -13,6 +13,20 @@ int64_t cy_chunk_count(uint64_t bytes)
     return (int64_t)((bytes + CY_CHUNK_BYTES - 1) / CY_CHUNK_BYTES);
 }
 
+cy_status cy_checkpoint_file_head(cy_checkpoint_file *file, const void *bytes, size_t count)
+{
+    void *checksums = NULL;
+    CY_TRY(cy_memory_take(&checksums, (size_t)cy_chunk_count(count), sizeof(uint64_t)));
+    file->head_bytes = count;
+    file->checksums = checksums;
+    for (size_t done = 0, i = 0; done < count; done += CY_CHUNK_BYTES, i++) {
+        const size_t left = count - done;
+        file->checksums[i] =
+            cy_checksum((const char *)bytes + done, left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES);
+    }
+    return CY_OK;
+}
+
 uint64_t cy_stored_piece_bytes(const cy_stored_piece *piece)
 {
     return (uint64_t)piece->piece.count * cy_dtype_size(piece->piece.dtype);

@@ -15,6 +15,10 @@
 // Number of chunks of so many bytes.
 int64_t cy_chunk_count(uint64_t bytes);
 
+// The first `count` bytes of a file belong to no tensor: sets its head_bytes and their checksums.
+CY_MUST_CHECK cy_status cy_checkpoint_file_head(
+    cy_checkpoint_file *file, const void *bytes, size_t count);
+
 uint64_t cy_stored_piece_bytes(const cy_stored_piece *piece);
 
 // "model.norm.weight", with the kind in front of it unless it is a weight.

@@ -105,19 +105,6 @@ static cy_status write_piece(
     return CY_OK;
 }
 
-static cy_status checksum_head(cy_checkpoint_file *file, const char *bytes, size_t count)
-{
-    void *checksums = NULL;
-    CY_TRY(cy_memory_take(&checksums, (size_t)cy_chunk_count(count), sizeof(uint64_t)));
-    file->checksums = checksums;
-    for (size_t done = 0, i = 0; done < count; done += CY_CHUNK_BYTES, i++) {
-        const size_t left = count - done;
-        file->checksums[i] =
-            cy_checksum(bytes + done, left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES);
-    }
-    return CY_OK;
-}
-
 // Writes the pieces [first, first + count) of the rank's table, all of one file, in order.
 static cy_status write_body(shard *out, cy_safetensors_entry *entries, const cy_piece **sources,
     int64_t first, int count, const char *path)
@@ -128,9 +115,8 @@ static cy_status write_body(shard *out, cy_safetensors_entry *entries, const cy_
     cy_status status = cy_safetensors_header(&header, entries, count, "{\"format\":\"pt\"}");
     if (status != CY_OK) goto free_header;
     const cy_safetensors_entry *last = &entries[count - 1];
-    file->head_bytes = header.length;
     file->bytes = last->offset + last->bytes;
-    status = checksum_head(file, header.bytes, header.length);
+    status = cy_checkpoint_file_head(file, header.bytes, header.length);
     if (status != CY_OK) goto free_header;
     status = cy_sink_open(&sink, path, file->bytes, out->blocks);
     if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);

@@ -119,6 +119,8 @@ void cy_saver_close(cy_saver *saver)
     cy_memory_free(saver);
 }
 
+// ---- rank 0: names
+
 static cy_status commit(const cy_saver *saver, int64_t step, const char *making, const char *place)
 {
     char *old = NULL;
@@ -127,8 +129,6 @@ static cy_status commit(const cy_saver *saver, int64_t step, const char *making,
     cy_memory_free(old);
     return status;
 }
-
-// ---- rank 0: names
 
 // A checkpoint loses its name before it loses its files, which are swept later.
 static cy_status retire(const cy_saver *saver, int64_t step)
@@ -174,7 +174,6 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
     CY_TRY(agree(saver, status, "beginning a checkpoint"));
     status =
         cy_rank_files_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
-    report->write_s = cy_clock_s() - start;
     CY_TRY(agree(saver, status, "writing a checkpoint"));
     if (first) status = cy_complete_write(save, making, saver->ranks.size);
     if (first && status == CY_OK) status = commit(saver, save->step, making, place);

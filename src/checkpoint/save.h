@@ -49,7 +49,6 @@ typedef struct cy_save {
 
 typedef struct cy_save_report {
     int64_t bytes;  // written by this rank
-    double write_s; // until this rank's bytes were on disk
     double total_s; // until the checkpoint stood
 } cy_save_report;
 

@@ -17,7 +17,6 @@ enum {
     CY_EXIT_FAILED = 1,  // while running
     CY_EXIT_REQUEST = 2, // the request itself was wrong
     CY_EXIT_INTERRUPTED = 130,
-    CY_EXIT_TERMINATED = 143,
 };
 
 void cy_report_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "observe/free_memory.h"
 #include "observe/resident.h"
+#include "train/config/mesh.h"
 #include "train/config/pipeline.h"
 #include "train/ranks.h"
 
@@ -119,18 +120,8 @@ static cy_status plan_schedule(cy_plan *plan)
 
 static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
 {
-    const cy_config_distributed *distributed = &plan->config->distributed;
-    const cy_mesh_request request = {
-        .tp = distributed->tp_size,
-        .cp = distributed->cp_size,
-        .pp = distributed->pp_size,
-        .dp = distributed->dp_size,
-        .ep = distributed->ep_size,
-        .etp = distributed->etp_size,
-        .rank_order = distributed->rank_order,
-    };
     void *block = NULL;
-    CY_TRY(cy_mesh_make(&plan->mesh, &request));
+    CY_TRY(cy_config_mesh(&plan->mesh, plan->config));
     CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
     CY_TRY(plan_schedule(plan));
     plan->free_bytes = cy_free_memory_read("").bytes;

@@ -252,7 +252,6 @@ static cy_status rehearse(cy_engine *engine)
     if (!engine->options.train) return cy_engine_evaluate(engine, NULL, 0, &loss);
     const cy_adamw_spec adamw = {.step = 1};
     CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
-    engine->step_cost = engine->queue.planned;
     return cy_engine_evaluate(engine, NULL, 0, &loss);
 }
 

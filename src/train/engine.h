@@ -90,8 +90,7 @@ typedef struct cy_engine {
     cy_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
-    cy_cost step_cost; // of a training step, counted by the dry run
-    void *mapped;      // owned, all arenas lie in it
+    void *mapped; // owned, all arenas lie in it
     cy_arena run, step, scratch;
 
     // The pipeline; a rank alone is one of one stage (engine/pipeline.h).

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "data/hash.h"
+#include "train/config/mesh.h"
 
 typedef struct ranks_run {
     const cy_config *config;
@@ -11,21 +12,6 @@ typedef struct ranks_run {
     cy_rank_work work;
     void *context;
 } ranks_run;
-
-static cy_status make_mesh(cy_mesh *mesh, const cy_config *config)
-{
-    const cy_config_distributed *distributed = &config->distributed;
-    const cy_mesh_request request = {
-        .tp = distributed->tp_size,
-        .cp = distributed->cp_size,
-        .pp = distributed->pp_size,
-        .dp = distributed->dp_size,
-        .ep = distributed->ep_size,
-        .etp = distributed->etp_size,
-        .rank_order = distributed->rank_order,
-    };
-    return cy_mesh_make(mesh, &request);
-}
 
 // Ranks that have this process's cores.
 static int ranks_here(const ranks_run *run)
@@ -154,7 +140,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     const cy_world_delay *delay, cy_rank_work work, void *context)
 {
     ranks_run run = {.config = config, .machine = machine, .work = work, .context = context};
-    CY_TRY(make_mesh(&run.mesh, config));
+    CY_TRY(cy_config_mesh(&run.mesh, config));
     if (run.mesh.world == 1) {
         const cy_rank rank = {
             .mesh = run.mesh,
@@ -181,7 +167,7 @@ cy_status cy_rank_open_dry(
     cy_rank *rank, const cy_config *config, const cy_config_machine *machine, int number)
 {
     ranks_run run = {.config = config, .machine = machine};
-    CY_TRY(make_mesh(&run.mesh, config));
+    CY_TRY(cy_config_mesh(&run.mesh, config));
     CY_ASSERT(0 <= number && number < run.mesh.world);
     *rank = (cy_rank){
         .rank = number,
