@@ -21,6 +21,8 @@
 #include <stdio.h>
 #include <time.h>
 
+#define PADDING_MOST 1024 // rows of a vocabulary that round it up
+
 // What all ranks of a run share.
 typedef struct trainer_run {
     const cy_config *config;
@@ -378,7 +380,11 @@ static cy_status start(rank_run *trainer)
     CY_TRY(cy_engine_open(&trainer->engine, &options));
     cy_engine_fill_pages(&trainer->engine);
     if (run->start_path != NULL) {
-        CY_TRY(continue_from(trainer, run->start_path));
+        const cy_status status = continue_from(trainer, run->start_path);
+        if (status == CY_ERR_CORRUPT && cy_error_hint()[0] == '\0') {
+            cy_error_set_hint("checkpoint.load_path = \"FOLDER/step-...\" takes another step");
+        }
+        CY_TRY(status);
     } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {
         cy_checkpoint_traffic traffic = {0};
         CY_TRY(cy_state_load(&trainer->engine, trainer->rank, config->model.name, true,
@@ -422,6 +428,19 @@ static void tell_of_no_steps(const rank_run *trainer)
     }
 }
 
+// Vocabularies are padded to round numbers; one that is larger by more than that is meant for
+// another tokenizer: its other rows are trained to be never said, which takes time and memory.
+static void tell_of_unused_tokens(const rank_run *trainer)
+{
+    const int64_t data = cy_dataset_vocab_size(trainer->run->data.dataset);
+    const int64_t model = trainer->run->config->shape.vocab;
+    if (data <= 0 || model - data <= PADDING_MOST) return;
+    note(trainer,
+        "the data has %lld different tokens, the model %lld: the others are never met\n"
+        "  hint: model.vocab_size=%lld",
+        (long long)data, (long long)model, (long long)((data + 127) / 128 * 128));
+}
+
 static cy_status run_steps(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
@@ -438,6 +457,7 @@ static cy_status run_steps(rank_run *trainer)
         cy_text_free(&overview);
         CY_TRY(status);
     }
+    tell_of_unused_tokens(trainer);
     if (trainer->position.step >= trainer->last_step) tell_of_no_steps(trainer);
     while (trainer->position.step < trainer->last_step && !trainer->stopped) {
         CY_TRY(train_step(trainer));

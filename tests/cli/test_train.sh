@@ -52,6 +52,14 @@ train 0 third --logging.log_frequency=3
 same "the steps on the console" "3 6 8" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
 same "the steps in the file" 8 "$(grep -c '"loss"' "$folder/third/metrics.jsonl")"
 
+# ---- a vocabulary that the data's tokenizer of 300 does not fill is told, but not its padding
+
+train 0 padded --training.total_train_steps=1 --model.vocab_size=1324
+check "no word of padding" bash -c "! grep -q 'different tokens' '$folder/err'"
+train 0 sparse --training.total_train_steps=1 --model.vocab_size=1325
+says err 'cyclotron: the data has 300 different tokens, the model 1325: the others are never met
+  hint: model.vocab_size=384'
+
 # ---- without the machine's peak
 
 train 0 no_peak --logging.measure_peak=false

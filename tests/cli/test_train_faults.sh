@@ -60,8 +60,11 @@ says err "$(basename "$file")"
 cp -r "$folder/good/step-00000002" "$folder/flipped"
 file=$(find "$folder/flipped" -name '*.safetensors' | head -n 1)
 printf '\377' | dd of="$file" bs=1 seek=$(($(stat -c %s "$file") - 20)) conv=notrunc 2>"$folder/log"
-train 1 damaged --checkpoint.load_path="$folder/flipped"
-says err "$(basename "$file")"
+for ranks in 1 2; do
+    train 1 damaged --checkpoint.load_path="$folder/flipped" --distributed.dp_size="$ranks"
+    says err "$(basename "$file")"
+    says err '  hint: checkpoint.load_path = "FOLDER/step-..." takes another step'
+done
 cp -r "$folder/good/step-00000002" "$folder/foreign"
 printf '{"what":1}' >"$folder/foreign/manifest.json"
 train 1 damaged --checkpoint.load_path="$folder/foreign"
