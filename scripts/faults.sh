@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Planted faults: each patch of tests/faults breaks one line; a test must notice.
+# Planted faults: each patch of tests/faults breaks a line or three; a test must notice.
 #
 #   scripts/faults.sh [--build=BUILD] [--table=FILE] [NAME...]
 #
@@ -44,6 +44,7 @@ missed=0
 } >"$work/table"
 for name in "${names[@]}"; do
     patch=tests/faults/$name.patch
+    [ -e "$patch" ] || { echo "faults: error: no fault $name in tests/faults" >&2; exit 2; }
     file=$(sed -n 's|^+++ b/||p' "$patch")
     what=$(head -n 1 "$patch")
     tests=$(sed -n 's/^Caught-by: //p' "$patch")

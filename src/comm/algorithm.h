@@ -32,8 +32,8 @@ typedef enum cy_algorithm {
 const char *cy_algorithm_name(cy_algorithm algorithm);
 CY_MUST_CHECK cy_status cy_algorithm_from_name(cy_algorithm *algorithm, const char *name);
 
-// Which algorithm an all_reduce takes, by its size: the first row with `bytes` not below it.
-// Measured once, saved with the run.
+// Which algorithm an all_reduce takes, by its size: the first row with `bytes` not below it. For
+// the whole life of a group.
 #define CY_ALGORITHM_ROWS 32
 typedef struct cy_algorithm_table {
     int count;
@@ -88,7 +88,8 @@ CY_MUST_CHECK cy_status cy_algorithm_open(
 cy_algorithm_counters cy_algorithm_count(const cy_group *group);
 
 // Times all_reduce with every algorithm that fits, at sizes from 8 bytes to `bytes_max`, over a
-// group of messages; the medians of rank 0 decide for all. The group is only borrowed.
+// group of messages; the medians of rank 0 decide for all. The group is only borrowed. For programs
+// that want their machine's own crossovers; a run never asks: docs/decisions/automatic-algorithm.md
 CY_MUST_CHECK cy_status cy_algorithm_tune(
     cy_algorithm_table *table, cy_group *inside, cy_queue *queue, int node_ranks, size_t bytes_max);
 

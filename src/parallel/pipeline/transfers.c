@@ -2,9 +2,9 @@
 //
 // A send and its receive are one event. All events, and the ends of all compute actions, are put in
 // one order of the whole pipeline: by tick, compute before the transfers of the same tick, and
-// those by sender and receiver. Each rank's list is its part of that order. An action never needs
-// what comes later in it, so the lists cannot deadlock even where a send returns only when its
-// receive has come; and a message leaves as soon as it is made.
+// those by their tag, which is the same on both sides. Each rank's list is its part of that order.
+// An action never needs what comes later in it, so the lists cannot deadlock even where a send
+// returns only when its receive has come; and a message leaves as soon as it is made.
 
 #include "parallel/pipeline/build.h"
 
@@ -16,7 +16,7 @@
 
 typedef struct event {
     int64_t tick;
-    int order;     // 0 compute, 1 transfer; then of transfers the tag
+    int order;     // 0: compute; of a transfer 1 + its tag
     int rank;      // whose list it goes to
     size_t number; // of the compute action in its old list
     cy_action action;
@@ -28,8 +28,7 @@ typedef struct events {
     size_t capacity;
 } events;
 
-// The order of one rank's part; of the same tick, transfers are ordered by what is the same on both
-// sides: the tag, then the microbatch.
+// The order of one rank's part. No two transfers of a tick have the same tag.
 static int compare(const void *left, const void *right)
 {
     const event *a = left, *b = right;

@@ -74,7 +74,8 @@ static const cy_key keys[] = {
     {.name = "algorithm",
         TEXT(distributed, algorithm),
         .initial = "auto",
-        .doc = "of collectives: auto is native, the backend's own; ring, tree, doubling, server"},
+        .doc = "of collectives: auto is native, the backend's own; ring, tree, doubling, "
+               "hierarchical, server"},
     {NAMED(distributed, threads_per_rank), .kind = CY_KEY_INT, .initial = "0", .low = 0,
         .high = 4096, .doc = "threads of a rank; 0: cores / ranks on the machine"},
     {.name = "rank_order",
