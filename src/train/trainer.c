@@ -434,11 +434,12 @@ static void tell_of_unused_tokens(const rank_run *trainer)
 {
     const int64_t data = cy_dataset_vocab_size(trainer->run->data.dataset);
     const int64_t model = trainer->run->config->shape.vocab;
+    const int64_t padded = (data + 127) / 128 * 128;
     if (data <= 0 || model - data <= PADDING_MOST) return;
     note(trainer,
         "the data has %lld different tokens, the model %lld: the others are never met\n"
         "  hint: model.vocab_size=%lld",
-        (long long)data, (long long)model, (long long)((data + 127) / 128 * 128));
+        (long long)data, (long long)model, (long long)padded);
 }
 
 static cy_status run_steps(rank_run *trainer)

@@ -35,7 +35,8 @@ static cy_status compare(const need *mine, const need *needs, int count, const c
     int64_t needed = 0, free_bytes = 0;
     for (int i = 0; i < count; i++) {
         const bool shared = needs[i].rank == mine->rank ||
-            (needs[i].group == mine->group && cy_world_shares_machine(world, (int)needs[i].rank));
+            (world != NULL && needs[i].group == mine->group &&
+                cy_world_shares_machine(world, (int)needs[i].rank));
         if (!shared) continue;
         if (needed == 0) free_bytes = needs[i].free_bytes;
         needed += needs[i].needed_bytes;
