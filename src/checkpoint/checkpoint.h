@@ -15,23 +15,10 @@
 #include "base/thread_pool.h"
 #include "base/text.h"
 #include "checkpoint/piece.h"
+#include "checkpoint/ranks.h"
 #include "model/shape.h"
 
 #define CY_CHECKPOINT_FORMAT 1
-
-// How the ranks of a job agree. A rank alone passes cy_checkpoint_alone(). Both are collective and
-// fail only when the ranks cannot talk.
-typedef struct cy_checkpoint_ranks {
-    int rank;
-    int size;
-    // Waits for all ranks; *worst becomes the largest status of all.
-    cy_status (*agree)(void *context, cy_status *worst, cy_status mine);
-    // Each of values [count] becomes the least that any rank has there.
-    cy_status (*least)(void *context, int64_t *values, int64_t count);
-    void *context; // borrowed
-} cy_checkpoint_ranks;
-
-cy_checkpoint_ranks cy_checkpoint_alone(void);
 
 typedef struct cy_checkpoint_file {
     char *name; // owned: relative to the folder

@@ -301,15 +301,9 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
     pthread_mutex_destroy(&in->lock);
 }
 
-// All ranks learn whether all succeeded; who did not has its own text.
 static cy_status agree(const loader *in, cy_status mine)
 {
-    cy_status worst = mine;
-    const cy_status talked = in->ranks.agree(in->ranks.context, &worst, mine);
-    if (mine != CY_OK) return mine;
-    CY_TRY(talked);
-    if (worst == CY_OK) return CY_OK;
-    return CY_FAIL(CY_ERR_PEER, "another rank could not read %s", in->checkpoint->path);
+    return cy_checkpoint_agree(&in->ranks, mine, "could not read", in->checkpoint->path);
 }
 
 static cy_status load(

@@ -14,26 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static cy_status agree_alone(void *context, cy_status *worst, cy_status mine)
-{
-    (void)context;
-    *worst = mine;
-    return CY_OK;
-}
-
-static cy_status least_alone(void *context, int64_t *values, int64_t count)
-{
-    (void)context;
-    (void)values;
-    (void)count;
-    return CY_OK;
-}
-
-cy_checkpoint_ranks cy_checkpoint_alone(void)
-{
-    return (cy_checkpoint_ranks){.rank = 0, .size = 1, .agree = agree_alone, .least = least_alone};
-}
-
 // Every file of the table must be there with its size; all that are not are named.
 static cy_status check_files(const cy_checkpoint *checkpoint)
 {

@@ -67,15 +67,9 @@ static void start_sweeper(cy_saver *saver)
 
 // ---- opening and closing
 
-// All ranks learn whether all succeeded; who did not has its own text.
-static cy_status agree(const cy_saver *saver, cy_status mine, const char *what)
+static cy_status agree(const cy_saver *saver, cy_status mine, const char *did)
 {
-    cy_status worst = mine;
-    const cy_status talked = saver->ranks.agree(saver->ranks.context, &worst, mine);
-    if (mine != CY_OK) return mine;
-    CY_TRY(talked);
-    if (worst == CY_OK) return CY_OK;
-    return CY_FAIL(CY_ERR_PEER, "another rank failed while %s in %s", what, saver->folder);
+    return cy_checkpoint_agree(&saver->ranks, mine, did, saver->folder);
 }
 
 static cy_status open_folder(cy_saver *saver)
@@ -101,7 +95,7 @@ cy_status cy_saver_open(cy_saver **saver_out, const char *folder, int keep_last,
     *saver = (cy_saver){.keep_last = keep_last, .ranks = ranks, .log = log, .lock = -1};
     cy_status status = cy_memory_copy_text(&saver->folder, folder);
     if (status == CY_OK && ranks.rank == 0) status = open_folder(saver);
-    status = agree(saver, status, "opening the checkpoints");
+    status = agree(saver, status, "failed while opening the checkpoints in");
     if (status != CY_OK) {
         cy_saver_close(saver);
         return status;
@@ -171,17 +165,17 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
     const double start = cy_clock_s();
     await_sweeper(saver);
     cy_status status = first ? cy_complete_begin(save, making) : CY_OK;
-    CY_TRY(agree(saver, status, "beginning a checkpoint"));
+    CY_TRY(agree(saver, status, "failed while beginning a checkpoint in"));
     status =
         cy_rank_files_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
-    CY_TRY(agree(saver, status, "writing a checkpoint"));
+    CY_TRY(agree(saver, status, "failed while writing a checkpoint in"));
     if (first) status = cy_complete_write(save, making, saver->ranks.size);
     if (first && status == CY_OK) status = commit(saver, save->step, making, place);
     if (first && status == CY_OK && retire_old(saver, save->step) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", cy_error_text());
     }
     if (first && status == CY_OK) start_sweeper(saver);
-    CY_TRY(agree(saver, status, "completing a checkpoint"));
+    CY_TRY(agree(saver, status, "failed while completing a checkpoint in"));
     report->total_s = cy_clock_s() - start;
     return CY_OK;
 }
@@ -205,7 +199,7 @@ cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *re
     cy_save_report own = {0};
     cy_status status = cy_folder_step_path(&making, saver->folder, ".", save->step, ".tmp");
     if (status == CY_OK) status = cy_folder_step_path(&place, saver->folder, "", save->step, "");
-    status = agree(saver, status, "beginning a checkpoint");
+    status = agree(saver, status, "failed while beginning a checkpoint in");
     if (status == CY_OK) status = save_steps(saver, save, making, place, &own);
     if (status != CY_OK && making != NULL && saver->ranks.rank == 0) {
         clean_up(saver, making, status);

@@ -149,6 +149,18 @@ int64_t cy_dataset_samples(const cy_dataset *dataset, cy_dataset_split split)
     return dataset->samples[split];
 }
 
+cy_status cy_dataset_check(const cy_dataset *dataset, cy_dataset_split split)
+{
+    if (dataset->samples[split] > 0) return CY_OK;
+    const bool trains = split == CY_DATASET_TRAIN;
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "the %s part has %" PRId64 " tokens, a sample of seq_length %" PRId64 " needs %" PRId64,
+        trains ? "training" : "validation", dataset->tokens[split], dataset->seq_length,
+        dataset->seq_length + 1);
+    if (!trains) cy_error_set_hint("a larger dataset.validation_fraction keeps more back");
+    return status;
+}
+
 int64_t cy_dataset_tokens(const cy_dataset *dataset, cy_dataset_split split)
 {
     return dataset->tokens[split];

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/memory.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -129,13 +128,7 @@ static cy_status check(const cy_loader_options *options)
     CY_ASSERT(options->first_step >= 1 && options->ahead >= 0);
     CY_ASSERT(shape->micro_batch_size > 0 && shape->accumulation > 0);
     CY_ASSERT(0 <= shape->dp_rank && shape->dp_rank < shape->dp_size);
-    if (cy_dataset_samples(options->dataset, shape->split) > 0) return CY_OK;
-    const int64_t tokens = cy_dataset_tokens(options->dataset, shape->split);
-    return CY_FAIL(CY_ERR_REQUEST,
-        "%s part of the dataset: %" PRId64 " tokens, a sample of seq_length %" PRId64
-        " needs %" PRId64,
-        shape->split == CY_DATASET_TRAIN ? "training" : "validation", tokens,
-        cy_dataset_seq_length(options->dataset), cy_dataset_seq_length(options->dataset) + 1);
+    return cy_dataset_check(options->dataset, shape->split);
 }
 
 static cy_status make_slots(cy_loader *loader)

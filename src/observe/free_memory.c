@@ -1,9 +1,9 @@
 #include "observe/free_memory.h"
 
 #include "base/file.h"
+#include "observe/proc_number.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -32,30 +32,11 @@ static bool read_text(char text[TEXT_BYTES], const char *root, const char *folde
     return length < PATH_BYTES && cy_file_read_some(path, text, TEXT_BYTES) > 0;
 }
 
-// The number behind `key` at the beginning of a line, or at the very beginning where the key is "";
-// false where there is none, as behind a limit that says "max".
-static bool find_number(uint64_t *number, const char *text, const char *key)
-{
-    const size_t length = strlen(key);
-    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
-        if (*line == '\n') line++;
-        if (strncmp(line, key, length) != 0) continue;
-        const char *from = line + length;
-        if (length > 0 && *from != ' ' && *from != ':') continue;
-        char *end = NULL;
-        const uint64_t found = strtoull(from + (*from == ':'), &end, 10);
-        if (end == from + (*from == ':')) return false;
-        *number = found;
-        return true;
-    }
-    return false;
-}
-
 static bool read_number(
     uint64_t *number, const char *root, const char *folder, const char *name, const char *key)
 {
     char text[TEXT_BYTES];
-    return read_text(text, root, folder, name) && find_number(number, text, key);
+    return read_text(text, root, folder, name) && cy_proc_number(number, text, key);
 }
 
 static uint64_t less(uint64_t from, uint64_t what)
@@ -136,10 +117,10 @@ cy_free_memory cy_free_memory_read(const char *root)
     uint64_t total = 0, available = 0, swap = 0;
     char text[TEXT_BYTES];
     if (read_text(text, root, "/proc", "meminfo")) {
-        (void)find_number(&total, text, "MemTotal");
-        (void)find_number(&swap, text, "SwapFree");
+        (void)cy_proc_number(&total, text, "MemTotal");
+        (void)cy_proc_number(&swap, text, "SwapFree");
         memory.total_bytes = total * 1024;
-        if (find_number(&available, text, "MemAvailable")) {
+        if (cy_proc_number(&available, text, "MemAvailable")) {
             memory.available_bytes = available * 1024;
             memory.bytes = (available + swap) * 1024;
         }

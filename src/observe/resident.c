@@ -2,31 +2,23 @@
 #include "observe/resident.h"
 
 #include "base/file.h"
+#include "observe/proc_number.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-// The number of kB behind a key of /proc/self/status; 0 when the key is not there.
-static size_t kilobytes_of(const char *status, const char *key)
-{
-    const char *found = strstr(status, key);
-    return found != NULL ? strtoul(found + strlen(key), NULL, 10) : 0;
-}
 
 cy_status cy_resident_read(cy_resident *resident)
 {
     char status[8192];
-    if (cy_file_read_some("/proc/self/status", status, sizeof(status)) > 0) {
-        const size_t now = kilobytes_of(status, "\nVmRSS:") * 1024;
-        const size_t peak = kilobytes_of(status, "\nVmHWM:") * 1024;
-        if (now > 0) {
-            *resident = (cy_resident){.now_bytes = now, .peak_bytes = peak > now ? peak : now};
-            return CY_OK;
-        }
+    uint64_t now_kb = 0, peak_kb = 0;
+    if (cy_file_read_some("/proc/self/status", status, sizeof(status)) > 0 &&
+        cy_proc_number(&now_kb, status, "VmRSS") && now_kb > 0) {
+        (void)cy_proc_number(&peak_kb, status, "VmHWM");
+        if (peak_kb < now_kb) peak_kb = now_kb;
+        *resident = (cy_resident){.now_bytes = now_kb * 1024, .peak_bytes = peak_kb * 1024};
+        return CY_OK;
     }
     struct rusage usage;
     if (getrusage(RUSAGE_SELF, &usage) != 0) {

@@ -73,26 +73,11 @@ void cy_run_data_close(cy_run_data *data)
     *data = (cy_run_data){0};
 }
 
-cy_status cy_run_data_check(
-    const cy_run_data *data, const cy_config *config, cy_dataset_split split)
-{
-    if (cy_dataset_samples(data->dataset, split) > 0) return CY_OK;
-    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
-        "the %s part has %lld tokens, a sample of training.seq_length %lld needs %lld",
-        split == CY_DATASET_TRAIN ? "training" : "validation",
-        (long long)cy_dataset_tokens(data->dataset, split), (long long)config->training.seq_length,
-        (long long)config->training.seq_length + 1);
-    if (split == CY_DATASET_VALIDATION) {
-        cy_error_set_hint("a larger dataset.validation_fraction keeps more back");
-    }
-    return status;
-}
-
 cy_status cy_run_data_open_to_train(cy_run_data *data, const cy_config *config, int threads)
 {
     CY_TRY(cy_run_data_open(data, config, threads));
     if (config->logging.eval_frequency == 0) return CY_OK;
-    const cy_status status = cy_run_data_check(data, config, CY_DATASET_VALIDATION);
+    const cy_status status = cy_dataset_check(data->dataset, CY_DATASET_VALIDATION);
     if (status != CY_OK) cy_run_data_close(data);
     return status;
 }
@@ -209,7 +194,7 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
         .seq_length = config->training.seq_length,
     };
     run.shape.accumulation = 1;
-    CY_TRY(cy_run_data_check(data, config, split));
+    CY_TRY(cy_dataset_check(data->dataset, split));
     const int64_t wanted = (max_tokens + run.seq_length - 1) / run.seq_length;
     if (max_tokens > 0 && wanted < run.samples) run.samples = wanted;
 

@@ -24,10 +24,6 @@ void cy_run_data_close(cy_run_data *data);
 CY_MUST_CHECK cy_status cy_run_data_open_to_train(
     cy_run_data *data, const cy_config *config, int threads);
 
-// Fails with CY_ERR_REQUEST and the numbers where a split has not one sample.
-CY_MUST_CHECK cy_status cy_run_data_check(
-    const cy_run_data *data, const cy_config *config, cy_dataset_split split);
-
 // Micro-batches of training, read ahead by a thread, from step `first_step` on.
 typedef struct cy_feed {
     cy_loader *loader; // owned

@@ -26,7 +26,7 @@ check "no run folder of a refused run" test ! -e "$folder/never"
 
 train 2 never --dataset.validation_fraction=0.0001 --logging.eval_frequency=2
 says err 'the validation part has '
-says err 'a sample of training.seq_length 32 needs 33'
+says err 'a sample of seq_length 32 needs 33'
 check "no run folder of a refused run" test ! -e "$folder/never"
 train 2 never --training.global_batch_size=5
 is err 'cyclotron: error: training.global_batch_size = 5: micro_batch_size 4 x dp_size 1 = 4 does not divide it

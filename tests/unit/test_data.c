@@ -724,7 +724,7 @@ static void a_loader_without_samples_says_so(void **state)
         cy_loader *loader = NULL;
         if (length == 10) {
             check_text(cy_loader_open(&loader, &options), CY_ERR_REQUEST,
-                "validation part of the dataset: 10 tokens, a sample of seq_length 10 needs 11");
+                "the validation part has 10 tokens, a sample of seq_length 10 needs 11");
             assert_null(loader);
         } else {
             cy_batch batch;
