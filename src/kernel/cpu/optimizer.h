@@ -187,21 +187,19 @@ static void adamw_passes(cy_queue *queue, adamw_range *of)
         cy_queue_run(queue, adamw_alone_piece, of, of->cut.count);
 }
 
-static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
-    cy_view grad, cy_view scale, const cy_adamw_spec *spec, bool fused)
+static double adamw_power(double base, int64_t exponent)
 {
-    const bool has_weight = !cy_view_is_none(weight);
-    if (master.dtype != CY_F32 || !served(grad) || (has_weight && !served(weight))) {
-        cy_ref_adamw(queue, weight, master, m, v, grad, scale, spec);
-        return;
-    }
-    if (queue->dry) return;
-    const double factor = *(const double *)scale.data;
-    if (!isfinite(factor)) return;
-    const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
+    return pow(base, (double)exponent);
+}
+
+// The arguments of one update as its vectors take them.
+static adamw_range adamw_range_of(cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, double factor, const cy_adamw_spec *spec, double (*power)(double, int64_t))
+{
     const cy_adamw_second second = cy_adamw_second_of(spec);
-    const double correction2 = 1.0 - pow(spec->beta2, (double)second.steps);
-    adamw_range of = {
+    const double correction1 = 1.0 - power(spec->beta1, spec->step);
+    const double correction2 = 1.0 - power(spec->beta2, second.steps);
+    return (adamw_range){
         .cut = grid_of(1, master.cols),
         .weight = weight,
         .master = master,
@@ -219,6 +217,20 @@ static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m,
         .decay = (float)(spec->learning_rate * spec->weight_decay),
         .share = (float)second.share,
     };
+}
+
+static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec, bool fused)
+{
+    const bool has_weight = !cy_view_is_none(weight);
+    if (master.dtype != CY_F32 || !served(grad) || (has_weight && !served(weight))) {
+        cy_ref_adamw(queue, weight, master, m, v, grad, scale, spec);
+        return;
+    }
+    if (queue->dry) return;
+    const double factor = *(const double *)scale.data;
+    if (!isfinite(factor)) return;
+    adamw_range of = adamw_range_of(weight, master, m, v, grad, factor, spec, adamw_power);
     if (fused) {
         cy_queue_run(queue, adamw_piece, &of, of.cut.count);
     } else {

@@ -172,30 +172,9 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
     if (queue->dry) return;
     const double factor = *(const double *)scale.data;
     if (!isfinite(factor)) return;
-    const double correction1 = 1.0 - cy_strict_power(spec->beta1, spec->step);
-    const cy_adamw_second second = cy_adamw_second_of(spec);
-    const double correction2 = 1.0 - cy_strict_power(spec->beta2, second.steps);
     strict_adamw_range of = {
         .queue = queue,
-        .range =
-            {
-                .cut = grid_of(1, master.cols),
-                .weight = weight,
-                .master = master,
-                .m = m,
-                .v = v,
-                .grad = grad,
-                .scale = (float)factor,
-                .beta1 = (float)spec->beta1,
-                .beta2 = (float)second.beta2,
-                .rest1 = (float)(1.0 - spec->beta1),
-                .rest2 = (float)(1.0 - second.beta2),
-                .step_size = (float)(spec->learning_rate / correction1),
-                .root = (float)(1.0 / sqrt(correction2)),
-                .eps = (float)spec->eps,
-                .decay = (float)(spec->learning_rate * spec->weight_decay),
-                .share = (float)second.share,
-            },
+        .range = adamw_range_of(weight, master, m, v, grad, factor, spec, cy_strict_power),
     };
     cy_queue_run(queue, strict_adamw_piece, &of, of.range.cut.count);
 }
