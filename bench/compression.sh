@@ -23,7 +23,7 @@ for link in $links; do
         dp=${line#*\"dimension\": \"dp\"}
         printf '%-8s %-8s %10.1f %10.2f %12.1f\n' "$link" "$kind" \
             "$(awk "BEGIN { print 2 * 4 * 256 / $rate * 1e3 }")" \
-            "$(awk "BEGIN { print $(field bytes <<<"$dp") / 1e6 }")" \
+            "$(awk "BEGIN { print $(field bytes <<<"$dp") / 1048576 }")" \
             "$(awk "BEGIN { print $(field exposed_s <<<"$dp") * 1e3 }")"
     done
 done

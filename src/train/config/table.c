@@ -203,7 +203,8 @@ static const cy_key keys[] = {
             "folder of token shards, text file, or a list of {path, weight}; no weights: by size"},
     {.name = "tokenizer",
         PATH(dataset, tokenizer),
-        .doc = "tokenizer.json; absent: the one in the folder model.name"},
+        .doc = "tokenizer.json; absent: the one in the folder model.name, else beside the first "
+               "source"},
     {NAMED(dataset, validation_fraction), .kind = CY_KEY_NUMBER, .initial = "0", .low = 0,
         .high = 1, .below = true, .doc = "last part of each source, kept for evaluation"},
     {.name = "split", TEXT(dataset, split), .doc = "picotron's; train is what there is"},
