@@ -82,6 +82,9 @@ CY_API CY_MUST_CHECK cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer
 // it was.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path);
 
+// The same bytes in memory, *bytes of them: the tokenizer's, until it is closed.
+CY_API const char *cy_tokenizer_json(const cy_tokenizer *tokenizer, size_t *bytes);
+
 // How a text is encoded.
 typedef enum cy_encode_flags {
     CY_ENCODE_DEFAULT = 0,     // with all that tokenizer.json says

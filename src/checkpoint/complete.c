@@ -38,18 +38,20 @@ cy_status cy_complete_begin(const cy_save *save, const char *making)
     return CY_OK;
 }
 
-// Copies a file into the checkpoint and its table.
-static cy_status copy_file(cy_checkpoint *table, const cy_saved_file *saved, const char *folder)
+// Writes a file into the checkpoint and its table.
+static cy_status add_file(cy_checkpoint *table, const cy_saved_file *saved, const char *folder)
 {
     cy_text text = {0};
     char *path = NULL;
-    CY_TRY(cy_file_read(&text, saved->source, COPIED_BYTES_MAX));
+    if (saved->source != NULL) CY_TRY(cy_file_read(&text, saved->source, COPIED_BYTES_MAX));
+    const char *bytes = saved->source != NULL ? text.bytes : saved->bytes;
+    const size_t count = saved->source != NULL ? text.length : saved->byte_count;
     cy_status status = cy_folder_join(&path, folder, saved->name);
-    if (status == CY_OK) status = cy_file_write(path, text.bytes, text.length);
+    if (status == CY_OK) status = cy_file_write(path, bytes, count);
     if (status == CY_OK) {
         cy_checkpoint_file *file = &table->files[table->file_count++];
-        *file = (cy_checkpoint_file){.bytes = text.length, .fd = -1};
-        status = cy_checkpoint_file_head(file, text.bytes, text.length);
+        *file = (cy_checkpoint_file){.bytes = count, .fd = -1};
+        status = cy_checkpoint_file_head(file, bytes, count);
         if (status == CY_OK) status = cy_memory_copy_text(&file->name, saved->name);
     }
     cy_text_free(&text);
@@ -64,7 +66,7 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     char *path = NULL;
     cy_status status = cy_rank_files_collect(&table, save, making, ranks);
     for (int i = 0; status == CY_OK && i < save->file_count; i++) {
-        status = copy_file(&table, &save->files[i], making);
+        status = add_file(&table, &save->files[i], making);
     }
     if (status == CY_OK && save->config_json != NULL) {
         status = cy_memory_copy_text(&table.config_json, save->config_json);

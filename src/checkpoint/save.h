@@ -24,10 +24,12 @@ CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int 
     cy_checkpoint_ranks ranks, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
 
-// A file that is copied into the checkpoint, such as tokenizer.json.
+// A file that is written into the checkpoint, such as tokenizer.json.
 typedef struct cy_saved_file {
     const char *name;   // borrowed: in the checkpoint
-    const char *source; // borrowed: where it is now
+    const char *source; // borrowed: the file that is copied; NULL: the bytes are these
+    const char *bytes;  // borrowed, [byte_count]
+    size_t byte_count;
 } cy_saved_file;
 
 typedef struct cy_save {

@@ -92,6 +92,12 @@ cy_status cy_tokenizer_train(cy_tokenizer **tokenizer, const cy_tokenizer_text *
     return status;
 }
 
+const char *cy_tokenizer_json(const cy_tokenizer *tokenizer, size_t *bytes)
+{
+    *bytes = tokenizer->json.length;
+    return tokenizer->json.bytes;
+}
+
 cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path)
 {
     return cy_file_write(path, tokenizer->json.bytes, tokenizer->json.length);

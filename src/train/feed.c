@@ -8,17 +8,18 @@
 // ---- the data of a run
 
 // The tokenizer that the configuration names, or the one that lies with the first source.
-static cy_status find_tokenizer(char **path, const cy_config *config)
+// That of the configuration, or the one beside the first source; NULL where there is none.
+static cy_status open_tokenizer(cy_tokenizer **tokenizer, const cy_config *config)
 {
     if (config->dataset.tokenizer[0] != '\0') {
-        return cy_memory_copy_text(path, config->dataset.tokenizer);
+        return cy_tokenizer_open(tokenizer, config->dataset.tokenizer);
     }
-    cy_text text = {0};
-    cy_status status = cy_text_add(&text, "%s/tokenizer.json", config->dataset.sources[0].path);
-    if (status == CY_OK && cy_path_exists(text.bytes)) {
-        status = cy_memory_copy_text(path, text.bytes);
+    cy_text path = {0};
+    cy_status status = cy_text_add(&path, "%s/tokenizer.json", config->dataset.sources[0].path);
+    if (status == CY_OK && cy_path_exists(path.bytes)) {
+        status = cy_tokenizer_open(tokenizer, path.bytes);
     }
-    cy_text_free(&text);
+    cy_text_free(&path);
     return status;
 }
 
@@ -31,10 +32,7 @@ static cy_status open_parts(cy_run_data *data, const cy_config *config, int thre
             .weight = config->dataset.sources[i].weight,
         };
     }
-    CY_TRY(find_tokenizer(&data->tokenizer_path, config));
-    if (data->tokenizer_path != NULL) {
-        CY_TRY(cy_tokenizer_open(&data->tokenizer, data->tokenizer_path));
-    }
+    CY_TRY(open_tokenizer(&data->tokenizer, config));
     const cy_dataset_options options = {
         .entries = entries,
         .count = config->dataset.source_count,
@@ -69,7 +67,6 @@ void cy_run_data_close(cy_run_data *data)
 {
     cy_dataset_close(data->dataset);
     cy_tokenizer_close(data->tokenizer);
-    cy_memory_free(data->tokenizer_path);
     *data = (cy_run_data){0};
 }
 
@@ -195,7 +192,7 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
     };
     run.shape.accumulation = 1;
     CY_TRY(cy_dataset_check(data->dataset, split));
-    const int64_t wanted = (max_tokens + run.seq_length - 1) / run.seq_length;
+    const int64_t wanted = max_tokens / run.seq_length + (max_tokens % run.seq_length != 0);
     if (max_tokens > 0 && wanted < run.samples) run.samples = wanted;
 
     const cy_batch_source source = {.context = &run, .fill = fill_evaluation};

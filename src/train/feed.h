@@ -14,7 +14,6 @@
 typedef struct cy_run_data {
     cy_tokenizer *tokenizer; // owned; NULL where the shards bring none
     cy_dataset *dataset;     // owned
-    char *tokenizer_path;    // owned; NULL where there is none
 } cy_run_data;
 
 CY_MUST_CHECK cy_status cy_run_data_open(cy_run_data *data, const cy_config *config, int threads);

@@ -6,6 +6,7 @@
 #include "train/kept_back.h"
 
 #include <jansson.h>
+#include <string.h>
 
 static cy_status agree(void *context, cy_status *worst, cy_status mine)
 {
@@ -117,6 +118,17 @@ static cy_status read_exponents(cy_engine *engine, const json_t *root, const cha
     return CY_OK;
 }
 
+// Only a scale that a run in fp16 came to is worth anything: the others say 1.
+static bool was_in_fp16(const cy_checkpoint *checkpoint)
+{
+    const char *config = checkpoint->config_json;
+    json_t *root = config != NULL ? json_loads(config, 0, NULL) : NULL;
+    const char *dtype = json_string_value(json_object_get(json_object_get(root, "model"), "dtype"));
+    const bool was = dtype != NULL && strcmp(dtype, cy_dtype_name(CY_F16)) == 0;
+    json_decref(root);
+    return was;
+}
+
 static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
 {
     if (checkpoint->state_json == NULL) return CY_OK;
@@ -133,8 +145,7 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
         : read_exponents(engine, root, checkpoint->path);
     json_decref(root);
     CY_TRY(status);
-    // A run that goes on in another dtype starts its own scale.
-    if (engine->options.config->model.dtype == CY_F16) {
+    if (engine->options.config->model.dtype == CY_F16 && was_in_fp16(checkpoint)) {
         engine->scaler = (cy_scaler){
             .scale = scale, .clean_steps = clean, .skipped_steps = skipped, .stuck_steps = stuck};
     }
@@ -237,7 +248,7 @@ static void close_parts(saved_parts *parts)
 }
 
 static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const char *tokenizer, saved_parts *parts)
+    cy_run_position position, const cy_tokenizer *tokenizer, saved_parts *parts)
 {
     const cy_config *config = engine->options.config;
     // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
@@ -257,7 +268,8 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
         CY_TRY(
             cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece));
     }
-    const cy_saved_file file = {.name = "tokenizer.json", .source = tokenizer};
+    cy_saved_file file = {.name = "tokenizer.json"};
+    if (tokenizer != NULL) file.bytes = cy_tokenizer_json(tokenizer, &file.byte_count);
     const cy_save save = {
         .step = position.step,
         .tokens = position.tokens,
@@ -275,7 +287,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
 }
 
 cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const char *tokenizer, cy_save_report *report)
+    cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report)
 {
     saved_parts parts = {0};
     const cy_status status = save_parts(engine, rank, saver, position, tokenizer, &parts);

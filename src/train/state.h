@@ -7,6 +7,8 @@
 #include "checkpoint/save.h"
 #include "train/ranks.h"
 
+#include <cyclotron/tokenizer.h>
+
 // How far a run has come.
 typedef struct cy_run_position {
     int64_t step;   // updates done
@@ -32,9 +34,9 @@ CY_MUST_CHECK cy_status cy_state_locate(char **path, bool *weights_only, const c
 CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
     bool weights_only, cy_run_position *position, cy_checkpoint_traffic *traffic);
 
-// Writes a checkpoint. Collective. `tokenizer` is the path of a tokenizer.json, or NULL; *report is
+// Writes a checkpoint. Collective. `tokenizer` is that of the data, or NULL; *report is
 // what this rank wrote and how long it took, and may be NULL.
 CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const char *tokenizer, cy_save_report *report);
+    cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report);
 
 #endif

@@ -244,11 +244,12 @@ static cy_status evaluate(rank_run *trainer)
     return CY_OK;
 }
 
-// A save that fails for lack of room is told, and the run goes on: the earlier ones stand.
+// A save that a file system fails, as for lack of room, is told, and the run goes on: the earlier
+// ones stand.
 static cy_status save(rank_run *trainer)
 {
     const cy_status status = cy_state_save(&trainer->engine, trainer->rank, trainer->saver,
-        trainer->position, trainer->run->data.tokenizer_path, NULL);
+        trainer->position, trainer->run->data.tokenizer, NULL);
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);

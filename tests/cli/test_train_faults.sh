@@ -69,6 +69,16 @@ cp -r "$folder/good/step-00000002" "$folder/foreign"
 printf '{"what":1}' >"$folder/foreign/manifest.json"
 train 1 damaged --checkpoint.load_path="$folder/foreign"
 says err 'manifest.json'
+# A checkpoint has the tokenizer that the run began with, whatever became of its file.
+cp "$folder/tokenizer.json" "$folder/gone.json"
+(until [ -s "$folder/went/metrics.jsonl" ]; do sleep 0.01; done
+    echo '{}' >"$folder/gone.json") &
+train 0 went --dataset.tokenizer="$folder/gone.json" --checkpoint.save_dir="$folder/went_saves" \
+    --training.total_train_steps=200
+wait
+check "the file was changed" grep -q '^{}$' "$folder/gone.json"
+check "the tokenizer of the checkpoint" \
+    cmp "$folder/tokenizer.json" "$folder/went_saves/step-00000200/tokenizer.json"
 head -c 1000 "$folder/tokenizer.json" >"$folder/cut.json"
 train 1 damaged --dataset.tokenizer="$folder/cut.json"
 says err "$folder/cut.json"
@@ -158,6 +168,11 @@ mkdir -p "$folder/killed/.step-00000009.tmp"
 train 0 after_kill --training.total_train_steps=1 --checkpoint.save_dir="$folder/killed"
 says err 'removed 1 unfinished checkpoint of a dead run'
 same "what is left" "step-00000001" "$(find "$folder/killed" -name '*step-*' -printf '%f\n')"
+
+# ---- as many tokens to evaluate as can be asked for are all that there are
+
+train 0 most --logging.eval_frequency=8 --logging.eval_tokens=9223372036854775807
+check "a validation loss that is a number" grep -q 'step 8: validation loss [0-9]' "$folder/err"
 
 # ---- text that is not UTF-8 trains
 

@@ -72,7 +72,7 @@ static job saved(const char *folder, const cy_config *config)
     return j;
 }
 
-static void exponents_and_scale_come_back(void **state)
+static void exponents_come_back(void **state)
 {
     (void)state;
     char folder[256];
@@ -88,11 +88,31 @@ static void exponents_and_scale_come_back(void **state)
         (size_t)before.exponent_count * sizeof(before.exponents[0]));
     assert_true(after.scaler.scale != 1024); // that is fp16's
 
-    // A run that is not strict takes the rest.
-    const cy_config fast = configured(CY_F16, false);
+    // A run that is not strict has none.
+    const cy_config fast = configured(CY_BF16, false);
     job other = {.folder = folder};
     CY_CHECK_OK(cy_test_on_mesh(&fast, "auto", NULL, use, &other));
     assert_int_equal(other.exponent_count, 0);
+}
+
+// The scale of a run in fp16 goes on in another one; that of a run in another dtype does not.
+static void scales_are_of_fp16(void **state)
+{
+    (void)state;
+    char folder[2][256];
+    const cy_config half = configured(CY_F16, false), brain = configured(CY_BF16, false);
+    for (int i = 0; i < 2; i++) {
+        cy_test_folder(folder[i], sizeof(folder[i]));
+        saved(folder[i], i == 0 ? &half : &brain);
+    }
+    job from_brain = {.folder = folder[1]};
+    CY_CHECK_OK(cy_test_on_mesh(&half, "auto", NULL, use, &from_brain));
+    assert_int_equal(from_brain.position.step, 7);
+    assert_true(from_brain.scaler.scale == 65536); // as a fresh run's
+    assert_int_equal(from_brain.scaler.clean_steps, 0);
+
+    job other = {.folder = folder[0]};
+    CY_CHECK_OK(cy_test_on_mesh(&half, "auto", NULL, use, &other));
     assert_true(other.scaler.scale == 1024);
     assert_int_equal(other.scaler.clean_steps, 11);
     assert_int_equal(other.scaler.skipped_steps, 12);
@@ -210,7 +230,8 @@ static void where_a_run_starts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exponents_and_scale_come_back),
+        cmocka_unit_test(exponents_come_back),
+        cmocka_unit_test(scales_are_of_fp16),
         cmocka_unit_test(a_strict_run_goes_on_from_a_fast_one),
         cmocka_unit_test(a_damaged_state_is_refused),
         cmocka_unit_test(where_a_run_starts),
