@@ -35,9 +35,6 @@
 // Rooms that a member has from the beginning; it takes more when so many are read late.
 #define ROOMS 4
 
-// More ranks than this in one process make no sense on any machine that we know.
-#define CY_GROUP_LIMIT 1024
-
 // ---- ranks
 
 typedef struct threads_run threads_run;
@@ -78,7 +75,6 @@ struct threads_run {
     int ended_count;
     struct threads_shared *groups; // those that wait for members to join
     _Atomic bool aborted;
-    int failed_rank; // the first to fail, -1 before
     cy_status failed_status;
     char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
     char abort_hint[ABORT_TEXT_BYTES]; // likewise; "" without one

@@ -51,7 +51,7 @@ static int who_is_missing(void *context)
 static void reduce(threads_group *group, cy_queue *queue, const threads_transfer *record)
 {
     const cy_operation *o = &record->operation;
-    const void *ins[CY_GROUP_LIMIT];
+    const void *ins[CY_WORLD_THREADS];
     const bool part = o->kind == CY_OP_REDUCE_SCATTER;
     const size_t skip = part ? cy_view_bytes(o->out) * (size_t)group->base.rank : 0;
     for (int m = 0; m < group->base.size; m++)

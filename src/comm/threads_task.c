@@ -118,8 +118,8 @@ static void reduce_piece(
     const threads_shared *shared, slot *at, int part, size_t offset, size_t bytes)
 {
     const cy_operation *o = &at->entries[0].operation;
-    void *outs[CY_GROUP_LIMIT];
-    const void *ins[CY_GROUP_LIMIT];
+    void *outs[CY_WORLD_THREADS];
+    const void *ins[CY_WORLD_THREADS];
     const bool all = o->kind == CY_OP_ALL_REDUCE;
     const size_t skip = all ? 0 : (size_t)part * piece_bytes(o, shared->size);
     for (int m = 0; m < shared->size; m++)
@@ -144,7 +144,7 @@ static void spread(const threads_shared *shared, const slot *at, int from, size_
     }
 }
 
-static void exchange_uneven(const threads_shared *shared, const slot *at, int from, int to)
+static void exchange_uneven(const slot *at, int from, int to)
 {
     const cy_operation *sender = &at->entries[from].operation;
     const cy_operation *receiver = &at->entries[to].operation;
@@ -159,7 +159,6 @@ static void exchange_uneven(const threads_shared *shared, const slot *at, int fr
     if (bytes == 0) return;
     memcpy(
         out_of(at, to) + (size_t)out_first * row, in_of(at, from) + (size_t)in_first * row, bytes);
-    (void)shared;
 }
 
 void slot_task(const threads_shared *shared, slot *at, int64_t task)
@@ -192,7 +191,7 @@ void slot_task(const threads_shared *shared, slot *at, int64_t task)
         return;
     }
     case CY_OP_ALL_TO_ALLV:
-        exchange_uneven(shared, at, piece / size, piece % size);
+        exchange_uneven(at, piece / size, piece % size);
         return;
     case CY_OP_BARRIER:
     case CY_OP_SEND:

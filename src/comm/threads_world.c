@@ -139,7 +139,6 @@ static void run_abort(
 {
     pthread_mutex_lock(&run->lock);
     if (!atomic_load(&run->aborted)) {
-        run->failed_rank = rank;
         run->failed_status = status;
         snprintf(
             run->abort_text, sizeof(run->abort_text), "rank %d (%s): %s", rank, run->host, text);
@@ -287,9 +286,11 @@ static bool await_ranks(threads_run *run, int started)
 cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context)
 {
-    if (options->ranks < 1 || options->ranks > CY_GROUP_LIMIT) {
-        return CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d", options->ranks,
-            CY_GROUP_LIMIT);
+    if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
+        const cy_status status = CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d",
+            options->ranks, CY_WORLD_THREADS);
+        cy_error_set_hint("as processes there can be more: mpirun -n %d", options->ranks);
+        return status;
     }
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
@@ -297,7 +298,6 @@ cy_status cy_world_run_threads(
     run->spin = options->ranks * options->threads_per_rank <= cy_cores_allowed();
     run->function = function;
     run->context = context;
-    run->failed_rank = -1;
     if (gethostname(run->host, sizeof(run->host) - 1) != 0) snprintf(run->host, 2, "?");
     pthread_mutex_init(&run->lock, NULL);
     condition_init(&run->ended);

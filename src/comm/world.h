@@ -15,6 +15,9 @@
 
 typedef struct cy_world cy_world;
 
+// Ranks as threads of one process: more make no sense on any machine that we know.
+#define CY_WORLD_THREADS 1024
+
 // Links that are slower than the machine: nodes of `node_ranks` consecutive world ranks.
 typedef struct cy_world_delay {
     cy_link inside;  // a node

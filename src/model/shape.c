@@ -1,6 +1,7 @@
 #include "model/shape.h"
 
 #include "base/text.h"
+#include "kernel/kernel.h"
 
 // Adds a line to the list of contradictions when `wrong` holds.
 #define COMPLAIN(text, wrong, ...)                                                                 \
@@ -21,6 +22,8 @@ static cy_status check_sizes(cy_text *text, const cy_model_shape *shape)
     COMPLAIN(text, shape->head_dim < 2 || shape->head_dim % 2 != 0,
         "head_dim is %lld: rotary positions turn pairs, so it must be even\n",
         (long long)shape->head_dim);
+    COMPLAIN(text, shape->head_dim > CY_HEAD_DIM_MAX, "head_dim is %lld, heads have at most %d\n",
+        (long long)shape->head_dim, CY_HEAD_DIM_MAX);
     COMPLAIN(
         text, shape->norm_eps <= 0, "rms_norm_eps is %g, it must be above 0\n", shape->norm_eps);
     return CY_OK;

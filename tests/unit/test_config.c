@@ -133,7 +133,7 @@ static void every_kind_of_value(void **state)
     assert_string_equal(c.checkpoint.save_dir, "");
     takes(&c,
         "\xef\xbb\xbf{\"model\": {\"name\": \"tiny\"},"
-        " \"dataset\": {\"name\": [\"a\", {\"path\": \"b\"}]}}");
+        " \"dataset\": {\"name\": [\"a\", {\"path\": \"b\", \"weight\": null}]}}");
     assert_true(c.dataset.sources[0].weight == 0 && c.dataset.sources[1].weight == 0); // by size
 }
 
@@ -240,6 +240,14 @@ static void overrides_win_over_other_words(void **state)
     assert_int_equal(c.training.gradient_accumulation_steps, 3);
     assert_int_equal(c.training.global_batch_size, 0);
     assert_int_equal(c.shape.head_dim, c.shape.hidden / 2);
+
+    // null says nothing: what the file has stays.
+    const char *nothing[] = {"training.gradient_accumulation_steps=null",
+        "distributed.threads_per_rank=null", "model.num_attention_heads=null"};
+    assert_int_equal(CY_OK, read_into(&c, faults, sizeof(faults), file, nothing, 3));
+    assert_int_equal(c.training.global_batch_size, 8);
+    assert_int_equal(c.distributed.threads_per_rank, 1);
+    assert_int_equal(c.shape.head_dim, 8);
 
     // Both on the command line contradict each other as in a file.
     const char *both[] = {"training.gradient_accumulation_steps=3", "training.global_batch_size=8"};
@@ -364,7 +372,7 @@ static void accumulation(void **state)
         "training.gradient_accumulation_steps = 4: global_batch_size 8 / "
         "(micro_batch_size 1 x dp_size 1) is 8");
     refuses("{\"model\": {\"name\": \"tiny\"}, \"training\": {\"micro_batch_size\": 65536,"
-            " \"gradient_accumulation_steps\": 1048576, \"seq_length\": 16777216}}",
+            " \"gradient_accumulation_steps\": 65536, \"seq_length\": 16777216}}",
         "more than can be counted");
 }
 

@@ -91,6 +91,12 @@ static void model(void **state)
         "model.num_key_value_heads = 3: does not divide model.num_attention_heads 4\n"
         "  num_key_value_heads 2 or 4 would do\n");
     refuses("{\"model\": {\"name\": \"tiny\", \"head_dim\": 15}}", "it must be even");
+    // What kernels hold on the stack.
+    passes("{\"model\": {\"name\": \"tiny\", \"head_dim\": 512}}");
+    refuses("{\"model\": {\"name\": \"tiny\", \"head_dim\": 514}}", "a whole number from 1 to 512");
+    refuses("{\"model\": {\"name\": \"tiny\", \"hidden_size\": 2056}}",
+        "model.head_dim = 514: heads have at most 512\n"
+        "  more num_attention_heads of hidden_size 2056 would do");
     refuses("{\"model\": {\"name\": \"tiny\", \"max_position_embeddings\": 512}}",
         "training.seq_length = 1024: longer than model.max_position_embeddings 512");
 }
@@ -146,6 +152,9 @@ static void pipeline(void **state)
     refuses(TINY("\"distributed\": {\"pp_size\": 2, \"pp_chunks\": 2, \"pp_engine\": "
                  "\"interleaved\"}"),
         "model.num_hidden_layers = 2: fewer than pp_size 2 x pp_chunks 2 = 4");
+    // One stage runs 1f1b.
+    passes(TINY("\"distributed\": {\"pp_engine\": \"zero_bubble\"}, "
+                "\"training\": {\"recompute\": \"full\"}"));
     static const char *const recompute[] = {"selective", "full"};
     for (int i = 0; i < 2; i++) {
         char text[256];
@@ -222,7 +231,7 @@ static void schedules_of_users(void **state)
     refuses_schedule("F0,F1,B0,B1\n", "1 lines of actions for 2 stages");
     refuses_schedule("B0,F0,F1,B1\nF0,B0,F1,B1\n", "rank 0: F0 comes after B0");
     refuses(TINY("\"distributed\": {\"pp_size\": 2}, "
-                 "\"training\": {\"gradient_accumulation_steps\": 1000000}"),
+                 "\"training\": {\"global_batch_size\": 1000000}"),
         "1f1b: 1000000 microbatches, there must be 1 to ");
 }
 
@@ -333,6 +342,10 @@ static void world(void **state)
     expect_lines(text, &v,
         "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 were started\n"
         "  start 4, or dp_size 3 would do\n");
+    passes(TINY("\"distributed\": {\"dp_size\": 1024, \"backend\": \"threads\"}"));
+    passes(TINY("\"distributed\": {\"dp_size\": 1025}")); // as processes of MPI
+    refuses(TINY("\"distributed\": {\"dp_size\": 1025, \"backend\": \"threads\"}"),
+        "distributed.backend = \"threads\": at most 1024 ranks, 1025 are asked for\n");
     const char *under_mpi = TINY("\"distributed\": {\"dp_size\": 2, \"backend\": \"mpi\"}");
     const verdict alone = judge(under_mpi);
     if (strstr(alone.lines, "made without MPI") != NULL) return; // what follows needs it

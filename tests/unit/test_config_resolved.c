@@ -257,11 +257,11 @@ static const cy_test_refusal batches_divide_cases[] = {
         "dp_size 3) is 2\n"
         "  give one of the two\n"},
     {"{'model': {'name': 'tiny'}, 'training': {'micro_batch_size': 65536, "
-     "'gradient_accumulation_steps': 1048576, 'seq_length': 4096}}",
-        "training.gradient_accumulation_steps = 1048576: a global batch of 2.81e+14 tokens is more "
+     "'gradient_accumulation_steps': 65536, 'seq_length': 65536}}",
+        "training.gradient_accumulation_steps = 65536: a global batch of 2.81e+14 tokens is more "
         "than can be counted\n"},
     {"{'model': {'name': 'tiny'}, 'training': {'micro_batch_size': 65536, "
-     "'gradient_accumulation_steps': 1048576, 'seq_length': 4095}}",
+     "'gradient_accumulation_steps': 65536, 'seq_length': 65535}}",
         NULL},
 };
 
@@ -483,9 +483,9 @@ static void what_is_absent(void **state)
     assert_int_equal(c.training.gradient_accumulation_steps, 1);
     cy_test_read_config(&c,
         "{'model': {'name': 'tiny'}, 'training': {'micro_batch_size': 65536,"
-        " 'gradient_accumulation_steps': 1048576, 'seq_length': 4096}}",
+        " 'gradient_accumulation_steps': 65536, 'seq_length': 65536}}",
         NULL, 0, CY_TEST_RESOLVED,
-        "training.gradient_accumulation_steps = 1048576: a global batch of 2.81e+14 tokens is more "
+        "training.gradient_accumulation_steps = 65536: a global batch of 2.81e+14 tokens is more "
         "than can be counted\n");
     assert_int_equal(cy_config_batch_tokens(&c), 1);
 }

@@ -10,10 +10,9 @@
 #include <string.h>
 
 // More than any machine has; they keep every product below in an int.
-#define STAGES_MAX       1024
-#define MICROBATCHES_MAX 65536
-#define CHUNKS_MAX       64
-#define FORWARDS_MAX     (1 << 24)
+#define STAGES_MAX   1024
+#define CHUNKS_MAX   64
+#define FORWARDS_MAX (1 << 24)
 
 static const char *const engine_names[CY_PIPELINE_ENGINES] = {
     [CY_PIPELINE_AFAB] = "afab",
@@ -173,9 +172,9 @@ static cy_status check_sizes(const cy_schedule_options *options)
         return CY_FAIL(CY_ERR_REQUEST, "%s: %d stages, there must be 1 to %d", name,
             options->stages, STAGES_MAX);
     }
-    if (options->microbatches < 1 || options->microbatches > MICROBATCHES_MAX) {
+    if (options->microbatches < 1 || options->microbatches > CY_PIPELINE_MICROBATCHES) {
         return CY_FAIL(CY_ERR_REQUEST, "%s: %d microbatches, there must be 1 to %d", name,
-            options->microbatches, MICROBATCHES_MAX);
+            options->microbatches, CY_PIPELINE_MICROBATCHES);
     }
     if (options->chunks < 1 || options->chunks > CHUNKS_MAX) {
         return CY_FAIL(CY_ERR_REQUEST, "%s: %d chunks a stage, there must be 1 to %d", name,

@@ -72,10 +72,13 @@ typedef struct cy_schedule {
     cy_action_list *ranks; // owned, [stages]
 } cy_schedule;
 
+// Of a step; more than any machine has, and every product stays within an int.
+#define CY_PIPELINE_MICROBATCHES 65536
+
 typedef struct cy_schedule_options {
     cy_pipeline_engine engine;
     int stages;
-    int microbatches;
+    int microbatches; // at most CY_PIPELINE_MICROBATCHES
     int chunks;
     const char *csv; // borrowed: the path of the file, for CY_PIPELINE_CSV only
 } cy_schedule_options;

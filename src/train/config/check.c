@@ -1,6 +1,8 @@
 // What must divide what: every fault with its numbers and the nearest sizes that work.
 
 #include "comm/algorithm.h"
+#include "comm/world.h"
+#include "kernel/kernel.h"
 #include "train/config/check.h"
 #include "train/config/pipeline.h"
 
@@ -100,6 +102,12 @@ static void check_model(const cy_config *config, cy_config_errors *errors)
         cy_config_fault(errors,
             "model.head_dim = %lld: rotary positions turn pairs: it must be even",
             (long long)shape->head_dim);
+    }
+    if (shape->head_dim > CY_HEAD_DIM_MAX) {
+        cy_config_fault(errors, "model.head_dim = %lld: heads have at most %d",
+            (long long)shape->head_dim, CY_HEAD_DIM_MAX);
+        cy_config_advice(errors, "more num_attention_heads of hidden_size %lld would do",
+            (long long)shape->hidden);
     }
     if (config->training.seq_length > shape->max_positions) {
         cy_config_fault(errors,
@@ -264,7 +272,9 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
     cy_schedule schedule;
     const cy_status status = cy_schedule_open(&schedule, &options);
     if (status == CY_OK) {
-        const char *conflict = cy_config_schedule_conflict(config, &schedule);
+        // One stage runs 1F1B whatever the engine is called.
+        const char *conflict =
+            d->pp_size > 1 ? cy_config_schedule_conflict(config, &schedule) : NULL;
         if (conflict != NULL) {
             cy_config_fault(errors, "training.recompute with pp_engine %s: %s",
                 cy_pipeline_engine_name(options.engine), conflict);
@@ -358,6 +368,12 @@ static void check_world(
         cy_config_fault(errors, "distributed.backend = \"self\": one rank, %lld are asked for",
             (long long)world);
         cy_config_advice(errors, "backend threads, or auto");
+    }
+    if (d->backend == CY_CONFIG_BACKEND_THREADS && world > CY_WORLD_THREADS) {
+        cy_config_fault(errors,
+            "distributed.backend = \"threads\": at most %d ranks, %lld are asked for",
+            CY_WORLD_THREADS, (long long)world);
+        cy_config_advice(errors, "backend mpi");
     }
     const bool alone =
         d->backend == CY_CONFIG_BACKEND_SELF || d->backend == CY_CONFIG_BACKEND_THREADS;

@@ -160,7 +160,7 @@ static bool split_override(override *parts, const char *text)
 }
 
 // What the file says of the same thing in another key would contradict the command line, which
-// wins.
+// wins; null says nothing.
 static void forget_what_the_file_says(cy_config *config, const char *text)
 {
     static const struct {
@@ -176,7 +176,7 @@ static void forget_what_the_file_says(cy_config *config, const char *text)
         {"training", "gradient_accumulation_steps", "training", "global_batch_size"},
     };
     override parts;
-    if (!split_override(&parts, text)) return;
+    if (!split_override(&parts, text) || strcmp(parts.value, "null") == 0) return;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
         if (strcmp(pairs[i].section, parts.section) == 0 &&
             strcmp(pairs[i].name, parts.name) == 0) {

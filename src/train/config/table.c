@@ -1,6 +1,8 @@
 #include "train/config/table.h"
 
+#include "kernel/kernel.h"
 #include "model/presets.h"
+#include "parallel/pipeline/schedule.h"
 
 #include <string.h>
 
@@ -105,7 +107,7 @@ static const cy_key keys[] = {
         .doc = "query heads"},
     {NAMED(model, num_key_value_heads), .kind = CY_KEY_INT, .low = 1, .high = 65536,
         .doc = "key and value heads; absent: as many as query heads"},
-    {NAMED(model, head_dim), .kind = CY_KEY_COUNT, .low = 1, .high = 65536,
+    {NAMED(model, head_dim), .kind = CY_KEY_COUNT, .low = 1, .high = CY_HEAD_DIM_MAX,
         .doc = "width of a head; absent: hidden_size / num_attention_heads"},
     {NAMED(model, vocab_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 28,
         .doc = "tokens; at least those of the tokenizer"},
@@ -184,7 +186,8 @@ static const cy_key keys[] = {
         .high = 1 << 24, .doc = "tokens of a sample"},
     {NAMED(training, micro_batch_size), .kind = CY_KEY_COUNT, .initial = "1", .low = 1,
         .high = 65536, .doc = "samples of a micro-batch on a replica"},
-    {NAMED(training, gradient_accumulation_steps), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 20,
+    {NAMED(training, gradient_accumulation_steps), .kind = CY_KEY_COUNT, .low = 1,
+        .high = CY_PIPELINE_MICROBATCHES,
         .doc = "micro-batches of a step (of a pipeline); absent: 1, or from global_batch_size"},
     {NAMED(training, global_batch_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 28,
         .doc = "samples of a step over all replicas: fixes gradient_accumulation_steps"},

@@ -273,7 +273,8 @@ static void read_sources(
     for (size_t i = 0; i < count; i++) {
         const json_t *entry = json_array_get(value, i);
         cy_config_source *source = &dataset->sources[dataset->source_count];
-        weighted = weighted || json_object_get(entry, "weight") != NULL;
+        const json_t *weight = json_object_get(entry, "weight");
+        weighted = weighted || (weight != NULL && !json_is_null(weight));
         if (read_source(source, errors, key, entry)) dataset->source_count++;
     }
     for (int i = 0; i < dataset->source_count && !weighted; i++)
