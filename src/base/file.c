@@ -3,6 +3,7 @@
 
 #include "base/memory.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,6 +22,19 @@ bool cy_path_is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool cy_path_is_empty_folder(const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
+    DIR *folder = opendir(path);
+    if (folder == NULL) return false;
+    int entries = 0;
+    while (readdir(folder) != NULL)
+        entries++;
+    closedir(folder);
+    return entries <= 2; // "." and ".."
 }
 
 cy_status cy_file_read(cy_text *text, const char *path, size_t limit)

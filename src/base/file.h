@@ -11,6 +11,9 @@
 bool cy_path_exists(const char *path);
 bool cy_path_is_folder(const char *path);
 
+// A folder with nothing in it, not a link to one.
+bool cy_path_is_empty_folder(const char *path);
+
 // Reads all of a file into *text, which must be zeroed; more than `limit` bytes are an error.
 CY_MUST_CHECK cy_status cy_file_read(cy_text *text, const char *path, size_t limit);
 

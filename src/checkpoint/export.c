@@ -202,7 +202,7 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     }
     out.folder = place.making;
     out.tensors = tensors;
-    if (status == CY_OK) status = cy_folder_remove(place.making);
+    if (status == CY_OK) status = cy_place_make(&place);
     if (status == CY_OK) status = write_all(&out);
     cy_memory_free(tensors);
     cy_checkpoint_close(&source);

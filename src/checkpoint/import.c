@@ -186,6 +186,7 @@ cy_status cy_checkpoint_import(const char *from, const char *to, bool link)
     if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
     const cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
+    if (status == CY_OK) status = cy_place_make(&place);
     if (status == CY_OK) status = write_import(&source, &place, save, link);
     cy_memory_free(needed);
     cy_checkpoint_close(&source);

@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void free_place(cy_place *place)
 {
@@ -45,9 +44,7 @@ cy_status cy_place_open(cy_place *out, const char *path)
 {
     cy_place place = {0};
     cy_status status = split(&place, path);
-    if (status == CY_OK) status = cy_folder_make(place.parent);
-    // rmdir refuses a folder that is not empty, and anything else.
-    if (status == CY_OK && cy_path_exists(place.place) && rmdir(place.place) != 0) {
+    if (status == CY_OK && cy_path_exists(place.place) && !cy_path_is_empty_folder(place.place)) {
         status =
             CY_FAIL(CY_ERR_REQUEST, "%s is there already: it is not written over", place.place);
         cy_error_set_hint("name a new folder, or remove that one");
@@ -58,6 +55,12 @@ cy_status cy_place_open(cy_place *out, const char *path)
         free_place(&place);
     }
     return status;
+}
+
+cy_status cy_place_make(const cy_place *place)
+{
+    CY_TRY(cy_folder_make(place->parent));
+    return cy_folder_remove(place->making);
 }
 
 cy_status cy_place_close(cy_place *place, cy_status status)

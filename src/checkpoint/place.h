@@ -13,8 +13,12 @@ typedef struct cy_place {
     char *making; // owned: PARENT/.NAME.tmp; not made yet
 } cy_place;
 
-// Makes the folders above `path`. A path that is taken, unless by an empty folder, is refused.
+// A path that is taken, unless by an empty folder, is refused. Changes nothing there.
 CY_MUST_CHECK cy_status cy_place_open(cy_place *place, const char *path);
+
+// To be called before something is written: makes the folders above the place and removes what an
+// earlier attempt left beside it.
+CY_MUST_CHECK cy_status cy_place_make(const cy_place *place);
 
 // With CY_OK gives the folder `making` its name; otherwise removes it. Returns `status`, or what
 // went wrong in naming it. Frees the place.

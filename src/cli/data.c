@@ -38,8 +38,8 @@ static const cy_option prepare_options[] = {
     {"threads", CY_OPTION_COUNT, offsetof(prepare_values, threads), .low = 0, .high = 1024,
         .doc = "threads to tokenize with (default: all cores)", .word = "N"},
     {"shard-tokens", CY_OPTION_COUNT, offsetof(prepare_values, shard_tokens),
-        .initial = "268435456", .low = 1, .high = 1e15, .doc = "tokens after which a shard ends",
-        .word = "N"},
+        .initial = "268435456", .low = 1, .high = 1e15,
+        .doc = "a shard ends with the piece of text that fills so many tokens", .word = "N"},
     {"json", CY_OPTION_FLAG, offsetof(prepare_values, json), .doc = "print JSON only"},
 };
 

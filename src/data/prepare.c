@@ -74,17 +74,6 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-static bool is_empty_folder(const char *path)
-{
-    DIR *folder = opendir(path);
-    if (folder == NULL) return false;
-    int entries = 0;
-    while (readdir(folder) != NULL)
-        entries++;
-    closedir(folder);
-    return entries <= 2; // "." and ".."
-}
-
 // The place of the folder in its parent: "a/b/" is "a" and "b".
 static cy_status split_path(cy_text *parent, cy_text *name, const char *path)
 {
@@ -163,7 +152,7 @@ static cy_status write_all(preparation *p)
 cy_status cy_data_prepare(cy_prepare_result *result, const cy_prepare_options *options)
 {
     const cy_corpus_options *corpus = &options->corpus;
-    if (cy_path_exists(options->out) && !is_empty_folder(options->out)) {
+    if (cy_path_exists(options->out) && !cy_path_is_empty_folder(options->out)) {
         const cy_status status =
             CY_FAIL(CY_ERR_REQUEST, "%s is there already and is not an empty folder", options->out);
         cy_error_set_hint("choose another folder, or remove it");

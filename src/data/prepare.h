@@ -8,7 +8,7 @@
 typedef struct cy_prepare_options {
     cy_corpus_options corpus;
     const char *out;      // borrowed: the folder, which must not be there, or be empty
-    int64_t shard_tokens; // a shard is ended when it has so many; 0 is 2^28
+    int64_t shard_tokens; // a shard ends with the piece of text that fills so many; 0 is 2^28
 } cy_prepare_options;
 
 typedef struct cy_prepare_result {

@@ -126,6 +126,16 @@ says err 'a sample of 65 tokens, the model has 64 positions'
 
 # What was imported is evaluated and trained on as the folder is.
 check "the end token of the exported model" grep -q '"eos_token_id": 0,' "$folder/hf/generation_config.json"
+# A source that cannot be read leaves the place as it was, and a folder that is there and empty serves.
+mkdir "$folder/imported"
+expect 2 checkpoint import "$folder/nothing" --out="$folder/imported"
+expect 2 checkpoint import "$folder/nothing" --out="$folder/new/place"
+expect 2 checkpoint export "$folder/nothing" --out="$folder/new/place"
+check "the empty folder is still there" test -d "$folder/imported"
+check "no folder was made for nothing" test ! -e "$folder/new"
+ln -s imported "$folder/link"
+expect 2 checkpoint import "$folder/hf" --out="$folder/link"
+says err 'link is there already'
 expect 0 checkpoint import "$folder/hf" --out="$folder/imported"
 expect 0 eval "$folder/imported" "$folder/text.txt" --json --seq-length=32 --validation-fraction=0.1
 close "the loss of the imported model" "$loss" "$(value loss)"
