@@ -43,7 +43,6 @@ typedef struct cy_operation {
 // The beginning of every backend's record of a transfer.
 typedef struct cy_transfer {
     int64_t start_ns;
-    int64_t done_ns; // set by the backend by the time its wait returns
     cy_operation_kind kind;
     double bytes; // that this rank sends
 } cy_transfer;

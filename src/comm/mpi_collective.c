@@ -269,6 +269,11 @@ cy_status mpi_collective_start(
         const size_t part = bytes / size + cy_dtype_size(operation->in.dtype);
         const bool whole = operation->kind == CY_OP_ALL_REDUCE && gathers_all(group, operation);
         const size_t head = head_bytes(group, operation);
+        const size_t message = whole ? head + bytes : part;
+        if (in_pairs(group) && message > INT32_MAX) {
+            return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in messages of %zu bytes: mpi takes %d",
+                cy_operation_name(operation->kind), message, INT32_MAX);
+        }
         CY_TRY(take_staging(record, whole ? (head + bytes) * size : part * size));
     }
     // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): waited for in mpi_wait

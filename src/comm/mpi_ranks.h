@@ -42,7 +42,6 @@ typedef struct mpi_page {
     // The failure of the run: filled in by the first rank of the machine to fail, on page 0 of it.
     _Atomic int abort_claimed;
     _Atomic int aborted;
-    int abort_rank;
     char abort_text[1024];
 } mpi_page;
 

@@ -84,7 +84,6 @@ static bool claim_abort(mpi_world *world, const char *text)
     mpi_page *page = world->common;
     int none = 0;
     if (!atomic_compare_exchange_strong(&page->abort_claimed, &none, 1)) return false;
-    page->abort_rank = world->base.rank;
     snprintf(page->abort_text, sizeof(page->abort_text), "rank %d (%s): %s", world->base.rank,
         world->hosts[world->base.rank], text);
     atomic_store(&page->aborted, 1);

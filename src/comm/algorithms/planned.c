@@ -103,9 +103,11 @@ static void record_give(planned_group *group, planned_transfer *record)
     group->records = record;
 }
 
+// *listed tells whether the group has the record now, also when a step of it failed.
 static cy_status start_locked(
-    planned_group *group, planned_transfer *record, const cy_operation *operation)
+    planned_group *group, planned_transfer *record, const cy_operation *operation, bool *listed)
 {
+    *listed = false;
     CY_TRY(failure(group));
     if (is_message(operation->kind)) {
         cy_request request = {0};
@@ -119,6 +121,7 @@ static cy_status start_locked(
     if (group->tail != NULL) group->tail->next = record;
     if (group->head == NULL) group->head = record;
     group->tail = record;
+    *listed = true;
     pthread_cond_signal(&group->work);
     return advance_all(group);
 }
@@ -133,8 +136,10 @@ static cy_status planned_start(
     cy_status status = record_take(group, &record);
     if (status == CY_OK) {
         record->base.kind = operation->kind;
-        status = start_locked(group, record, operation);
-        // After a failure the record may still be in the list: it stays there until the close.
+        bool listed;
+        status = start_locked(group, record, operation, &listed);
+        // After a failure a record of the list stays there until the close.
+        if (status != CY_OK && !listed) record_give(group, record);
         if (status == CY_OK) request->handle = record;
     }
     pthread_mutex_unlock(&group->lock);
