@@ -27,7 +27,7 @@ typedef struct cy_operators_options {
 } cy_operators_options;
 
 // *operators is owned by the caller. `options` may be NULL. An isa that this processor or this
-// build lacks is CY_ERR_UNSUPPORTED.
+// build lacks is CY_ERR_UNSUPPORTED, a name that none has CY_ERR_REQUEST.
 CY_API CY_MUST_CHECK cy_status cy_operators_open(
     cy_operators **operators, const cy_operators_options *options);
 

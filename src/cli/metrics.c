@@ -72,7 +72,8 @@ static cy_status write_own_row(const char *run, const cy_metrics_row *row)
 {
     cy_text path = {0};
     cy_text table = {0};
-    cy_status status = cy_text_add(&path, "%s/metrics.csv", run);
+    cy_status status = cy_metrics_folder(&path, run);
+    if (status == CY_OK) status = cy_text_add(&path, "/metrics.csv");
     if (status == CY_OK) status = cy_metrics_add_csv_head(&table);
     if (status == CY_OK) status = cy_metrics_add_csv(&table, row);
     if (status == CY_OK) status = cy_file_write(path.bytes, table.bytes, table.length);

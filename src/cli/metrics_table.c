@@ -1,11 +1,14 @@
+#define _GNU_SOURCE
 #include "cli/metrics_table.h"
 
 #include "base/file.h"
 #include "cli/options.h"
 #include "cli/report.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -64,21 +67,34 @@ static double last_of(const cy_series *series)
     return series->count > 0 ? series->value[series->count - 1] : (double)NAN;
 }
 
-// The last part of a path: "runs/one/" is "one". A metrics.jsonl is called as its folder is.
-static void name_from_path(char *name, size_t bytes, const char *path)
+cy_status cy_metrics_folder(cy_text *folder, const char *run)
 {
     static const char file[] = "metrics.jsonl";
+    const char *slash = strrchr(run, '/');
+    const char *name = slash != NULL ? slash + 1 : run;
+    if (strcmp(name, file) != 0 || cy_path_is_folder(run)) return cy_text_add(folder, "%s", run);
+    if (slash == NULL) return cy_text_add(folder, ".");
+    const int length = slash == run ? 1 : (int)(slash - run);
+    return cy_text_add(folder, "%.*s", length, run);
+}
+
+// The last part of a path: "runs/one/" is "one". One that ends in dots is called as it is
+// elsewhere.
+static void name_from_path(char *name, size_t bytes, const char *path)
+{
     size_t length = strlen(path);
-    const size_t file_length = strlen(file);
-    if (length > file_length && strcmp(path + length - file_length, file) == 0) {
-        length -= file_length;
-    }
     while (length > 1 && path[length - 1] == '/')
         length--;
     size_t start = length;
     while (start > 0 && path[start - 1] != '/')
         start--;
-    snprintf(name, bytes, "%.*s", (int)(length - start), path + start);
+    const bool dots = length > start && strspn(path + start, ".") >= length - start;
+    char whole[PATH_MAX];
+    if (dots && realpath(path, whole) != NULL) {
+        snprintf(name, bytes, "%s", strrchr(whole, '/') + 1);
+    } else {
+        snprintf(name, bytes, "%.*s", (int)(length - start), path + start);
+    }
 }
 
 static void fill_from_config(cy_metrics_row *row, const cy_config *config)
@@ -101,13 +117,13 @@ static void fill_from_config(cy_metrics_row *row, const cy_config *config)
 }
 
 // A configuration that cannot be read leaves its columns empty, which is said.
-static cy_status read_config(cy_metrics_row *row, const char *run)
+static cy_status read_config(cy_metrics_row *row, const char *folder)
 {
     cy_text path = {0};
     cy_text text = {0};
     cy_config_errors errors = {0};
     cy_config config;
-    cy_status status = cy_text_add(&path, "%s/config.json", run);
+    cy_status status = cy_text_add(&path, "%s/config.json", folder);
     if (status != CY_OK || !cy_path_exists(path.bytes)) goto free_path;
     status = cy_file_read(&text, path.bytes, (size_t)1 << 20);
     if (status == CY_OK) {
@@ -136,20 +152,25 @@ cy_status cy_metrics_row_fill(
     for (int i = 0; i < CY_COUNT(columns); i++) {
         memcpy((char *)row + columns[i].offset, &(double){(double)NAN}, sizeof(double));
     }
-    name_from_path(row->run_name, sizeof(row->run_name), run);
+    cy_text folder = {0};
+    CY_TRY(cy_metrics_folder(&folder, run));
+    name_from_path(row->run_name, sizeof(row->run_name), folder.bytes);
     row->step = history->loss.count > 0 ? history->loss.step[history->loss.count - 1] : (double)NAN;
     row->tokens = last_of(&history->tokens);
     row->loss = last_of(&history->loss);
     row->val_loss = last_of(&history->val_loss);
     row->avg_tokens_s_gpu = mean_after(&history->tok_s_rank, skip);
     row->avg_mfu = 100 * mean_after(&history->mfu, skip);
+    cy_status status = read_config(row, folder.bytes);
+    cy_text_free(&folder);
+    CY_TRY(status);
     CY_TRY(cy_series_spread(&row->step_s, &history->step_s, skip));
     CY_TRY(cy_series_spread(&row->tok_s, &history->tok_s, skip));
     CY_TRY(cy_series_spread(&row->tok_s_rank, &history->tok_s_rank, skip));
     CY_TRY(cy_series_spread(&row->mfu, &history->mfu, skip));
     CY_TRY(cy_series_spread(&row->mfu_causal, &history->mfu_causal, skip));
     CY_TRY(cy_series_spread(&row->mem_gb, &history->mem_gb, skip));
-    return read_config(row, run);
+    return CY_OK;
 }
 
 static cy_status add_number(cy_text *table, const cy_metrics_row *row, int index, const char *none)

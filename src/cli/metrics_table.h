@@ -21,8 +21,11 @@ typedef struct cy_metrics_row {
     double cp, zero_stage, ranks;
 } cy_metrics_row;
 
-// Reads RUN/config.json, where there is one, and the history; figures of the first `skip` steps do
-// not count as speeds.
+// The folder of a run that is given as such or as its metrics.jsonl.
+CY_MUST_CHECK cy_status cy_metrics_folder(cy_text *folder, const char *run);
+
+// Reads the folder's config.json, where there is one, and the history; figures of the first `skip`
+// steps do not count as speeds.
 CY_MUST_CHECK cy_status cy_metrics_row_fill(
     cy_metrics_row *row, const char *run, const cy_history *history, double skip);
 

@@ -44,6 +44,7 @@ static bool read_count(int64_t *value, const char *text)
     errno = 0;
     const double number = strtod(text, &end);
     if (end == text || errno != 0 || isspace((unsigned char)text[0])) return false;
+    if (!isfinite(number)) return false;
     double scale = 1;
     if (*end == 'k' || *end == 'K') scale = 1e3;
     if (*end == 'M') scale = 1e6;
@@ -57,7 +58,7 @@ static bool read_count(int64_t *value, const char *text)
         return true;
     }
     *value = strtoll(text, &end, 10); // exact beyond 2^53
-    return errno == 0;
+    return errno == 0 && *end == '\0';
 }
 
 static bool read_number(double *value, const char *text)

@@ -51,7 +51,7 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
         *chosen = (level)i;
         return CY_OK;
     }
-    return CY_FAIL(CY_ERR_UNSUPPORTED,
+    return CY_FAIL(CY_ERR_REQUEST,
         "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx and strict", isa);
 }
 

@@ -27,8 +27,11 @@ is out "run_name,status,dp,tp,pp,micro_batch_size,grad_acc,seq_len,avg_tokens_s_
 \"a \"\"run\"\"\",completed,2,1,1,4,2,128,25,50,6,600,3.5,5.25,0.5,50,40,60,25,0.5,0.4,0.6,,1.6,1,1,2,one
 \"two, too\",unknown,,,,,,,,,2,,1.5,,,,,,,,,,,,,,,\"two, too\""
 expect 0 metrics one/metrics.jsonl --skip 0
-says out 'one,unknown,,,,,,,17.5,35,6,600,3.5,5.25,0.5,35,10,60,17.5,'
+says out '"a ""run""",completed,2,1,1,4,2,128,17.5,35,6,600,3.5,5.25,0.5,35,10,60,17.5,'
 says out ',one/metrics.jsonl'
+expect 0 metrics one/metrics.jsonl --per-run
+check "the own row of a metrics.jsonl" cmp "$folder/out" one/metrics.csv
+rm one/metrics.csv
 # The name of a run is the last part of its path.
 for run in one/ one// ./one "$folder/one" one/metrics.jsonl ./one/metrics.jsonl; do
     expect 0 metrics "$run"
@@ -37,10 +40,10 @@ for run in one/ one// ./one "$folder/one" one/metrics.jsonl ./one/metrics.jsonl;
 done
 cp one/metrics.jsonl metrics.jsonl
 expect 0 metrics metrics.jsonl --skip=5
-says out 'metrics.jsonl,unknown,,,,,,,30,60,6,600,3.5,5.25,0.5,60,60,60,30,0.6,0.6,0.6,,1.6,,,,metrics.jsonl'
+says out "$(basename "$folder"),unknown,,,,,,,30,60,6,600,3.5,5.25,0.5,60,60,60,30,0.6,0.6,0.6,,1.6,,,,metrics.jsonl"
 # Steps up to the last one that is left out do not count; all of them may be left out.
 expect 0 metrics metrics.jsonl --skip=6
-says out 'metrics.jsonl,unknown,,,,,,,,,6,600,3.5,5.25,,,,,,,,,,,,,,metrics.jsonl'
+says out "$(basename "$folder"),unknown,,,,,,,,,6,600,3.5,5.25,,,,,,,,,,,,,,metrics.jsonl"
 expect 0 metrics metrics.jsonl metrics.jsonl --skip=4 --json
 check 'two objects in an array' python3 -c "
 import json, sys

@@ -37,6 +37,10 @@ refuses() {
 $hint"
     done
 }
+for text in nan inf infinity 1x; do
+    expect 2 metrics none --skip=$text
+    says err "--skip=$text: a whole number from 0"
+done
 refuses 256 16777217 16.8M -300 259.5 0.2595k 1kk 1kM 1g 1m k '' ' 300' '300 ' 300x nan inf 1e400 \
     9007199254740993.0 9e15M 99999999999999999999
 
