@@ -82,32 +82,66 @@ static cy_status plan(cy_decoder *decoder)
     decoder->queue.dry = true;
     const cy_status status = pass(decoder, chunk);
     decoder->queue.dry = false;
+    decoder->measured = chunk;
     cy_memory_free(block);
     return status;
 }
 
-static cy_status place(cy_decoder *decoder)
+static cy_status place_scratch(cy_decoder *decoder, size_t bytes)
 {
-    const size_t run = decoder->run.peak, scratch = decoder->scratch.peak;
-    const size_t row = cy_decode_row_plan(&decoder->row);
-    decoder->mapped_bytes = run + scratch + row;
-    CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
-    char *base = decoder->mapped;
-    cy_arena_place(&decoder->run, "run", base, run);
-    cy_arena_place(&decoder->scratch, "scratch", base + run, scratch);
-    take_run(decoder, &decoder->run);
-    cy_decode_row_place(&decoder->row, base + run + scratch);
-    for (int64_t i = 0; i < page_count(decoder); i++)
-        decoder->page_table[i] = (int32_t)i;
+    cy_memory_unmap(decoder->scratch_mapped, decoder->scratch_bytes);
+    decoder->scratch_mapped = NULL;
+    decoder->scratch_bytes = 0;
+    CY_TRY(cy_memory_map(&decoder->scratch_mapped, bytes));
+    decoder->scratch_bytes = bytes;
+    cy_arena_place(&decoder->scratch, "scratch", decoder->scratch_mapped, bytes);
+    return CY_OK;
+}
 
+// What operators take for fewer rows is not always less: they are cut otherwise.
+static cy_status make_room(cy_decoder *decoder, int64_t count)
+{
+    if (count == decoder->measured) return CY_OK;
+    cy_arena needed;
+    cy_arena_measure(&needed, "scratch");
+    decoder->queue.scratch = &needed;
+    decoder->queue.dry = true;
+    const cy_status status = pass(decoder, count);
+    decoder->queue.dry = false;
+    decoder->queue.scratch = &decoder->scratch;
+    CY_TRY(status);
+    decoder->measured = 0;
+    if (needed.peak > decoder->scratch_bytes) CY_TRY(place_scratch(decoder, needed.peak));
+    decoder->measured = count;
+    return CY_OK;
+}
+
+static cy_status turn_positions(cy_decoder *decoder, int64_t reach)
+{
     void *block = NULL;
     const cy_model_shape *shape = &decoder->options.shape;
     CY_TRY(cy_memory_take(&block, (size_t)shape->head_dim / 2, sizeof(double)));
     double *inv_freq = block;
-    const double scale = cy_rope_frequencies(inv_freq, shape, decoder->options.capacity);
+    const double scale = cy_rope_frequencies(inv_freq, shape, reach);
     cy_rope_table(&decoder->queue, decoder->context.rope, inv_freq, scale);
     cy_memory_free(inv_freq);
+    decoder->reach = reach;
     return CY_OK;
+}
+
+static cy_status place(cy_decoder *decoder)
+{
+    const size_t run = decoder->run.peak, row = cy_decode_row_plan(&decoder->row);
+    decoder->mapped_bytes = run + row;
+    CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
+    char *base = decoder->mapped;
+    cy_arena_place(&decoder->run, "run", base, run);
+    CY_TRY(place_scratch(decoder, decoder->scratch.peak));
+    take_run(decoder, &decoder->run);
+    cy_decode_row_place(&decoder->row, base + run);
+    for (int64_t i = 0; i < page_count(decoder); i++)
+        decoder->page_table[i] = (int32_t)i;
+    return turn_positions(decoder, decoder->options.capacity);
 }
 
 static cy_status open_parts(cy_decoder *decoder)
@@ -166,8 +200,18 @@ void cy_decoder_close(cy_decoder *decoder)
     cy_memory_free(decoder->pages);
     if (decoder->queue.kernels != NULL) cy_kernels_close(&decoder->queue);
     cy_pool_close(decoder->pool);
+    cy_memory_unmap(decoder->scratch_mapped, decoder->scratch_bytes);
     cy_memory_unmap(decoder->mapped, decoder->mapped_bytes);
     *decoder = (cy_decoder){0};
+}
+
+cy_status cy_decoder_reach(cy_decoder *decoder, int64_t count, int64_t more)
+{
+    CY_ASSERT(decoder->length == 0);
+    const int64_t capacity = decoder->options.capacity;
+    const int64_t reach = more < capacity - count ? count + more : capacity;
+    const bool dynamic = decoder->options.shape.rope.scaling == CY_ROPE_DYNAMIC;
+    return dynamic && reach != decoder->reach ? turn_positions(decoder, reach) : CY_OK;
 }
 
 size_t cy_decoder_cache_bytes(const cy_decoder *decoder)
@@ -199,6 +243,7 @@ cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tok
             decoder->positions[i] = (int32_t)(decoder->length + i);
             decoder->sequences[i] = 0;
         }
+        if (piece > 1 || decoder->one_by_one) CY_TRY(make_room(decoder, piece));
         CY_TRY(pass(decoder, piece));
         decoder->length += piece;
         done += piece;

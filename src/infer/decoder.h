@@ -1,12 +1,15 @@
 // infer/decoder.h: a model with a cache of keys and values that reads tokens and says what comes
 // next.
 //
-// Opening plans the memory as an engine does: a dry pass over the longest piece of prompt, then one
-// range. The cache holds, for every layer, a key and a value of kv_heads * head_dim elements for
-// each position: 2 * layers * kv_heads * head_dim * capacity elements, in the model's dtype, in
-// pages. Queries are not kept: no later token reads them.
+// Opening plans the memory as an engine does: a dry pass over the longest piece of prompt, then a
+// range for scratch and one for the rest. The cache holds, for every layer, a key and a value of
+// kv_heads * head_dim elements for each position: 2 * layers * kv_heads * head_dim * capacity
+// elements, in the model's dtype, in pages. Queries are not kept: no later token reads them.
 //
-// One thread uses a decoder. After opening, reading tokens allocates nothing.
+// One thread uses a decoder. After opening, reading a token, or a piece of prompt as long as the
+// one before, allocates nothing. A piece of another length is measured first: most fit into the
+// scratch of the longest one; where operators cut its rows otherwise and take more, the scratch
+// grows.
 
 #ifndef CY_INFER_DECODER_H
 #define CY_INFER_DECODER_H
@@ -33,8 +36,12 @@ typedef struct cy_decoder {
     cy_model_context context;
     cy_head head;
     cy_decode_row row; // owned: the pass of one token
-    void *mapped;      // owned
+    void *mapped;      // owned: run and row
     size_t mapped_bytes;
+    void *scratch_mapped; // owned
+    size_t scratch_bytes;
+    int64_t reach;    // positions that dynamic scaling is made for
+    int64_t measured; // tokens of the last pass that was found to fit
     cy_arena run, scratch;
     cy_view weights;                         // [1, storage.count]
     cy_kv_pages *pages;                      // owned, [layers]
@@ -49,6 +56,11 @@ typedef struct cy_decoder {
 // Opens in place, with weights undefined: the caller loads them into decoder->storage.
 CY_MUST_CHECK cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options);
 void cy_decoder_close(cy_decoder *decoder);
+
+// Says how far a text will go at most: `count` tokens and `more`, or the capacity. Positions that
+// are scaled by the length of the text (rope_type dynamic) are scaled for that; opening takes the
+// capacity. Only while the cache is empty.
+CY_MUST_CHECK cy_status cy_decoder_reach(cy_decoder *decoder, int64_t count, int64_t more);
 
 // Bytes of the cache.
 size_t cy_decoder_cache_bytes(const cy_decoder *decoder);

@@ -27,6 +27,10 @@ static cy_status open_parts(
 {
     void *block = NULL;
     cy_dtype dtype;
+    if (options->context < 0 || options->context > INT32_MAX) {
+        return CY_FAIL(CY_ERR_REQUEST, "a context of %lld tokens: 0 to %d are taken",
+            (long long)options->context, INT32_MAX);
+    }
     CY_TRY(cy_model_find(checkpoint, &dtype, options->path));
     if (options->dtype != NULL) CY_TRY(cy_model_dtype(&dtype, options->dtype));
     CY_TRY(cy_model_tokenizer(&generator->tokenizer, checkpoint));
@@ -154,6 +158,8 @@ static cy_status prefill(generation *run)
             (long long)vocab);
     }
     cy_decoder_rewind(&generator->decoder, 0);
+    CY_TRY(cy_decoder_reach(
+        &generator->decoder, (int64_t)run->tokens.count, run->request->max_tokens));
     return cy_decoder_read(
         &generator->decoder, generator->logits, run->tokens.ids, (int64_t)run->tokens.count);
 }
@@ -163,6 +169,10 @@ static cy_status generate(generation *run, cy_generated *generated)
     cy_generator *generator = run->generator;
     const double start = cy_clock_s();
     CY_TRY(cy_sample_check(&run->spec));
+    if (run->request->max_tokens < 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "max_tokens is %lld, must be 0 or more",
+            (long long)run->request->max_tokens);
+    }
     CY_TRY(prefill(run));
     if (run->request->max_tokens > 0) CY_TRY(choose(run));
     const double first = cy_clock_s();

@@ -97,6 +97,45 @@ static void prefill_and_decode_give_the_training_logits(void **state)
     }
 }
 
+// A layer of the widths of SmolLM-135M: with three workers products of fewer rows than the longest
+// piece has are cut into tiles that take more scratch.
+static void prompts_of_every_length_have_room(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {512, 511, 500, 491, 431, 127, 100, 83, 64, 5, 2, 1, 511};
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
+    static int32_t tokens[512];
+    float logits[61];
+    for (int d = 0; d < 3; d++) {
+        const cy_decoder_options options = {
+            .shape = {.layers = 1,
+                .hidden = 576,
+                .ffn = 1536,
+                .heads = 9,
+                .kv_heads = 3,
+                .head_dim = 64,
+                .vocab = 61,
+                .max_positions = 512,
+                .norm_eps = 1e-5,
+                .rope = {.theta = 1e4},
+                .tied = true},
+            .dtype = dtypes[d],
+            .capacity = 512,
+            .threads = 3,
+            .first_core = -1,
+            .isa = "auto",
+        };
+        CY_CHECK_OK(cy_decoder_open(&decoder, &options));
+        memset(decoder.weights.data, 0, cy_view_bytes(decoder.weights));
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+            CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, lengths[i]));
+            assert_true(logits[0] == 0 && logits[60] == 0);
+            cy_decoder_rewind(&decoder, 0);
+        }
+        cy_decoder_close(&decoder);
+    }
+}
+
 // The model of the configuration in four variants.
 static void vary(cy_model_shape *shape, int family)
 {
@@ -277,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_and_decode_give_the_training_logits),
+        cmocka_unit_test(prompts_of_every_length_have_room),
         cmocka_unit_test(a_token_alone_gives_the_bits_of_the_operators),
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
         cmocka_unit_test(the_cache_holds_keys_and_values_only),
