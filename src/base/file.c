@@ -98,6 +98,7 @@ static cy_status write_all(int fd, const char *path, const char *bytes, size_t c
 cy_status cy_file_write(const char *path, const void *bytes, size_t count)
 {
     cy_text beside = {0};
+    if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
     CY_TRY(cy_text_add(&beside, "%s.%ld.tmp", path, (long)getpid()));
     cy_status status;
     const int fd = open(beside.bytes, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

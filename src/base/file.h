@@ -21,7 +21,8 @@ CY_MUST_CHECK cy_status cy_file_read(cy_text *text, const char *path, size_t lim
 // Returns how many; 0 where there is no such file or nothing in it. Allocates nothing.
 size_t cy_file_read_some(const char *path, char *bytes, size_t room);
 
-// Writes a file whole or not at all: beside its place, fsync, rename.
+// Writes a file whole or not at all: beside its place, fsync, rename. An empty path is
+// CY_ERR_REQUEST.
 CY_MUST_CHECK cy_status cy_file_write(const char *path, const void *bytes, size_t count);
 
 // Makes a folder and those above it; one that is there already is fine.

@@ -177,7 +177,7 @@ static cy_status add_field(
     if (!json_is_string(value)) {
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: line %" PRId64 ": no text in the field \"%s\"",
             reader->path, reader->line, reader->field);
-        cy_error_set_hint("--field=NAME names the field that holds the text");
+        cy_error_set_hint("'cyclotron data prepare --field=NAME' takes another field for the text");
     } else {
         status = cy_text_add_bytes(text, json_string_value(value), json_string_length(value));
     }

@@ -152,6 +152,9 @@ static cy_status write_all(preparation *p)
 cy_status cy_data_prepare(cy_prepare_result *result, const cy_prepare_options *options)
 {
     const cy_corpus_options *corpus = &options->corpus;
+    if (options->out[0] == '\0') {
+        return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a folder");
+    }
     if (cy_path_exists(options->out) && !cy_path_is_empty_folder(options->out)) {
         const cy_status status =
             CY_FAIL(CY_ERR_REQUEST, "%s is there already and is not an empty folder", options->out);

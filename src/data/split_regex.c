@@ -23,6 +23,8 @@
 #endif
 #define DIGITS "0-9a-fA-F"
 
+#define GROUPS_MOST 64 // inside each other
+
 // What an escape means to Oniguruma, as the inside of a class; NULL where both agree.
 static const char *class_of(char escape)
 {
@@ -50,6 +52,9 @@ static cy_status translate_escape(cy_text *out, const char *pattern, size_t at, 
 {
     const char escape = pattern[at + 1];
     if (escape == '\0') return CY_FAIL(CY_ERR_CORRUPT, "pattern %s: ends in a backslash", pattern);
+    // Quotes are unknown to Ruby; what a word is at a boundary, PCRE2 sees otherwise.
+    if (strchr("QE", escape) != NULL) return refuse(pattern, at, "a quote");
+    if (!in_class && strchr("bB", escape) != NULL) return refuse(pattern, at, "a word boundary");
     const char *class = class_of(escape);
     if (class == NULL) return cy_text_add(out, "\\%c", escape);
     const bool negated = escape < 'a';
@@ -60,21 +65,87 @@ static cy_status translate_escape(cy_text *out, const char *pattern, size_t at, 
     return cy_text_add(out, "[%s%s]", negated ? "^" : "", class);
 }
 
+// Where in what was translated the last atom begins, which a quantifier behind it repeats.
+typedef struct atoms {
+    size_t last;
+    size_t opened[GROUPS_MOST]; // of groups that are not closed yet
+    int depth;
+} atoms;
+
+// Bytes of an interval {n}, {n,}, {,m} or {n,m}; 0 where the brace is a letter.
+static size_t interval_bytes(const char *text)
+{
+    const size_t low = strspn(text + 1, "0123456789");
+    const size_t comma = text[1 + low] == ',';
+    const size_t high = comma ? strspn(text + 1 + low + comma, "0123456789") : 0;
+    return text[1 + low + comma + high] == '}' && low + high > 0 ? low + comma + high + 2 : 0;
+}
+
+// To Ruby X{n,m}+ is (X{n,m})+ and X{n}? is (X{n})?; to PCRE2 both belong to the interval. Ruby's
+// {,m} is {0,m}.
+static cy_status add_interval(cy_text *out, const atoms *at, const char *text, size_t bytes)
+{
+    const char next = text[bytes];
+    const bool exact = memchr(text, ',', bytes) == NULL;
+    const bool grouped = next == '+' || (next == '?' && exact);
+    if (grouped) {
+        cy_text rest = {0};
+        cy_status status = cy_text_add_bytes(&rest, out->bytes + at->last, out->length - at->last);
+        out->length = at->last;
+        if (status == CY_OK) status = cy_text_add(out, "(?:%s", rest.bytes);
+        cy_text_free(&rest);
+        CY_TRY(status);
+    }
+    CY_TRY(cy_text_add(out, text[1] == ',' ? "{0" : "{"));
+    CY_TRY(cy_text_add_bytes(out, text + 1, bytes - 1));
+    return grouped ? cy_text_add(out, ")") : CY_OK;
+}
+
+// Bytes of the braces behind the letter of \p{N}, \P{N} or \x{41}.
+static size_t name_bytes(const char *letter)
+{
+    const char *end =
+        strchr("pPx", *letter) != NULL && letter[1] == '{' ? strchr(letter, '}') : NULL;
+    return end != NULL ? (size_t)(end - letter) : 0;
+}
+
+static cy_status note_atom(atoms *at, const cy_text *out, const char *pattern, size_t place, char c)
+{
+    if (c == '(') {
+        if (at->depth == GROUPS_MOST) return refuse(pattern, place, "too many groups");
+        at->opened[at->depth++] = out->length;
+    } else if (c == ')') {
+        at->last = at->depth > 0 ? at->opened[--at->depth] : out->length;
+    } else if (strchr("*+?", c) == NULL && ((unsigned char)c & 0xc0) != 0x80) {
+        at->last = out->length;
+    }
+    return CY_OK;
+}
+
 static cy_status translate(cy_text *out, const char *pattern)
 {
     bool in_class = false;
     size_t class_start = 0;
+    atoms found = {0};
     for (size_t at = 0; pattern[at] != '\0'; at++) {
         const char c = pattern[at];
         if (c == '\\') {
+            if (!in_class) found.last = out->length;
             CY_TRY(translate_escape(out, pattern, at, in_class));
             at++;
+            const size_t name = name_bytes(pattern + at);
+            CY_TRY(cy_text_add_bytes(out, pattern + at + 1, name));
+            at += name;
             continue;
         }
         if (in_class && c == '[' && pattern[at + 1] == ':') {
             const char *end = strstr(pattern + at, ":]");
             if (end == NULL) return refuse(pattern, at, "a class without an end");
             const size_t length = (size_t)(end - (pattern + at)) + 2;
+            if (strncmp(pattern + at, "[:punct:]", 9) == 0 ||
+                strncmp(pattern + at, "[:^punct:]", 10) == 0) {
+                return refuse(pattern, at, "the class punct");
+            }
             CY_TRY(cy_text_add_bytes(out, pattern + at, length));
             at += length - 1;
             continue;
@@ -86,6 +157,13 @@ static cy_status translate(cy_text *out, const char *pattern)
         if (!in_class && c == '(' && strncmp(pattern + at, "(?m", 3) == 0) {
             return refuse(pattern, at, "the option m");
         }
+        const size_t interval = !in_class && c == '{' ? interval_bytes(pattern + at) : 0;
+        if (interval > 0) {
+            CY_TRY(add_interval(out, &found, pattern + at, interval));
+            at += interval - 1;
+            continue;
+        }
+        if (!in_class) CY_TRY(note_atom(&found, out, pattern, at, c));
         if (!in_class && c == '[') {
             in_class = true;
             class_start = pattern[at + 1] == '^' ? at + 2 : at + 1;

@@ -49,6 +49,7 @@ typedef struct trainer {
     size_t raised_room;
     size_t merge;          // the number of this merge
     uint32_t *token_slots; // owned: id plus one, by hash of the token's bytes
+    cy_text end_bytes;     // that token 0 is, spelled as others are; empty: none are spelled so
     size_t token_mask;
     cy_bpe_trained *out; // borrowed
 } trainer;
@@ -63,6 +64,7 @@ void cy_bpe_trained_free(cy_bpe_trained *trained)
 
 static void free_trainer(trainer *t)
 {
+    cy_text_free(&t->end_bytes);
     cy_word_table_free(&t->table);
     for (size_t i = 0; i < t->entry_count; i++)
         cy_memory_free(t->entries[i].words);
@@ -74,6 +76,24 @@ static void free_trainer(trainer *t)
 
 // ---- tokens
 
+static const char *bytes_of(const trainer *t, size_t id, size_t *count)
+{
+    const cy_bpe_trained *out = t->out;
+    const size_t first = id == 0 ? 0 : out->ends[id - 1];
+    *count = id == 0 ? t->end_bytes.length : out->ends[id] - first;
+    return id == 0 ? t->end_bytes.bytes : out->bytes.bytes + first;
+}
+
+static cy_status add_token(cy_bpe_trained *out, const void *bytes, size_t count)
+{
+    void *block = out->ends;
+    CY_TRY(cy_memory_grow(&block, &out->ends_room, out->count + 1, sizeof(size_t)));
+    out->ends = block;
+    CY_TRY(cy_text_add_bytes(&out->bytes, bytes, count));
+    out->ends[out->count++] = out->bytes.length;
+    return CY_OK;
+}
+
 // The id of a token, which is new unless another merge made the same bytes before.
 static cy_status put_token(trainer *t, int32_t *id, const unsigned char *bytes, size_t count)
 {
@@ -81,18 +101,14 @@ static cy_status put_token(trainer *t, int32_t *id, const unsigned char *bytes, 
     size_t at = cy_hash_bytes(bytes, count) & t->token_mask;
     for (; t->token_slots[at] != 0; at = (at + 1) & t->token_mask) {
         const size_t found = t->token_slots[at] - 1;
-        const size_t first = found == 0 ? 0 : out->ends[found - 1];
-        if (out->ends[found] - first == count &&
-            memcmp(out->bytes.bytes + first, bytes, count) == 0) {
+        size_t length;
+        const char *there = bytes_of(t, found, &length);
+        if (length == count && memcmp(there, bytes, count) == 0) {
             *id = (int32_t)found;
             return CY_OK;
         }
     }
-    void *block = out->ends;
-    CY_TRY(cy_memory_grow(&block, &out->ends_room, out->count + 1, sizeof(size_t)));
-    out->ends = block;
-    CY_TRY(cy_text_add_bytes(&out->bytes, bytes, count));
-    out->ends[out->count++] = out->bytes.length;
+    CY_TRY(add_token(out, bytes, count));
     t->token_slots[at] = (uint32_t)out->count;
     *id = (int32_t)out->count - 1;
     return CY_OK;
@@ -105,8 +121,9 @@ static cy_status put_merge(trainer *t, int32_t *id, int32_t left, int32_t right)
     const int32_t parts[2] = {left, right};
     cy_status status = CY_OK;
     for (int i = 0; i < 2 && status == CY_OK; i++) {
-        const size_t first = parts[i] == 0 ? 0 : out->ends[parts[i] - 1];
-        status = cy_text_add_bytes(&joined, out->bytes.bytes + first, out->ends[parts[i]] - first);
+        size_t length;
+        const char *bytes = bytes_of(t, (size_t)parts[i], &length);
+        status = cy_text_add_bytes(&joined, bytes, length);
     }
     if (status == CY_OK) {
         status = put_token(t, id, (const unsigned char *)joined.bytes, joined.length);
@@ -121,11 +138,35 @@ static cy_status put_merge(trainer *t, int32_t *id, int32_t left, int32_t right)
     return CY_OK;
 }
 
+// The vocabulary has the end token as it is and other tokens with a character for each byte. Where
+// all characters of the end token stand for bytes, a merge that comes to these bytes is the end
+// token.
+static cy_status put_end_token(trainer *t, const char *end_token)
+{
+    const size_t count = strlen(end_token);
+    bool spelled = true;
+    for (size_t at = 0; at < count && spelled;) {
+        uint32_t point;
+        at += cy_utf8_decode(&point, (const unsigned char *)end_token + at, count - at);
+        const int byte = cy_byte_of_char(point);
+        spelled = byte >= 0;
+        if (spelled) CY_TRY(cy_text_add_bytes(&t->end_bytes, &(char){(char)byte}, 1));
+    }
+    CY_TRY(add_token(t->out, end_token, count));
+    if (!spelled) {
+        t->end_bytes.length = 0;
+        return CY_OK;
+    }
+    const size_t hash =
+        cy_hash_bytes((const unsigned char *)t->end_bytes.bytes, t->end_bytes.length);
+    t->token_slots[hash & t->token_mask] = 1;
+    return CY_OK;
+}
+
 // The end token, then the bytes in the order of the characters that stand for them.
 static cy_status put_first_tokens(trainer *t, int32_t byte_ids[256], const char *end_token)
 {
-    int32_t id;
-    CY_TRY(put_token(t, &id, (const unsigned char *)end_token, strlen(end_token)));
+    CY_TRY(put_end_token(t, end_token));
     for (uint32_t point = 0; point < 0x200; point++) {
         const int byte = cy_byte_of_char(point);
         if (byte < 0) continue;

@@ -172,6 +172,17 @@ cyclotron: error: $folder/absent.txt: No such file or directory"
 printf '\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n' >"$folder/marked.jsonl"
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/marked" "$folder/marked.jsonl"
 is out "$folder/marked: 4 tokens of 2 bytes, 2 documents, 0.50 bytes of text a token, 1 shard"
+# An end token of any letters, also where it is a word of the text or looks like bytes.
+printf 'это конец\nконец\n%.0s' $(seq 20) >"$folder/ru.txt"
+for end in конец éé é ' b' ко; do
+    expect 0 tokenizer train --vocab-size=400 --end-token="$end" --out="$folder/ru.json" "$folder/ru.txt"
+    expect 0 tokenizer encode "$folder/ru.json" "$folder/ru.txt"
+    "$cyclotron" tokenizer decode "$folder/ru.json" "$folder/out" >"$folder/back"
+    check "text with the end token $end comes back" cmp "$folder/ru.txt" "$folder/back"
+done
+expect 2 data prepare --tokenizer="$folder/t.json" --out= "$text"
+says err '"" is not a place'
+expect 2 tokenizer train --vocab-size=300 --out= "$folder/ru.txt"
 expect 2 data prepare --tokenizer="$folder/t.json" --end-token=none --out="$folder/other" "$text"
 is err "cyclotron: error: --end-token=none: $folder/t.json has no such token"
 

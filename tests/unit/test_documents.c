@@ -197,7 +197,8 @@ static void lines_of_json_are_documents(void **state)
     const lines other = {"{\"text\": \"a\", \"body\": \"b\"}\n{\"text\": \"c\"}", "b|",
         "line 2: no text in the field \"body\""};
     check_lines(&other, "body");
-    assert_string_equal(cy_error_hint(), "--field=NAME names the field that holds the text");
+    assert_string_equal(
+        cy_error_hint(), "'cyclotron data prepare --field=NAME' takes another field for the text");
 }
 
 // Lines that end on either side of where a read ends.
