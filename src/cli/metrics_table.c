@@ -100,7 +100,8 @@ static void name_from_path(char *name, size_t bytes, const char *path)
 static void fill_from_config(cy_metrics_row *row, const cy_config *config)
 {
     const cy_config_distributed *d = &config->distributed;
-    const int64_t last = cy_config_last_step(config);
+    const int64_t steps = config->training.total_train_steps;
+    const int64_t tokens = config->training.max_tokens;
     row->dp = d->dp_size;
     row->tp = d->tp_size;
     row->pp = d->pp_size;
@@ -113,7 +114,9 @@ static void fill_from_config(cy_metrics_row *row, const cy_config *config)
     if (config->logging.run_name[0] != '\0') {
         memcpy(row->run_name, config->logging.run_name, sizeof(row->run_name));
     }
-    row->status = last > 0 && row->step >= (double)last ? "completed" : "incomplete";
+    const bool done =
+        (steps > 0 && row->step >= (double)steps) || (tokens > 0 && row->tokens >= (double)tokens);
+    row->status = done ? "completed" : "incomplete";
 }
 
 // A configuration that cannot be read leaves its columns empty, which is said.

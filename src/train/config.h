@@ -305,4 +305,7 @@ int64_t cy_config_batch_tokens(const cy_config *config);
 // that reaches it); 0 where neither is given.
 int64_t cy_config_last_step(const cy_config *config);
 
+// The same for a run that goes on behind `step` with `tokens` trained on, perhaps in other batches.
+int64_t cy_config_last_step_from(const cy_config *config, int64_t step, int64_t tokens);
+
 #endif

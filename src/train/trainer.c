@@ -415,17 +415,19 @@ static void tell_of_no_steps(const rank_run *trainer)
 {
     const cy_config_training *training = &trainer->run->config->training;
     const long long step = (long long)trainer->position.step;
-    const long long last = (long long)trainer->last_step;
-    if (last == training->total_train_steps) {
+    const bool out_of_tokens =
+        training->max_tokens > 0 && trainer->position.tokens >= training->max_tokens;
+    if (!out_of_tokens) {
         note(trainer,
             "step %lld is at or past training.total_train_steps %lld: nothing to do\n"
             "  hint: a larger training.total_train_steps goes on",
-            step, last);
+            step, (long long)training->total_train_steps);
     } else {
         note(trainer,
-            "step %lld is at or past step %lld, where training.max_tokens %lld ends: "
-            "nothing to do\n  hint: a larger training.max_tokens goes on",
-            step, last, (long long)training->max_tokens);
+            "step %lld has trained on %lld tokens, training.max_tokens is %lld: nothing to do\n"
+            "  hint: a larger training.max_tokens goes on%s",
+            step, (long long)trainer->position.tokens, (long long)training->max_tokens,
+            training->total_train_steps > 0 ? ", up to training.total_train_steps" : "");
     }
 }
 
@@ -447,8 +449,9 @@ static cy_status run_steps(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
     CY_TRY(start(trainer));
-    trainer->last_step = cy_config_last_step(config);
-    trainer->rate = cy_config_rate(config);
+    trainer->last_step =
+        cy_config_last_step_from(config, trainer->position.step, trainer->position.tokens);
+    trainer->rate = cy_config_rate(config, trainer->last_step);
     if (is_zero(trainer)) {
         cy_text overview = {0};
         cy_status status = describe(&overview, trainer);

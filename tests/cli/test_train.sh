@@ -111,8 +111,19 @@ says err "  hint: a larger training.total_train_steps goes on"
 nothing --training.total_train_steps=5 --distributed.dp_size=2 --training.max_tokens=10000
 says err "cyclotron: step 8 is at or past training.total_train_steps 5: nothing to do"
 nothing --training.max_tokens=1000
-says err "cyclotron: step 8 is at or past step 4, where training.max_tokens 1000 ends: nothing to do"
+says err "cyclotron: step 8 has trained on 2048 tokens, training.max_tokens is 1000: nothing to do"
 says err "  hint: a larger training.max_tokens goes on"
+# Tokens count as they were trained on, in whatever batches.
+nothing --training.max_tokens=2048 --training.micro_batch_size=1 --training.total_train_steps=50
+train 0 smaller --checkpoint.load_path="$folder/parts" --training.micro_batch_size=1 \
+    --training.max_tokens=2304 --training.total_train_steps=50
+same "steps of a smaller batch up to the tokens" "9 10 11 12" \
+    "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
+expect 0 metrics "$folder/smaller"
+says out ',completed,'
+train 0 larger --checkpoint.load_path="$folder/parts" --distributed.dp_size=2 \
+    --training.max_tokens=2500 --training.total_train_steps=50
+same "one step of a larger batch" "9" "$(sed 's/.*Step: \([0-9]*\).*/\1/' "$folder/out" | xargs)"
 train 0 something --checkpoint.load_path="$folder/parts" --training.total_train_steps=9
 check "no such word where a step is left" bash -c "! grep -q 'nothing to do' '$folder/err'"
 

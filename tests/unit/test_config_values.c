@@ -201,7 +201,7 @@ static void words_of_other_parts(void **state)
     cy_config c;
     for (size_t i = 0; i < CY_TEST_COUNT(rates); i++) {
         cy_test_read_config(&c, NULL, &rates[i].option, 1, CY_TEST_OPTION, NULL);
-        assert_int_equal(cy_config_rate(&c).kind, rates[i].kind);
+        assert_int_equal(cy_config_rate(&c, 10).kind, rates[i].kind);
     }
     for (size_t i = 0; i < CY_TEST_COUNT(engines); i++) {
         char option[64];

@@ -1,6 +1,6 @@
 #include "train/config/rate.h"
 
-cy_rate_spec cy_config_rate(const cy_config *config)
+cy_rate_spec cy_config_rate(const cy_config *config, int64_t last_step)
 {
     const cy_config_training *training = &config->training;
     return (cy_rate_spec){
@@ -9,6 +9,6 @@ cy_rate_spec cy_config_rate(const cy_config *config)
         .min_learning_rate = training->min_learning_rate,
         .warmup_steps = training->warmup_steps,
         .decay_steps = training->lr_decay_steps,
-        .total_steps = cy_config_last_step(config),
+        .total_steps = last_step,
     };
 }

@@ -8,7 +8,7 @@
 #include "optim/rate.h"
 #include "train/config.h"
 
-// The learning-rate schedule that is asked for.
-cy_rate_spec cy_config_rate(const cy_config *config);
+// The learning-rate schedule that is asked for, of a run that ends at `last_step`.
+cy_rate_spec cy_config_rate(const cy_config *config, int64_t last_step);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "comm/algorithm.h"
 #include "model/presets.h"
+#include "model/shape_family.h"
 #include "model/shape_json.h"
 #include "train/config/errors.h"
 
@@ -129,6 +130,13 @@ static void apply_keys(
     }
 }
 
+// Where the key attention_bias means all four projections.
+static bool biases_all_projections(const cy_model_shape *shape)
+{
+    const cy_model_family *family = cy_family_find(shape->architecture);
+    return family != NULL && family->bias_key;
+}
+
 // The architecture decides what the other keys cannot say.
 static void apply_architecture(
     cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
@@ -155,8 +163,7 @@ static void apply_architecture(
     }
     if (model->attention_bias != CY_CONFIG_ABSENT) {
         shape->qkv_bias = model->attention_bias == CY_CONFIG_TRUE;
-        // Llama's key means all four projections.
-        shape->out_bias = shape->qkv_bias && strcmp(shape->architecture, "llama") == 0;
+        shape->out_bias = shape->qkv_bias && biases_all_projections(shape);
     }
 }
 
@@ -231,8 +238,7 @@ static void keys_from_shape(cy_config_model *model, const cy_model_shape *shape)
     model->has_rope_scaling = true;
     model->tie_word_embeddings = shape->tied ? CY_CONFIG_TRUE : CY_CONFIG_FALSE;
     // A bias of q, k and v alone is the architecture's, not the key's.
-    model->attention_bias =
-        shape->qkv_bias && !shape->out_bias && strcmp(shape->architecture, "llama") == 0
+    model->attention_bias = shape->qkv_bias && !shape->out_bias && biases_all_projections(shape)
         ? CY_CONFIG_ABSENT
         : (shape->qkv_bias ? CY_CONFIG_TRUE : CY_CONFIG_FALSE);
     model->sliding_window = shape->window;
@@ -392,12 +398,18 @@ int64_t cy_config_batch_tokens(const cy_config *config)
     return cy_config_batch_samples(config) * config->training.seq_length;
 }
 
-int64_t cy_config_last_step(const cy_config *config)
+int64_t cy_config_last_step_from(const cy_config *config, int64_t step, int64_t tokens)
 {
     const int64_t steps = config->training.total_train_steps;
-    const int64_t tokens = config->training.max_tokens;
-    if (tokens == 0) return steps;
+    const int64_t most = config->training.max_tokens;
+    if (most == 0) return steps;
     const int64_t batch = cy_config_batch_tokens(config);
-    const int64_t reached = tokens / batch + (tokens % batch != 0);
+    const int64_t left = most > tokens ? most - tokens : 0;
+    const int64_t reached = step + left / batch + (left % batch != 0);
     return steps > 0 && steps < reached ? steps : reached;
+}
+
+int64_t cy_config_last_step(const cy_config *config)
+{
+    return cy_config_last_step_from(config, 0, 0);
 }
