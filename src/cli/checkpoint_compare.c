@@ -53,7 +53,8 @@ typedef struct comparison {
     const values *given;
     cy_checkpoint one, other;
     summary kinds[CY_TENSOR_KINDS];
-    cy_text tensors; // the list of them, as JSON or as lines
+    bool left_out[CY_TENSOR_KINDS]; // `one` has them, `other` none
+    cy_text tensors;                // the list of them, as JSON or as lines
 } comparison;
 
 static cy_status add_tensor(
@@ -83,19 +84,32 @@ static cy_status add_tensor(
         &all->tensors, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
 }
 
+static bool has_kind(const cy_checkpoint *checkpoint, cy_tensor_kind kind)
+{
+    if (kind == CY_TENSOR_WEIGHT) return true;
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        if (checkpoint->tensors[i].tensor.kind == kind) return true;
+    }
+    return false;
+}
+
 static cy_status compare(comparison *all)
 {
     void *memory = NULL;
-    const int count = all->one.tensor_count;
-    CY_TRY(cy_memory_take(&memory, (size_t)count, sizeof(cy_global_tensor)));
+    CY_TRY(cy_memory_take(&memory, (size_t)all->one.tensor_count, sizeof(cy_global_tensor)));
     cy_global_tensor *tensors = memory;
-    for (int i = 0; i < count; i++)
-        tensors[i] = all->one.tensors[i].tensor;
+    int count = 0;
+    for (int i = 0; i < all->one.tensor_count; i++) {
+        const cy_global_tensor *tensor = &all->one.tensors[i].tensor;
+        // Weights alone, as a Hugging Face folder has them, have no moments to differ.
+        all->left_out[tensor->kind] = !has_kind(&all->other, tensor->kind);
+        if (!all->left_out[tensor->kind]) tensors[count++] = *tensor;
+    }
     cy_status status = cy_checkpoint_check_tensors(&all->other, tensors, count);
     for (int i = 0; status == CY_OK && i < count; i++) {
         cy_tensor_difference difference;
         status = cy_checkpoint_compare(&difference, &all->one, &all->other, &tensors[i]);
-        if (status == CY_OK) status = add_tensor(all, &all->one.tensors[i].tensor, &difference);
+        if (status == CY_OK) status = add_tensor(all, &tensors[i], &difference);
     }
     cy_memory_free(memory);
     return status;
@@ -126,10 +140,11 @@ static void print_lines(const comparison *all)
 {
     for (int i = 0; i < CY_TENSOR_KINDS; i++) {
         const summary *kind = &all->kinds[i];
+        const char *name = cy_tensor_kind_name((cy_tensor_kind)i);
+        if (all->left_out[i]) printf("%-10s  none in %s\n", name, all->other.path);
         if (kind->count == 0) continue;
-        printf("%-10s  %d of %d tensors equal; furthest %.2e, %s\n",
-            cy_tensor_kind_name((cy_tensor_kind)i), kind->equal, kind->count, kind->worst,
-            kind->name);
+        printf("%-10s  %d of %d tensors equal; furthest %.2e, %s\n", name, kind->equal, kind->count,
+            kind->worst, kind->name);
     }
     if (all->tensors.bytes != NULL) fputs(all->tensors.bytes, stdout);
 }

@@ -5,8 +5,10 @@
 #include "cli/options.h"
 #include "cli/report.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 // In the order of a user's work. One line a command; its function stands in commands.h.
 static const cy_command commands[] = {
@@ -44,8 +46,21 @@ const cy_command *cy_commands(int *count)
     return commands;
 }
 
+// Where a standard stream is closed, its number would go to the first file that is opened, and what
+// is printed into that file. These take the numbers, and fail to be written to or read as closed
+// ones do.
+static bool hold_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) != fd) return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!hold_standard_streams()) return CY_EXIT_FAILED;
     // A file that grows beyond its limit is then a write that fails, told as a full disk is.
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {

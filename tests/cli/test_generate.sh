@@ -124,6 +124,11 @@ expect 0 eval "$folder/hf" "$folder/text.txt" --json # its sequences: all of its
 expect 2 eval "$folder/hf" "$folder/text.txt" --seq-length=65
 says err 'a sample of 65 tokens, the model has 64 positions'
 
+# Weights alone are compared as such, whichever comes first.
+expect 0 checkpoint compare "$saved" "$folder/hf" --within=0
+says out "adam_m      none in $folder/hf"
+expect 0 checkpoint compare "$folder/hf" "$saved" --within=0
+
 # What was imported is evaluated and trained on as the folder is.
 check "the end token of the exported model" grep -q '"eos_token_id": 0,' "$folder/hf/generation_config.json"
 # A source that cannot be read leaves the place as it was, and a folder that is there and empty serves.

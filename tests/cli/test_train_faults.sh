@@ -169,6 +169,16 @@ train 0 after_kill --training.total_train_steps=1 --checkpoint.save_dir="$folder
 says err 'removed 1 unfinished checkpoint of a dead run'
 same "what is left" "step-00000001" "$(find "$folder/killed" -name '*step-*' -printf '%f\n')"
 
+# ---- closed streams: what is printed fails, and goes into no file of the run
+
+"$cyclotron" train "$folder/tiny.json" --logging.run_dir="$folder/closed" \
+    --checkpoint.save_dir="$folder/closed_saves" <&- >&- 2>&-
+same "status without an output" 1 "$?"
+check "metrics of a run without an output" \
+    bash -c "[ \$(grep -c '^{' '$folder/closed/metrics.jsonl') = \$(wc -l <'$folder/closed/metrics.jsonl') ]"
+check "nothing but metrics" bash -c "! grep -rqa 'Step: ' '$folder/closed' '$folder/closed_saves'"
+expect 0 checkpoint verify "$folder/closed_saves/step-00000008"
+
 # ---- as many tokens to evaluate as can be asked for are all that there are
 
 train 0 most --logging.eval_frequency=8 --logging.eval_tokens=9223372036854775807
