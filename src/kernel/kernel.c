@@ -151,7 +151,7 @@ void cy_embedding_backward(
 static void check_logits(cy_view logits, cy_vocab_range range)
 {
     CY_ASSERT(is_float(logits) && has_shape(logits, logits.rows, logits.cols));
-    CY_ASSERT(range.first >= 0 && range.valid > 0);
+    CY_ASSERT(range.first >= 0 && range.valid > 0 && logits.cols > 0);
 }
 
 static bool is_statistic(cy_view statistic, int64_t tokens)

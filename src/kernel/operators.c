@@ -82,7 +82,7 @@ static cy_status take(cy_view *view, const char *name, cy_matrix m)
     if (m.rows < 1 || m.cols < 1) return misfit(name, m, "at least one row and one column");
     if (m.stride < m.cols && m.rows > 1) return misfit(name, m, "rows overlap");
     *view = cy_view_of(m.data, m.dtype, m.rows, m.cols);
-    view->stride = m.stride;
+    if (m.rows > 1) view->stride = m.stride; // of one row it says nothing
     return CY_OK;
 }
 

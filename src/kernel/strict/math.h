@@ -1,6 +1,6 @@
 // kernel/strict/math.h: exp, log, sine and cosine in double, and whole powers, from additions,
 // products and fused multiply-adds alone, so that the bits are the same on every processor. Errors
-// stay below 2 units in the last place of a double in the ranges named.
+// stay below 2 units in the last place of a double in the ranges named, where nothing else is said.
 
 #ifndef CY_KERNEL_STRICT_MATH_H
 #define CY_KERNEL_STRICT_MATH_H
@@ -16,7 +16,9 @@ double cy_strict_exp(double x);
 // (m - 1) / (m + 1), log m = 2 (s + s^3 / 3 + ...).
 double cy_strict_log(double x);
 
-// For |x| < 2^24: the angle is brought to |r| <= pi / 4 with pi / 2 in three parts.
+// For |x| < 2^24: the angle is brought to |r| <= pi / 4 with pi / 2 in two parts of 53 bits. What
+// is left of pi / 2 behind them, below 2^-109, counts as an error of up to |x| times that in the
+// angle: where a sine or cosine is nearly 0, more than 2 units of its own last place.
 void cy_strict_sine_cosine(double *sine, double *cosine, double x);
 
 // x^n for n >= 0, by squaring.
