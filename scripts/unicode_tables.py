@@ -87,7 +87,7 @@ def main():
             last = now
     write("unicode_classes.c", "cy_unicode_classes", "uint32_t", entries, 8)
 
-    pairs, classes = [], []
+    pairs, composing, classes = [], [], []
     for c in POINTS:
         if 0xAC00 <= c < 0xD7A4:
             continue  # Hangul is arithmetic
@@ -97,7 +97,9 @@ def main():
             assert parts and nfd.normalize_str(whole) == nfd.normalize_str(chr(c)), hex(c)
             composes = nfc.normalize_str(chr(c)) == chr(c)
             parts.append(0) if len(parts) == 1 else None
-            pairs.append("0x%016x" % (composes << 63 | c << 42 | parts[0] << 21 | parts[1]))
+            pairs.append("0x%016x" % (c << 42 | parts[0] << 21 | parts[1]))
+            if composes and parts[1]:
+                composing.append(parts[0] << 42 | parts[1] << 21 | c)
     last = 0
     for c in range(0x110000):
         now = combining(nfd, c)
@@ -105,6 +107,7 @@ def main():
             classes.append("0x%08x" % (c << 8 | now))
             last = now
     write("unicode_compose.c", "cy_unicode_pairs", "uint64_t", pairs, 5,
+          ("cy_unicode_composing", "uint64_t", ["0x%016x" % p for p in sorted(composing)], 5),
           ("cy_unicode_combining", "uint32_t", classes, 8))
 
 

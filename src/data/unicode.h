@@ -26,11 +26,14 @@ enum {
 #define CY_UNICODE_INVALID CY_UNICODE_POINTS
 
 // The tables, in files that scripts/unicode_tables.py makes. Classes and combining classes: code
-// point << 8 | value, from there on. Pairs: composes << 63 | whole << 42 | first << 21 | second.
+// point << 8 | value, from there on. Pairs, what a character decomposes to: whole << 42 | first <<
+// 21 | second, which may be 0. Composing, what two become: first << 42 | second << 21 | whole.
 extern const uint32_t cy_unicode_classes[];
 extern const size_t cy_unicode_classes_count;
 extern const uint64_t cy_unicode_pairs[];
 extern const size_t cy_unicode_pairs_count;
+extern const uint64_t cy_unicode_composing[];
+extern const size_t cy_unicode_composing_count;
 extern const uint32_t cy_unicode_combining[];
 extern const size_t cy_unicode_combining_count;
 

@@ -4,6 +4,8 @@
 
 #include "base/memory.h"
 
+#include <string.h>
+
 #define HANGUL_FIRST  0xac00u
 #define HANGUL_COUNT  11172u
 #define HANGUL_LEAD   0x1100u
@@ -21,11 +23,6 @@ typedef struct run {
     size_t capacity;
 } run;
 
-static uint32_t pair_whole(uint64_t pair)
-{
-    return (uint32_t)(pair >> 42 & POINT_MASK);
-}
-
 static int combining_class(uint32_t point)
 {
     size_t low = 0, high = cy_unicode_combining_count;
@@ -40,23 +37,27 @@ static int combining_class(uint32_t point)
     return low == 0 ? 0 : (int)(cy_unicode_combining[low - 1] & 0xff);
 }
 
-static bool find_pair(uint64_t *pair, uint32_t whole)
+// The place of the first entry of a table in ascending order that is not below `least`.
+static size_t find(const uint64_t *table, size_t count, uint64_t least)
 {
-    size_t low = 0, high = cy_unicode_pairs_count;
+    size_t low = 0, high = count;
     while (low < high) {
         const size_t middle = (low + high) / 2;
-        const uint32_t here = pair_whole(cy_unicode_pairs[middle]);
-        if (here == whole) {
-            *pair = cy_unicode_pairs[middle];
-            return true;
-        }
-        if (here < whole) {
+        if (table[middle] < least) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return false;
+    return low;
+}
+
+static bool find_pair(uint64_t *pair, uint32_t whole)
+{
+    const size_t at = find(cy_unicode_pairs, cy_unicode_pairs_count, (uint64_t)whole << 42);
+    if (at == cy_unicode_pairs_count || cy_unicode_pairs[at] >> 42 != whole) return false;
+    *pair = cy_unicode_pairs[at];
+    return true;
 }
 
 static cy_status add(run *r, uint32_t point)
@@ -64,14 +65,43 @@ static cy_status add(run *r, uint32_t point)
     void *block = r->points;
     CY_TRY(cy_memory_grow(&block, &r->capacity, r->count + 1, sizeof(*r->points)));
     r->points = block;
-    // Combining marks are kept in order of their class, equal ones in order of the text.
-    const int class = combining_class(point);
-    size_t at = r->count++;
-    while (class > 0 && at > 0 && combining_class(r->points[at - 1]) > class) {
-        r->points[at] = r->points[at - 1];
-        at--;
+    r->points[r->count++] = point;
+    return CY_OK;
+}
+
+// Marks, of which most texts have one or two behind each other, in order of their class, equal ones
+// in order of the text. `sorted` has room for [count].
+static void order_marks(uint32_t *points, uint32_t *sorted, size_t count)
+{
+    size_t of_class[257] = {0};
+    if (count < 2) return;
+    for (size_t i = 0; i < count; i++)
+        of_class[combining_class(points[i]) + 1]++;
+    for (int class = 0; class < 256; class ++)
+        of_class[class + 1] += of_class[class];
+    for (size_t i = 0; i < count; i++)
+        sorted[of_class[combining_class(points[i])]++] = points[i];
+    memcpy(points, sorted, count * sizeof(*points));
+}
+
+// Every stretch of marks between two starters.
+static cy_status order(run *r)
+{
+    void *block = NULL;
+    for (size_t first = 0; first < r->count;) {
+        size_t end = first;
+        bool moved = false;
+        for (int last = 0; end < r->count; end++) {
+            const int class = combining_class(r->points[end]);
+            if (class == 0) break;
+            moved = moved || class < last;
+            last = class;
+        }
+        if (moved && block == NULL) CY_TRY(cy_memory_take(&block, r->count, sizeof(uint32_t)));
+        if (moved) order_marks(r->points + first, block, end - first);
+        first = end + 1;
     }
-    r->points[at] = point;
+    cy_memory_free(block);
     return CY_OK;
 }
 
@@ -107,14 +137,10 @@ static uint32_t composed(uint32_t first, uint32_t second)
         second > HANGUL_TAIL && second - HANGUL_TAIL < HANGUL_TAILS) {
         return first + (second - HANGUL_TAIL);
     }
-    // The table is in order of the whole; a search of it all is for marks only, which are rare.
-    const uint64_t wanted = (uint64_t)1 << 63 | (uint64_t)first << 21 | second;
-    for (size_t i = 0; i < cy_unicode_pairs_count; i++) {
-        if ((cy_unicode_pairs[i] & ~((uint64_t)POINT_MASK << 42)) == wanted) {
-            return pair_whole(cy_unicode_pairs[i]);
-        }
-    }
-    return 0;
+    const uint64_t wanted = (uint64_t)first << 21 | second;
+    const size_t at = find(cy_unicode_composing, cy_unicode_composing_count, wanted << 21);
+    if (at == cy_unicode_composing_count || cy_unicode_composing[at] >> 21 != wanted) return 0;
+    return (uint32_t)(cy_unicode_composing[at] & POINT_MASK);
 }
 
 static void compose(run *r)
@@ -145,6 +171,7 @@ static void compose(run *r)
 static cy_status flush(cy_text *out, run *r)
 {
     unsigned char bytes[4];
+    CY_TRY(order(r));
     compose(r);
     for (size_t i = 0; i < r->count; i++) {
         CY_TRY(cy_text_add_bytes(out, bytes, cy_utf8_encode(bytes, r->points[i])));
