@@ -136,6 +136,52 @@ static void prompts_of_every_length_have_room(void **state)
     }
 }
 
+// logits [61] behind 40 tokens of a model whose positions are scaled beyond 32 of them. more < 0:
+// the decoder is not told how far the text goes.
+static void scaled_logits(float *logits, int64_t capacity, int64_t more)
+{
+    static const int32_t tokens[40] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9};
+    const cy_decoder_options options = {
+        .shape = {.layers = 1,
+            .hidden = 32,
+            .ffn = 48,
+            .heads = 2,
+            .kv_heads = 1,
+            .head_dim = 16,
+            .vocab = 61,
+            .max_positions = 32,
+            .norm_eps = 1e-5,
+            .rope = {.theta = 1e4, .scaling = CY_ROPE_DYNAMIC, .factor = 2, .original_length = 32},
+            .tied = true},
+        .dtype = CY_F32,
+        .capacity = capacity,
+        .threads = 1,
+        .first_core = -1,
+        .isa = "auto",
+    };
+    CY_CHECK_OK(cy_decoder_open(&decoder, &options));
+    float *weights = decoder.weights.data;
+    for (int64_t i = 0; i < decoder.weights.cols; i++)
+        weights[i] = (float)((i * 7919 + 13) % 101 - 50) / 50;
+    if (more >= 0) CY_CHECK_OK(cy_decoder_reach(&decoder, 40, more));
+    CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, 40));
+    cy_decoder_close(&decoder);
+}
+
+// Room that a text does not take changes nothing.
+static void dynamic_positions_follow_the_text(void **state)
+{
+    (void)state;
+    float exact[61], roomy[61], other[61];
+    scaled_logits(exact, 45, -1);
+    scaled_logits(roomy, 300, 5);
+    scaled_logits(other, 300, -1);
+    assert_memory_equal(exact, roomy, sizeof(exact));
+    assert_true(worst_difference(exact, other) > 1e-3);
+    scaled_logits(roomy, 300, INT64_MAX);
+    assert_memory_equal(other, roomy, sizeof(other));
+}
+
 // The model of the configuration in four variants.
 static void vary(cy_model_shape *shape, int family)
 {
@@ -316,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_and_decode_give_the_training_logits),
+        cmocka_unit_test(dynamic_positions_follow_the_text),
         cmocka_unit_test(prompts_of_every_length_have_room),
         cmocka_unit_test(a_token_alone_gives_the_bits_of_the_operators),
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),
