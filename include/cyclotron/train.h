@@ -56,9 +56,9 @@ typedef struct cy_train_summary {
 
 // CY_ERR_REQUEST: every fault of the configuration, one a line. CY_ERR_NOT_FINITE: a loss or
 // gradient that is no number, with the step and the first such tensor. CY_ERR_PEER: another rank
-// failed. Files fail as files do (CY_ERR_IO, CY_ERR_CORRUPT), except that a save that
-// the file system fails, also the last one, is told to on_note and the run goes on. On failure
-// *summary tells how far it came.
+// failed. Files fail as files do (CY_ERR_IO, CY_ERR_CORRUPT), except that a save that the file
+// system fails, also the last one, is told to on_note and the run goes on. On failure *summary
+// tells how far it came.
 CY_API CY_MUST_CHECK cy_status cy_train(const cy_train_request *request, cy_train_summary *summary);
 
 #ifdef __cplusplus

@@ -10,7 +10,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,26 +83,20 @@ static cy_status add_tensor(
         &all->tensors, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
 }
 
-static bool has_kind(const cy_checkpoint *checkpoint, cy_tensor_kind kind)
-{
-    if (kind == CY_TENSOR_WEIGHT) return true;
-    for (int i = 0; i < checkpoint->tensor_count; i++) {
-        if (checkpoint->tensors[i].tensor.kind == kind) return true;
-    }
-    return false;
-}
-
 static cy_status compare(comparison *all)
 {
     void *memory = NULL;
     CY_TRY(cy_memory_take(&memory, (size_t)all->one.tensor_count, sizeof(cy_global_tensor)));
     cy_global_tensor *tensors = memory;
+    // Weights alone, as a Hugging Face folder has them, have no moments to differ.
+    bool has[CY_TENSOR_KINDS] = {[CY_TENSOR_WEIGHT] = true};
+    for (int i = 0; i < all->other.tensor_count; i++)
+        has[all->other.tensors[i].tensor.kind] = true;
     int count = 0;
     for (int i = 0; i < all->one.tensor_count; i++) {
         const cy_global_tensor *tensor = &all->one.tensors[i].tensor;
-        // Weights alone, as a Hugging Face folder has them, have no moments to differ.
-        all->left_out[tensor->kind] = !has_kind(&all->other, tensor->kind);
-        if (!all->left_out[tensor->kind]) tensors[count++] = *tensor;
+        all->left_out[tensor->kind] = !has[tensor->kind];
+        if (has[tensor->kind]) tensors[count++] = *tensor;
     }
     cy_status status = cy_checkpoint_check_tensors(&all->other, tensors, count);
     for (int i = 0; status == CY_OK && i < count; i++) {

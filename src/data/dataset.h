@@ -42,8 +42,10 @@ void cy_dataset_close(cy_dataset *dataset);
 
 // Samples until the first one comes again; 0 for a validation part of less than one sample.
 int64_t cy_dataset_samples(const cy_dataset *dataset, cy_dataset_split split);
+
 // CY_ERR_REQUEST with the numbers for a part of less than one sample.
 CY_MUST_CHECK cy_status cy_dataset_check(const cy_dataset *dataset, cy_dataset_split split);
+
 int64_t cy_dataset_tokens(const cy_dataset *dataset, cy_dataset_split split);
 int64_t cy_dataset_seq_length(const cy_dataset *dataset);
 

@@ -74,11 +74,10 @@ static cy_status add(run *r, uint32_t point)
 static void order_marks(uint32_t *points, uint32_t *sorted, size_t count)
 {
     size_t of_class[257] = {0};
-    if (count < 2) return;
     for (size_t i = 0; i < count; i++)
         of_class[combining_class(points[i]) + 1]++;
-    for (int class = 0; class < 256; class ++)
-        of_class[class + 1] += of_class[class];
+    for (int i = 0; i < 256; i++)
+        of_class[i + 1] += of_class[i];
     for (size_t i = 0; i < count; i++)
         sorted[of_class[combining_class(points[i])]++] = points[i];
     memcpy(points, sorted, count * sizeof(*points));

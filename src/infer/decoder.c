@@ -64,12 +64,23 @@ static cy_status pass(cy_decoder *decoder, int64_t count)
     return cy_head_logits(&decoder->head, decoder->logits, cy_view_rows(hidden, count - 1, 1));
 }
 
+// Runs a pass over `count` tokens dry: scratch->peak is then what it takes.
+static cy_status rehearse(cy_decoder *decoder, cy_arena *scratch, int64_t count)
+{
+    cy_arena_measure(scratch, "scratch");
+    decoder->queue.scratch = scratch;
+    decoder->queue.dry = true;
+    const cy_status status = pass(decoder, count);
+    decoder->queue.dry = false;
+    decoder->queue.scratch = &decoder->scratch;
+    return status;
+}
+
 // The pages are tables on the host even while the arenas only measure, so the dry pass gets a
 // batch of its own to walk.
 static cy_status plan(cy_decoder *decoder)
 {
     cy_arena_measure(&decoder->run, "run");
-    cy_arena_measure(&decoder->scratch, "scratch");
     take_run(decoder, &decoder->run);
     const int64_t chunk = decoder->options.chunk;
     const size_t words = (size_t)(chunk > page_count(decoder) ? chunk : page_count(decoder));
@@ -79,9 +90,7 @@ static cy_status plan(cy_decoder *decoder)
     decoder->positions = block;
     decoder->sequences = block;
     decoder->page_table = block;
-    decoder->queue.dry = true;
-    const cy_status status = pass(decoder, chunk);
-    decoder->queue.dry = false;
+    const cy_status status = rehearse(decoder, &decoder->scratch, chunk);
     decoder->measured = chunk;
     cy_memory_free(block);
     return status;
@@ -103,13 +112,7 @@ static cy_status make_room(cy_decoder *decoder, int64_t count)
 {
     if (count == decoder->measured) return CY_OK;
     cy_arena needed;
-    cy_arena_measure(&needed, "scratch");
-    decoder->queue.scratch = &needed;
-    decoder->queue.dry = true;
-    const cy_status status = pass(decoder, count);
-    decoder->queue.dry = false;
-    decoder->queue.scratch = &decoder->scratch;
-    CY_TRY(status);
+    CY_TRY(rehearse(decoder, &needed, count));
     decoder->measured = 0;
     if (needed.peak > decoder->scratch_bytes) CY_TRY(place_scratch(decoder, needed.peak));
     decoder->measured = count;

@@ -1,13 +1,11 @@
 #include "train/feed.h"
 
 #include "base/file.h"
-#include "base/memory.h"
 
 #include <string.h>
 
 // ---- the data of a run
 
-// The tokenizer that the configuration names, or the one that lies with the first source.
 // That of the configuration, or the one beside the first source; NULL where there is none.
 static cy_status open_tokenizer(cy_tokenizer **tokenizer, const cy_config *config)
 {

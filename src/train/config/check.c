@@ -272,9 +272,7 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
     cy_schedule schedule;
     const cy_status status = cy_schedule_open(&schedule, &options);
     if (status == CY_OK) {
-        // One stage runs 1F1B whatever the engine is called.
-        const char *conflict =
-            d->pp_size > 1 ? cy_config_schedule_conflict(config, &schedule) : NULL;
+        const char *conflict = cy_config_schedule_conflict(config, &schedule);
         if (conflict != NULL) {
             cy_config_fault(errors, "training.recompute with pp_engine %s: %s",
                 cy_pipeline_engine_name(options.engine), conflict);

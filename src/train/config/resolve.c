@@ -141,15 +141,10 @@ static bool biases_all_projections(const cy_model_shape *shape)
 static void apply_architecture(
     cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
 {
-    static const char *const known[] = {
-        "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe"};
     // The folder's own architecture keeps what else the folder says of it.
     if (model->model_type[0] != '\0' && strcmp(model->model_type, shape->architecture) != 0) {
-        bool is_known = false;
-        for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-            is_known = is_known || strcmp(known[i], model->model_type) == 0;
-        }
-        if (!is_known) {
+        const cy_model_family *family = cy_family_find(model->model_type);
+        if (family == NULL) {
             cy_config_fault(errors,
                 "model.model_type = \"%s\": one of llama, mistral, qwen2, qwen3, mixtral, "
                 "qwen3_moe is wanted",
@@ -157,9 +152,9 @@ static void apply_architecture(
             return;
         }
         memcpy(shape->architecture, model->model_type, sizeof(shape->architecture));
-        shape->qkv_bias = strcmp(model->model_type, "qwen2") == 0;
+        shape->qkv_bias = family->qkv_bias;
         shape->out_bias = false;
-        shape->qk_norm = strncmp(model->model_type, "qwen3", 5) == 0;
+        shape->qk_norm = family->qk_norm;
     }
     if (model->attention_bias != CY_CONFIG_ABSENT) {
         shape->qkv_bias = model->attention_bias == CY_CONFIG_TRUE;
