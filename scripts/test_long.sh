@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What takes long: every test, a step's speed against the last commit's, the whole table of meshes,
-# tests under the address, undefined, thread and leak sanitizers, two ranks of MPI in valgrind, and
-# the fuzzers.
+# tests under the address, undefined, thread and leak sanitizers, two ranks of MPI in valgrind, the
+# fuzzers, and an hour of random meshes.
 #
-#   scripts/test_long.sh [tests] [speed] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers]
+#   scripts/test_long.sh [tests] [speed] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
 #
 # All of them unless some are named. FUZZ_RUNS is how often each fuzzer runs (1000000); FUZZ_SECONDS
 # limits each (1800). Ends with one line a part, and fails where a part did.
@@ -88,11 +88,13 @@ fuzzers() {
     done
 }
 
+fuzz_meshes() { scripts/mesh_fuzz.sh --seconds="${FUZZ_MESHES_SECONDS:-3600}" --ranks=16; }
+
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests speed meshes leaks address thread valgrind fuzzers)
+[ $# -gt 0 ] || parts=(tests speed meshes leaks address thread valgrind fuzzers fuzz_meshes)
 for part in "${parts[@]}"; do
     case $part in
-    tests | speed | meshes | leaks | address | thread | valgrind | fuzzers) ;;
+    tests | speed | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes) ;;
     *) echo "test-long: error: what is $part" >&2; exit 2 ;;
     esac
 done
@@ -115,6 +117,7 @@ for part in "${parts[@]}"; do
         thread) thread ;;
         valgrind) valgrind ;;
         fuzzers) fuzzers ;;
+        fuzz_meshes) fuzz_meshes ;;
         esac
     )
     status=$?
