@@ -109,7 +109,8 @@ static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
     const bool turned = spec.transpose_a && !spec.transpose_b && aliases(a);
     const bool split = state->cpu.amx && c.rows >= CY_MATMUL_SPLIT_ROWS;
     const bool wide = a.dtype == CY_F32 && (split || ((forward || turned) && state->cpu.avx512));
-    if (few || narrow || wide || a.dtype == CY_F16) {
+    const bool ours = few || narrow || wide || a.dtype == CY_F16;
+    if (ours || !cy_dnnl_takes(state->dnnl, a.dtype, c.dtype, spec)) {
         state->product(queue, c, a, b, spec);
     } else {
         cy_matmul_dnnl(queue, c, a, b, spec);
@@ -177,6 +178,7 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
     cy_cpu_state *state = block;
     state->cpu = cpu;
+    state->product = cy_kernels_ref()->matmul;
     cy_kernels filled = *cy_kernels_ref();
     filled.name = level_names[chosen];
 #if defined(__x86_64__)

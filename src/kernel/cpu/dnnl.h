@@ -18,14 +18,23 @@
 
 typedef struct cy_dnnl cy_dnnl;
 
+// Asks the library, by making a small product of each kind, what it computes on this processor.
 CY_MUST_CHECK cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers);
 void cy_dnnl_close(cy_dnnl *dnnl);
 
 // Primitives made so far: a test sees that a second step makes none.
 int64_t cy_dnnl_primitives(const cy_dnnl *dnnl);
 
-// fp32 and bf16 with c of the same dtype or fp32. Other dtypes, and a bf16 c that accumulates, go
-// to the portable table.
+// Tiles that the library said it could not run, although it had made their primitive.
+int64_t cy_dnnl_failed_tiles(const cy_dnnl *dnnl);
+
+// Whether the library made a small product of this kind when it was opened: operands of `dtype`, c
+// of `c_dtype`. A 16-bit c that accumulates is not asked for: it would round twice.
+bool cy_dnnl_takes(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec);
+
+// What the library does not take, and a shape that it refuses, are computed by the product of our
+// own in cy_cpu_state. A refusal is remembered, so a dry queue and a real one take the same memory.
+// A tile that fails when it runs is computed by the portable product, which needs no memory.
 void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 #endif

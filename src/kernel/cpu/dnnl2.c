@@ -2,9 +2,11 @@
 
 #if DNNL_VERSION_MAJOR == 2
 
+#include <string.h>
+
 static dnnl_data_type_t data_type(int32_t dtype)
 {
-    return dtype == CY_BF16 ? dnnl_bf16 : dnnl_f32;
+    return dtype == CY_BF16 ? dnnl_bf16 : dtype == CY_F16 ? dnnl_f16 : dnnl_f32;
 }
 
 // Whether this version of the library found the call well formed and had memory for it.
@@ -74,6 +76,16 @@ static cy_status make_memories(
     return CY_OK;
 }
 
+// The library's own reference computes element by element: our kernels are faster.
+static cy_status refuse_reference(const_dnnl_primitive_desc_t descriptor)
+{
+    const char *name = "";
+    CY_TRY(check(dnnl_primitive_desc_query(descriptor, dnnl_query_impl_info_str, 0, &name),
+        "the name of an implementation"));
+    if (strstr(name, "ref") == NULL) return CY_OK;
+    return CY_FAIL(CY_ERR_UNSUPPORTED, "oneDNN has only \"%s\" for a product", name);
+}
+
 cy_status cy_dnnl_make(dnnl_primitive_t *primitive, dnnl_memory_t *memories, size_t *scratch_bytes,
     dnnl_engine_t engine, const cy_dnnl_key *key, int workers)
 {
@@ -85,7 +97,8 @@ cy_status cy_dnnl_make(dnnl_primitive_t *primitive, dnnl_memory_t *memories, siz
     const size_t bytes = dnnl_memory_desc_get_size(&operands[CY_DNNL_SCRATCH]);
 
     dnnl_primitive_t made = NULL;
-    cy_status status = check(dnnl_primitive_create(&made, descriptor), "a primitive");
+    cy_status status = refuse_reference(descriptor);
+    if (status == CY_OK) status = check(dnnl_primitive_create(&made, descriptor), "a primitive");
     dnnl_primitive_desc_destroy(descriptor);
     CY_TRY(status);
     status = make_memories(memories, operands, engine, workers * CY_DNNL_OPERANDS);

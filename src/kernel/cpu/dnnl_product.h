@@ -35,7 +35,8 @@ enum {
 };
 
 // Makes the primitive, and for each of `workers` workers one handle per operand (without data) in
-// memories[worker * CY_DNNL_OPERANDS + operand]. On failure nothing is left behind.
+// memories[worker * CY_DNNL_OPERANDS + operand]. On failure nothing is left behind: CY_ERR_MEMORY,
+// or CY_ERR_UNSUPPORTED where the library refuses the product or has only its slow reference.
 CY_MUST_CHECK cy_status cy_dnnl_make(dnnl_primitive_t *primitive, dnnl_memory_t *memories,
     size_t *scratch_bytes, dnnl_engine_t engine, const cy_dnnl_key *key, int workers);
 

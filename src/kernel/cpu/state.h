@@ -9,7 +9,8 @@
 
 typedef struct cy_cpu_state {
     cy_cpu cpu;
-    void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec); // of our own; or NULL
+    void (*product)(
+        cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec); // of our own, or portable
     cy_attention_ops attention; // empty where the choice is the portable table
     cy_dnnl *dnnl;              // owned; NULL where the build or the choice has none
 } cy_cpu_state;
