@@ -1,44 +1,284 @@
+// Compares the hashes of what several ranks hold copies of, and names what differs.
+
 #include "train/replicas.h"
 
+#include "base/assert.h"
 #include "base/memory.h"
+#include "base/random.h"
+#include "optim/owned.h"
 
-static int64_t hash_weights(cy_engine *engine)
+// Which ranks hold the copies.
+typedef enum copies {
+    COPIES_GRADIENT,
+    COPIES_TP,
+    COPIES_KV,
+    COPIES_EMBEDDING,
+    COPIES_KINDS,
+} copies;
+
+// Of what.
+typedef enum array {
+    ARRAY_WEIGHT, // for compute; of a tensor's owned part the master, where that is the weight
+    ARRAY_MASTER, // where it is not
+    ARRAY_M,
+    ARRAY_V,
+    ARRAYS,
+} array;
+
+// A rank's hashes; 0 where it holds no copies.
+typedef struct table {
+    int64_t of[COPIES_KINDS][ARRAYS];
+} table;
+
+#define TABLE_CELLS (COPIES_KINDS * ARRAYS)
+
+// ---- hashing
+
+typedef struct pass {
+    cy_engine *engine;
+    const cy_param *only; // NULL: all parameters
+    table *sums;
+} pass;
+
+static bool is_whole(const cy_engine *engine)
 {
-    int64_t sum = 0;
-    const cy_view hash = cy_view_of(&sum, CY_I64, 1, 1);
-    for (int i = 0; i < engine->storage.unit_count; i++) {
-        const cy_unit *unit = &engine->storage.units[i];
-        if (unit->weights == NULL) continue; // kept as shards
-        const cy_view all = cy_view_of(unit->weights, engine->storage.weight_dtype, 1, unit->count);
-        cy_hash(&engine->queue, hash, all, 0, (uint64_t)unit->first, unit->count);
-    }
-    return sum;
+    return engine->options.config->distributed.zero_stage == 0;
 }
 
-static cy_status compare(cy_engine *engine, int64_t *hashes)
+// The kinds of copies that are made of a tensor's owned parts, as bits.
+static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
 {
-    cy_group *group = engine->options.groups.gradient;
-    const int size = cy_group_size(group);
-    int64_t mine = hash_weights(engine);
-    CY_TRY(cy_group_all_gather(group, &engine->queue, cy_view_of(hashes, CY_I64, size, 1),
-        cy_view_of(&mine, CY_I64, 1, 1)));
-    for (int i = 1; i < size; i++) {
-        if (hashes[i] == hashes[0]) continue;
-        return CY_FAIL(CY_ERR_PEER,
-            "%s rank %d of %d holds other weights than rank 0: hash %016llx, not %016llx",
-            cy_group_dimension(group), i, size, (unsigned long long)hashes[i],
-            (unsigned long long)hashes[0]);
+    const cy_engine_groups *groups = &engine->options.groups;
+    const cy_param *param = tensor->param;
+    unsigned kinds = 0;
+    if (is_whole(engine) && cy_group_size(groups->gradient) > 1) kinds |= 1u << COPIES_GRADIENT;
+    if (param->split == CY_SPLIT_NONE && cy_group_size(groups->tp) > 1) kinds |= 1u << COPIES_TP;
+    if (param->split == CY_SPLIT_KV_ROWS && tensor->slice.copies > 1) kinds |= 1u << COPIES_KV;
+    if (param->role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
+        cy_group_size(groups->embedding) > 1) {
+        kinds |= 1u << COPIES_EMBEDDING;
+    }
+    return kinds;
+}
+
+static void add_hash(const pass *at, unsigned kinds, array number, cy_view data, uint64_t first)
+{
+    int64_t sum = 0;
+    const uint64_t key = cy_random_key_at(0, (uint64_t)number);
+    cy_hash(&at->engine->queue, cy_view_of(&sum, CY_I64, 1, 1), data, key, first, data.cols);
+    for (int kind = 0; kind < COPIES_KINDS; kind++) {
+        if ((kinds >> kind & 1u) != 0) at->sums->of[kind][number] += sum;
+    }
+}
+
+// A number for an element of a tensor that every rank with a copy of it gives the same.
+static uint64_t place_of(const cy_param *param, int64_t element)
+{
+    return cy_random_key(0, param->name) + (uint64_t)element;
+}
+
+static cy_status hash_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const pass *at = context;
+    const cy_param *param = stretch->tensor->param;
+    unsigned kinds = kinds_of(at->engine, stretch->tensor);
+    if (kinds == 0 || (at->only != NULL && at->only != param)) return CY_OK;
+    const bool separate = !cy_view_is_none(range->weight);
+    const cy_view arrays[ARRAYS] = {
+        [ARRAY_WEIGHT] = separate ? range->weight : range->master,
+        [ARRAY_MASTER] = separate ? range->master : cy_view_none(),
+        [ARRAY_M] = range->m,
+        [ARRAY_V] = range->v,
+    };
+    for (int i = 0; i < ARRAYS; i++) {
+        // Weights for compute are compared as a whole, owned or not.
+        const unsigned wanted = i == ARRAY_WEIGHT ? kinds & ~(1u << COPIES_GRADIENT) : kinds;
+        if (cy_view_is_none(arrays[i]) || wanted == 0) continue;
+        add_hash(at, wanted, (array)i, cy_view_cols(arrays[i], stretch->at, stretch->count),
+            place_of(param, stretch->first));
     }
     return CY_OK;
 }
 
-cy_status cy_replicas_check(cy_engine *engine)
+// What every rank of the gradient group has whole, whichever updated it.
+static void hash_whole_weights(const pass *at)
 {
+    const cy_storage *storage = &at->engine->storage;
+    if (at->engine->options.config->distributed.zero_stage == 3) return;
+    if (cy_group_size(at->engine->options.groups.gradient) == 1) return;
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[i];
+        if (at->only != NULL && at->only != tensor->param) continue;
+        const cy_unit *unit = &storage->units[tensor->unit];
+        const cy_view all = cy_view_of(unit->weights, storage->weight_dtype, 1, unit->count);
+        const int64_t count = tensor->slice.rows * tensor->slice.cols;
+        add_hash(at, 1u << COPIES_GRADIENT, ARRAY_WEIGHT, cy_view_cols(all, tensor->offset, count),
+            place_of(tensor->param, 0));
+    }
+}
+
+// The tables of all ranks, [world].
+static cy_status gather(cy_engine *engine, table *tables, int world, const cy_param *only)
+{
+    table mine = {0};
+    pass at = {.engine = engine, .only = only, .sums = &mine};
+    hash_whole_weights(&at);
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, hash_stretch, &at));
+    return cy_group_all_gather(engine->options.groups.world, &engine->queue,
+        cy_view_of(tables, CY_I64, world, TABLE_CELLS), cy_view_of(&mine, CY_I64, 1, TABLE_CELLS));
+}
+
+// ---- comparing
+
+// What all ranks have heard, and room for lists of ranks.
+typedef struct comparison {
+    const cy_engine *engine;
+    const cy_mesh *mesh;
+    const table *tables; // [world]
+    int *ranks;          // [world]: that hold the same copies
+    int *others;         // [world]
+} comparison;
+
+typedef struct difference {
+    int rank, reference; // who differs from whom
+    array number;
+} difference;
+
+// Whether the first and the last stage are on different ranks: a schedule may end where it began.
+static bool has_ends_apart(const cy_engine *engine)
+{
+    const int last = cy_schedule_segments(&engine->schedule) - 1;
+    return cy_schedule_segment_rank(&engine->schedule, last) != 0;
+}
+
+// ranks: those that hold the same copies as `rank`. Returns their number; 0 where it holds none.
+static int list_holders(const comparison *at, copies kind, int rank)
+{
+    const cy_mesh *mesh = at->mesh;
+    const cy_coordinates place = cy_mesh_coordinates(mesh, rank);
+    const int tp = mesh->size[CY_AXIS_TP], heads = at->engine->options.config->shape.kv_heads;
+    const int shared = kind == COPIES_KV && tp > heads ? tp / heads : 1;
+    const int first = place.at[CY_AXIS_TP] / shared * shared;
+    switch (kind) {
+    case COPIES_GRADIENT:
+        cy_mesh_ranks(mesh, CY_MESH_CP_DP, rank, at->ranks);
+        return cy_mesh_group_size(mesh, CY_MESH_CP_DP);
+    case COPIES_TP:
+        cy_mesh_ranks(mesh, CY_MESH_TP, rank, at->ranks);
+        return tp;
+    case COPIES_KV:
+        for (int i = 0; i < shared; i++)
+            at->ranks[i] = cy_mesh_rank(
+                mesh, first + i, place.at[CY_AXIS_CP], place.at[CY_AXIS_PP], place.at[CY_AXIS_DP]);
+        return shared;
+    case COPIES_EMBEDDING:
+        if (cy_mesh_ranks(mesh, CY_MESH_EMBEDDING, rank, at->ranks) < 0) return 0;
+        return has_ends_apart(at->engine) ? cy_mesh_group_size(mesh, CY_MESH_EMBEDDING) : 0;
+    case COPIES_KINDS:
+        break;
+    }
+    return 0;
+}
+
+// Stages cut a tied embedding into other shards, whose hashes add up to those of all of it.
+static int64_t hash_of(const comparison *at, copies kind, array number, int rank)
+{
+    if (kind != COPIES_EMBEDDING || is_whole(at->engine)) {
+        return at->tables[rank].of[kind][number];
+    }
+    uint64_t sum = 0;
+    cy_mesh_ranks(at->mesh, CY_MESH_CP_DP, rank, at->others);
+    for (int i = 0; i < cy_mesh_group_size(at->mesh, CY_MESH_CP_DP); i++)
+        sum += (uint64_t)at->tables[at->others[i]].of[kind][number];
+    return (int64_t)sum;
+}
+
+// How many of the holders have the hash that this one of them has.
+static int agreeing(const comparison *at, copies kind, array number, int holder, int count)
+{
+    int same = 0;
+    const int64_t hash = hash_of(at, kind, number, at->ranks[holder]);
+    for (int i = 0; i < count; i++)
+        same += hash_of(at, kind, number, at->ranks[i]) == hash;
+    return same;
+}
+
+// Compares the copies of the ranks that are listed. The one that most hold is taken to be right, of
+// several the first rank's.
+static bool differs(const comparison *at, copies kind, array number, int count, difference *found)
+{
+    if (agreeing(at, kind, number, 0, count) == count) return false;
+    int reference = 0;
+    for (int i = 1; i < count; i++) {
+        if (agreeing(at, kind, number, i, count) > agreeing(at, kind, number, reference, count)) {
+            reference = i;
+        }
+    }
+    const int64_t right = hash_of(at, kind, number, at->ranks[reference]);
+    int wrong = 0;
+    while (hash_of(at, kind, number, at->ranks[wrong]) == right)
+        wrong++;
+    *found =
+        (difference){.rank = at->ranks[wrong], .reference = at->ranks[reference], .number = number};
+    return true;
+}
+
+// The same on every rank.
+static bool find(const comparison *at, difference *found)
+{
+    for (int kind = 0; kind < COPIES_KINDS; kind++) {
+        for (int rank = 0; rank < at->mesh->world; rank++) {
+            const int count = list_holders(at, (copies)kind, rank);
+            if (count < 2 || at->ranks[0] != rank) continue; // once for each list
+            for (int number = 0; number < ARRAYS; number++) {
+                if (differs(at, (copies)kind, (array)number, count, found)) return true;
+            }
+        }
+    }
+    return false;
+}
+
+// Parameter by parameter, until the one that differs is found.
+static cy_status name_difference(
+    cy_engine *engine, const comparison *at, table *tables, difference found, int64_t step)
+{
+    static const char *const of[ARRAYS] = {
+        "", "the master copy of ", "the first moment of ", "the second moment of "};
+    const cy_manifest *manifest = &engine->storage.manifest;
+    const char *name = NULL;
+    for (int i = 0; i < manifest->count && name == NULL; i++) {
+        CY_TRY(gather(engine, tables, at->mesh->world, &manifest->params[i]));
+        if (find(at, &found)) name = manifest->params[i].name;
+    }
+    if (name == NULL) {
+        return CY_FAIL(CY_ERR_PEER, "rank %d: weights differ from rank %d's copy at step %lld",
+            found.rank, found.reference, (long long)step);
+    }
+    return CY_FAIL(CY_ERR_PEER, "rank %d: %sparameter %s differs from rank %d's copy at step %lld",
+        found.rank, of[found.number], name, found.reference, (long long)step);
+}
+
+cy_status cy_replicas_check(cy_engine *engine, const cy_rank *rank, int64_t step)
+{
+    CY_ASSERT(engine->options.train);
+    const int world = rank->mesh.world;
     void *block = NULL;
-    const int size = cy_group_size(engine->options.groups.gradient);
-    if (size == 1) return CY_OK;
-    CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int64_t)));
-    const cy_status status = compare(engine, block);
+    if (world == 1) return CY_OK;
+    CY_TRY(cy_memory_take(&block, (size_t)world, sizeof(table) + 2 * sizeof(int)));
+    table *tables = block;
+    int *ranks = (int *)(tables + world);
+    const comparison at = {
+        .engine = engine,
+        .mesh = &rank->mesh,
+        .tables = tables,
+        .ranks = ranks,
+        .others = ranks + world,
+    };
+    difference found;
+    cy_status status = gather(engine, tables, world, NULL);
+    if (status == CY_OK && find(&at, &found)) {
+        status = name_difference(engine, &at, tables, found, step);
+    }
     cy_memory_free(block);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "base/memory.h"
 #include "checkpoint/parameters.h"
 #include "train/kept_back.h"
+#include "train/replicas.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -290,6 +291,7 @@ cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
     cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report)
 {
     saved_parts parts = {0};
+    CY_TRY(cy_replicas_check(engine, rank, position.step));
     const cy_status status = save_parts(engine, rank, saver, position, tokenizer, &parts);
     close_parts(&parts);
     if (status == CY_OK && report != NULL) *report = parts.report;

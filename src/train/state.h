@@ -34,7 +34,8 @@ CY_MUST_CHECK cy_status cy_state_locate(char **path, bool *weights_only, const c
 CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
     bool weights_only, cy_run_position *position, cy_checkpoint_traffic *traffic);
 
-// Writes a checkpoint. Collective. `tokenizer` is that of the data, or NULL; *report is
+// Writes a checkpoint, where ranks that hold copies of a parameter hold the same
+// (cy_replicas_check). Collective. `tokenizer` is that of the data, or NULL; *report is
 // what this rank wrote and how long it took, and may be NULL.
 CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
     cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report);

@@ -173,6 +173,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     CY_TRY(add_traffic(trainer, metrics));
     const int64_t every = config->logging.hash_frequency;
     if (every > 0 && trainer->position.step % every == 0) {
+        CY_TRY(cy_replicas_check(&trainer->engine, trainer->rank, trainer->position.step));
         metrics->has_params_hash = true;
         CY_TRY(cy_engine_params_hash(&trainer->engine, &metrics->params_hash));
     }
@@ -393,7 +394,7 @@ static cy_status start(rank_run *trainer)
     } else {
         CY_TRY(cy_engine_initialize(&trainer->engine));
     }
-    CY_TRY(cy_replicas_check(&trainer->engine));
+    CY_TRY(cy_replicas_check(&trainer->engine, trainer->rank, trainer->position.step));
     CY_TRY(open_outputs(trainer));
     return cy_feed_open(
         &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);

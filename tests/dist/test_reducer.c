@@ -1,12 +1,10 @@
-// What data parallelism costs: messages and bytes of a step, and memory by kind, against formulas;
-// and that replicas which differ are named.
+// What data parallelism costs: messages and bytes of a step, and memory by kind, against formulas.
 
 #include "support/engines.h"
 #include "support/meshes.h"
 #include "support/support.h"
 
 #include "parallel/data/layout.h"
-#include "train/replicas.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -210,27 +208,6 @@ static void memory_is_within_3_percent_of_the_formulas(void **state)
     expect_bytes(3, CY_F32, 0, 16);
 }
 
-// ---- replicas
-
-static cy_status spoil_one(cy_engine *engine, const cy_rank *rank, void *context)
-{
-    (void)context;
-    CY_TRY(cy_engine_initialize(engine));
-    CY_TRY(cy_replicas_check(engine));
-    if (rank->rank == 2) ((float *)engine->storage.units[1].weights)[7] += 1.0f;
-    const cy_status status = cy_replicas_check(engine);
-    if (status != CY_ERR_PEER) return status;
-    return cy_group_barrier(rank->groups.world) == CY_OK ? CY_ERR_PEER : CY_ERR_TIMEOUT;
-}
-
-static void replicas_that_differ_are_named(void **state)
-{
-    (void)state;
-    const cy_config config = config_of(3, 0, 1, CY_F32);
-    CY_CHECK_FAILS(cy_test_on_mesh(&config, "auto", NULL, spoil_one, NULL), CY_ERR_PEER,
-        "dp rank 2 of 3 holds other weights than rank 0");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,7 +215,6 @@ int main(void)
         cmocka_unit_test(traffic_of_a_step_is_what_the_formulas_say),
         cmocka_unit_test(naive_sends_a_message_a_parameter),
         cmocka_unit_test(memory_is_within_3_percent_of_the_formulas),
-        cmocka_unit_test(replicas_that_differ_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static cy_status scatter_tokens(cy_engine *engine, cy_group *group)
 }
 
 // Only rank 0 has drawn weights; the others begin with something else.
-static cy_status replicate(cy_engine *engine, cy_group *group)
+static cy_status replicate(cy_engine *engine, const cy_rank *at, cy_group *group)
 {
     const int rank = cy_group_rank(group);
     if (rank == 0) CY_TRY(cy_engine_initialize(engine));
@@ -48,7 +48,7 @@ static cy_status replicate(cy_engine *engine, cy_group *group)
         const cy_view all = cy_view_of(weights, CY_F32, 1, unit->count);
         CY_TRY(cy_group_broadcast(group, &engine->queue, all, 0));
     }
-    return cy_replicas_check(engine);
+    return cy_replicas_check(engine, at, 0);
 }
 
 static cy_status apply(cy_engine *engine, const cy_rank *rank, void *context)
@@ -56,7 +56,7 @@ static cy_status apply(cy_engine *engine, const cy_rank *rank, void *context)
     outputs *to = context;
     cy_group *group = rank->groups.gradient;
     const int size = cy_group_size(group);
-    CY_TRY(replicate(engine, group));
+    CY_TRY(replicate(engine, rank, group));
     CY_TRY(scatter_tokens(engine, group));
     static _Thread_local float mine[TOKENS * VOCAB], gathered[TOKENS * VOCAB];
     CY_TRY(cy_test_logits(engine, cy_view_of(mine, CY_F32, engine->tokens, VOCAB), 0));

@@ -124,7 +124,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     cy_test_batch batch = cy_test_batch_of(engine, rank);
     const cy_batch_source source = cy_test_batch_source(&batch);
     cy_traffic tp = {0}, kv = {0}, cp = {0}, gradient = {0};
-    CY_TRY(cy_replicas_check(engine));
+    CY_TRY(cy_replicas_check(engine, rank, 0));
     for (int step = 1; step <= training->steps; step++) {
         const cy_adamw_spec adamw = cy_test_adamw(config->training.learning_rate, step);
         cy_step_result result;
@@ -144,7 +144,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
         training->gradient = since(rank->groups.gradient, gradient);
         training->scratch_bytes = engine->memory.scratch;
     }
-    CY_TRY(cy_replicas_check(engine));
+    CY_TRY(cy_replicas_check(engine, rank, training->steps));
     uint64_t hash;
     CY_TRY(cy_engine_params_hash(engine, &hash));
     if (rank->rank == 0) training->hash = hash;

@@ -244,7 +244,8 @@ static const cy_key keys[] = {
     {NAMED(logging, eval_tokens), .kind = CY_KEY_COUNT, .low = 1,
         .doc = "tokens of an evaluation; absent: all that are held out"},
     {NAMED(logging, hash_frequency), .kind = CY_KEY_COUNT, .initial = "0", .low = 0,
-        .doc = "steps between hashes of all parameters; 0: never"},
+        .doc = "steps between hashes of all parameters, which are compared between replicas; 0: "
+               "never"},
     {NAMED(logging, measure_peak), .kind = CY_KEY_BOOL, .initial = "true",
         .doc = "measure the machine's peak after the first step, in about a second; false: no mfu"},
     {NAMED(logging, tensorboard), .kind = CY_KEY_BOOL, .initial = "false",
