@@ -135,7 +135,7 @@ static cy_status make_file(cy_config *config, cy_config_errors *errors, cy_text 
     if (status != CY_OK && status != CY_ERR_REQUEST) return status;
     status = cy_config_resolve(config, errors);
     if (status != CY_OK && status != CY_ERR_REQUEST) return status;
-    CY_TRY(cy_config_check(config, errors, CY_CONFIG_FOR_SHAPE, &machine));
+    CY_TRY(cy_config_check(config, errors, CY_CONFIG_FOR_FILE, &machine));
 
     // The file says what was asked for; only picotron's environment is put into our words.
     as_given.distributed.threads_per_rank = config->distributed.threads_per_rank;

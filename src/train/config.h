@@ -251,9 +251,11 @@ typedef struct cy_config_errors {
 
 void cy_config_errors_free(cy_config_errors *errors);
 
-// What the configuration is for: `plan` and `bench` need no data and no end of the run.
+// What the configuration is for: `plan` and `bench` need no data and no end of the run; a file that
+// is made may name data and folders that are made later, and leave the end of the run open.
 typedef enum cy_config_purpose {
     CY_CONFIG_FOR_SHAPE, // plan, bench: mesh, model and batch
+    CY_CONFIG_FOR_FILE,  // config create: every value, but nothing that is looked for on the disk
     CY_CONFIG_FOR_TRAIN, // all of it: the data and the folders are there
 } cy_config_purpose;
 

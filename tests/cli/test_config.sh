@@ -98,6 +98,21 @@ if [ -e "$folder/two" ]; then
     echo "FAIL: a wrong configuration was written"
     failures=$((failures + 1))
 fi
+# What 'config check' would refuse whatever lies on the disk is not written either.
+expect 2 config create --out_dir="$folder" --exp-name=two --subset_name=abc
+is err 'cyclotron: error: dataset.subset_name = "abc": local data has no subsets
+  hint: give the subset'"'s files or shards as dataset.name"
+expect 2 config create --out_dir="$folder" --exp-name=two --save_frequency=10
+is err 'cyclotron: error: checkpoint.save_frequency = 10: save_dir names no folder'
+if [ -e "$folder/two" ]; then
+    echo "FAIL: a configuration that cannot train was written"
+    failures=$((failures + 1))
+fi
+# Data and folders may be made later.
+expect 0 config create --out_dir="$folder" --exp-name=two --dataset-name=later --tokenizer=later.json \
+    --load-path=later --total-train-steps=5
+expect 2 config check "$folder/two/config.json"
+says err 'dataset.name = "later": no such file or folder'
 
 # The page of all keys is the program's own.
 expect 0 config show --markdown

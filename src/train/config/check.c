@@ -424,6 +424,6 @@ cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,
 {
     cy_config_check_build(config, errors, machine);
     cy_config_check_sizes(config, errors, machine);
-    if (purpose == CY_CONFIG_FOR_TRAIN) cy_config_check_run(config, errors);
+    if (purpose != CY_CONFIG_FOR_SHAPE) cy_config_check_run(config, errors, purpose);
     return cy_config_errors_status(errors);
 }

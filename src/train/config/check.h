@@ -12,8 +12,10 @@ void cy_config_check_sizes(
 // What strict mode asks of sizes, of a configuration that has them.
 void cy_config_check_strict(const cy_config *config, cy_config_errors *errors);
 
-// Data, folders, learning rate and logging: what a training run needs.
-void cy_config_check_run(const cy_config *config, cy_config_errors *errors);
+// Data, folders, learning rate and logging: what a training run needs; of a file that is only made,
+// without what is looked for on the disk.
+void cy_config_check_run(
+    const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose);
 
 // What this build cannot do.
 void cy_config_check_build(

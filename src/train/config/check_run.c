@@ -45,14 +45,14 @@ void cy_config_check_build(
     }
 }
 
-static void check_rate(const cy_config *config, cy_config_errors *errors)
+static void check_rate(const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
 {
     const cy_config_training *t = &config->training;
     const int64_t last = cy_config_last_step(config);
     const bool was_misread = errors->lines.bytes != NULL &&
         (strstr(errors->lines.bytes, "training.total_train_steps = ") != NULL ||
             strstr(errors->lines.bytes, "training.max_tokens = ") != NULL);
-    if (last == 0 && !was_misread) {
+    if (last == 0 && !was_misread && purpose == CY_CONFIG_FOR_TRAIN) {
         cy_config_fault(errors, "training: total_train_steps and max_tokens are both absent");
         cy_config_advice(errors, "give the step or the number of tokens at which training ends");
     }
@@ -125,10 +125,11 @@ static void check_sources(const cy_config *config, cy_config_errors *errors)
     }
 }
 
-static void check_dataset(const cy_config *config, cy_config_errors *errors)
+static void check_dataset(
+    const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
 {
     const cy_config_dataset *data = &config->dataset;
-    check_sources(config, errors);
+    if (purpose == CY_CONFIG_FOR_TRAIN) check_sources(config, errors);
     if (data->split[0] != '\0' && strcmp(data->split, "train") != 0) {
         cy_config_fault(errors, "dataset.split = \"%s\": local data has no splits", data->split);
         cy_config_advice(errors, "validation_fraction keeps the last part for evaluation");
@@ -150,16 +151,11 @@ static void check_dataset(const cy_config *config, cy_config_errors *errors)
     }
 }
 
-static void check_checkpoint(const cy_config *config, cy_config_errors *errors)
+// What must be there, and be what it is taken for.
+static void check_folders(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_checkpoint *c = &config->checkpoint;
-    if (c->save_dir[0] == '\0' && c->save_frequency > 0) {
-        cy_config_fault(errors, "checkpoint.save_frequency = %lld: save_dir names no folder",
-            (long long)c->save_frequency);
-    }
-    if (c->save_dir[0] == '\0' && c->resume == CY_CONFIG_RESUME_AUTO) {
-        cy_config_fault(errors, "checkpoint.resume = \"auto\": save_dir names no folder");
-    }
+    const char *run_dir = config->logging.run_dir;
     if (cy_path_exists(c->save_dir) && !cy_path_is_folder(c->save_dir)) {
         cy_config_fault(
             errors, "checkpoint.save_dir = \"%s\": is there and is not a folder", c->save_dir);
@@ -171,17 +167,31 @@ static void check_checkpoint(const cy_config *config, cy_config_errors *errors)
             errors, "checkpoint.load_path = \"%s\": is a file, not a folder", c->load_path);
         cy_config_advice(errors, "give a step's folder, or the save_dir that holds them");
     }
-    if (c->load == CY_CONFIG_LOAD_WEIGHTS && c->load_path[0] == '\0') {
-        cy_config_fault(errors, "checkpoint.load = \"weights\": load_path names no checkpoint");
-    }
-    if (config->model.init != CY_CONFIG_INIT_PRETRAINED) return;
-    if (!cy_path_is_folder(config->model.name)) {
+    if (config->model.init == CY_CONFIG_INIT_PRETRAINED && !cy_path_is_folder(config->model.name)) {
         cy_config_fault(errors,
             "model.init = \"pretrained\": model.name = \"%s\" is no folder with weights",
             config->model.name);
         cy_config_advice(errors, "give a folder with config.json and model*.safetensors");
     }
-    if (c->load_path[0] != '\0') {
+    if (cy_path_exists(run_dir) && !cy_path_is_folder(run_dir)) {
+        cy_config_fault(errors, "logging.run_dir = \"%s\": is there and is not a folder", run_dir);
+    }
+}
+
+static void check_checkpoint(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_checkpoint *c = &config->checkpoint;
+    if (c->save_dir[0] == '\0' && c->save_frequency > 0) {
+        cy_config_fault(errors, "checkpoint.save_frequency = %lld: save_dir names no folder",
+            (long long)c->save_frequency);
+    }
+    if (c->save_dir[0] == '\0' && c->resume == CY_CONFIG_RESUME_AUTO) {
+        cy_config_fault(errors, "checkpoint.resume = \"auto\": save_dir names no folder");
+    }
+    if (c->load == CY_CONFIG_LOAD_WEIGHTS && c->load_path[0] == '\0') {
+        cy_config_fault(errors, "checkpoint.load = \"weights\": load_path names no checkpoint");
+    }
+    if (config->model.init == CY_CONFIG_INIT_PRETRAINED && c->load_path[0] != '\0') {
         cy_config_fault(errors, "model.init = \"pretrained\": checkpoint.load_path loads others");
         cy_config_advice(errors, "give one of the two");
     }
@@ -193,10 +203,6 @@ static void check_logging(const cy_config *config, cy_config_errors *errors)
     if (l->tensorboard && l->run_dir[0] == '\0') {
         cy_config_fault(errors, "logging.tensorboard = true: run_dir names no folder");
     }
-    if (cy_path_exists(l->run_dir) && !cy_path_is_folder(l->run_dir)) {
-        cy_config_fault(
-            errors, "logging.run_dir = \"%s\": is there and is not a folder", l->run_dir);
-    }
     if (l->eval_frequency > 0 && config->dataset.validation_fraction == 0) {
         cy_config_fault(errors, "logging.eval_frequency = %lld: no data is kept for evaluation",
             (long long)l->eval_frequency);
@@ -204,10 +210,12 @@ static void check_logging(const cy_config *config, cy_config_errors *errors)
     }
 }
 
-void cy_config_check_run(const cy_config *config, cy_config_errors *errors)
+void cy_config_check_run(
+    const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
 {
-    check_rate(config, errors);
-    check_dataset(config, errors);
+    check_rate(config, errors, purpose);
+    check_dataset(config, errors, purpose);
+    if (purpose == CY_CONFIG_FOR_TRAIN) check_folders(config, errors);
     check_checkpoint(config, errors);
     check_logging(config, errors);
 }
