@@ -78,7 +78,7 @@ static bool gathers_all(const mpi_group *group, const cy_operation *o)
 
 static bool in_pairs(const mpi_group *group)
 {
-    return group->base.size <= PAIRS_MOST;
+    return group->contexts != NULL || group->base.size <= PAIRS_MOST;
 }
 
 bool mpi_says_itself(const mpi_group *group, const cy_operation *operation)
@@ -99,8 +99,10 @@ static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *da
 {
     if (bytes == 0) return MPI_SUCCESS;
     MPI_Request *request = &record->pairs[record->pair_count++];
-    return send ? MPI_Isend(data, (int)bytes, MPI_BYTE, member, tag, group->second, request)
-                : MPI_Irecv(data, (int)bytes, MPI_BYTE, member, tag, group->second, request);
+    const mpi_route to = mpi_route_collective(group, member, send, tag);
+    const int count = (int)bytes;
+    return send ? MPI_Isend(data, count, MPI_BYTE, to.process, to.tag, to.communicator, request)
+                : MPI_Irecv(data, count, MPI_BYTE, to.process, to.tag, to.communicator, request);
 }
 
 // Everybody's data to everybody, in order of rank in the staging memory. The own ones go from there
@@ -168,6 +170,64 @@ static int post_result_pairs(mpi_group *group, mpi_transfer *record, const cy_op
     return code;
 }
 
+typedef struct mpi_part {
+    char *data;
+    size_t bytes;
+} mpi_part;
+
+// What goes to a member, or comes from it, in a collective that adds nothing.
+static mpi_part part_of(
+    const mpi_group *group, mpi_transfer *record, const cy_operation *o, int member, bool send)
+{
+    const cy_view view = send ? o->in : o->out;
+    const size_t share = cy_view_bytes(view) / (size_t)group->base.size;
+    mpi_part whole = {view.data, cy_view_bytes(view)};
+    switch (o->kind) {
+    case CY_OP_ALL_GATHER:
+        return send ? whole : (mpi_part){whole.data + share * (size_t)member, share};
+    case CY_OP_ALL_TO_ALL:
+        return (mpi_part){whole.data + share * (size_t)member, share};
+    case CY_OP_ALL_TO_ALLV: {
+        const int64_t *rows = send ? o->in_rows : o->out_rows;
+        const size_t row = (size_t)view.cols * cy_dtype_size(view.dtype);
+        for (int m = 0; m < member; m++)
+            whole.data += (size_t)rows[m] * row;
+        return (mpi_part){whole.data, (size_t)rows[member] * row};
+    }
+    case CY_OP_BROADCAST: {
+        const bool mine = o->peer == (send ? group->base.rank : member);
+        return (mpi_part){whole.data, mine ? whole.bytes : 0};
+    }
+    case CY_OP_BARRIER: // that somebody has come is all that there is to say
+        return send ? (mpi_part){(char *)&record->call, sizeof(record->call)}
+                    : (mpi_part){record->staging + sizeof(record->call) * (size_t)member,
+                          sizeof(record->call)};
+    case CY_OP_ALL_REDUCE:
+    case CY_OP_REDUCE_SCATTER:
+    case CY_OP_SEND:
+    case CY_OP_RECV:
+        break;
+    }
+    return (mpi_part){0};
+}
+
+// Collectives that add nothing, as messages between all pairs.
+static int post_parts(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    int code = MPI_SUCCESS;
+    for (int send = 0; send < 2; send++) {
+        for (int m = 0; m < group->base.size && code == MPI_SUCCESS; m++) {
+            const mpi_part at = part_of(group, record, o, m, send != 0);
+            if (m != group->base.rank)
+                code = post_pair(group, record, send != 0, at.data, at.bytes, m, TAG_FIRST);
+        }
+    }
+    const mpi_part from = part_of(group, record, o, group->base.rank, true);
+    const mpi_part to = part_of(group, record, o, group->base.rank, false);
+    if (from.data != to.data && from.bytes > 0) memcpy(to.data, from.data, from.bytes);
+    return code;
+}
+
 // Every part goes to the member that reduces it. The own part stays where it is.
 static int post_scatter(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
@@ -225,6 +285,8 @@ static int post_gather(mpi_group *group, mpi_transfer *record, const cy_operatio
 
 static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
+    const bool adds = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
+    if (group->contexts != NULL && !adds) return post_parts(group, record, o);
     MPI_Datatype element = element_of(o->in.dtype);
     const int count = (int)cy_view_count(o->in);
     switch (o->kind) {
@@ -253,6 +315,13 @@ static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
     return MPI_ERR_OTHER;
 }
 
+// Of a collective that adds nothing; at most, where parts are uneven.
+static size_t largest_message(const cy_operation *o)
+{
+    const size_t in = cy_view_bytes(o->in), out = cy_view_bytes(o->out);
+    return o->kind == CY_OP_ALL_TO_ALLV && out > in ? out : in;
+}
+
 cy_status mpi_collective_start(
     mpi_group *group, mpi_transfer *record, const cy_operation *operation)
 {
@@ -275,6 +344,12 @@ cy_status mpi_collective_start(
                 cy_operation_name(operation->kind), message, INT32_MAX);
         }
         CY_TRY(take_staging(record, whole ? (head + bytes) * size : part * size));
+    } else if (group->contexts != NULL) {
+        if (largest_message(operation) > INT32_MAX) {
+            return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in messages of %zu bytes: mpi takes %d",
+                cy_operation_name(operation->kind), largest_message(operation), INT32_MAX);
+        }
+        CY_TRY(take_staging(record, sizeof(record->call) * (size_t)group->base.size));
     }
     // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): waited for in mpi_wait
     const int code = post(group, record, operation);
@@ -294,7 +369,7 @@ static cy_status report_call(mpi_group *group, const mpi_transfer *record, int m
     char text[256];
     snprintf(text, sizeof(text), "collective %llu of %s: rank %d (%s) calls something else",
         (unsigned long long)record->sequence, group->base.dimension, group->ranks[member],
-        group->world->hosts[group->ranks[member]]);
+        group->world->process->hosts[group->ranks[member]]);
     return mpi_break_group(group, CY_ERR_PEER, text);
 }
 
@@ -367,12 +442,14 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
 static cy_status end_first(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
-    record->phase = MPI_PHASE_DONE;
-    if (o->kind == CY_OP_REDUCE_SCATTER) return reduce_part(group, record);
-    if (o->kind != CY_OP_ALL_REDUCE) return CY_OK;
-    if (gathers_all(group, o)) return reduce_whole(group, record);
-    CY_TRY(reduce_part(group, record));
-    return begin_second(group, record);
+    if (o->kind == CY_OP_ALL_REDUCE && !gathers_all(group, o)) {
+        CY_TRY(reduce_part(group, record));
+        return begin_second(group, record);
+    }
+    if (o->kind == CY_OP_ALL_REDUCE) CY_TRY(reduce_whole(group, record));
+    if (o->kind == CY_OP_REDUCE_SCATTER) CY_TRY(reduce_part(group, record));
+    record->phase = MPI_PHASE_DONE; // the rank may look at once, without the lock
+    return CY_OK;
 }
 
 static cy_status test(mpi_transfer *record, bool *done)
@@ -390,7 +467,7 @@ static cy_status test(mpi_transfer *record, bool *done)
 // which all members must begin in one order.
 static cy_status advance_group(mpi_group *group)
 {
-    while (group->head != NULL) {
+    while (group->head != NULL && !group->broken) {
         mpi_transfer *head = group->head;
         bool done = false;
         const cy_status status = test(head, &done);
@@ -409,8 +486,12 @@ static cy_status advance_group(mpi_group *group)
 cy_status mpi_advance(mpi_group *group, mpi_transfer *record)
 {
     // Whoever this rank waits for may itself wait for a second phase that this rank has to begin.
-    for (mpi_group *each = group->world->groups; each != NULL; each = each->next) {
-        CY_TRY(advance_group(each));
+    for (mpi_group *each = group->world->process->groups; each != NULL; each = each->next) {
+        const cy_status status = advance_group(each);
+        if (status == CY_OK) continue;
+        if (each->world == group->world) return status;
+        // Another rank's: it finds its group broken when it looks.
+        if (!each->broken) (void)mpi_break_group(each, status, cy_error_text());
     }
     bool done = false;
     const bool message = record->base.kind == CY_OP_SEND || record->base.kind == CY_OP_RECV;

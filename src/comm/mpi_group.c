@@ -20,17 +20,22 @@
 
 // ---- one thread at a time
 
-void mpi_lock(mpi_world *world)
+// MPI was asked for turns of threads only; two at once would damage its lists now and then.
+static void enter(mpi_process *process)
 {
-    pthread_mutex_lock(&world->lock);
-    // MPI was asked for turns of threads only; two at once would damage its lists now and then.
-    CY_ASSERT(!atomic_exchange(&world->inside, true));
+    CY_ASSERT(!atomic_exchange(&process->inside, true));
 }
 
-void mpi_unlock(mpi_world *world)
+void mpi_lock(mpi_process *process)
 {
-    atomic_store(&world->inside, false);
-    pthread_mutex_unlock(&world->lock);
+    pthread_mutex_lock(&process->lock);
+    enter(process);
+}
+
+void mpi_unlock(mpi_process *process)
+{
+    atomic_store(&process->inside, false);
+    pthread_mutex_unlock(&process->lock);
 }
 
 // ---- what members say about their collectives
@@ -66,15 +71,15 @@ static void call_describe(uint64_t call, char *text, size_t bytes)
 
 cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text)
 {
-    group->broken = true;
     group->broken_status = status;
     snprintf(group->broken_text, sizeof(group->broken_text), "%s", text);
+    group->broken = true; // last: another thread of the process may read them
     return CY_FAIL(status, "%s", text);
 }
 
 cy_status mpi_group_failure(const mpi_group *group)
 {
-    CY_TRY(mpi_run_failure(group->world));
+    CY_TRY(mpi_run_failure(group->world->process));
     if (group->broken) return CY_FAIL(group->broken_status, "%s", group->broken_text);
     return CY_OK;
 }
@@ -95,10 +100,11 @@ cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
         call_describe(ours, our_call, sizeof(our_call));
         call_describe(theirs, their_call, sizeof(their_call));
         const int us = group->world->base.rank;
+        char(*hosts)[64] = group->world->process->hosts;
         snprintf(text, sizeof(text),
             "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
-            (unsigned long long)sequence, group->base.dimension, us, group->world->hosts[us],
-            our_call, group->ranks[m], group->world->hosts[group->ranks[m]], their_call);
+            (unsigned long long)sequence, group->base.dimension, us, hosts[us], our_call,
+            group->ranks[m], hosts[group->ranks[m]], their_call);
         return mpi_break_group(group, CY_ERR_PEER, text);
     }
     return CY_OK;
@@ -129,19 +135,37 @@ static void record_give(mpi_group *group, mpi_transfer *record)
     group->records = record;
 }
 
+static cy_status advance_inside(mpi_group *group, mpi_transfer *record)
+{
+    mpi_process *process = group->world->process;
+    const cy_status status =
+        process->stopped ? mpi_run_failure(process) : mpi_advance(group, record);
+    mpi_unlock(process);
+    return status;
+}
+
 static cy_status advance_locked(mpi_group *group, mpi_transfer *record)
 {
-    mpi_lock(group->world);
-    const cy_status status = mpi_advance(group, record);
-    mpi_unlock(group->world);
-    return status;
+    mpi_lock(group->world->process);
+    return advance_inside(group, record);
+}
+
+// The thread that is inside of MPI moves the data of all: there is no use in waiting for its end.
+static cy_status advance_if_free(mpi_group *group, mpi_transfer *record)
+{
+    mpi_process *process = group->world->process;
+    if (process->threads == 1) return advance_locked(group, record);
+    if (pthread_mutex_trylock(&process->lock) != 0) return CY_OK;
+    enter(process);
+    return advance_inside(group, record);
 }
 
 static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
 {
     mpi_group *group = (mpi_group *)base;
     mpi_transfer *record = (mpi_transfer *)transfer;
-    mpi_page *page = group->world->pages[group->world->base.rank];
+    const mpi_process *process = group->world->process;
+    cy_rank_page *page = group->world->base.page;
     // Waiting is news once; afterwards only looks tell of it.
     atomic_fetch_add(&page->beat, 1);
     const int64_t start = cy_clock_ns();
@@ -149,8 +173,8 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     cy_watch eye = {.rank = -1};
     cy_status status = advance_locked(group, record);
     for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
-        status = advance_locked(group, record);
-        if (record->phase == MPI_PHASE_DONE || (group->world->spin && turn % 64 != 63)) continue;
+        status = advance_if_free(group, record);
+        if (record->phase == MPI_PHASE_DONE || (process->spin && turn % 64 != 63)) continue;
         const int64_t now = cy_clock_ns();
         if (now - start > YIELD_NS) {
             const struct timespec pause = {.tv_nsec = SLEEP_NS};
@@ -167,9 +191,9 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) {
-        mpi_lock(group->world);
+        mpi_lock(group->world->process);
         record_give(group, record);
-        mpi_unlock(group->world);
+        mpi_unlock(group->world->process);
     }
     return status;
 }
@@ -231,15 +255,18 @@ static cy_status message_start(mpi_group *group, mpi_transfer *record, const cy_
             CY_ERR_UNSUPPORTED, "a message of %zu bytes: mpi takes %d", bytes, INT32_MAX);
     }
     record->sequence = group->messages++;
-    const int code = o->kind == CY_OP_SEND ? MPI_Isend(o->in.data, (int)bytes, MPI_BYTE, o->peer,
-                                                 o->tag, group->first, &record->request)
-                                           : MPI_Irecv(o->out.data, (int)bytes, MPI_BYTE, o->peer,
-                                                 o->tag, group->first, &record->request);
+    const bool send = o->kind == CY_OP_SEND;
+    const mpi_route to = mpi_route_message(group, o->peer, send, o->tag);
+    const int code = send ? MPI_Isend(o->in.data, (int)bytes, MPI_BYTE, to.process, to.tag,
+                                to.communicator, &record->request)
+                          : MPI_Irecv(o->out.data, (int)bytes, MPI_BYTE, to.process, to.tag,
+                                to.communicator, &record->request);
     return code == MPI_SUCCESS ? CY_OK : mpi_failed(code, cy_operation_name(o->kind));
 }
 
 static cy_status start_locked(mpi_group *group, cy_request *request, const cy_operation *operation)
 {
+    cy_rank_page *page = group->world->base.page;
     mpi_transfer *record = NULL;
     CY_TRY(record_take(group, &record));
     record->base.kind = operation->kind;
@@ -249,11 +276,11 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
     record->overflow = false;
     cy_status status = CY_OK;
     if (cy_operation_is_message(operation->kind)) {
-        mpi_says(group->world, group->base.dimension, operation->kind, group->messages);
+        cy_rank_page_says(page, group->base.dimension, operation->kind, group->messages);
         status = message_start(group, record, operation);
     } else {
         record->sequence = group->sequence++;
-        mpi_says(group->world, group->base.dimension, operation->kind, record->sequence);
+        cy_rank_page_says(page, group->base.dimension, operation->kind, record->sequence);
         record->call = mpi_call_pack(operation);
         status = say_call(group, record);
         if (status == CY_OK) status = mpi_collective_start(group, record, operation);
@@ -273,9 +300,11 @@ static cy_status mpi_start(
     (void)queue;
     mpi_group *group = (mpi_group *)base;
     CY_TRY(mpi_group_failure(group));
-    mpi_lock(group->world);
-    const cy_status status = start_locked(group, request, operation);
-    mpi_unlock(group->world);
+    mpi_process *process = group->world->process;
+    mpi_lock(process);
+    const cy_status status =
+        process->stopped ? mpi_run_failure(process) : start_locked(group, request, operation);
+    mpi_unlock(process);
     return status;
 }
 // NOLINTEND(clang-analyzer-optin.mpi.MPI-Checker)
@@ -291,22 +320,26 @@ static void mpi_abort_group(cy_group *base, const char *text)
     cy_world_abort(&group->world->base, whole);
 }
 
+// Freeing a communicator is collective: after a failure nobody would come.
+static void close_communicators(mpi_group *group)
+{
+    if (group->contexts != NULL) return;
+    if (group->entries != NULL) MPI_Win_free(&group->window);
+    MPI_Comm_free(&group->first);
+    MPI_Comm_free(&group->second);
+}
+
 static void mpi_close(cy_group *base)
 {
     mpi_group *group = (mpi_group *)base;
-    mpi_world *world = group->world;
-    mpi_lock(world);
-    mpi_group **link = &group->world->groups;
+    mpi_process *process = group->world->process;
+    mpi_lock(process);
+    mpi_group **link = &process->groups;
     while (*link != group)
         link = &(*link)->next;
     *link = group->next;
-    // Freeing a communicator is collective: after a failure nobody would come.
-    const bool alive = !group->broken && atomic_load(&group->world->common->aborted) == 0;
-    if (alive && group->entries != NULL) MPI_Win_free(&group->window);
-    if (alive) {
-        MPI_Comm_free(&group->first);
-        MPI_Comm_free(&group->second);
-    }
+    const bool alive = !group->broken && atomic_load(&process->failure->aborted) == 0;
+    if (alive) close_communicators(group);
     while (alive && group->records != NULL) {
         mpi_transfer *record = group->records;
         group->records = record->next;
@@ -315,10 +348,11 @@ static void mpi_close(cy_group *base)
         cy_memory_free(record->pairs);
         cy_memory_free(record);
     }
+    mpi_routes_leave(group);
     cy_memory_free(group->entries);
     cy_memory_free(group->ranks);
     cy_memory_free(group);
-    mpi_unlock(world);
+    mpi_unlock(process);
 }
 
 static const cy_group_ops mpi_group_ops = {
@@ -351,7 +385,7 @@ static cy_status open_communicators(mpi_group *group, int count)
 static cy_status open_entries(mpi_group *group)
 {
     for (int m = 0; m < group->base.size; m++) {
-        if (group->world->pages[group->ranks[m]] == NULL) return CY_OK;
+        if (group->world->process->pages[group->ranks[m]] == NULL) return CY_OK;
     }
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
@@ -371,34 +405,65 @@ static cy_status open_entries(mpi_group *group)
     return CY_OK;
 }
 
-cy_status mpi_open_group(
-    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
+// Where MPI has a communicator for the group, and where it has none because several of its members
+// may be in one process.
+static cy_status open_members(mpi_group *group)
 {
+    mpi_process *process = group->world->process;
+    mpi_lock(process);
+    cy_status status = CY_OK;
+    if (process->threads > 1) {
+        status = mpi_routes_join(group);
+    } else {
+        status = open_communicators(group, group->base.size);
+        if (status == CY_OK) status = open_entries(group);
+    }
+    if (status == CY_OK) {
+        group->next = process->groups;
+        process->groups = group;
+    }
+    mpi_unlock(process);
+    return status;
+}
+
+static bool is_inside(const mpi_process *process, const int *ranks, int count)
+{
+    for (int m = 0; m < count; m++) {
+        if (ranks[m] / process->threads != process->number) return false;
+    }
+    return true;
+}
+
+cy_status mpi_open_group(
+    cy_world *base, cy_group **group, const int *ranks, int count, const char *dimension)
+{
+    mpi_world *world = (mpi_world *)base;
+    if (is_inside(world->process, ranks, count))
+        return world->local->ops->open_group(world->local, group, ranks, count, dimension);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_group)));
     mpi_group *made = block;
-    made->world = (mpi_world *)world;
+    made->world = world;
     cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
     if (status != CY_OK) goto free_group;
     made->ranks = block;
     memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
     int place = 0;
-    while (ranks[place] != world->rank)
+    while (ranks[place] != base->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
-    mpi_lock(made->world);
-    status = open_communicators(made, count);
-    if (status == CY_OK) status = open_entries(made);
-    if (status == CY_OK) {
-        made->next = made->world->groups;
-        made->world->groups = made;
-    }
-    mpi_unlock(made->world);
+    status = open_members(made);
     if (status != CY_OK) goto free_ranks;
+    if (made->contexts != NULL) status = mpi_routes_meet(made);
+    if (status != CY_OK) {
+        mpi_close(&made->base);
+        return status;
+    }
     *group = &made->base;
     return CY_OK;
 
 free_ranks:
+    mpi_routes_leave(made);
     cy_memory_free(made->entries);
     cy_memory_free(made->ranks);
 free_group:

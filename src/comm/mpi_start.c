@@ -23,14 +23,16 @@ struct mpi_launch {
     bool begun;
     bool end;
     int code;
+    int level; // of threads that this MPI allows
 };
 
 static void *begin_and_end(void *argument)
 {
     mpi_launch *start = argument;
-    int level = 0;
+    int level = MPI_THREAD_SINGLE;
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
     pthread_mutex_lock(&start->lock);
+    start->level = level;
     start->code = code;
     start->begun = true;
     pthread_cond_broadcast(&start->changed);
@@ -81,6 +83,14 @@ cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
         return status;
     }
     if (made->code != MPI_SUCCESS) return mpi_failed(made->code, "start of MPI");
+    if (made->level < MPI_THREAD_SERIALIZED) {
+        const cy_status status = CY_FAIL(CY_ERR_UNSUPPORTED,
+            "this MPI does not let threads take turns: it offers level %s, MPI_THREAD_SERIALIZED "
+            "is needed",
+            made->level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+        cy_error_set_hint("an MPI that was built with support for threads");
+        return status;
+    }
     *start = made;
     return CY_OK;
 }

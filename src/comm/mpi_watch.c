@@ -25,7 +25,8 @@ static cy_status blame(
 {
     char who[256];
     char text[1024];
-    mpi_describe(group->world, rank, who, sizeof(who));
+    const mpi_process *process = group->world->process;
+    cy_rank_page_describe(process->pages[rank], rank, process->hosts[rank], who, sizeof(who));
     snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
         (unsigned long long)record->sequence, group->base.dimension, why, who);
     return mpi_break_group(group, status, text);
@@ -47,7 +48,7 @@ static cy_status bear(mpi_group *group, const mpi_transfer *record, const cy_wat
 }
 
 // What changes as long as a rank computes, calls or waits.
-static uint64_t sign_of(const mpi_page *page)
+static uint64_t sign_of(const cy_rank_page *page)
 {
     return atomic_load(&page->beat) + atomic_load(&page->looks);
 }
@@ -61,11 +62,11 @@ static cy_status look_at_members(mpi_group *group, const mpi_transfer *record, c
     int member = 0;
     while (member < size && group->ranks[member] != eye->rank)
         member++;
-    const mpi_page *watched = member < size ? world->pages[eye->rank] : NULL;
+    const cy_rank_page *watched = member < size ? world->process->pages[eye->rank] : NULL;
     if (watched != NULL && eye->beat == sign_of(watched)) return bear(group, record, eye);
     for (int i = 1; i <= size; i++) {
         const int rank = group->ranks[(member + i) % size];
-        const mpi_page *page = world->pages[rank];
+        const cy_rank_page *page = world->process->pages[rank];
         if (rank == world->base.rank || page == NULL || atomic_load(&page->ended) != 0) continue;
         watch(eye, rank, sign_of(page));
         break;
@@ -76,13 +77,14 @@ static cy_status look_at_members(mpi_group *group, const mpi_transfer *record, c
 cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
 {
     mpi_world *world = group->world;
-    mpi_page *mine = world->pages[world->base.rank];
+    cy_rank_page *const *pages = world->process->pages;
+    cy_rank_page *mine = world->base.page;
     atomic_fetch_add_explicit(&mine->looks, 1, memory_order_relaxed);
     CY_TRY(mpi_group_failure(group));
     if (!cy_operation_is_message(record->base.kind))
         CY_TRY(mpi_check_calls(group, record->sequence));
     for (int m = 0; m < group->base.size; m++) {
-        const mpi_page *page = world->pages[group->ranks[m]];
+        const cy_rank_page *page = pages[group->ranks[m]];
         if (page == NULL || atomic_load(&page->ended) != 0) continue;
         if (kill(atomic_load(&page->process), 0) != 0 && errno == ESRCH) {
             return blame(group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
@@ -91,10 +93,9 @@ cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch 
     const int member = missing_member(group, record);
     atomic_store(&mine->waiting_for, member < 0 ? -1 : group->ranks[member]);
     if (member < 0) return look_at_members(group, record, eye);
-    const int rank = mpi_culprit(world, group->ranks[member]);
-    const mpi_page *page = world->pages[rank];
-    // Ranks of other machines show no beat: for them the time counts from the start of the wait.
-    const uint64_t beat = page != NULL ? atomic_load(&page->beat) : 0;
+    const int rank = cy_rank_page_culprit(pages, world->base.size, group->ranks[member]);
+    // Ranks of other machines show no sign: for them the time counts from the start of the wait.
+    const uint64_t beat = cy_rank_page_sign(pages[rank]);
     if (eye->rank == rank && eye->beat == beat) return bear(group, record, eye);
     watch(eye, rank, beat);
     return CY_OK;

@@ -53,21 +53,21 @@ typedef struct threads_rank {
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
-    // What the rank does, for the messages of others.
-    _Alignas(64) _Atomic uint64_t last_call; // sequence << 8 | kind
-    _Atomic uint64_t last_dimension;         // its first 8 letters
-    _Atomic int waiting_for;                 // a world rank, or -1
-    _Atomic bool finished;
+    cy_rank_page own_page; // where the threads are the whole world
 } threads_rank;
 
 #define ABORT_TEXT_BYTES 1024
 
 struct threads_run {
     int size;
-    bool spin;  // no more threads than cores
-    int *cores; // owned, of each thread of each rank; NULL: the system chooses
+    int first;      // world rank of the first of them
+    int world_size; // with the ranks of other processes
+    bool spin;      // no more threads than cores
+    int *cores;     // owned, of each thread of each rank; NULL: the system chooses
     char host[64];
-    threads_rank *ranks; // owned, [size]
+    threads_rank *ranks;       // owned, [size]
+    cy_rank_page **pages;      // [world_size]; owned where there is no part
+    const cy_world_part *part; // borrowed; NULL: these are all ranks of the world
     cy_rank_function function;
     void *context;        // borrowed
     pthread_mutex_t lock; // of what follows
@@ -238,16 +238,13 @@ typedef struct threads_group {
 
 // ---- threads_world.c
 
-// Tells everybody what this rank is about to do. It is a sign of life.
-void rank_says(
-    threads_rank *rank, const char *dimension, cy_operation_kind kind, uint64_t sequence);
-
 // The rank shows a sign of life. Its calls do; a count that is lost to another thread of it is no
 // harm.
 static inline void rank_lives(threads_rank *rank)
 {
-    const uint64_t beat = atomic_load_explicit(&rank->base.beat, memory_order_relaxed);
-    atomic_store_explicit(&rank->base.beat, beat + 1, memory_order_relaxed);
+    _Atomic uint64_t *shown = &rank->base.page->beat;
+    const uint64_t beat = atomic_load_explicit(shown, memory_order_relaxed);
+    atomic_store_explicit(shown, beat + 1, memory_order_relaxed);
 }
 
 // Wakes a rank if it sleeps.
@@ -257,10 +254,13 @@ void rank_notify(threads_rank *rank);
 // longer than a tenth of a second or so. Spins or yields a little first. Returns what holds says.
 bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context);
 
-// The rank that `rank` really waits for: followed through ranks that wait for others themselves.
-int rank_culprit(const threads_run *run, int rank);
+// A rank of this run by its world rank.
+static inline threads_rank *rank_of(const threads_run *run, int rank)
+{
+    return &run->ranks[rank - run->first];
+}
 
-// "rank 3 (host), last seen in send 12 of pp" into a buffer.
+// "rank 3 (host), last seen in send 12 of pp" into a buffer. Any rank of the world.
 void rank_describe(const threads_run *run, int rank, char *text, size_t bytes);
 
 // ---- threads_group.c

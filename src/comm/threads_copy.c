@@ -65,7 +65,7 @@ void copy_help(threads_group *group, const threads_transfer *record)
     atomic_fetch_sub(&copy->inside, 1);
     if (!last) return;
     const threads_shared *shared = group->shared;
-    rank_notify(&shared->run->ranks[shared->ranks[record->peer]]);
+    rank_notify(rank_of(shared->run, shared->ranks[record->peer]));
 }
 
 // Under the lock.

@@ -59,7 +59,7 @@ void record_give(threads_group *group, threads_transfer *record)
 void group_notify(threads_shared *shared)
 {
     for (int i = 0; i < shared->size; i++)
-        rank_notify(&shared->run->ranks[shared->ranks[i]]);
+        rank_notify(rank_of(shared->run, shared->ranks[i]));
 }
 
 void group_fail(threads_shared *shared, cy_status status, const char *text)
@@ -93,7 +93,7 @@ static cy_status report_missing(
     const threads_run *run = group->shared->run;
     char text[ABORT_TEXT_BYTES];
     char who[256];
-    const int culprit = finished ? rank : rank_culprit(run, rank);
+    const int culprit = finished ? rank : cy_rank_page_culprit(run->pages, run->world_size, rank);
     rank_describe(run, culprit, who, sizeof(who));
     const char *call = cy_operation_name(record->base.kind);
     if (finished) {
@@ -113,20 +113,20 @@ static cy_status report_missing(
 static cy_status look_after(
     threads_group *group, cy_watch *eye, int member, bool finished, const threads_transfer *record)
 {
-    const threads_shared *shared = group->shared;
-    const threads_rank *rank = &shared->run->ranks[shared->ranks[member]];
-    // Alive is who does something, or waits for somebody who does.
-    const int culprit = rank_culprit(shared->run, rank->base.rank);
-    const threads_rank *slow = &shared->run->ranks[culprit];
-    const uint64_t beat = atomic_load_explicit(&slow->base.beat, memory_order_relaxed);
+    const threads_run *run = group->shared->run;
+    const int rank = group->shared->ranks[member];
+    // Alive is who does something, or waits for somebody who does. Ranks of other machines show no
+    // sign: for them the time counts from here.
+    const int culprit = cy_rank_page_culprit(run->pages, run->world_size, rank);
+    const uint64_t beat = cy_rank_page_sign(run->pages[culprit]);
     const int64_t now = cy_clock_ns();
-    if (finished) return report_missing(group, record, rank->base.rank, true);
+    if (finished) return report_missing(group, record, rank, true);
     if (eye->rank != culprit || eye->beat != beat) {
         *eye = (cy_watch){.rank = culprit, .beat = beat, .since_ns = now};
         return CY_OK;
     }
     if ((double)(now - eye->since_ns) * 1e-9 < group->rank->base.options.timeout_s) return CY_OK;
-    return report_missing(group, record, rank->base.rank, false);
+    return report_missing(group, record, rank, false);
 }
 
 cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
@@ -141,13 +141,13 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
         const int member = missing(context);
         if (member < 0) continue;
         const int missed = group->shared->ranks[member];
-        atomic_store(&rank->waiting_for, missed);
-        // Look at `finished` first: who has done its part and ended since is not missing.
-        const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
+        atomic_store(&rank->base.page->waiting_for, missed);
+        // Look at `ended` first: who has done its part and ended since is not missing.
+        const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
         if (holds(context)) break;
         status = look_after(group, &eye, member, finished, record);
     }
-    atomic_store(&rank->waiting_for, -1);
+    atomic_store(&rank->base.page->waiting_for, -1);
     return status;
 }
 
@@ -227,9 +227,9 @@ static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer,
     CY_TRY(group_failure(group->shared));
     if (!cy_operation_is_message(transfer->kind) || message_has_moved(group, record)) return CY_OK;
     const int missed = group->shared->ranks[record->peer];
-    const bool finished = atomic_load(&group->shared->run->ranks[missed].finished);
+    const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
     if (message_has_moved(group, record)) return CY_OK; // its last act was this message
-    atomic_store(&group->rank->waiting_for, missed);
+    atomic_store(&group->rank->base.page->waiting_for, missed);
     return look_after(group, eye, record->peer, finished, record);
 }
 

@@ -35,7 +35,7 @@ static pair *pair_of(threads_group *group, const threads_transfer *record)
 
 static threads_rank *peer_of(threads_group *group, const threads_transfer *record)
 {
-    return &group->shared->run->ranks[group->shared->ranks[record->peer]];
+    return rank_of(group->shared->run, group->shared->ranks[record->peer]);
 }
 
 // ---- lists
@@ -131,7 +131,8 @@ cy_status message_start(
     record->kept = false;
     record->sequence = group->messages++;
     atomic_store_explicit(&record->state, MESSAGE_POSTED, memory_order_relaxed);
-    rank_says(group->rank, group->base.dimension, operation->kind, record->sequence);
+    cy_rank_page_says(
+        group->rank->base.page, group->base.dimension, operation->kind, record->sequence);
 
     pair *between = pair_of(group, record);
     if (is_send(record) && cy_view_bytes(record->view) <= LETTER_BYTES) {

@@ -244,7 +244,7 @@ static void notify_readers(const threads_group *group, const note *mine)
 {
     const threads_shared *shared = group->shared;
     for (int m = 0; m < shared->size; m++) {
-        threads_rank *rank = &shared->run->ranks[shared->ranks[m]];
+        threads_rank *rank = rank_of(shared->run, shared->ranks[m]);
         if (atomic_load(&rank->parked) == 0) continue;
         const void *wanted = atomic_load(&rank->wanted);
         if (wanted == NULL || wanted == mine) rank_notify(rank);
@@ -265,7 +265,7 @@ void note_publish(threads_group *group, threads_transfer *record)
     if (bytes > 0) memcpy(place, o->in.data, bytes);
     group->sequence++;
     group->in_flight[sequence % SLOTS] = record;
-    rank_says(group->rank, group->base.dimension, o->kind, sequence);
+    cy_rank_page_says(group->rank->base.page, group->base.dimension, o->kind, sequence);
     atomic_store(&mine->sequence, sequence + 1);
     notify_readers(group, mine);
 }

@@ -97,57 +97,38 @@ bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
 
 // ---- what ranks say about themselves
 
-void rank_says(threads_rank *rank, const char *dimension, cy_operation_kind kind, uint64_t sequence)
-{
-    uint64_t letters = 0;
-    memcpy(&letters, dimension, strnlen(dimension, sizeof(letters)));
-    atomic_store_explicit(&rank->last_dimension, letters, memory_order_relaxed);
-    atomic_store_explicit(&rank->last_call, sequence << 8 | (uint64_t)kind, memory_order_relaxed);
-    rank_lives(rank);
-}
-
-int rank_culprit(const threads_run *run, int rank)
-{
-    for (int steps = 0; steps < run->size; steps++) {
-        const int next = atomic_load(&run->ranks[rank].waiting_for);
-        if (next < 0) return rank;
-        rank = next;
-    }
-    return rank; // ranks that wait for each other in a ring: any of them is to blame
-}
-
 void rank_describe(const threads_run *run, int rank, char *text, size_t bytes)
 {
-    const threads_rank *at = &run->ranks[rank];
-    const uint64_t letters = atomic_load_explicit(&at->last_dimension, memory_order_relaxed);
-    const uint64_t call = atomic_load_explicit(&at->last_call, memory_order_relaxed);
-    char dimension[sizeof(letters) + 1] = {0};
-    memcpy(dimension, &letters, sizeof(letters));
-    if (letters == 0) {
-        snprintf(text, bytes, "rank %d (%s), which has not communicated yet", rank, run->host);
-    } else {
-        snprintf(text, bytes, "rank %d (%s), last seen in %s %llu of %s", rank, run->host,
-            cy_operation_name((cy_operation_kind)(call & 0xff)), (unsigned long long)(call >> 8),
-            dimension);
-    }
+    const char *host = run->part != NULL ? run->part->hosts[rank] : run->host;
+    cy_rank_page_describe(run->pages[rank], rank, host, text, bytes);
 }
 
 // ---- the world
 
-static void run_abort(
-    threads_run *run, int rank, cy_status status, const char *text, const char *hint)
+// Ends the run, unless it has ended already: returns whether this is its end.
+static bool run_end(threads_run *run, cy_status status, const char *text, const char *hint)
 {
     pthread_mutex_lock(&run->lock);
-    if (!atomic_load(&run->aborted)) {
+    const bool first = !atomic_load(&run->aborted);
+    if (first) {
         run->failed_status = status;
-        snprintf(
-            run->abort_text, sizeof(run->abort_text), "rank %d (%s): %s", rank, run->host, text);
+        snprintf(run->abort_text, sizeof(run->abort_text), "%s", text);
         snprintf(run->abort_hint, sizeof(run->abort_hint), "%s", hint);
         atomic_store(&run->aborted, true);
     }
     pthread_mutex_unlock(&run->lock);
     for (int i = 0; i < run->size; i++)
         rank_notify(&run->ranks[i]);
+    return first;
+}
+
+static void run_abort(
+    threads_run *run, int rank, cy_status status, const char *text, const char *hint)
+{
+    char named[ABORT_TEXT_BYTES];
+    snprintf(named, sizeof(named), "rank %d (%s): %s", rank, run->host, text);
+    if (run_end(run, status, named, hint) && run->part != NULL)
+        run->part->failed(run->part->context, named);
 }
 
 static void threads_abort(cy_world *world, const char *text)
@@ -162,17 +143,17 @@ static bool threads_fail(cy_world *world, cy_status status)
     return true;
 }
 
-static bool threads_shares_machine(const cy_world *world, int rank)
+static int threads_node_of(const cy_world *world, int rank)
 {
     (void)world;
     (void)rank;
-    return true;
+    return 0;
 }
 
 static const cy_world_ops threads_ops = {
     .name = "threads",
     .open_group = threads_open_group,
-    .shares_machine = threads_shares_machine,
+    .node_of = threads_node_of,
     .abort = threads_abort,
     .fail = threads_fail,
 };
@@ -181,6 +162,7 @@ static const cy_world_ops threads_ops = {
 // idle would hand it to each other for seconds before the system moves one of them.
 static cy_status choose_cores(threads_run *run, int threads)
 {
+    if (run->part != NULL && !run->part->spin) return CY_OK; // other processes have these cores too
     const int wanted = run->size * threads;
     if (wanted != cy_cores_allowed()) return CY_OK;
     void *block = NULL;
@@ -200,7 +182,7 @@ static void pin_rank(const threads_rank *rank)
     cpu_set_t set;
     CPU_ZERO(&set);
     for (int i = 0; i < threads; i++)
-        CPU_SET((size_t)rank->run->cores[rank->base.rank * threads + i], &set);
+        CPU_SET((size_t)rank->run->cores[(rank->base.rank - rank->run->first) * threads + i], &set);
     // A refusal costs speed, not results.
     (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
@@ -214,8 +196,8 @@ static void *rank_main(void *argument)
     if (rank->status != CY_OK) {
         run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
     }
-    atomic_store(&rank->finished, true);
-    // Who waits for this rank now waits in vain and looks at `finished` when it wakes.
+    atomic_store(&rank->base.page->ended, 1);
+    // Who waits for this rank now waits in vain and looks at `ended` when it wakes.
     for (int i = 0; i < run->size; i++)
         rank_notify(&run->ranks[i]);
     pthread_mutex_lock(&run->lock);
@@ -238,11 +220,15 @@ static void rank_init(
     threads_rank *rank, threads_run *run, int index, const cy_world_options *options)
 {
     rank->base.ops = &threads_ops;
-    rank->base.rank = index;
-    rank->base.size = run->size;
+    rank->base.rank = run->first + index;
+    rank->base.size = run->world_size;
     rank->base.options = *options;
+    if (run->part == NULL) {
+        cy_rank_page_init(&rank->own_page);
+        run->pages[index] = &rank->own_page;
+    }
+    rank->base.page = run->pages[rank->base.rank];
     rank->run = run;
-    atomic_store(&rank->waiting_for, -1);
     pthread_mutex_init(&rank->lock, NULL);
     condition_init(&rank->changed);
 }
@@ -261,6 +247,7 @@ static void run_free(threads_run *run)
     if (run->ranks != NULL) cy_memory_unmap(run->ranks, (size_t)run->size * sizeof(*run->ranks));
     pthread_cond_destroy(&run->ended);
     pthread_mutex_destroy(&run->lock);
+    if (run->part == NULL) cy_memory_free(run->pages);
     cy_memory_free(run->cores);
     cy_memory_free(run);
 }
@@ -274,6 +261,13 @@ static bool await_ranks(threads_run *run, int started)
     while (run->ended_count < started) {
         const int64_t now = cy_clock_ns();
         if (aborted_ns == 0 && atomic_load(&run->aborted)) aborted_ns = now;
+        if (aborted_ns == 0 && run->part != NULL) {
+            pthread_mutex_unlock(&run->lock);
+            const cy_status status = run->part->failure(run->part->context);
+            if (status != CY_OK) (void)run_end(run, status, cy_error_text(), "");
+            pthread_mutex_lock(&run->lock);
+            if (run->ended_count == started) break;
+        }
         if (aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
         const struct timespec until = soon();
         pthread_cond_timedwait(&run->ended, &run->lock, &until);
@@ -283,19 +277,30 @@ static bool await_ranks(threads_run *run, int started)
     return ended;
 }
 
-cy_status cy_world_run_threads(
-    const cy_world_options *options, cy_rank_function function, void *context)
+// What the ranks say of themselves and how they wait: theirs, or that of the world they are part
+// of.
+static cy_status place_run(threads_run *run, const cy_world_part *part, int threads)
 {
-    if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
-        const cy_status status = CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d",
-            options->ranks, CY_WORLD_THREADS);
-        cy_error_set_hint("as processes there can be more: mpirun -n %d", options->ranks);
-        return status;
+    run->part = part;
+    run->first = part != NULL ? part->first : 0;
+    run->world_size = part != NULL ? part->size : run->size;
+    run->spin = part != NULL ? part->spin : run->size * threads <= cy_cores_allowed();
+    if (part != NULL) {
+        run->pages = part->pages;
+        return CY_OK;
     }
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)run->size, sizeof(cy_rank_page *)));
+    run->pages = block;
+    return CY_OK;
+}
+
+static cy_status run_make(threads_run **made, const cy_world_options *options,
+    const cy_world_part *part, cy_rank_function function, void *context)
+{
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
     threads_run *run = block;
-    run->spin = options->ranks * options->threads_per_rank <= cy_cores_allowed();
     run->function = function;
     run->context = context;
     if (gethostname(run->host, sizeof(run->host) - 1) != 0) snprintf(run->host, 2, "?");
@@ -303,30 +308,44 @@ cy_status cy_world_run_threads(
     condition_init(&run->ended);
     // A mapping, because ranks are aligned to cache lines.
     cy_status status = cy_memory_map(&block, (size_t)options->ranks * sizeof(threads_rank));
-    if (status != CY_OK) {
-        run_free(run);
-        return status;
-    }
+    if (status != CY_OK) goto undo;
     run->ranks = block;
     run->size = options->ranks;
+    status = place_run(run, part, options->threads_per_rank);
+    if (status != CY_OK) goto undo;
     for (int i = 0; i < run->size; i++)
         rank_init(&run->ranks[i], run, i, options);
     status = choose_cores(run, options->threads_per_rank);
-    if (status != CY_OK) {
-        run_free(run);
+    if (status != CY_OK) goto undo;
+    *made = run;
+    return CY_OK;
+
+undo:
+    run_free(run);
+    return status;
+}
+
+cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part *part,
+    cy_rank_function function, void *context)
+{
+    if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
+        const cy_status status = CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d",
+            options->ranks, CY_WORLD_THREADS);
+        cy_error_set_hint("as processes there can be more: mpirun -n %d", options->ranks);
         return status;
     }
-
+    threads_run *run = NULL;
+    CY_TRY(run_make(&run, options, part, function, context));
     int started = 0;
     for (; started < run->size; started++) {
         threads_rank *rank = &run->ranks[started];
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0) {
-            run_abort(run, started, CY_ERR_MEMORY, "its thread could not be started", "");
+            run_abort(run, rank->base.rank, CY_ERR_MEMORY, "its thread could not be started", "");
             break;
         }
     }
     const bool ended = await_ranks(run, started);
-    status = CY_OK;
+    cy_status status = CY_OK;
     if (atomic_load(&run->aborted)) {
         status = CY_FAIL(run->failed_status, "%s", run->abort_text);
         cy_error_set_hint("%s", run->abort_hint);
@@ -339,4 +358,10 @@ cy_status cy_world_run_threads(
         pthread_join(run->ranks[i].thread, NULL);
     run_free(run);
     return status;
+}
+
+cy_status cy_world_run_threads(
+    const cy_world_options *options, cy_rank_function function, void *context)
+{
+    return cy_world_run_part(options, NULL, function, context);
 }

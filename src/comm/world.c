@@ -61,15 +61,20 @@ const char *cy_world_backend(const cy_world *world)
     return world->ops->name;
 }
 
-bool cy_world_shares_machine(const cy_world *world, int rank)
+int cy_world_node_of(const cy_world *world, int rank)
 {
     CY_ASSERT(0 <= rank && rank < world->size);
-    return world->ops->shares_machine(world, rank);
+    return world->ops->node_of(world, rank);
+}
+
+bool cy_world_shares_machine(const cy_world *world, int rank)
+{
+    return cy_world_node_of(world, rank) == cy_world_node_of(world, world->rank);
 }
 
 _Atomic uint64_t *cy_world_beat(cy_world *world)
 {
-    return world->shown_beat != NULL ? world->shown_beat : &world->beat;
+    return &world->page->beat;
 }
 
 static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, int count)

@@ -1,9 +1,10 @@
 // comm/world.h: all ranks of a run, and the groups that are opened among them.
 //
-// A world is what a backend makes of a run: ranks are threads of this process ("threads"), or
-// processes that MPI started ("mpi"). Each rank gets a handle of its own, which its thread alone
-// uses; the handle belongs to the world and lives until the rank's function returns. When a rank's
-// function fails, every wait of every other rank fails too, so nobody hangs.
+// A world is what a backend makes of a run: ranks are threads of this process ("threads"),
+// processes that MPI started ("mpi"), or threads of such processes, the same number in each. Each
+// rank gets a handle of its own, which its thread alone uses; the handle belongs to the world and
+// lives until the rank's function returns. When a rank's function fails, every wait of every other
+// rank fails too, so nobody hangs.
 
 #ifndef CY_COMM_WORLD_H
 #define CY_COMM_WORLD_H
@@ -26,9 +27,10 @@ typedef struct cy_world_delay {
 } cy_world_delay;
 
 typedef struct cy_world_options {
-    int ranks;             // 0: as many as the launcher started; needed for threads
+    int ranks;             // 0: as many as processes were started; needed for threads
     int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
-    int launched_rank;     // which of the started processes this is; 0 where nobody says
+    int launched;          // processes that were started; 0 where nobody says
+    int launched_rank;     // which of them this is; 0 where nobody says
     double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
     bool check;            // fill buffers in flight with NaN: for tests and debug builds
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
@@ -48,8 +50,12 @@ typedef cy_status (*cy_rank_function)(cy_world *world, void *context);
 CY_MUST_CHECK cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context);
 
-// Runs `function` as one rank of the job that mpirun or srun started, and returns when all ranks
-// have ended. The first rank to fail gets its status back; the others wait to be ended by it.
+// Runs `function` as one rank of the job that mpirun or srun started, or, where options->ranks is a
+// multiple of the processes, as that many threads: process p has the ranks from p T to p T + T - 1.
+// Returns when all ranks of this process have ended. The process whose rank failed first gets its
+// status back; the others wait to be ended by it. CY_ERR_REQUEST: the numbers do not go together,
+// or a world was already run by this process, which MPI allows once. CY_ERR_UNSUPPORTED: this MPI
+// does not let threads take turns.
 CY_MUST_CHECK cy_status cy_world_run_mpi(
     const cy_world_options *options, cy_rank_function function, void *context);
 
@@ -64,6 +70,9 @@ int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);
 const char *cy_world_backend(const cy_world *world);
 
+// The machine that world rank `rank` runs on, told by the lowest world rank there.
+int cy_world_node_of(const cy_world *world, int rank);
+
 // Whether world rank `rank` runs on this rank's machine.
 bool cy_world_shares_machine(const cy_world *world, int rank);
 
@@ -72,7 +81,8 @@ bool cy_world_shares_machine(const cy_world *world, int rank);
 _Atomic uint64_t *cy_world_beat(cy_world *world);
 
 // Opens the group of these world ranks, in this order, this rank among them: every member calls it
-// with the same list. Traffic is counted under `dimension`. One rank alone gets cy_group_self().
+// with the same list, and ranks that have several groups in common open them in one order. Traffic
+// is counted under `dimension`. One rank alone gets cy_group_self().
 CY_MUST_CHECK cy_status cy_world_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
 

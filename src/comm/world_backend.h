@@ -3,26 +3,44 @@
 #ifndef CY_COMM_WORLD_BACKEND_H
 #define CY_COMM_WORLD_BACKEND_H
 
+#include "comm/rank_page.h"
 #include "comm/world.h"
 
 typedef struct cy_world_ops {
     const char *name;
     cy_status (*open_group)(
         cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
-    bool (*shares_machine)(const cy_world *world, int rank);
+    int (*node_of)(const cy_world *world, int rank);
     void (*abort)(cy_world *world, const char *text);
     // See cy_world_fail.
     bool (*fail)(cy_world *world, cy_status status);
 } cy_world_ops;
 
-// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): counters have a cache line each
 struct cy_world { // first member of every backend's own struct
     const cy_world_ops *ops;
     int rank;
     int size;
     cy_world_options options;
-    _Atomic uint64_t *shown_beat; // borrowed: where other processes see it; NULL: `beat`
-    _Alignas(64) _Atomic uint64_t beat;
+    cy_rank_page *page; // borrowed, or of the backend's own struct
 };
+
+// Threads that are some of the ranks of a larger world, one after the other.
+typedef struct cy_world_part {
+    int first;            // world rank of the first thread
+    int size;             // ranks of the world
+    cy_rank_page **pages; // borrowed, [size]
+    char (*hosts)[64];    // borrowed, [size]
+    bool spin;            // there is a core for every thread of every rank
+    void *context;        // of what follows
+    // Why the world has ended, with its text; CY_OK: it has not. Asked some times a second.
+    cy_status (*failure)(void *context);
+    // The first failure among these threads: `text` names the rank. Any of them may call it.
+    void (*failed)(void *context, const char *text);
+} cy_world_part;
+
+// cy_world_run_threads for such a part; `part` NULL: the threads are the whole world. What ends the
+// world ends the waits of these threads, and the other way round.
+CY_MUST_CHECK cy_status cy_world_run_part(const cy_world_options *options,
+    const cy_world_part *part, cy_rank_function function, void *context);
 
 #endif

@@ -270,7 +270,8 @@ CY_MUST_CHECK cy_status cy_config_read(cy_config *config, cy_config_errors *erro
 
 CY_MUST_CHECK cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors);
 
-// What was found: cores that the process may use, ranks that were started (0: not known yet).
+// What was found: cores that the process may use, processes that were started (0: not known yet).
+// Ranks that are a multiple of them are threads, as many in each process.
 typedef struct cy_config_machine {
     int cores;
     int world;

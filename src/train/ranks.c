@@ -16,8 +16,12 @@ typedef struct ranks_run {
 // Ranks that have this process's cores.
 static int ranks_here(const ranks_run *run)
 {
-    if (!cy_config_through_mpi(run->config, run->machine)) return run->mesh.world;
-    return run->machine->sharing > 0 ? run->machine->sharing : run->mesh.world;
+    const cy_config_machine *machine = run->machine;
+    if (!cy_config_through_mpi(run->config, machine) || machine->sharing == 0)
+        return run->mesh.world;
+    // Of each process there: as many as of every other.
+    const int processes = machine->world > 0 ? machine->world : run->mesh.world;
+    return machine->sharing * (run->mesh.world / processes);
 }
 
 static int threads_of_rank(const ranks_run *run)
@@ -154,6 +158,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     cy_world_options options = cy_world_defaults();
     options.ranks = run.mesh.world;
     options.threads_per_rank = threads_of_rank(&run);
+    options.launched = run.machine->world;
     options.launched_rank = run.machine->rank;
     options.timeout_s = config->distributed.timeout_s;
     options.algorithm = config->distributed.algorithm;

@@ -67,8 +67,8 @@ train 0 mpi3 --distributed.dp_size=2 --distributed.zero_stage=3
 same_run zero3 mpi3
 
 # A world that the configuration is not for: said once, before anything is written.
-train 2 mismatch --distributed.dp_size=4
-says err 'dp_size 4 = 4 ranks, 2 were started'
+train 2 mismatch --distributed.dp_size=3
+says err 'dp_size 3 = 3 ranks, 2 processes were started'
 if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mismatch" ]; then
     echo "FAIL: said more than once, or something was written"
     failures=$((failures + 1))
@@ -160,7 +160,12 @@ cyclotron=$program
 # srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
 train 2 step --distributed.dp_size=2
-says err 'dp_size 2 = 2 ranks, 3 were started'
+says err 'dp_size 2 = 2 ranks, 3 processes were started'
+for ranks in 3 6; do
+    train 2 step --distributed.dp_size=$ranks --training.global_batch_size=24
+    says err "the configuration is for $ranks ranks, but 1 process was started"
+    says err 'mpirun, or srun --mpi=pmix'
+done
 unset SLURM_STEP_ID
 train 0 batch --distributed.dp_size=2 # a batch script is no step
 finish

@@ -1,8 +1,9 @@
-// The mpi backend, by the suite that the threads backend passes. The program starts itself again
-// under mpirun; without MPI in the build there is nothing to test, and it says so.
+// The mpi backend, by the suite that the threads backend passes, with one rank in each process and
+// with several. The program starts itself again under mpirun; without MPI in the build there is
+// nothing to test, and it says so.
 
 #define _GNU_SOURCE
-#include "dist/group_suite.h"
+#include "dist/interleave.h"
 #include "support/mpirun.h"
 
 #include <signal.h>
@@ -25,6 +26,21 @@ static void every_primitive_equals_serial(void **state)
     expect_success(3, "suite");
 }
 
+// "SCENARIO THREADS": so many ranks in each process.
+static void ranks_share_processes(void **state)
+{
+    (void)state;
+    expect_success(1, "suite 3");
+    expect_success(2, "suite 2");
+    expect_success(3, "suite 2");
+    expect_success(2, "suite 4");
+    expect_success(2, "ring 2");
+    expect_success(2, "compute 2");
+    expect_success(2, "places 3");
+    expect_success(4, "interleave 4");
+    expect_success(2, "interleave 8");
+}
+
 static void several_groups_with_threads_of_their_own(void **state)
 {
     (void)state;
@@ -45,14 +61,19 @@ static int count_of(const char *text, const char *words)
     return count;
 }
 
-static void expect_failure(const char *scenario, int wanted, const char *words)
+static void expect_failure_of(int processes, const char *scenario, int wanted, const char *words)
 {
     static char printed[1 << 16];
-    const int status = cy_test_mpirun_all(3, scenario, printed, sizeof(printed));
+    const int status = cy_test_mpirun_all(processes, scenario, printed, sizeof(printed));
     if (status != wanted || count_of(printed, "cyclotron: error:") != 1 ||
         strstr(printed, words) == NULL) {
         fail_msg("%s: status %d, wanted \"%s\" once: %s", scenario, status, words, printed);
     }
+}
+
+static void expect_failure(const char *scenario, int wanted, const char *words)
+{
+    expect_failure_of(3, scenario, wanted, words);
 }
 
 static void failures_are_named_once(void **state)
@@ -64,7 +85,24 @@ static void failures_are_named_once(void **state)
     expect_failure("sleep", 1, "no sign of life for 0.3 s from rank 1 (");
     expect_failure("stop", 1, "no sign of life for 0.3 s from rank 1 (");
     expect_failure("configuration", 2, "rank 1 (");
-    expect_failure("size", 2, "the configuration is for 5 ranks, but 3 were started");
+    expect_failure("size", 2, "the configuration is for 5 ranks, but 3 processes were started");
+    expect_failure("twice", 2, "a world of mpi was already run");
+}
+
+// Rank 1 shares its process with rank 0; ranks 2 and 3 are in the other one.
+static void failures_of_ranks_that_share_processes_are_named_once(void **state)
+{
+    (void)state;
+    expect_failure_of(2, "fail 2", 1, "error: rank 1 (");
+    expect_failure_of(2, "fail 2", 1, "): the loss is not finite");
+    expect_failure_of(2, "other 2", 1, "of 12 fp32, sum");
+    expect_failure_of(2, "sleep 2", 1, "no sign of life for 0.3 s from rank 1 (");
+    expect_failure_of(2, "stop 2", 1, "no sign of life for 0.3 s from rank ");
+    expect_failure_of(2, "far 2", 1, "no sign of life for 0.3 s from rank 3 (");
+    expect_failure_of(2, "near 2", 1, "no sign of life for 0.3 s from rank 0 (");
+    expect_failure_of(2, "configuration 2", 2, "rank 2 (");
+    expect_failure_of(2, "twice 2", 2, "a world of mpi was already run");
+    expect_failure_of(2, "board 2", 1, "a rank has 64 groups open to ranks of other processes");
 }
 
 // ---- under mpirun
@@ -81,7 +119,8 @@ static cy_status run_groups(cy_world *world, void *context)
     (void)context;
     enum { GROUPS = 4, TURNS = 300, COUNT = 4000 };
     const int size = cy_world_size(world);
-    static float data[GROUPS][COUNT];
+    float(*data)[COUNT] = calloc(GROUPS, sizeof(*data)); // ranks may be threads
+    SUITE_EXPECT(data != NULL, "no memory");
     cy_group *groups[GROUPS];
     for (int g = 0; g < GROUPS; g++)
         CY_TRY(cy_test_open_all(world, &groups[g], "dp"));
@@ -104,13 +143,72 @@ static cy_status run_groups(cy_world *world, void *context)
     }
     for (int g = 0; g < GROUPS; g++)
         cy_group_close(groups[g]);
+    free(data);
+    return CY_OK;
+}
+
+// Which ranks share what: ranks of a process are neighbours, and all of this is one machine.
+static cy_status run_places(cy_world *world, void *context)
+{
+    (void)context;
+    const int rank = cy_world_rank(world);
+    const int inside[] = {rank / 3 * 3, rank / 3 * 3 + 1, rank / 3 * 3 + 2};
+    const int across[] = {rank % 3, rank % 3 + 3};
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, inside, 3, "tp"));
+    SUITE_EXPECT(strcmp(cy_group_backend(group), "threads") == 0, "inside of a process: %s",
+        cy_group_backend(group));
+    cy_group_close(group);
+    CY_TRY(cy_world_open_group(world, &group, across, 2, "dp"));
+    SUITE_EXPECT(strcmp(cy_group_backend(group), "mpi") == 0, "between processes: %s",
+        cy_group_backend(group));
+    cy_group_close(group);
+    for (int r = 0; r < cy_world_size(world); r++) {
+        SUITE_EXPECT(cy_world_node_of(world, r) == 0 && cy_world_shares_machine(world, r),
+            "rank %d is on %d", r, cy_world_node_of(world, r));
+    }
+    return CY_OK;
+}
+
+static cy_status run_interleaved(cy_world *world, void *context)
+{
+    (void)context;
+    return interleave(world, 2000);
+}
+
+// Ranks 0 and 1 are in one process, 1 and 3 talk across: whoever waits for a rank that waits for
+// another names that one, whatever carries the messages. The sleeper is rank 3, or rank 0.
+static cy_status wait_in_a_chain(cy_world *world, bool far)
+{
+    static const int inside[] = {0, 1}, across[] = {1, 3};
+    const int rank = cy_world_rank(world);
+    cy_group *near_group = NULL, *far_group = NULL;
+    if (rank < 2) CY_TRY(cy_world_open_group(world, &near_group, inside, 2, "tp"));
+    if (rank % 2 == 1) CY_TRY(cy_world_open_group(world, &far_group, across, 2, "dp"));
+    if (rank == (far ? 3 : 0)) {
+        const struct timespec nap = {.tv_sec = 3};
+        nanosleep(&nap, NULL);
+    }
+    if (far && far_group != NULL) CY_TRY(cy_group_barrier(far_group));
+    if (near_group != NULL) CY_TRY(cy_group_barrier(near_group));
+    if (!far && far_group != NULL) CY_TRY(cy_group_barrier(far_group));
+    return CY_OK;
+}
+
+// More groups than there is room for; the world's own are none of these.
+static cy_status open_many(cy_world *world)
+{
+    cy_group *group = NULL;
+    for (int i = 0; i < 65; i++)
+        CY_TRY(cy_test_open_all(world, &group, "dp"));
     return CY_OK;
 }
 
 // All ranks have come, and the sum cannot be made without the one that stops.
 static cy_status stop_inside(cy_group *group, int rank)
 {
-    static float large[1 << 20];
+    float *large = calloc(1 << 20, sizeof(float));
+    SUITE_EXPECT(large != NULL, "no memory");
     cy_request request = {0};
     CY_TRY(cy_group_start_all_reduce(
         group, NULL, &request, cy_view_of(large, CY_F32, 1, 1 << 20), CY_SUM));
@@ -124,6 +222,9 @@ static cy_status misbehave(cy_world *world, void *context)
 {
     const char *scenario = context;
     const int rank = cy_world_rank(world);
+    if (strcmp(scenario, "far") == 0 || strcmp(scenario, "near") == 0)
+        return wait_in_a_chain(world, scenario[0] == 'f');
+    if (strcmp(scenario, "board") == 0) return open_many(world);
     cy_group *group = NULL;
     CY_TRY(cy_test_open_all(world, &group, "dp"));
     float data[12] = {0};
@@ -152,25 +253,40 @@ static cy_status misbehave(cy_world *world, void *context)
     return CY_OK;
 }
 
-static int run_rank(char *scenario)
+static cy_rank_function function_of(const char *scenario)
+{
+    if (strcmp(scenario, "suite") == 0) return run_suite;
+    if (strcmp(scenario, "ring") == 0) return run_groups;
+    if (strcmp(scenario, "places") == 0) return run_places;
+    return strcmp(scenario, "interleave") == 0 ? run_interleaved : misbehave;
+}
+
+// A number that mpirun has told this process; 0 without one.
+static int told(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? (int)strtol(text, NULL, 10) : 0;
+}
+
+static int run_rank(char *scenario, int threads)
 {
     cy_world_options options = cy_world_defaults();
-    options.ranks = 0;
-    const bool soon = strcmp(scenario, "sleep") == 0 || strcmp(scenario, "stop") == 0 ||
-        strcmp(scenario, "compute") == 0;
-    options.timeout_s = soon ? 0.3 : 60.0;
-    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    options.launched = told("OMPI_COMM_WORLD_SIZE");
+    options.launched_rank = told("OMPI_COMM_WORLD_RANK");
+    options.ranks = options.launched * threads; // none where it is not to say
+    static const char *const patient[] = {"sleep", "stop", "compute", "far", "near"};
+    for (size_t i = 0; i < sizeof(patient) / sizeof(*patient); i++) {
+        if (strcmp(scenario, patient[i]) == 0) options.timeout_s = 0.3;
+    }
     if (strcmp(scenario, "configuration") == 0) {
-        options.configuration = number != NULL && strcmp(number, "1") == 0 ? 7 : 8;
+        options.configuration = options.launched_rank == 1 ? 7 : 8;
     }
     if (strcmp(scenario, "size") == 0) options.ranks = 5;
-    if (number != NULL) options.launched_rank = (int)strtol(number, NULL, 10);
-    cy_rank_function function = strcmp(scenario, "suite") == 0 ? run_suite : misbehave;
-    if (strcmp(scenario, "ring") == 0) {
-        options.algorithm = "ring";
-        function = run_groups;
+    if (strcmp(scenario, "ring") == 0) options.algorithm = "ring";
+    cy_status status = cy_world_run_mpi(&options, function_of(scenario), scenario);
+    if (strcmp(scenario, "twice") == 0 && status == CY_OK && options.launched_rank == 0) {
+        status = cy_world_run_mpi(&options, function_of(scenario), scenario);
     }
-    const cy_status status = cy_world_run_mpi(&options, function, scenario);
     if (status == CY_OK) return 0;
     const int code = status == CY_ERR_REQUEST ? 2 : 1;
     fprintf(stderr, "cyclotron: error: %s\n", cy_error_text());
@@ -180,12 +296,14 @@ static int run_rank(char *scenario)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1) return run_rank(argv[1]);
+    if (argc > 1) return run_rank(argv[1], argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
+        cmocka_unit_test(ranks_share_processes),
         cmocka_unit_test(several_groups_with_threads_of_their_own),
         cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(failures_are_named_once),
+        cmocka_unit_test(failures_of_ranks_that_share_processes_are_named_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -501,21 +501,25 @@ static const struct {
         "distributed.backend = \"mpi\": not started by mpirun or srun\n"
         "  mpirun -n 2 cyclotron train ..., or backend threads\n"},
     {2, true, "'backend': 'mpi'",
-        "distributed: tp_size 1 x cp_size 1 x pp_size 1 x dp_size 1 = 1 ranks, 2 were started\n"
-        "  start 1, or dp_size 2 would do\n"},
+        "distributed: tp_size 1 x cp_size 1 x pp_size 1 x dp_size 1 = 1 ranks, 2 processes "
+        "were started\n"
+        "  start 1 or a divisor of it, or dp_size 2 would do\n"},
     {6, true, "'tp_size': 2, 'dp_size': 2",
-        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 were started\n"
-        "  start 4, or dp_size 3 would do\n"},
+        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 processes "
+        "were started\n"
+        "  start 4 or a divisor of it, or dp_size 3 would do\n"},
     {5, true, "'tp_size': 2, 'dp_size': 2",
-        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 5 were started\n"
-        "  start 4 ranks\n"},
+        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 5 processes "
+        "were started\n"
+        "  start 4 or a divisor of it\n"},
     {4, true, "'tp_size': 2, 'dp_size': 2", NULL},
-    {1, true, "'tp_size': 2, 'dp_size': 2",
-        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 1 were started\n"
-        "  start 4 ranks\n"},
-    {6, true, "'tp_size': 2, 'cp_size': 2, 'pp_size': 2, 'dp_size': 3",
-        "distributed: tp_size 2 x cp_size 2 x pp_size 2 x dp_size 3 = 24 ranks, 6 were started\n"
-        "  start 24 ranks\n"},
+    {2, true, "'tp_size': 2, 'dp_size': 2", NULL}, // two threads in each process
+    {1, true, "'tp_size': 2, 'dp_size': 2", NULL},
+    {9, true, "'tp_size': 2, 'cp_size': 2, 'pp_size': 2, 'dp_size': 3",
+        "distributed: tp_size 2 x cp_size 2 x pp_size 2 x dp_size 3 = 24 ranks, 9 processes "
+        "were started\n"
+        "  start 24 or a divisor of it\n"},
+    {6, true, "'tp_size': 2, 'cp_size': 2, 'pp_size': 2, 'dp_size': 3", NULL},
     {24, true, "'tp_size': 2, 'cp_size': 2, 'pp_size': 2, 'dp_size': 3", NULL},
     {2, false, "", NULL},
 };

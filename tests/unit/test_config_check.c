@@ -340,8 +340,9 @@ static void world(void **state)
     const cy_config_machine six = {.cores = 2, .world = 6, .under_mpi = true};
     const verdict v = judge_on(text, CY_CONFIG_FOR_SHAPE, six);
     expect_lines(text, &v,
-        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 were started\n"
-        "  start 4, or dp_size 3 would do\n");
+        "distributed: tp_size 2 x cp_size 1 x pp_size 1 x dp_size 2 = 4 ranks, 6 "
+        "processes were started\n"
+        "  start 4 or a divisor of it, or dp_size 3 would do\n");
     passes(TINY("\"distributed\": {\"dp_size\": 1024, \"backend\": \"threads\"}"));
     passes(TINY("\"distributed\": {\"dp_size\": 1025}")); // as processes of MPI
     refuses(TINY("\"distributed\": {\"dp_size\": 1025, \"backend\": \"threads\"}"),
@@ -354,6 +355,8 @@ static void world(void **state)
         "  mpirun -n 2 cyclotron train ..., or backend threads\n");
     const cy_config_machine four = {.cores = 2, .world = 4, .under_mpi = true};
     assert_int_equal(judge_on(text, CY_CONFIG_FOR_SHAPE, four).status, CY_OK);
+    const cy_config_machine two = {.cores = 2, .world = 2, .under_mpi = true};
+    assert_int_equal(judge_on(text, CY_CONFIG_FOR_SHAPE, two).status, CY_OK);
 }
 
 static void what_a_run_needs(void **state)

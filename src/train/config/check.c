@@ -384,17 +384,17 @@ static void check_world(
         cy_config_advice(errors, "backend auto or mpi, or start one process");
     }
     const bool through_mpi = cy_config_through_mpi(config, machine);
-    if (machine->world > 0 && through_mpi && machine->world != world) {
+    if (machine->world > 0 && through_mpi && world % machine->world != 0) {
         cy_config_fault(errors,
-            "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d were "
-            "started",
+            "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d "
+            "processes were started",
             d->tp_size, d->cp_size, d->pp_size, d->dp_size, (long long)world, machine->world);
         const int64_t rest = world / d->dp_size;
         if (machine->world % rest == 0) {
-            cy_config_advice(errors, "start %lld, or dp_size %lld would do", (long long)world,
-                (long long)(machine->world / rest));
+            cy_config_advice(errors, "start %lld or a divisor of it, or dp_size %lld would do",
+                (long long)world, (long long)(machine->world / rest));
         } else {
-            cy_config_advice(errors, "start %lld ranks", (long long)world);
+            cy_config_advice(errors, "start %lld or a divisor of it", (long long)world);
         }
     }
 }

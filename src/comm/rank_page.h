@@ -1,0 +1,43 @@
+// comm/rank_page.h: what a rank says of itself, so that those who wait for it can tell whether it
+// is alive and what it does. Included by backends only.
+//
+// A page lies where others see it: in the memory of the process, or in memory that the processes of
+// a machine share. Its rank writes it, everybody reads it. The pages of a world are a list by world
+// rank; NULL stands for a rank of another machine, which shows no page.
+
+#ifndef CY_COMM_RANK_PAGE_H
+#define CY_COMM_RANK_PAGE_H
+
+#include "comm/backend.h"
+
+#include <stdatomic.h>
+
+typedef struct cy_rank_page {
+    _Alignas(64) _Atomic uint64_t beat; // its rank's calls and kernels: see cy_world_beat
+    _Atomic uint64_t looks;             // that its rank took while it waited
+    _Atomic uint64_t last_call;         // sequence << 8 | kind
+    _Atomic uint64_t last_dimension;    // its first 8 letters
+    _Atomic int waiting_for;            // a world rank, or -1
+    _Atomic int ended;
+    _Atomic int process;
+} cy_rank_page;
+
+// A page of a rank that has not said anything.
+void cy_rank_page_init(cy_rank_page *page);
+
+// Tells everybody what the rank is about to do. It is a sign of life.
+void cy_rank_page_says(
+    cy_rank_page *page, const char *dimension, cy_operation_kind kind, uint64_t sequence);
+
+// The rank that `rank` really waits for: followed through ranks that wait for others themselves.
+int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank);
+
+// What changes as long as the rank may be waited for. Who waits for nobody in particular is inside
+// of a collective to which all have come: it looks after the others itself, and that is life.
+uint64_t cy_rank_page_sign(const cy_rank_page *page);
+
+// "rank 3 (host), last seen in send 12 of pp" into a buffer. `page` may be NULL.
+void cy_rank_page_describe(
+    const cy_rank_page *page, int rank, const char *host, char *text, size_t bytes);
+
+#endif
