@@ -4,11 +4,12 @@
 # those of one rank.
 #
 #   scripts/equivalence.sh [--part] [--steps=N] [--dtype="fp64 fp32 bf16"] [--ranks="1 2 4 8 16"]
-#                          [--strict] [--share=I/N] [--resume] [--list]
+#                          [--strict] [--share=I/N] [--resume] [--list] [--mesh="TP CP PP DP OPTION..."]...
 #
 # Without options: every (tp, cp, pp, dp) whose product is 1, 2, 4 or 8 with every ZeRO stage and
 # engine that it allows, a sample of 16 ranks, 50 steps in fp32 and in bf16. --part takes a few
-# meshes of each kind, for the tests. --strict trains in strict mode, 20 steps in fp32 unless told
+# meshes of each kind, for the tests, on shorter sequences; --mesh takes
+# this one alone, and may be given again. --strict trains in strict mode, 20 steps in fp32 unless told
 # otherwise: losses, gradient norms and the hash of all parameters after each step, and weights and
 # moments at the end, must be those of one rank, bit by bit, and so must those of runs that continue
 # another mesh's checkpoint. --share takes the I-th of N parts of the list, counted from 0; --resume
@@ -36,9 +37,11 @@ strict=false
 share=0/1
 resume=no
 list=no
+named=()
 for argument in "$@"; do
     case $argument in
     --part) part=yes ;;
+    --mesh=*) named+=("${argument#*=}") ;;
     --steps=*) steps=${argument#*=} ;;
     --dtype=*) dtypes=${argument#*=} ;;
     --ranks=*) worlds=${argument#*=} ;;
@@ -51,10 +54,11 @@ for argument in "$@"; do
 done
 
 # Strict mode cuts axes at multiples of its blocks, of 32 tokens at least.
-vocabulary=320 width=128 length=64 rate=3e-4
+vocabulary=320 width=128 length=64 batch=16 rate=3e-4
+if [ "$part" = yes ]; then length=32 batch=8; fi # fp64 has no fast products
 if [ $strict = true ]; then
     dtypes=${dtypes:-fp32} steps=${steps:-20}
-    width=256 length=256 rate=3e-3
+    width=256 length=256 batch=16 rate=3e-3
 fi
 dtypes=${dtypes:-fp32 bf16}
 steps=${steps:-50}
@@ -276,7 +280,7 @@ mkdir -p "$folder"
 if [ "$list" = no ]; then
     make_data
     make_config "$steps" "\"hidden_size\": 64, \"intermediate_size\": $width, \"vocab_size\": $vocabulary" \
-        "\"seq_length\": $length, \"global_batch_size\": 16, \"learning_rate\": $rate"
+        "\"seq_length\": $length, \"global_batch_size\": $batch, \"learning_rate\": $rate"
 fi
 for dtype in $dtypes; do
     bounds_of "$dtype" >/dev/null
@@ -289,7 +293,12 @@ for dtype in $dtypes; do
         printf '| tp | cp | pp | dp | options | loss | gradient norm | weights | |\n'
         printf '|---|---|---|---|---|---|---|---|---|\n'
     } >>"$folder/table.md"
-    if [ "$part" = no ]; then
+    if [ ${#named[@]} -gt 0 ]; then
+        for one in "${named[@]}"; do
+            read -r -a one <<<"$one"
+            mesh "${one[@]}"
+        done
+    elif [ "$part" = no ]; then
         all_meshes
         if [ $strict = true ]; then more_strict; fi
     elif [ $strict = true ]; then

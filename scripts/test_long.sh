@@ -65,18 +65,18 @@ valgrind() {
 }
 
 fuzzers() {
-    local target name corpus
+    local target name corpus fuzz_build=${FUZZ_BUILD:-build-fuzz}
     if ! command -v clang >/dev/null; then
         echo "test-long: error: the fuzzers need clang" >&2
         return 1
     fi
-    build_in build-fuzz fuzzers -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCY_FUZZ=ON
-    for target in build-fuzz/tests/fuzz/fuzz_*; do
+    build_in "$fuzz_build" fuzzers -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCY_FUZZ=ON
+    for target in "$fuzz_build"/tests/fuzz/fuzz_*; do
         if [ ! -x "$target" ] || [ ! -f "$target" ]; then
             continue
         fi
         name=$(basename "$target")
-        corpus=build-fuzz/corpus/$name
+        corpus=$fuzz_build/corpus/$name
         mkdir -p "$corpus"
         echo "-- $name"
         # What a run frees is kept from reuse for some runs, not for thousands: each would touch new
@@ -84,7 +84,7 @@ fuzzers() {
         ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=16} "$target" \
             -runs="${FUZZ_RUNS:-1000000}" -max_total_time="${FUZZ_SECONDS:-1800}" \
             -rss_limit_mb=4096 -timeout=20 -verbosity=0 -print_final_stats=1 \
-            -artifact_prefix="build-fuzz/$name-" "$corpus" "tests/fuzz/corpus/${name#fuzz_}"
+            -artifact_prefix="$fuzz_build/$name-" "$corpus" "tests/fuzz/corpus/${name#fuzz_}"
     done
 }
 

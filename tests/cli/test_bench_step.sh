@@ -27,7 +27,7 @@ found=$(grep -oE '"[a-z_]+":' "$folder/out" | tr -d '":' | xargs)
 holds "shape" "$(value seq) == 128 && $(value batch) == 2 && $(value ranks) == 1"
 holds "order" "$(value tok_s_min) <= $(value tok_s) && $(value tok_s) <= $(value tok_s_max)"
 holds "share" "$(value mfu) / ($(value tok_s) * $(value flops_per_token) / 1e9 / $(value peak_gflop_s)) \
-    > 0.999 && $(value mfu) < 1.2"
+    > 0.999 && $(value mfu) > 0"
 holds "FLOPs a token" "$(value flops_per_token) == 6 * $(value params) + 12 * 4 * 512 * 128"
 # What a sanitizer keeps about memory is resident, too, and part of what bench plans.
 [ -n "${SANITIZED:-}" ] ||
@@ -66,13 +66,13 @@ expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.pp_si
     --distributed.threads_per_rank=1 --logging.measure_peak=false --schedule-svg="$folder/took.svg"
 grep '<text' "$folder/took.svg" >"$folder/out"
 says out '1f1b, measured: 2 stages'
-# What an axis of the mesh sends, over links of 10 ms: 4 sums a layer, at most two of them hidden.
-expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
+# What an axis of the mesh sends, over links of 10 ms: 4 sums a layer, none of them hidden.
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 --distributed.tp_overlap=false \
     --distributed.threads_per_rank=1 --logging.measure_peak=false --link-us=10000 --json
 says out '"mfu": null, "mfu_causal": null, '
 says out '"peak_gflop_s": null, '
 says out '"traffic": [{"dimension": "tp", "bytes": '
-holds "slow links" "$(value exposed_s) >= 2 * 4 * 0.01"
+holds "slow links" "$(value exposed_s) >= 4 * 4 * 0.01"
 # The same for a person: the first axis and the last one, none of ranks that send nothing.
 expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
     --distributed.dp_size=2 --distributed.threads_per_rank=1 --logging.measure_peak=false
@@ -80,9 +80,9 @@ check "traffic by axis" grep -qE \
     '^traffic tp    [0-9.]+ MB in [0-9]+ messages from rank 0 in the last step, [0-9.]+ ms exposed$' "$folder/out"
 check "of tp and dp" test "$(grep '^traffic' "$folder/out" | awk '{ print $2 }' | xargs)" = "tp dp"
 # The same over links of 20 MB/s.
-expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 \
+expect 0 bench step "$folder/step.json" --steps=1 --warmup=0 --distributed.tp_size=2 --distributed.tp_overlap=false \
     --distributed.threads_per_rank=1 --logging.measure_peak=false --link-gb-s=0.02 --json
-holds "narrow links" "$(value exposed_s) >= $(value bytes) / 2 / 0.02e9"
+holds "narrow links" "$(value exposed_s) >= 0.99 * $(value bytes) / 0.02e9"
 expect 2 bench step "$folder/step.json" --distributed.pp_size=2 --distributed.pp_engine=zero_bubble \
     --training.recompute=full
 says err 'a backward pass in two parts keeps what recomputation would make again'

@@ -93,7 +93,7 @@ static void a_folder_goes_in_and_out(void **state)
     says("\"ok\":true");
     const char *seconds = strstr(out, "\"seconds\":"); // that it took, not since some day
     assert_non_null(seconds);
-    assert_true(strtod(seconds + strlen("\"seconds\":"), NULL) < 60.0);
+    assert_true(strtod(seconds + strlen("\"seconds\":"), NULL) < 1e6);
     run(0, "checkpoint inspect @/own --json");
     says("\"format\":\"cyclotron\",\"step\":0,\"tokens\":0,\"parameters\":7504");
     says("{\"name\":\"lm_head.weight\",\"kind\":\"weight\",\"dtype\":\"bf16\",\"shape\":[64,16]}");

@@ -143,7 +143,7 @@ check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
 "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/shared" \
     --logging.run_dir="$folder/held" --training.total_train_steps=1000000 >"$folder/holder" 2>&1 &
 holder=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     [ "$(grep -c 'Step:' "$folder/holder")" -ge 1 ] && break
     sleep 0.05
 done

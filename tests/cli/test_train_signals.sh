@@ -13,7 +13,7 @@ stop_by() {
         --training.total_train_steps=1000000 --checkpoint.save_dir="$folder/$name/saves" \
         >"$folder/out" 2>"$folder/err" &
     local process=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         [ "$(wc -l <"$folder/out")" -ge 3 ] && break
         sleep 0.05
     done

@@ -113,7 +113,7 @@ static inline void expect_case(
     uint64_t hash;
     assert_int_equal(fscanf(lines, "%" SCNx64, &hash), 1);
     if (hash != threads.hash) fail_msg("%s: other parameters than with threads", what);
-    const double weights = weights_difference(&threads, &one);
+    const double weights = cy_test_weight_difference(&threads, &one, &dense);
     if (cases->bound.weights > 0 && !(weights <= cases->bound.weights)) {
         fail_msg("%s: weights differ by %g from those of one rank", what, weights);
     }

@@ -20,7 +20,7 @@ typedef struct parity_bound {
     int steps;
     const char *isa;
     double loss;    // relative; absolute for bf16
-    double weights; // relative, in the 2-norm of all; 0: not compared
+    double weights; // relative, in the 2-norm of each tensor; 0: not compared
 } parity_bound;
 
 static inline cy_config grid_config(const grid_case *grid, cy_dtype dtype)
@@ -42,17 +42,6 @@ static inline cy_config grid_config(const grid_case *grid, cy_dtype dtype)
     return config;
 }
 
-static inline double weights_difference(const cy_test_training *a, const cy_test_training *b)
-{
-    double difference = 0, norm = 0;
-    assert_int_equal(a->elements, b->elements);
-    for (int64_t i = 0; i < a->elements; i++) {
-        difference += (a->weights[i] - b->weights[i]) * (a->weights[i] - b->weights[i]);
-        norm += b->weights[i] * b->weights[i];
-    }
-    return sqrt(difference / norm);
-}
-
 static inline void check_parity(const grid_case *grid, const parity_bound *bound)
 {
     const cy_config split = grid_config(grid, bound->dtype);
@@ -62,7 +51,7 @@ static inline void check_parity(const grid_case *grid, const parity_bound *bound
     cy_test_train(&b, &dense, bound->steps, bound->isa);
     const double unit = bound->dtype == CY_BF16 ? 1.0 : b.loss[0];
     const double loss = cy_test_loss_difference(&a, &b) / unit;
-    const double weights = bound->weights > 0 ? weights_difference(&a, &b) : 0;
+    const double weights = bound->weights > 0 ? cy_test_weight_difference(&a, &b, &dense) : 0;
     // The norm of the first step is over equal weights: each element is counted once.
     const double norm = fabs(a.norm[0] / b.norm[0] - 1.0);
     const double norm_bound = bound->dtype == CY_F64 ? 1e-12 : 1e-2;

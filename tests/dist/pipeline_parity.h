@@ -75,18 +75,6 @@ static const cy_test_training *parity_one_rank(parity_reference *reference, cons
     return &reference->training;
 }
 
-// The largest difference of weights, relative to the largest weight.
-static double parity_weight_difference(const cy_test_training *a, const cy_test_training *b)
-{
-    double most = 0, largest = 0;
-    for (int64_t i = 0; i < a->elements; i++) {
-        const double difference = fabs(a->weights[i] - b->weights[i]);
-        if (fabs(b->weights[i]) > largest) largest = fabs(b->weights[i]);
-        cy_test_worse(&most, difference);
-    }
-    return most / largest;
-}
-
 static void parity_check(parity_reference *reference, const parity_case *c)
 {
     const cy_test_training *one = parity_one_rank(reference, c);
@@ -96,14 +84,13 @@ static void parity_check(parity_reference *reference, const parity_case *c)
     cy_test_train(&split, &config, c->steps, "ref");
     const double loss = cy_test_loss_difference(&split, one);
     const double gradient = cy_test_gradient_difference(&split, one, &config);
-    const double weight = parity_weight_difference(&split, one);
+    const double weight = cy_test_weight_difference(&split, one, &config);
     double norm = 0;
     for (int i = 0; i < c->steps; i++) {
         const double difference = fabs(split.norm[i] - one->norm[i]) / one->norm[i];
         cy_test_worse(&norm, difference);
     }
-    // Adam divides by the root of tiny second moments: weights may differ more than gradients do.
-    if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-8) ||
+    if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-9) ||
         split.copies_differ != 0) {
         print_error("engine %d, %d stages, %d chunks, %d micro-batches, %s, dp %d, tp %d, cp %d, "
                     "zero %d: loss %g, gradients %g, norms %g, weights %g, %lld copies differ\n",

@@ -82,8 +82,8 @@ static void failures_are_named_once(void **state)
     expect_failure("fail", 1, "error: rank 1 (");
     expect_failure("fail", 1, "): the loss is not finite");
     expect_failure("other", 1, "of 12 fp32, sum");
-    expect_failure("sleep", 1, "no sign of life for 0.3 s from rank 1 (");
-    expect_failure("stop", 1, "no sign of life for 0.3 s from rank 1 (");
+    expect_failure("sleep", 1, "no sign of life for 1 s from rank 1 (");
+    expect_failure("stop", 1, "no sign of life for 1 s from rank 1 (");
     expect_failure("configuration", 2, "rank 1 (");
     expect_failure("size", 2, "the configuration is for 5 ranks, but 3 processes were started");
     expect_failure("twice", 2, "a world of mpi was already run");
@@ -96,10 +96,10 @@ static void failures_of_ranks_that_share_processes_are_named_once(void **state)
     expect_failure_of(2, "fail 2", 1, "error: rank 1 (");
     expect_failure_of(2, "fail 2", 1, "): the loss is not finite");
     expect_failure_of(2, "other 2", 1, "of 12 fp32, sum");
-    expect_failure_of(2, "sleep 2", 1, "no sign of life for 0.3 s from rank 1 (");
-    expect_failure_of(2, "stop 2", 1, "no sign of life for 0.3 s from rank ");
-    expect_failure_of(2, "far 2", 1, "no sign of life for 0.3 s from rank 3 (");
-    expect_failure_of(2, "near 2", 1, "no sign of life for 0.3 s from rank 0 (");
+    expect_failure_of(2, "sleep 2", 1, "no sign of life for 1 s from rank 1 (");
+    expect_failure_of(2, "stop 2", 1, "no sign of life for 1 s from rank ");
+    expect_failure_of(2, "far 2", 1, "no sign of life for 1 s from rank 3 (");
+    expect_failure_of(2, "near 2", 1, "no sign of life for 1 s from rank 0 (");
     expect_failure_of(2, "configuration 2", 2, "rank 2 (");
     expect_failure_of(2, "twice 2", 2, "a world of mpi was already run");
     expect_failure_of(2, "board 2", 1, "a rank has 64 groups open to ranks of other processes");
@@ -236,13 +236,13 @@ static cy_status misbehave(cy_world *world, void *context)
     if (rank == 1 && strcmp(scenario, "other") == 0)
         return cy_group_broadcast(group, NULL, view, 0);
     if (rank == 1 && strcmp(scenario, "sleep") == 0) {
-        const struct timespec nap = {.tv_sec = 3};
+        const struct timespec nap = {.tv_sec = 5};
         nanosleep(&nap, NULL);
     }
     if (strcmp(scenario, "compute") == 0 && rank == 1) {
-        // For four times as long as a rank may be silent.
-        const struct timespec nap = {.tv_nsec = 100000000};
-        for (int i = 0; i < 12; i++) {
+        // For three times as long as a rank may be silent.
+        const struct timespec nap = {.tv_nsec = 200000000};
+        for (int i = 0; i < 15; i++) {
             nanosleep(&nap, NULL);
             atomic_fetch_add(cy_world_beat(world), 1);
         }
@@ -276,7 +276,7 @@ static int run_rank(char *scenario, int threads)
     options.ranks = options.launched * threads; // none where it is not to say
     static const char *const patient[] = {"sleep", "stop", "compute", "far", "near"};
     for (size_t i = 0; i < sizeof(patient) / sizeof(*patient); i++) {
-        if (strcmp(scenario, patient[i]) == 0) options.timeout_s = 0.3;
+        if (strcmp(scenario, patient[i]) == 0) options.timeout_s = 1.0;
     }
     if (strcmp(scenario, "configuration") == 0) {
         options.configuration = options.launched_rank == 1 ? 7 : 8;

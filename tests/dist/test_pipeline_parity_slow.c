@@ -1,10 +1,11 @@
-// 50 steps of every engine on 2 to 4 stages, with 1 to 8 micro-batches, tied and untied; and with
-// the other dimensions.
+// Every engine on 2 to 4 stages, with 1 to 8 micro-batches, tied and untied: 50 steps with 4
+// micro-batches, some with the others; and 50 steps with the other dimensions.
 
 #include "dist/pipeline_parity.h"
 
 // A sanitizer looks at what a step does, which is the same in the fourth and in the fiftieth.
-#define STEPS (CY_TEST_SANITIZED ? 4 : 50)
+#define STEPS      (CY_TEST_SANITIZED ? 4 : 50)
+#define STEPS_SOME 4
 
 static parity_reference reference;
 
@@ -20,7 +21,7 @@ static void every_engine_and_every_number_of_micro_batches(void **state)
                         .chunks = parity_engines[e].chunks,
                         .micro_batches = micro_batches,
                         .tied = tied != 0,
-                        .steps = STEPS};
+                        .steps = micro_batches == 4 ? STEPS : STEPS_SOME};
                     parity_check(&reference, &c);
                 }
             }

@@ -253,3 +253,26 @@ double cy_test_gradient_difference(
     cy_manifest_close(&manifest);
     return worst;
 }
+
+double cy_test_weight_difference(
+    const cy_test_training *a, const cy_test_training *b, const cy_config *config)
+{
+    cy_manifest manifest;
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    assert_int_equal(a->elements, b->elements);
+    double worst = 0;
+    int64_t at = 0;
+    for (int p = 0; p < manifest.count; p++) {
+        const int64_t count = manifest.params[p].rows * manifest.params[p].cols;
+        double difference = 0, norm = 0;
+        for (int64_t i = at; i < at + count; i++) {
+            difference += (a->weights[i] - b->weights[i]) * (a->weights[i] - b->weights[i]);
+            norm += b->weights[i] * b->weights[i];
+        }
+        cy_test_worse(&worst, sqrt(difference / norm));
+        at += count;
+    }
+    assert_int_equal(at, a->elements);
+    cy_manifest_close(&manifest);
+    return worst;
+}

@@ -1,10 +1,13 @@
-// AdamW is bound by memory: one pass, at 70 % or more of the rate at which the same memory is
-// copied.
+// Measures the bytes that AdamW moves a second against the rate at which the same memory is copied:
+// the update is one pass over memory and bound by it.
 //
 // Times are of the processor, not of the wall, so that other work on the machine matters little;
-// the best of several runs of each, taken in turn.
+// the best of several runs of each, taken in turn. The argument caps the operators, as
+// distributed.isa does.
 
 #define _GNU_SOURCE
+#include "figures.h"
+
 #include "kernel/harness.h"
 
 #include "kernel/open.h"
@@ -26,14 +29,16 @@ static double smaller(double a, double b)
     return a < b ? a : b;
 }
 
-static void adamw_runs_at_the_rate_of_copying(void **state)
+int main(int argc, char **argv)
 {
-    (void)state;
     static bench at;
     cy_kernels table;
     bench_open(&at, NULL, 1);
-    CY_CHECK_OK(cy_kernels_open(&at.queue, &table, "auto"));
-    if (strcmp(table.name, "ref") == 0) skip(); // nothing tuned for this processor
+    figure_need(cy_kernels_open(&at.queue, &table, argc > 1 ? argv[1] : "auto"));
+    if (strcmp(table.name, "ref") == 0) { // nothing tuned for this processor
+        printf("adamw.over_copying - nothing is tuned for this processor\n");
+        return 0;
+    }
     cy_view in[5];
     for (int i = 0; i < 5; i++) {
         in[i] = bench_make(&at, i == 0 ? CY_BF16 : CY_F32, 1, COUNT, 0);
@@ -53,17 +58,9 @@ static void adamw_runs_at_the_rate_of_copying(void **state)
     }
     // Four reads and three writes of fp32, one write of bf16; a copy is a read and a write.
     const double rate = (double)COUNT * 30.0 / stepping, copy = (double)COUNT * 8.0 / copying;
-    print_message("AdamW %.1f GB/s, copying %.1f GB/s: %.0f %%\n", rate * 0x1p-30, copy * 0x1p-30,
-        100.0 * rate / copy);
-    assert_true(rate >= 0.7 * copy);
+    printf("adamw.over_copying %.4f of-copying\n", rate / copy);
+    printf("adamw.rate %.4f GB/s\n", rate * 1e-9);
     cy_kernels_close(&at.queue);
     bench_close(&at);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adamw_runs_at_the_rate_of_copying),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
 }
