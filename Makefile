@@ -30,10 +30,12 @@ demo:
 # What a developer runs at every change. Two tests more than cores at a time: some wait for launchers,
 # which take a second to end a job.
 check: all
-	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 2)) -LE 'long|slow'
+	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 2)) -LE 'long|slow|evidence'
 
+# Every test but the longest. EVIDENCE=yes adds the label `evidence`, as .ci/run does: 16 ranks against
+# one, sanitizers, fuzzers, 64 MB, the demo. A skipped test that tests/skips.txt does not name is a failure.
 test: setup all
-	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS) -LE long
+	@JOBS=$$(($(JOBS) + 1)) scripts/test.sh $(BUILD) -LE '^(long$(if $(filter yes,$(EVIDENCE)),,|evidence))$$'
 
 # Sanitizers, fuzzers, every mesh: hours are fine. PARTS="meshes thread" takes some of it.
 test-long: setup all
@@ -44,9 +46,12 @@ parity: all
 	@mkdir -p $(BUILD)/parity
 	@scripts/parity.sh $(BUILD)
 
-# Tables and JSON in build/bench.
-bench: program
-	@scripts/bench.sh $(BUILD)
+# Tables and JSON in build/bench. PARTS="comm overlap" takes some of it; CHECK=yes holds the figures to
+# bench/bounds.txt and to the machine's baseline, BASELINE=store keeps them as that baseline; ISA=avx2
+# caps the instruction set.
+bench: $(BUILD)/CMakeCache.txt
+	@cmake --build $(BUILD) -j $(JOBS) --target cyclotron benches
+	@PARTS="$(PARTS)" CHECK=$(CHECK) BASELINE=$(BASELINE) ISA=$(ISA) scripts/bench.sh $(BUILD)
 
 # One training on every mesh of 1, 2, 4 and 8 ranks and some of 16, with one line a mesh: within a
 # bound in fast mode, to the bit in strict mode.

@@ -21,7 +21,7 @@ figures=$out/figures.txt
 # What a part takes on two idle cores: kernel, comm, overlap and algorithms some minutes each, step,
 # peers and before longer, the others less than a minute.
 all="kernel comm overlap bubble balance algorithms adamw buckets compression step peers start
-    recompute decode answers"
+    recompute decode answers faults"
 read -r -a parts <<<"$(tr '\n' ' ' <<<"${PARTS:-$all}")"
 for part in "${parts[@]}"; do
     case " $(tr -s '[:space:]' ' ' <<<"$all") before " in
@@ -119,7 +119,7 @@ bench_comm() {
 # A model with many small parameters over MPI: buckets against a message a parameter, medians of five
 # turns. The model has 32 features, so that messages weigh more than products on any processor.
 bench_buckets() {
-    local way turn small
+    local way _ small
     if ! "$program" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
         figure buckets.bucketed_over_naive - "no MPI"
         return
@@ -127,7 +127,7 @@ bench_buckets() {
     small=(--warmup=10 --steps=60 --model.hidden_size=32 --model.intermediate_size=64
         --model.num_attention_heads=2 --model.num_key_value_heads=1)
     : >"$out/buckets.txt"
-    for turn in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         for way in naive bucketed; do
             OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 \
                 "$program" bench step bench/step/many-small.json --json "${small[@]}" \
@@ -227,9 +227,9 @@ bench_peers() {
 # Five starts one after the other: how long after the process each one's first step was done, less a
 # step; the median.
 bench_start() {
-    local turn first=$out/first-steps.txt
+    local first=$out/first-steps.txt
     : >"$first"
-    for turn in 1 2 3 4 5; do
+    for _ in 1 2 3 4 5; do
         measure bench/step/smollm-135m-bf16.json start --warmup=1 --steps=1 --logging.measure_peak=false
         awk "BEGIN { printf \"%.2f\\n\",
             $(field "$out/step-start.json" first_step_s) - 2048 / $(field "$out/step-start.json" tok_s) }" |
@@ -296,6 +296,16 @@ bench_answers() {
     } END { print rows > 0 ? worst : "nan" }' "$out/answers.txt")" of-time
 }
 
+# How long a job takes to end when a process of it is stopped or killed.
+bench_faults() {
+    if ! "$program" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
+        figure faults.job_ends - "no MPI"
+        return
+    fi
+    FIGURES=$(realpath "$figures") CYCLOTRON=$(realpath "$program") SOURCE=$PWD \
+        bash tests/cli/test_stopped_rank_slow.sh
+}
+
 bench_before() {
     if ! git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; then
         figure before.over_last_commit - "no commit before this one"
@@ -338,6 +348,7 @@ for part in "${parts[@]}"; do
     recompute) bench_recompute ;;
     decode) bench_decode ;;
     answers) bench_answers ;;
+    faults) bench_faults ;;
     before) bench_before ;;
     esac
 done

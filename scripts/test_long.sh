@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# What takes long: every test, a step's speed against the last commit's, the whole table of meshes,
-# tests under the address, undefined, thread and leak sanitizers, two ranks of MPI in valgrind, the
+# What takes long: every test, the whole table of meshes, tests under the address, undefined, thread and leak sanitizers, two ranks of MPI in valgrind, the
 # fuzzers, and an hour of random meshes.
 #
-#   scripts/test_long.sh [tests] [speed] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
+#   scripts/test_long.sh [tests] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
 #
 # All of them unless some are named. FUZZ_RUNS is how often each fuzzer runs (1000000); FUZZ_SECONDS
 # limits each (1800). Ends with one line a part, and fails where a part did.
@@ -13,8 +12,6 @@ jobs=${JOBS:-$(nproc)}
 
 tests() { (cd build && ctest --output-on-failure); }
 
-speed() { scripts/regression.sh build; }
-
 meshes() { scripts/equivalence_all.sh build; }
 
 # build_in FOLDER TARGET OPTION...: configures and builds, and shows the end of the log if it fails.
@@ -23,13 +20,13 @@ build_in() {
     cmake --build "$1" -j "$jobs" --target "$2" >"$1/log" || { tail -n 30 "$1/log"; return 1; }
 }
 
-# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests that measure no speed,
+# sanitize NAME SANITIZERS [OPTION...]: builds in build-NAME and runs the tests,
 # without the sequence of 32768 tokens: shorter ones run the same code, and it takes three quarters
 # of an hour.
 sanitize() {
     build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2" "${@:3}"
     (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long' \
-        -E '^dist\.(interleave|long_context)_slow$|_speed_' --timeout 1200 --output-on-failure)
+        -E '^dist\.(interleave|long_context)_slow$' --timeout 1200 --output-on-failure)
     # Twice 10^5 operations on all groups of a mesh of 16 ranks: two minutes of processor time under
     # the thread sanitizer, many more where other work has the cores too.
     ASAN_OPTIONS=detect_leaks=1 timeout 3600 "build-$1/tests/test_dist_interleave_slow"
@@ -91,10 +88,10 @@ fuzzers() {
 fuzz_meshes() { scripts/mesh_fuzz.sh --seconds="${FUZZ_MESHES_SECONDS:-3600}" --ranks=16; }
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests speed meshes leaks address thread valgrind fuzzers fuzz_meshes)
+[ $# -gt 0 ] || parts=(tests meshes leaks address thread valgrind fuzzers fuzz_meshes)
 for part in "${parts[@]}"; do
     case $part in
-    tests | speed | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes) ;;
+    tests | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes) ;;
     *) echo "test-long: error: what is $part" >&2; exit 2 ;;
     esac
 done
@@ -110,7 +107,6 @@ for part in "${parts[@]}"; do
         set -e
         case $part in
         tests) tests ;;
-        speed) speed ;;
         meshes) meshes ;;
         leaks) leaks ;;
         address) address ;;

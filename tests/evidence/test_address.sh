@@ -6,7 +6,7 @@ cd "$SOURCE"
 # shellcheck source=sanitized.sh
 . tests/evidence/sanitized.sh
 
-build=build-ci-address
+build="build-ci-address"
 build_sanitized address,undefined tests_unit tests_kernel tests_fuzz
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 # The largest tests of operators are left to `make test-long`.

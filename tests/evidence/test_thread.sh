@@ -6,7 +6,7 @@ cd "$SOURCE"
 # shellcheck source=sanitized.sh
 . tests/evidence/sanitized.sh
 
-build=build-ci-thread
+build="build-ci-thread"
 tests="group_threads group_counters algorithms ranks ranks_close interleave single_process reducer_units
     pipeline_executor"
 targets=()

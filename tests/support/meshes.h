@@ -37,8 +37,8 @@ double cy_test_loss_difference(const cy_test_training *a, const cy_test_training
 double cy_test_gradient_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config);
 
-// The largest difference of a weight tensor's final values: the 2-norm of a's less b's over the 2-norm
-// of b's, of the tensor where it is worst.
+// The largest difference of a weight tensor's final values: the 2-norm of a's less b's over the
+// 2-norm of b's, of the tensor where it is worst.
 double cy_test_weight_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config);
 
