@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What takes long: every test, the whole table of meshes, tests under the address, undefined, thread and leak sanitizers, two ranks of MPI in valgrind, the
-# fuzzers, and an hour of random meshes.
+# What takes long: every test, the whole table of meshes, tests under the address, undefined, thread
+# and leak sanitizers, two ranks of MPI in valgrind, the fuzzers, and an hour of random meshes.
 #
 #   scripts/test_long.sh [tests] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
 #
