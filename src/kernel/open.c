@@ -185,8 +185,9 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     override(&filled, state, chosen);
 #endif
 #if CY_HAVE_DNNL
-    // oneDNN takes the best instructions of the processor by itself, so it serves that choice only.
-    if (chosen == best_level(&cpu) && chosen != LEVEL_REF) {
+    // oneDNN takes the best instructions of the processor by itself, so it serves that choice only;
+    // with AVX2 our own products are faster in every shape (docs/products.md).
+    if (chosen == best_level(&cpu) && chosen > LEVEL_AVX2) {
         const cy_status status = cy_dnnl_open(&state->dnnl, cy_queue_workers(queue));
         if (status != CY_OK) {
             cy_memory_free(state);

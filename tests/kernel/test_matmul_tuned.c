@@ -11,6 +11,7 @@
 #include "base/random.h"
 #include "build_info.h"
 #include "kernel/cpu/matmul.h"
+#include "kernel/cpu/panels.h"
 #include "kernel/cpu/state.h"
 #include "kernel/open.h"
 
@@ -328,6 +329,46 @@ static void workers_do_not_change_results(void **state)
     }
 }
 
+#if defined(__x86_64__)
+// Products of panels against those of blocks, which promise the same chain of multiply-adds:
+// slices, passes and tasks follow the caches, the bits must not.
+static void caches_do_not_change_results(void **state)
+{
+    (void)state;
+    static const shape sizes[] = {{67, 333, 1600}, {200, 1700, 45}, {1, 40, 3100}, {515, 33, 270}};
+    static const cy_panel_caches caches[] = {
+        {0, 0}, {(size_t)32 << 10, (size_t)512 << 10}, {(size_t)48 << 10, (size_t)2 << 20}, {1, 1}};
+    cy_test_machine self;
+    CY_CHECK_OK(cy_test_machine_open(&self, "auto", 2, ARENA_BYTES));
+    const bool can = ((const cy_cpu_state *)self.queue.kernel_state)->cpu.avx2;
+    for (size_t s = 0; can && s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (int bits = 0; bits < 8; bits++) {
+            for (int d = 0; d < 3; d++) {
+                const cy_dtype dtype = d != 0 ? CY_BF16 : CY_F32, to = d == 2 ? CY_BF16 : CY_F32;
+                const size_t mark = cy_arena_mark(&self.data);
+                const problem p = pose(&self, sizes[s], dtype, to, bits, false);
+                const size_t bytes =
+                    (size_t)(p.c.rows * p.c.stride) * cy_dtype_size(to); // but for the last gap
+                const size_t whole = bytes - (size_t)(p.c.stride - p.c.cols) * cy_dtype_size(to);
+                char *start = cy_arena_take(&self.data, whole);
+                char *wanted = cy_arena_take(&self.data, whole);
+                memcpy(start, p.c.data, whole);
+                cy_matmul_tiled(&self.queue, cy_block_avx2(), NULL, p.c, p.a, p.b, p.spec);
+                memcpy(wanted, p.c.data, whole);
+                for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
+                    memcpy(p.c.data, start, whole);
+                    cy_matmul_panels(
+                        &self.queue, cy_panels_avx2(), caches[i], p.c, p.a, p.b, p.spec);
+                    assert_memory_equal(p.c.data, wanted, whole);
+                }
+                cy_arena_rewind(&self.data, mark);
+            }
+        }
+    }
+    CY_CHECK_OK(cy_test_machine_close(&self));
+}
+#endif
+
 // A dry queue takes as much scratch as a real one, and what it has made is made for good.
 static void a_dry_run_measures_and_makes_all(void **state)
 {
@@ -395,6 +436,9 @@ int main(void)
         cmocka_unit_test(what_is_not_finite_stays_in_its_row),
         cmocka_unit_test(large_products_equal_the_portable_one),
         cmocka_unit_test(workers_do_not_change_results),
+#if defined(__x86_64__)
+        cmocka_unit_test(caches_do_not_change_results),
+#endif
         cmocka_unit_test(a_dry_run_measures_and_makes_all),
         cmocka_unit_test(what_the_machine_lacks_is_an_error),
     };

@@ -1,6 +1,8 @@
 #include "kernel/cpu/matmul.h"
 
 #include "base/assert.h"
+#include "kernel/cpu/panels.h"
+#include "kernel/cpu/state.h"
 #include "kernel/cpu/tiles.h"
 
 // Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
@@ -325,7 +327,16 @@ void cy_matmul_few(
 #if defined(__x86_64__)
 void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    cy_matmul_blocks(queue, cy_block_avx2(), NULL, c, a, b, spec);
+    const int64_t depth = spec.transpose_a ? a.rows : a.cols;
+    const bool few = spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW;
+    const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
+    if (few || !floats || (c.dtype != a.dtype && c.dtype != CY_F32) || depth == 0) {
+        cy_matmul_blocks(queue, cy_block_avx2(), NULL, c, a, b, spec);
+        return;
+    }
+    const cy_cpu_state *state = queue->kernel_state;
+    const cy_panel_caches caches = {state->cpu.l1_bytes, state->cpu.l2_bytes};
+    cy_matmul_panels(queue, cy_panels_avx2(), caches, c, a, b, spec);
 }
 
 void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)

@@ -1,6 +1,7 @@
 #include "kernel/cpu/block.h"
 
 #include "kernel/cpu/avx2/lanes.h"
+#include "kernel/cpu/avx2/transpose.h"
 
 #include "kernel/cpu/dot_lanes.h"
 
@@ -10,34 +11,34 @@
 #define MICRO_COLS  16
 #define MICRO_DEPTH 256
 
-static void convert(cy_view to, cy_view from)
+static inline __attribute__((always_inline)) void convert_of(
+    cy_view to, const cy_dtype to_dtype, cy_view from, const cy_dtype from_dtype)
 {
+    const int64_t to_size = to_dtype == CY_F32 ? 4 : 2, from_size = from_dtype == CY_F32 ? 4 : 2;
     for (int64_t i = 0; i < to.rows; i++) {
-        for (int64_t j = 0; j < to.cols; j += 8) {
-            cy_store8(cy_view_at(to, i, j), to.dtype, to.cols - j,
-                cy_load8(cy_view_at(from, i, j), from.dtype, to.cols - j));
+        char *at = (char *)to.data + i * to.stride * to_size;
+        const char *x = (const char *)from.data + i * from.stride * from_size;
+        int64_t j = 0;
+        for (; j + 8 <= to.cols; j += 8) {
+            cy_store_all8(at + j * to_size, to_dtype, cy_load_all8(x + j * from_size, from_dtype));
         }
+        if (j == to.cols) continue;
+        cy_store8(at + j * to_size, to_dtype, to.cols - j,
+            cy_load8(x + j * from_size, from_dtype, to.cols - j));
     }
 }
 
-static inline void transpose8(__m256 r[8])
+void cy_convert_avx2(cy_view to, cy_view from)
 {
-    __m256 t[8];
-    for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+    if (to.dtype == CY_F32 && from.dtype == CY_F32) {
+        convert_of(to, CY_F32, from, CY_F32);
+    } else if (to.dtype == CY_F32 && from.dtype == CY_BF16) {
+        convert_of(to, CY_F32, from, CY_BF16);
+    } else if (to.dtype == CY_BF16 && from.dtype == CY_F32) {
+        convert_of(to, CY_BF16, from, CY_F32);
+    } else {
+        convert_of(to, to.dtype, from, from.dtype);
     }
-    for (int i = 0; i < 8; i += 4) {
-        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
-    }
-    memcpy(r, t, sizeof(t));
 }
 
 // to [from.cols, from.rows] = from transposed; columns of `to` up to width_max (a multiple of 8)
@@ -52,7 +53,7 @@ static void transpose(float *to, int64_t stride, cy_view from, int64_t width_max
                     ? cy_load8(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
                     : _mm256_setzero_ps();
             }
-            transpose8(r);
+            cy_transpose8(r);
             for (int64_t j = 0; j < 8 && col + j < from.cols; j++) {
                 _mm256_maskstore_ps(
                     to + (col + j) * stride + row, cy_lanes8(width_max - row), r[j]);
@@ -71,7 +72,7 @@ static void pack_left(void *left, cy_view source, bool transposed)
     if (transposed) {
         transpose(left, source.rows, source, source.rows);
     } else {
-        convert(cy_view_of(left, CY_F32, source.rows, source.cols), source);
+        cy_convert_avx2(cy_view_of(left, CY_F32, source.rows, source.cols), source);
     }
 }
 
@@ -95,43 +96,63 @@ static void pack_right(void *right, cy_view source, bool transposed)
     }
 }
 
-static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
-    const float *left, int64_t left_stride, const float *right, int64_t depth, int64_t cols,
-    bool accumulate, const int rows)
+// One step of depth; `at` and `rows` are constants wherever this is inlined.
+static inline __attribute__((always_inline)) void step(__m256 sum[MICRO_ROWS][2], const float *left,
+    int64_t left_stride, const float *right, int at, const int rows)
 {
-    __m256 sum[MICRO_ROWS][2];
-    const __m256i low = cy_lanes8(cols), high = cy_lanes8(cols - 8);
-    for (int i = 0; i < rows; i++) {
-        float *at = c + i * c_stride;
-        sum[i][0] = accumulate ? _mm256_maskload_ps(at, low) : _mm256_setzero_ps();
-        sum[i][1] = accumulate ? _mm256_maskload_ps(at + 8, high) : _mm256_setzero_ps();
-    }
     const float *upper = left + 3 * left_stride;
-    for (int64_t k = 0; k < depth; k++) {
-        const __m256 b0 = _mm256_loadu_ps(right), b1 = _mm256_loadu_ps(right + 8);
-        for (int i = 0; i < rows; i++) {
-            const __m256 a =
-                _mm256_broadcast_ss(i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride);
-            sum[i][0] = _mm256_fmadd_ps(a, b0, sum[i][0]);
-            sum[i][1] = _mm256_fmadd_ps(a, b1, sum[i][1]);
-        }
-        left++;
-        upper++;
-        right += CY_BLOCK_COLS;
-    }
+    const __m256 b0 = _mm256_loadu_ps(right + at * CY_BLOCK_COLS);
+    const __m256 b1 = _mm256_loadu_ps(right + at * CY_BLOCK_COLS + 8);
     for (int i = 0; i < rows; i++) {
-        float *at = c + i * c_stride;
-        _mm256_maskstore_ps(at, low, sum[i][0]);
-        _mm256_maskstore_ps(at + 8, high, sum[i][1]);
+        const __m256 a = _mm256_broadcast_ss(
+            (i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride) + at);
+        sum[i][0] = _mm256_fmadd_ps(a, b0, sum[i][0]);
+        sum[i][1] = _mm256_fmadd_ps(a, b1, sum[i][1]);
     }
 }
 
+static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
+    const float *left, int64_t left_stride, const float *right, int64_t depth, int64_t cols,
+    bool accumulate, const int rows, const bool masked)
+{
+    __m256 sum[MICRO_ROWS][2];
+    const __m256i low = cy_lanes8(cols), high = cy_lanes8(cols - 8);
+    for (int i = 0; i < rows; i++)
+        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+    for (int i = 0; i < rows && accumulate; i++) {
+        const float *at = c + i * c_stride;
+        sum[i][0] = masked ? _mm256_maskload_ps(at, low) : _mm256_loadu_ps(at);
+        sum[i][1] = masked ? _mm256_maskload_ps(at + 8, high) : _mm256_loadu_ps(at + 8);
+    }
+    for (; depth >= 4; depth -= 4, left += 4, right += 4 * CY_BLOCK_COLS) {
+        step(sum, left, left_stride, right, 0, rows);
+        step(sum, left, left_stride, right, 1, rows);
+        step(sum, left, left_stride, right, 2, rows);
+        step(sum, left, left_stride, right, 3, rows);
+    }
+    for (; depth > 0; depth--, left++, right += CY_BLOCK_COLS)
+        step(sum, left, left_stride, right, 0, rows);
+    for (int i = 0; i < rows; i++) {
+        float *at = c + i * c_stride;
+        if (masked) {
+            _mm256_maskstore_ps(at, low, sum[i][0]);
+            _mm256_maskstore_ps(at + 8, high, sum[i][1]);
+        } else {
+            _mm256_storeu_ps(at, sum[i][0]);
+            _mm256_storeu_ps(at + 8, sum[i][1]);
+        }
+    }
+}
+
+#define MICRO(count, masked)                                                                       \
+    micro(c, c_stride, left, left_stride, right, depth, cols, accumulate, count, masked)
+
 #define MICRO_CASE(count)                                                                          \
     case count:                                                                                    \
-        micro(c, c_stride, left, left_stride, right, depth, cols, accumulate, count);              \
+        MICRO(count, true);                                                                        \
         break
 
-static void micro_rows(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+static void micro_edge(float *c, int64_t c_stride, const float *left, int64_t left_stride,
     const float *right, int64_t depth, int64_t rows, int64_t cols, bool accumulate)
 {
     switch (rows) {
@@ -141,8 +162,32 @@ static void micro_rows(float *c, int64_t c_stride, const float *left, int64_t le
         MICRO_CASE(4);
         MICRO_CASE(5);
     default:
-        micro(c, c_stride, left, left_stride, right, depth, cols, accumulate, MICRO_ROWS);
+        MICRO(MICRO_ROWS, true);
     }
+}
+
+static void micro_rows(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+    const float *right, int64_t depth, int64_t rows, int64_t cols, bool accumulate)
+{
+    if (cols < MICRO_COLS) {
+        micro_edge(c, c_stride, left, left_stride, right, depth, rows, cols, accumulate);
+    } else if (rows >= MICRO_ROWS) {
+        MICRO(MICRO_ROWS, false);
+    } else if (rows == 5) {
+        MICRO(5, false);
+    } else if (rows == 4) {
+        MICRO(4, false);
+    } else {
+        micro_edge(c, c_stride, left, left_stride, right, depth, rows, cols, accumulate);
+    }
+}
+
+// How many of the rows that are left go at once. Fewer than four leave multipliers idle, for sums
+// wait for each other: of 7, 8 and 9 four or five go first.
+static int64_t rows_of_micro(int64_t rows)
+{
+    if (rows <= MICRO_ROWS) return rows;
+    return rows > 9 ? MICRO_ROWS : rows > 8 ? 5 : 4;
 }
 
 static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_stride,
@@ -154,10 +199,11 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
             const int64_t panel = col / CY_BLOCK_COLS * CY_BLOCK_COLS;
             const float *from =
                 (const float *)right + panel * depth + k * CY_BLOCK_COLS + (col - panel);
-            for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
+            for (int64_t row = 0, taken; row < rows; row += taken) {
+                taken = rows_of_micro(rows - row);
                 micro_rows(c + row * c_stride + col, c_stride,
-                    (const float *)left + row * left_stride + k, left_stride, from, steps,
-                    rows - row, cols - col, accumulate || k > 0);
+                    (const float *)left + row * left_stride + k, left_stride, from, steps, taken,
+                    cols - col, accumulate || k > 0);
             }
         }
     }
@@ -180,7 +226,7 @@ const cy_block_ops *cy_block_avx2(void)
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,
-        .convert = convert,
+        .convert = cy_convert_avx2,
         .transpose = transpose_rows,
         .dot = dot_rows,
     };

@@ -34,6 +34,24 @@ static inline __m128i cy_narrow8_bf16(__m256 x)
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 }
 
+// Eight elements as fp32; where `dtype` is a constant no branch is left.
+static inline __m256 cy_load_all8(const void *from, cy_dtype dtype)
+{
+    if (dtype == CY_F32) return _mm256_loadu_ps(from);
+    const __m128i half = _mm_loadu_si128(from);
+    return dtype == CY_BF16 ? cy_widen8_bf16(half) : _mm256_cvtph_ps(half);
+}
+
+static inline void cy_store_all8(void *to, cy_dtype dtype, __m256 x)
+{
+    if (dtype == CY_F32) {
+        _mm256_storeu_ps(to, x);
+    } else {
+        _mm_storeu_si128(to,
+            dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+
 // Up to eight elements as fp32; lanes beyond `count` are zero and not read.
 static inline __m256 cy_load8(const void *from, cy_dtype dtype, int64_t count)
 {
@@ -56,5 +74,8 @@ static inline void cy_store8(void *to, cy_dtype dtype, int64_t count, __m256 x)
         dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
     memcpy(to, half, count >= 8 ? 16 : (size_t)count * 2);
 }
+
+// to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (block.c).
+void cy_convert_avx2(cy_view to, cy_view from);
 
 #endif
