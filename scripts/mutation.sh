@@ -154,7 +154,7 @@ places=$(wc -l <"$work/places")
 time_tests() {
     local times=$build/mutation.times # of the last run, as long as the library is the same
     local name start status took
-    (cd "$build" && ctest -N -LE 'slow|long|tidy') |
+    (cd "$build" && ctest -N -LE 'slow|long|tidy|evidence') |
         sed -nE 's/^ *Test +#[0-9]+: ((unit|kernel|dist|golden|cli)\.[a-z0-9_]+)$/\1/p' |
         grep -vxE "$1" >"$work/tests"
     : >"$work/times"

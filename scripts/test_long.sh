@@ -25,7 +25,7 @@ build_in() {
 # of an hour.
 sanitize() {
     build_in "build-$1" all -DCMAKE_BUILD_TYPE=Debug -DCY_SANITIZE="$2" "${@:3}"
-    (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long' \
+    (cd "build-$1" && ctest -j "$jobs" -LE 'tidy|long|evidence' \
         -E '^dist\.(interleave|long_context)_slow$' --timeout 1200 --output-on-failure)
     # Twice 10^5 operations on all groups of a mesh of 16 ranks: two minutes of processor time under
     # the thread sanitizer, many more where other work has the cores too.
@@ -36,7 +36,7 @@ leaks() {
     # shellcheck source=scripts/leaks.sh
     . scripts/leaks.sh
     build_in build-leak all "${leak_options[@]}"
-    (cd build-leak && ctest -j "$jobs" -LE 'tidy|slow|long' -E "^$leak_left_out\$" --output-on-failure)
+    (cd build-leak && ctest -j "$jobs" -LE 'tidy|slow|long|evidence' -E "^$leak_left_out\$" --output-on-failure)
 }
 
 address() {
