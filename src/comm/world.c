@@ -174,6 +174,24 @@ cy_status cy_world_open_group(
     return CY_OK;
 }
 
+cy_status cy_world_open_kind(
+    cy_world *world, cy_group **group, const cy_mesh *mesh, cy_mesh_kind kind)
+{
+    CY_ASSERT(mesh->world == world->size);
+    const int count = cy_mesh_group_size(mesh, kind);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(int)));
+    int *ranks = block;
+    cy_status status = CY_OK;
+    if (cy_mesh_ranks(mesh, kind, world->rank, ranks) < 0) {
+        *group = cy_group_self();
+    } else {
+        status = cy_world_open_group(world, group, ranks, count, cy_mesh_kind_dimension(kind));
+    }
+    cy_memory_free(ranks);
+    return status;
+}
+
 bool cy_world_fail(cy_world *world, cy_status status)
 {
     CY_ASSERT(status != CY_OK);

@@ -11,6 +11,7 @@
 
 #include "comm/algorithm.h"
 #include "comm/group.h"
+#include "comm/mesh.h"
 
 #include <stdatomic.h>
 
@@ -85,6 +86,12 @@ _Atomic uint64_t *cy_world_beat(cy_world *world);
 // is counted under `dimension`. One rank alone gets cy_group_self().
 CY_MUST_CHECK cy_status cy_world_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+
+// Opens this rank's group of a kind of the mesh, which has as many ranks as the world. All ranks
+// open the kinds that they need in one order. Where the rank is in none (a middle stage has no
+// embedding group) it gets cy_group_self().
+CY_MUST_CHECK cy_status cy_world_open_kind(
+    cy_world *world, cy_group **group, const cy_mesh *mesh, cy_mesh_kind kind);
 
 // For a rank's function that is about to return `status`, a failure whose text is the last one:
 // ends the waits of all other ranks with it, so that what the rank used may go. Returns whether its

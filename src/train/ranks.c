@@ -55,15 +55,15 @@ static cy_status open_listed(
 
 static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
 {
+    if (rank->world != NULL) return cy_world_open_kind(rank->world, group, &rank->mesh, kind);
     void *block = NULL;
     const int size = cy_mesh_group_size(&rank->mesh, kind);
     CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
     int *ranks = block;
     const int place = cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
     *group = cy_group_self(); // where the rank is in no group of this kind
-    const cy_status status = place < 0
-        ? CY_OK
-        : open_listed(rank, group, ranks, place, size, cy_mesh_kind_dimension(kind));
+    const cy_status status =
+        place < 0 ? CY_OK : cy_group_open_dry(group, place, size, cy_mesh_kind_dimension(kind));
     cy_memory_free(block);
     return status;
 }
