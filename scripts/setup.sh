@@ -4,8 +4,8 @@
 set -euo pipefail
 
 packages=(build-essential cmake pkg-config git libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev
-    libhwloc-dev libcmocka-dev libdnnl-dev libopenmpi-dev openmpi-bin python3 xz-utils zstd
-    bible-kjv-text bible-kjv)
+    libhwloc-dev libcmocka-dev libdnnl-dev libopenmpi-dev openmpi-bin slurm-wlm munge
+    python3 xz-utils zstd bible-kjv-text bible-kjv)
 
 missing=()
 for package in "${packages[@]}"; do

@@ -41,6 +41,11 @@ cy_config_machine cy_machine_found(void)
     if (!machine.under_mpi) return machine;
     machine.world = count_from(sizes, CY_COUNT(sizes));
     machine.rank = count_from(ranks, launchers);
+    // The last name is Slurm's own: without another nobody has told the tasks of each other.
+    machine.unwired = variable_from(ranks, CY_COUNT(ranks) - 1) == NULL;
+    if (machine.unwired && machine.world == 1) {
+        return (cy_config_machine){.cores = machine.cores}; // a process like any other
+    }
     // A launcher that binds gives each rank cores of its own.
     const bool bound = machine.cores < sysconf(_SC_NPROCESSORS_ONLN);
     machine.sharing = bound ? 1 : count_from(neighbours, CY_COUNT(neighbours));

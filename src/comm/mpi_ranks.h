@@ -136,6 +136,9 @@ typedef struct mpi_group {
 cy_status mpi_begin(mpi_launch **start, const cy_world_options *options);
 void mpi_end(mpi_launch *start);
 
+// Fails where this MPI allows calls by one thread only.
+cy_status mpi_check_turns(const mpi_launch *start);
+
 // ---- mpi_world.c
 
 cy_status mpi_failed(int code, const char *what);

@@ -83,16 +83,20 @@ cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
         return status;
     }
     if (made->code != MPI_SUCCESS) return mpi_failed(made->code, "start of MPI");
-    if (made->level < MPI_THREAD_SERIALIZED) {
-        const cy_status status = CY_FAIL(CY_ERR_UNSUPPORTED,
-            "this MPI does not let threads take turns: it offers level %s, MPI_THREAD_SERIALIZED "
-            "is needed",
-            made->level == MPI_THREAD_FUNNELED ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
-        cy_error_set_hint("an MPI that was built with support for threads");
-        return status;
-    }
     *start = made;
     return CY_OK;
+}
+
+cy_status mpi_check_turns(const mpi_launch *start)
+{
+    if (start->level >= MPI_THREAD_SERIALIZED) return CY_OK;
+    const bool funneled = start->level == MPI_THREAD_FUNNELED;
+    const cy_status status = CY_FAIL(CY_ERR_UNSUPPORTED,
+        "this MPI does not let threads take turns: it offers level %s, MPI_THREAD_SERIALIZED is "
+        "needed",
+        funneled ? "MPI_THREAD_FUNNELED" : "MPI_THREAD_SINGLE");
+    cy_error_set_hint("an MPI that was built with support for threads");
+    return status;
 }
 
 void mpi_end(mpi_launch *start)

@@ -216,7 +216,6 @@ static cy_status open_pages(mpi_process *process)
 static cy_status share_out(mpi_process *process)
 {
     const cy_world_options *options = &process->options;
-    MPI_Comm_rank(MPI_COMM_WORLD, &process->number);
     MPI_Comm_size(MPI_COMM_WORLD, &process->count);
     const int ranks = options->ranks > 0 ? options->ranks : process->count;
     // What a launcher starts without MPI's own wiring is a world of one process each.
@@ -241,6 +240,8 @@ static cy_status share_out(mpi_process *process)
 static cy_status process_open(mpi_process *process)
 {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &process->number);
+    CY_TRY(mpi_check_turns(process->start));
     CY_TRY(share_out(process));
     // A launcher that binds gives each process cores of its own.
     const bool bound = cy_cores_allowed() < sysconf(_SC_NPROCESSORS_ONLN);

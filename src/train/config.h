@@ -276,6 +276,7 @@ typedef struct cy_config_machine {
     int cores;
     int world;
     bool under_mpi; // started by mpirun or srun
+    bool unwired;   // by a srun that has not told the tasks how to find each other
     int rank;       // of this process among those started
     int sharing;    // started processes that have these same cores; 0: not known
 } cy_config_machine;

@@ -63,6 +63,11 @@ mesh 2 chunks pp_size=2 tp_size=2 pp_engine=interleaved pp_chunks=2
 mesh 2 zero dp_size=4 zero_stage=3
 mesh 2 order tp_size=2 dp_size=2 rank_order=dp,pp,cp,tp
 
+# In floats too: sums have one order, whatever carries them.
+train 0 0 threads --training.strict=false --distributed.dp_size=2 --distributed.tp_size=2
+train 0 2 floats --training.strict=false --distributed.dp_size=2 --distributed.tp_size=2
+same "threads of one process and of two" "$(steps threads)" "$(steps floats)"
+
 # A save of one world goes on in another, there and back.
 train 0 2 first --distributed.tp_size=2 --distributed.pp_size=2 --training.total_train_steps=1 \
     --checkpoint.save_dir="$folder/saves"

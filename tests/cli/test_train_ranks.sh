@@ -157,15 +157,14 @@ mpi 2
 nowhere 2
 cyclotron=$program
 
-# srun without MPI's wiring: the step's own numbers are checked, and a world of one is refused.
+# srun without MPI's wiring: every task would be a world of one.
 export SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=3
-train 2 step --distributed.dp_size=2
+train 2 step --distributed.dp_size=3 --training.global_batch_size=24
+says err 'distributed: srun started 3 tasks without the wiring of MPI: each would be alone'
+says err 'srun --mpi=pmix, or mpirun'
+SLURM_STEP_NUM_TASKS=1 train 0 task --distributed.dp_size=2
+PMIX_RANK=0 train 2 step --distributed.dp_size=2
 says err 'dp_size 2 = 2 ranks, 3 processes were started'
-for ranks in 3 6; do
-    train 2 step --distributed.dp_size=$ranks --training.global_batch_size=24
-    says err "the configuration is for $ranks ranks, but 1 process was started"
-    says err 'mpirun, or srun --mpi=pmix'
-done
 unset SLURM_STEP_ID
 train 0 batch --distributed.dp_size=2 # a batch script is no step
 finish

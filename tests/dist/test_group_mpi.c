@@ -6,10 +6,26 @@
 #include "dist/interleave.h"
 #include "support/mpirun.h"
 
+#include "build_info.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+
+#if CY_HAVE_MPI
+#include <mpi.h>
+
+static bool one_thread_only;
+
+// MPI's own, which may be made to say that it allows one thread.
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    const int code = PMPI_Init_thread(argc, argv, required, provided);
+    if (one_thread_only) *provided = MPI_THREAD_FUNNELED;
+    return code;
+}
+#endif
 
 static void expect_success(int ranks, const char *scenario)
 {
@@ -87,6 +103,11 @@ static void failures_are_named_once(void **state)
     expect_failure("configuration", 2, "rank 1 (");
     expect_failure("size", 2, "the configuration is for 5 ranks, but 3 processes were started");
     expect_failure("twice", 2, "a world of mpi was already run");
+    expect_failure_of(2, "level", 1,
+        "this MPI does not let threads take turns: it offers level MPI_THREAD_FUNNELED");
+    // Two were started, and MPI knows of one.
+    expect_failure_of(
+        1, "lost 2", 2, "the configuration is for 2 ranks, but 1 process was started");
 }
 
 // Rank 1 shares its process with rank 0; ranks 2 and 3 are in the other one.
@@ -282,6 +303,10 @@ static int run_rank(char *scenario, int threads)
         options.configuration = options.launched_rank == 1 ? 7 : 8;
     }
     if (strcmp(scenario, "size") == 0) options.ranks = 5;
+    if (strcmp(scenario, "lost") == 0) options.launched = 2;
+#if CY_HAVE_MPI
+    one_thread_only = strcmp(scenario, "level") == 0;
+#endif
     if (strcmp(scenario, "ring") == 0) options.algorithm = "ring";
     cy_status status = cy_world_run_mpi(&options, function_of(scenario), scenario);
     if (strcmp(scenario, "twice") == 0 && status == CY_OK && options.launched_rank == 0) {

@@ -384,7 +384,12 @@ static void check_world(
         cy_config_advice(errors, "backend auto or mpi, or start one process");
     }
     const bool through_mpi = cy_config_through_mpi(config, machine);
-    if (machine->world > 0 && through_mpi && world % machine->world != 0) {
+    if (through_mpi && machine->unwired) {
+        cy_config_fault(errors,
+            "distributed: srun started %d tasks without the wiring of MPI: each would be alone",
+            machine->world);
+        cy_config_advice(errors, "srun --mpi=pmix, or mpirun");
+    } else if (machine->world > 0 && through_mpi && world % machine->world != 0) {
         cy_config_fault(errors,
             "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d "
             "processes were started",
