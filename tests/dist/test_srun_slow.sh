@@ -153,12 +153,19 @@ for ((i = 0; i < 600; i++)); do
     grep -qs '"step":3,' "$folder/killed/metrics.jsonl" && break
     sleep 0.1
 done
-start=$SECONDS
 victim=$(pgrep -f "^$program train $folder/config.json.*run_dir=$folder/killed" | tail -n 1)
 kill -KILL "$victim"
+for ((i = 0; i < 300; i++)); do
+    kill -0 "$job" 2>/dev/null || break
+    sleep 0.1
+done
+if kill -0 "$job" 2>/dev/null; then
+    echo "FAIL: the job goes on after 30 s"
+    failures=$((failures + 1))
+    kill -9 "$job"
+fi
 wait "$job"
 status=$?
 check "the status of a job whose task was killed: $status" test "$status" != 0
 check "who was killed" grep -qE 'task [01].*Killed|process is gone of rank [0-3] ' "$folder/err"
-check "ended after $((SECONDS - start)) s" test $((SECONDS - start)) -le 10
 finish
