@@ -16,16 +16,17 @@ cat >"$folder/config.json" <<JSON
  "training": {"seq_length": 32, "micro_batch_size": 2, "total_train_steps": 3}}
 JSON
 
-# missing WHERE: the job of three processes whose first or last one sleeps.
+# missing WHERE [RANKS]: the job of three processes whose first or last one sleeps.
 missing() {
     printf '#!/bin/sh\nexec mpirun --oversubscribe %s\n' "$1" >"$folder/mpi"
     chmod +x "$folder/mpi"
     expect 1 bench
-    says err 'start of MPI: after 10 s not all ranks of 3 have come'
+    says err "start of MPI: after 10 s not all ranks of ${2:-3} have come"
     check "said once" test "$(grep -c 'cyclotron: error' "$folder/err")" = 1
 }
 
 rank="$program bench step $folder/config.json --json --distributed.dp_size=3 --distributed.timeout_s=1"
 missing "-n 2 $rank : -n 1 sleep 100"
 missing "-n 1 sleep 100 : -n 2 $rank"
+missing "-n 2 ${rank/dp_size=3/dp_size=6} : -n 1 sleep 100" 6 # two ranks in each process
 finish
