@@ -96,42 +96,33 @@ static void pack_right(void *right, cy_view source, bool transposed)
     }
 }
 
-// One step of depth; `at` and `rows` are constants wherever this is inlined.
-static inline __attribute__((always_inline)) void step(__m256 sum[MICRO_ROWS][2], const float *left,
-    int64_t left_stride, const float *right, int at, const int rows)
-{
-    const float *upper = left + 3 * left_stride;
-    const __m256 b0 = _mm256_loadu_ps(right + at * CY_BLOCK_COLS);
-    const __m256 b1 = _mm256_loadu_ps(right + at * CY_BLOCK_COLS + 8);
-    for (int i = 0; i < rows; i++) {
-        const __m256 a = _mm256_broadcast_ss(
-            (i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride) + at);
-        sum[i][0] = _mm256_fmadd_ps(a, b0, sum[i][0]);
-        sum[i][1] = _mm256_fmadd_ps(a, b1, sum[i][1]);
-    }
-}
-
 static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
     const float *left, int64_t left_stride, const float *right, int64_t depth, int64_t cols,
     bool accumulate, const int rows, const bool masked)
 {
     __m256 sum[MICRO_ROWS][2];
     const __m256i low = cy_lanes8(cols), high = cy_lanes8(cols - 8);
-    for (int i = 0; i < rows; i++)
-        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
-    for (int i = 0; i < rows && accumulate; i++) {
+    for (int i = 0; i < rows; i++) {
         const float *at = c + i * c_stride;
-        sum[i][0] = masked ? _mm256_maskload_ps(at, low) : _mm256_loadu_ps(at);
-        sum[i][1] = masked ? _mm256_maskload_ps(at + 8, high) : _mm256_loadu_ps(at + 8);
+        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+        if (accumulate) {
+            sum[i][0] = masked ? _mm256_maskload_ps(at, low) : _mm256_loadu_ps(at);
+            sum[i][1] = masked ? _mm256_maskload_ps(at + 8, high) : _mm256_loadu_ps(at + 8);
+        }
     }
-    for (; depth >= 4; depth -= 4, left += 4, right += 4 * CY_BLOCK_COLS) {
-        step(sum, left, left_stride, right, 0, rows);
-        step(sum, left, left_stride, right, 1, rows);
-        step(sum, left, left_stride, right, 2, rows);
-        step(sum, left, left_stride, right, 3, rows);
+    const float *upper = left + 3 * left_stride;
+    for (int64_t k = 0; k < depth; k++) {
+        const __m256 b0 = _mm256_loadu_ps(right), b1 = _mm256_loadu_ps(right + 8);
+        for (int i = 0; i < rows; i++) {
+            const __m256 a =
+                _mm256_broadcast_ss(i < 3 ? left + i * left_stride : upper + (i - 3) * left_stride);
+            sum[i][0] = _mm256_fmadd_ps(a, b0, sum[i][0]);
+            sum[i][1] = _mm256_fmadd_ps(a, b1, sum[i][1]);
+        }
+        left++;
+        upper++;
+        right += CY_BLOCK_COLS;
     }
-    for (; depth > 0; depth--, left++, right += CY_BLOCK_COLS)
-        step(sum, left, left_stride, right, 0, rows);
     for (int i = 0; i < rows; i++) {
         float *at = c + i * c_stride;
         if (masked) {

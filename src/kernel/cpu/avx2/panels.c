@@ -184,12 +184,13 @@ INLINE void multiply_corner(const corner *of, const int rows, const bool masked)
 {
     const __m256i low = cy_lanes8(of->cols), high = cy_lanes8(of->cols - 8);
     __m256 sum[ROWS][2];
-    for (int i = 0; i < rows; i++)
-        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
-    for (int i = 0; i < rows && of->accumulate; i++) {
+    for (int i = 0; i < rows; i++) {
         const float *at = of->c + i * of->c_stride;
-        sum[i][0] = masked ? _mm256_maskload_ps(at, low) : _mm256_loadu_ps(at);
-        sum[i][1] = masked ? _mm256_maskload_ps(at + 8, high) : _mm256_loadu_ps(at + 8);
+        sum[i][0] = sum[i][1] = _mm256_setzero_ps();
+        if (of->accumulate) {
+            sum[i][0] = masked ? _mm256_maskload_ps(at, low) : _mm256_loadu_ps(at);
+            sum[i][1] = masked ? _mm256_maskload_ps(at + 8, high) : _mm256_loadu_ps(at + 8);
+        }
     }
     const float *left = of->left, *right = of->right, *ahead = of->ahead;
     int64_t k = of->depth;
