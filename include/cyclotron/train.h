@@ -6,8 +6,9 @@
 // uses a run folder or a folder of checkpoints.
 //
 // Where mpirun or srun started this process as one of several, say so in the request: every process
-// calls cy_train, once, and runs one rank; only rank zero's has callbacks called and a summary
-// filled in. After a failure end the process with a status other than 0, which ends the others.
+// calls cy_train, once, and runs one rank; only rank zero's has callbacks called, but for
+// should_stop, and a summary filled in, but for its member stopped. After a failure end the process
+// with a status other than 0, which ends the others.
 
 #ifndef CYCLOTRON_TRAIN_H
 #define CYCLOTRON_TRAIN_H
@@ -42,7 +43,8 @@ typedef struct cy_train_request {
     // What the program prints on stdout: a line each logging.log_frequency steps.
     void (*on_line)(void *context, const char *line);
     void (*on_note)(void *context, const char *line); // what it prints on stderr
-    int (*should_stop)(void *context); // asked once a step; the run saves and ends when not 0
+    // Asked once a step, in every process; where one returns more than 0 the run saves and ends.
+    int (*should_stop)(void *context);
 } cy_train_request;
 
 // How far a run came.
@@ -51,7 +53,7 @@ typedef struct cy_train_summary {
     int64_t tokens;  // trained on, in all runs of this model
     double loss;     // of that step
     double val_loss; // of the last evaluation; NaN where there was none
-    int stopped;     // should_stop ended it
+    int stopped;     // 0, or what should_stop returned when it ended the run
 } cy_train_summary;
 
 // CY_ERR_REQUEST: every fault of the configuration, one a line. CY_ERR_NOT_FINITE: a loss or

@@ -147,7 +147,7 @@ static int command_prepare(int argc, char **argv)
         exit_status = CY_EXIT_REQUEST;
     } else if (exit_status == CY_GO_ON) {
         reporting r = {.silent = values.json};
-        cy_stop_open(&r.stop);
+        cy_stop_open(&r.stop, false);
         const cy_status status = prepare(&values, &arguments, &r);
         exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
         if (status == CY_ERR_STOPPED) exit_status = 128 + cy_stop_asked(&r.stop);

@@ -1,3 +1,4 @@
+// Notes signals that ask a command to stop or a run to save (see stop.h).
 #define _POSIX_C_SOURCE 200809L
 #include "cli/stop.h"
 
@@ -7,18 +8,32 @@
 
 // Signals that come so soon after the first are the same wish: `timeout` signals a process and then
 // its whole group.
-#define ONE_WISH_S 0.5
+#define ONE_WISH_NS INT64_C(500000000)
+
+// Waits for a signal that asks to stop, and notes those that ask for a save. 0 where waiting fails.
+static int wait_for_stop(cy_stop *stop)
+{
+    int number = 0;
+    while (sigwait(&stop->signals, &number) == 0) {
+        if (number != SIGUSR1) return number;
+        const int64_t saved = atomic_load(&stop->saved_ns);
+        if (saved == 0 || cy_clock_ns() - saved >= ONE_WISH_NS)
+            atomic_store(&stop->save_asked, true);
+    }
+    return 0;
+}
 
 static void *watch(void *context)
 {
     cy_stop *stop = context;
-    int number = 0;
-    if (sigwait(&stop->signals, &number) != 0) return NULL;
+    int number = wait_for_stop(stop);
+    if (number == 0) return NULL;
     atomic_store(&stop->asked, number);
-    const double first = cy_clock_s();
+    const int64_t first = cy_clock_ns();
     do {
-        if (sigwait(&stop->signals, &number) != 0) return NULL;
-    } while (cy_clock_s() - first < ONE_WISH_S);
+        number = wait_for_stop(stop);
+        if (number == 0) return NULL;
+    } while (cy_clock_ns() - first < ONE_WISH_NS || number == SIGUSR2);
     // The second one meets the system's own action, and this thread alone can get it.
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
@@ -26,12 +41,25 @@ static void *watch(void *context)
     return NULL;
 }
 
-void cy_stop_open(cy_stop *stop)
+static bool is_ignored(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+void cy_stop_open(cy_stop *stop, bool saves)
 {
     sigemptyset(&stop->signals);
     sigaddset(&stop->signals, SIGINT);
     sigaddset(&stop->signals, SIGTERM);
+    if (!is_ignored(SIGHUP)) sigaddset(&stop->signals, SIGHUP);
+    if (saves) {
+        sigaddset(&stop->signals, SIGUSR1);
+        sigaddset(&stop->signals, SIGUSR2);
+    }
     atomic_init(&stop->asked, 0);
+    atomic_init(&stop->save_asked, false);
+    atomic_init(&stop->saved_ns, 0);
     pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);
     // A shell lets what it starts in the background ignore SIGINT: sigwait would never see it.
     signal(SIGINT, SIG_DFL);
@@ -52,4 +80,15 @@ void cy_stop_close(cy_stop *stop)
 int cy_stop_asked(cy_stop *stop)
 {
     return atomic_load(&stop->asked);
+}
+
+bool cy_stop_save_asked(cy_stop *stop)
+{
+    return atomic_load(&stop->save_asked);
+}
+
+void cy_stop_saving(cy_stop *stop)
+{
+    atomic_store(&stop->saved_ns, cy_clock_ns());
+    atomic_store(&stop->save_asked, false);
 }

@@ -3,13 +3,15 @@
 
 #include "base/clock.h"
 #include "cli/commands.h"
+#include "cli/console.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
 #include "cli/stop.h"
 #include "observe/progress.h"
 #include "train/trainer.h"
 
-#include <stdio.h>
+#include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
 static const cy_usage usage = {
@@ -18,57 +20,105 @@ static const cy_usage usage = {
     .least = 1,
     .most = 1,
     .doc = "Trains as a configuration says; ranks are threads unless mpirun or srun started them.",
-    .more = "Ctrl-C and SIGTERM end the run after the step that is under way, with a save where\n"
-            "checkpoint.save_dir is set; a second one ends it at once.",
+    .more =
+        "Ctrl-C, SIGTERM, SIGHUP and SIGUSR2 end the run after the step that is under way, with a\n"
+        "save where checkpoint.save_dir is set; a second one ends it at once. SIGUSR1 saves and\n"
+        "goes on. Any process of the run may get them.",
     .overrides = true,
 };
 
-typedef struct console {
+typedef struct shown_run {
+    cy_console console;
     cy_progress progress;
-    int64_t last_step;
     cy_stop stop;
     bool drawn; // stderr is a terminal: lines on it are drawn over
-} console;
+} shown_run;
+
+static void write_progress(void *context, const char *text, size_t length)
+{
+    shown_run *run = context;
+    cy_console_err(&run->console, text, length);
+}
 
 static void begin(void *context, const char *overview, int64_t first_step, int64_t last_step)
 {
-    console *shown = context;
-    fputs(overview, stderr);
-    shown->last_step = last_step;
-    const cy_progress_writer writer = {.write = cy_report_progress, .terminal = shown->drawn};
-    cy_progress_open(&shown->progress, &writer, "train", "steps", last_step, cy_clock_s());
-    cy_progress_skip(&shown->progress, first_step - 1);
-    cy_progress_update(&shown->progress, first_step - 1, cy_clock_s());
+    shown_run *run = context;
+    cy_console_err(&run->console, overview, strlen(overview));
+    const cy_progress_writer writer = {
+        .write = write_progress, .context = run, .terminal = run->drawn};
+    cy_progress_open(&run->progress, &writer, "train", "steps", last_step, cy_clock_s());
+    cy_progress_skip(&run->progress, first_step - 1);
+    cy_progress_update(&run->progress, first_step - 1, cy_clock_s());
 }
 
-static void show_line(console *to, const cy_step_metrics *metrics)
+static void show_line(shown_run *run, const cy_step_metrics *metrics)
 {
     cy_text line = {0};
-    if (to->drawn) cy_progress_clear(&to->progress);
-    if (cy_metrics_add_console(&line, metrics) == CY_OK) puts(line.bytes);
-    fflush(stdout);
+    if (run->drawn) cy_progress_clear(&run->progress);
+    if (cy_metrics_add_console(&line, metrics) == CY_OK && cy_text_add(&line, "\n") == CY_OK) {
+        cy_console_out(&run->console, line.bytes, line.length);
+    }
     cy_text_free(&line);
 }
 
 // Between the lines of steps: a bar on a terminal, elsewhere a plain line each ten seconds.
 static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
-    console *to = context;
-    if (shown) show_line(to, metrics);
-    cy_progress_update(&to->progress, metrics->step, cy_clock_s());
+    shown_run *run = context;
+    if (shown) show_line(run, metrics);
+    cy_progress_update(&run->progress, metrics->step, cy_clock_s());
 }
 
-static void note(void *context, const char *line)
+static void note(void *context, const char *text)
 {
-    console *shown = context;
-    if (shown->drawn) cy_progress_clear(&shown->progress);
-    fprintf(stderr, "cyclotron: %s\n", line);
+    shown_run *run = context;
+    cy_text line = {0};
+    if (run->drawn) cy_progress_clear(&run->progress);
+    if (cy_text_add(&line, "cyclotron: %s\n", text) == CY_OK) {
+        cy_console_err(&run->console, line.bytes, line.length);
+    }
+    cy_text_free(&line);
 }
 
+// A reader that has closed standard output asks to stop as a signal does.
 static int should_stop(void *context)
 {
-    console *shown = context;
-    return cy_stop_asked(&shown->stop) != 0;
+    shown_run *run = context;
+    const int asked = cy_stop_asked(&run->stop);
+    return asked == 0 && cy_console_is_broken(&run->console) ? SIGPIPE : asked;
+}
+
+static int should_save(void *context)
+{
+    shown_run *run = context;
+    return cy_stop_save_asked(&run->stop);
+}
+
+static void saving(void *context)
+{
+    shown_run *run = context;
+    cy_stop_saving(&run->stop);
+}
+
+static int train(const cy_config *config, shown_run *run)
+{
+    const cy_trainer_events events = {
+        .context = run,
+        .begin = begin,
+        .step = step,
+        .note = note,
+        .should_stop = should_stop,
+        .should_save = should_save,
+        .saving = saving,
+    };
+    cy_train_summary summary;
+    const cy_config_machine machine = cy_machine_found();
+    const cy_status trained = cy_trainer_run(config, &machine, &events, &summary);
+    if (run->drawn) cy_progress_clear(&run->progress);
+    const int shown = cy_console_close(&run->console, CY_EXIT_DONE);
+    const int status = cy_report_ranks(trained);
+    if (status != CY_EXIT_DONE) return status;
+    return summary.stopped > 0 ? 128 + summary.stopped : shown;
 }
 
 int cy_command_train(int argc, char **argv)
@@ -79,22 +129,11 @@ int cy_command_train(int argc, char **argv)
     cy_config config;
     if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
     if (status == CY_GO_ON) {
-        console shown = {.drawn = isatty(STDERR_FILENO) != 0};
-        const cy_trainer_events events = {
-            .context = &shown,
-            .begin = begin,
-            .step = step,
-            .note = note,
-            .should_stop = should_stop,
-        };
-        cy_train_summary summary;
-        cy_stop_open(&shown.stop);
-        const cy_config_machine machine = cy_machine_found();
-        status = cy_report_ranks(cy_trainer_run(&config, &machine, &events, &summary));
-        if (shown.drawn) cy_progress_clear(&shown.progress);
-        if (status == CY_EXIT_DONE) status = cy_report_output(status);
-        if (status == CY_EXIT_DONE && summary.stopped) status = 128 + cy_stop_asked(&shown.stop);
-        cy_stop_close(&shown.stop);
+        shown_run run = {.drawn = isatty(STDERR_FILENO) != 0};
+        cy_stop_open(&run.stop, true);
+        const cy_status opened = cy_console_open(&run.console);
+        status = opened == CY_OK ? train(&config, &run) : cy_report_ranks(opened);
+        cy_stop_close(&run.stop);
     }
     cy_arguments_free(&arguments);
     return status;

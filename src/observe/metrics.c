@@ -175,22 +175,19 @@ static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *
     return status;
 }
 
-cy_status cy_metrics_file_open(
-    cy_metrics_file *file, const char *path, int64_t last_step, int64_t *unreadable)
+// Some thousand steps, which a full disk may take to be cleared.
+#define BACKLOG_BYTES ((size_t)4 << 20)
+
+cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer, const char *path,
+    int64_t last_step, int64_t *unreadable)
 {
     CY_ASSERT(last_step >= 0);
     int64_t dropped = 0;
     if (cy_path_exists(path)) CY_TRY(drop_later_lines(path, last_step, &dropped));
 
-    cy_metrics_file opened = {.fd = -1};
-    cy_status status = cy_memory_copy_text(&opened.path, path);
-    if (status != CY_OK) return status;
-    opened.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (opened.fd < 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
-        cy_memory_free(opened.path);
-        return status;
-    }
+    cy_metrics_file opened = {.writer = writer};
+    const cy_async_target target = {.name = path, .path = path, .backlog_bytes = BACKLOG_BYTES};
+    CY_TRY(cy_async_writer_add(writer, &opened.target, &target));
     *file = opened;
     if (unreadable != NULL) *unreadable = dropped;
     return CY_OK;
@@ -227,26 +224,14 @@ cy_status cy_metrics_file_set_aside(int *number, const char *path)
 
 void cy_metrics_file_close(cy_metrics_file *file)
 {
-    if (file->fd >= 0) close(file->fd);
-    cy_memory_free(file->path);
     cy_text_free(&file->line);
-    *file = (cy_metrics_file){.fd = -1};
+    *file = (cy_metrics_file){0};
 }
 
-// One write for one line, so that lines are whole; the rest after a short write is an exception
-// that a full disk makes.
 static cy_status write_line(cy_metrics_file *file)
 {
     CY_TRY(cy_text_add_bytes(&file->line, "\n", 1));
-    const char *bytes = file->line.bytes;
-    size_t left = file->line.length;
-    while (left > 0) {
-        const ssize_t put = write(file->fd, bytes, left);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "write %zu bytes to %s", left, file->path);
-        bytes += put;
-        left -= (size_t)put;
-    }
+    cy_async_write(file->writer, file->target, file->line.bytes, file->line.length);
     return CY_OK;
 }
 

@@ -1,15 +1,15 @@
 // observe/metrics.h: what one optimizer step tells: a line on the console, a line in metrics.jsonl.
 //
 // The trainer fills a cy_step_metrics with global values (sums and maxima over ranks are done by
-// then) and rank zero writes. The file is owned by one cy_metrics_file and written by one thread;
-// each line is handed to the system whole, so a reader never sees half of one while the process
-// lives. A number that is not finite is `null` in the file and `nan` or `inf` on the console; what
-// to do about it is the trainer's.
+// then) and rank zero hands each line whole to an asynchronous writer (async_writer.h), so that no
+// disk holds up a step and no failure of one ends a run. A number that is not finite is `null` in
+// the file and `nan` or `inf` on the console; what to do about it is the trainer's.
 
 #ifndef CY_OBSERVE_METRICS_H
 #define CY_OBSERVE_METRICS_H
 
 #include "base/text.h"
+#include "observe/async_writer.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -61,18 +61,20 @@ CY_MUST_CHECK cy_status cy_metrics_add_validation(
     cy_text *line, int64_t step, double val_loss, int64_t val_tokens);
 
 typedef struct cy_metrics_file {
-    char *path;   // owned
-    int fd;       // owned; -1 when closed
-    cy_text line; // owned; keeps its room, so a step allocates nothing
+    cy_async_writer *writer; // borrowed; NULL when closed
+    int target;              // the file's number there
+    cy_text line;            // owned; keeps its room, so a step allocates nothing
 } cy_metrics_file;
 
-// Opens a file for appending, made when it is not there. Of what it holds, lines of steps after
-// `last_step` go (0: all of them), and so does whatever is not a whole JSON object with a step,
-// such as the torn last line of a run that died. *unreadable, unless NULL, is the number of the
-// latter. The shorter file takes the old one's place in one rename. On failure the old file is as
-// it was.
-CY_MUST_CHECK cy_status cy_metrics_file_open(
-    cy_metrics_file *file, const char *path, int64_t last_step, int64_t *unreadable);
+// Opens a file for appending through `writer`, made when it is not there. Of what it holds, lines
+// of steps after `last_step` go (0: all of them), and so does whatever is not a whole JSON object
+// with a step, such as the torn last line of a run that died. *unreadable, unless NULL, is the
+// number of the latter. The shorter file takes the old one's place in one rename. On failure the
+// old file is as it was.
+CY_MUST_CHECK cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer,
+    const char *path, int64_t last_step, int64_t *unreadable);
+
+// What was written is the writer's: it is on its way until cy_async_writer_finish.
 void cy_metrics_file_close(cy_metrics_file *file);
 
 // Keeps a file that holds a line of some step by giving it the first name of PATH.1, PATH.2, ...
@@ -80,7 +82,7 @@ void cy_metrics_file_close(cy_metrics_file *file);
 // it that nobody else gives such names meanwhile.
 CY_MUST_CHECK cy_status cy_metrics_file_set_aside(int *number, const char *path);
 
-// Append one line each.
+// Append one line each. They fail for want of memory alone.
 CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);
 CY_MUST_CHECK cy_status cy_metrics_file_validation(
     cy_metrics_file *file, int64_t step, double val_loss, int64_t val_tokens);

@@ -1,3 +1,4 @@
+// Writes scalars as records of TensorBoard's event files.
 #define _GNU_SOURCE
 #include "observe/tensorboard.h"
 
@@ -27,6 +28,7 @@ enum {
 #define CRC32C_POLYNOMIAL 0x82f63b78u // Castagnoli's, bits reversed
 #define CRC_MASK_DELTA    0xa282ead8u
 #define MOST_TRIES        1000
+#define BACKLOG_BYTES     ((size_t)1 << 20)
 
 uint32_t cy_crc32c(const void *bytes, size_t count)
 {
@@ -79,85 +81,78 @@ static cy_status add_field_bytes(cy_text *text, int field, const void *bytes, si
     return cy_text_add_bytes(text, bytes, count);
 }
 
-static cy_status write_whole(const cy_events_file *file, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        const ssize_t put = write(file->fd, bytes, count);
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "write %s", file->path);
-        bytes += put;
-        count -= (size_t)put;
-    }
-    return CY_OK;
-}
-
-// Frames and writes the event that stands in file->record behind room for its length.
-static cy_status write_record(cy_events_file *file)
+// Frames the event that stands in the record behind room for its length.
+static cy_status end_record(cy_text *record)
 {
     const size_t head = sizeof(uint64_t) + sizeof(uint32_t);
-    const uint64_t length = file->record.length - head;
+    const uint64_t length = record->length - head;
     const uint32_t length_crc = masked(&length, sizeof(length));
-    memcpy(file->record.bytes, &length, sizeof(length));
-    memcpy(file->record.bytes + sizeof(length), &length_crc, sizeof(length_crc));
-    const uint32_t crc = masked(file->record.bytes + head, (size_t)length);
-    CY_TRY(cy_text_add_bytes(&file->record, &crc, sizeof(crc)));
-    return write_whole(file, file->record.bytes, file->record.length);
+    memcpy(record->bytes, &length, sizeof(length));
+    memcpy(record->bytes + sizeof(length), &length_crc, sizeof(length_crc));
+    const uint32_t crc = masked(record->bytes + head, (size_t)length);
+    return cy_text_add_bytes(record, &crc, sizeof(crc));
 }
 
-static cy_status start_record(cy_events_file *file, double wall_time_s)
+static cy_status start_record(cy_text *record, double wall_time_s)
 {
     static const char room[sizeof(uint64_t) + sizeof(uint32_t)];
-    file->record.length = 0;
-    CY_TRY(cy_text_add_bytes(&file->record, room, sizeof(room)));
-    return add_double(&file->record, EVENT_WALL_TIME, wall_time_s);
+    record->length = 0;
+    CY_TRY(cy_text_add_bytes(record, room, sizeof(room)));
+    return add_double(record, EVENT_WALL_TIME, wall_time_s);
 }
 
-static cy_status create(cy_events_file *file, const char *folder)
+// Makes an empty file under a name that is free.
+static cy_status create(cy_text *path, const char *folder)
 {
     char host[256] = "localhost";
     (void)gethostname(host, sizeof(host) - 1); // a refusal leaves the plain name
     const long long now = (long long)time(NULL);
     for (int i = 0; i < MOST_TRIES; i++) {
-        cy_text path = {0};
-        cy_status status = cy_text_add(&path, "%s/events.out.tfevents.%lld.%s", folder, now, host);
-        if (status == CY_OK && i > 0) status = cy_text_add(&path, ".%d", i);
-        if (status != CY_OK) return status;
-        file->fd = open(path.bytes, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-        const int number = errno;
-        status = cy_memory_copy_text(&file->path, path.bytes);
-        cy_text_free(&path);
-        if (status != CY_OK || file->fd >= 0) return status;
-        errno = number;
-        if (number != EEXIST) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", file->path);
-        cy_memory_free(file->path);
-        file->path = NULL;
+        path->length = 0;
+        CY_TRY(cy_text_add(path, "%s/events.out.tfevents.%lld.%s", folder, now, host));
+        if (i > 0) CY_TRY(cy_text_add(path, ".%d", i));
+        const int fd = open(path->bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            close(fd);
+            return CY_OK;
+        }
+        if (errno != EEXIST) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path->bytes);
     }
     return CY_FAIL(CY_ERR_IO, "%s: %d event files of this second", folder, MOST_TRIES);
 }
 
-static cy_status open_parts(cy_events_file *file, const char *folder)
+static cy_status open_parts(cy_events_file *file, cy_text *path, const char *folder)
 {
     static const char version[] = "brain.Event:2";
-    CY_TRY(create(file, folder));
-    CY_TRY(start_record(file, (double)time(NULL)));
-    CY_TRY(add_field_bytes(&file->record, EVENT_VERSION, version, sizeof(version) - 1));
-    return write_record(file);
+    CY_TRY(start_record(&file->header, (double)time(NULL)));
+    CY_TRY(add_field_bytes(&file->header, EVENT_VERSION, version, sizeof(version) - 1));
+    CY_TRY(end_record(&file->header));
+    CY_TRY(create(path, folder));
+    const cy_async_target target = {
+        .name = path->bytes,
+        .path = path->bytes,
+        .header = file->header.bytes,
+        .header_bytes = file->header.length,
+        .backlog_bytes = BACKLOG_BYTES,
+    };
+    return cy_async_writer_add(file->writer, &file->target, &target);
 }
 
-cy_status cy_events_open(cy_events_file *file, const char *folder)
+cy_status cy_events_open(cy_events_file *file, cy_async_writer *writer, const char *folder)
 {
-    *file = (cy_events_file){.fd = -1};
-    const cy_status status = open_parts(file, folder);
+    cy_text path = {0};
+    *file = (cy_events_file){.writer = writer};
+    const cy_status status = open_parts(file, &path, folder);
+    cy_text_free(&path);
     if (status != CY_OK) cy_events_close(file);
     return status;
 }
 
 void cy_events_close(cy_events_file *file)
 {
-    if (file->fd >= 0) close(file->fd);
-    cy_memory_free(file->path);
+    cy_text_free(&file->header);
     cy_text_free(&file->record);
-    *file = (cy_events_file){.fd = -1};
+    *file = (cy_events_file){0};
 }
 
 cy_status cy_events_scalar(
@@ -169,8 +164,8 @@ cy_status cy_events_scalar(
     if (value_bytes >= 120) {
         return CY_FAIL(CY_ERR_REQUEST, "a tag of %zu bytes is too long", tag_bytes);
     }
-    CY_TRY(start_record(file, wall_time_s));
     cy_text *record = &file->record;
+    CY_TRY(start_record(record, wall_time_s));
     CY_TRY(add_key(record, EVENT_STEP, WIRE_VARINT));
     CY_TRY(add_varint(record, (uint64_t)step));
     CY_TRY(add_key(record, EVENT_SUMMARY, WIRE_BYTES));
@@ -180,5 +175,7 @@ cy_status cy_events_scalar(
     CY_TRY(add_field_bytes(record, VALUE_TAG, tag, tag_bytes));
     CY_TRY(add_key(record, VALUE_SIMPLE, WIRE_32));
     CY_TRY(cy_text_add_bytes(record, &value, sizeof(value)));
-    return write_record(file);
+    CY_TRY(end_record(record));
+    cy_async_write(file->writer, file->target, record->bytes, record->length);
+    return CY_OK;
 }

@@ -1,24 +1,27 @@
 // observe/tensorboard.h: scalars in TensorBoard's event files.
 //
 // A file is a sequence of records: length, its checksum, a protocol buffer, its checksum (CRC-32C,
-// masked as TensorFlow's record format does). Each scalar is one record, written whole.
-// One thread uses a file.
+// masked as TensorFlow's record format does). Each scalar is one record, which an asynchronous
+// writer (async_writer.h) appends. One thread uses a file.
 
 #ifndef CY_OBSERVE_TENSORBOARD_H
 #define CY_OBSERVE_TENSORBOARD_H
 
-#include "base/text.h"
+#include "observe/async_writer.h"
 
 #include <stdint.h>
 
 typedef struct cy_events_file {
-    int fd;         // owned; -1 when closed
-    char *path;     // owned
-    cy_text record; // owned; keeps its room, so a scalar allocates nothing
+    cy_async_writer *writer; // borrowed; NULL when closed
+    int target;              // the file's number there
+    cy_text header;          // owned: the first record of a file
+    cy_text record;          // owned; keeps its room, so a scalar allocates nothing
 } cy_events_file;
 
 // Makes FOLDER/events.out.tfevents.<seconds>.<host>; a file of that name gets a number behind it.
-CY_MUST_CHECK cy_status cy_events_open(cy_events_file *file, const char *folder);
+// Close it after the writer has finished.
+CY_MUST_CHECK cy_status cy_events_open(
+    cy_events_file *file, cy_async_writer *writer, const char *folder);
 void cy_events_close(cy_events_file *file);
 
 // wall_time_s counts seconds since 1970.

@@ -1,3 +1,4 @@
+// Opens and closes the folder of a run: its lock, config.json, metrics.jsonl and event file.
 #include "train/run_folder.h"
 
 #include "base/file.h"
@@ -25,11 +26,29 @@ static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t la
     CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
     cy_status status = CY_OK;
     if (last_step == 0) status = cy_metrics_file_set_aside(&folder->set_aside, path.bytes);
+    if (status == CY_OK) status = cy_async_writer_open(&folder->writer);
     if (status == CY_OK) {
-        status = cy_metrics_file_open(&folder->metrics, path.bytes, last_step, NULL);
+        status =
+            cy_metrics_file_open(&folder->metrics, folder->writer, path.bytes, last_step, NULL);
+    }
+    if (status == CY_OK && config->logging.tensorboard) {
+        status = cy_events_open(&folder->events, folder->writer, run_dir);
     }
     cy_text_free(&path);
     return status;
+}
+
+static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
+{
+    if (folder->writer != NULL) cy_async_writer_finish(folder->writer, seconds);
+    if (folder->writer != NULL && lost != NULL) {
+        const bool told = cy_async_take_report(folder->writer, lost);
+        (void)told; // nothing to tell is an empty text
+    }
+    cy_events_close(&folder->events);
+    cy_metrics_file_close(&folder->metrics);
+    cy_async_writer_close(folder->writer);
+    if (folder->lock >= 0) close(folder->lock);
 }
 
 cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
@@ -46,16 +65,15 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
     if (status == CY_OK) status = fill(&opened, config, last_step);
     if (status == CY_OK) {
         *folder = opened;
-    } else if (opened.lock >= 0) {
-        close(opened.lock);
+    } else {
+        close_parts(&opened, 0, NULL);
     }
     return cy_output_status(status, "logging.run_dir", run_dir);
 }
 
-void cy_run_folder_close(cy_run_folder *folder)
+void cy_run_folder_close(cy_run_folder *folder, double seconds, cy_text *lost)
 {
     if (!folder->open) return;
-    cy_metrics_file_close(&folder->metrics);
-    close(folder->lock);
+    close_parts(folder, seconds, lost);
     *folder = (cy_run_folder){0};
 }

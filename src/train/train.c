@@ -47,7 +47,18 @@ static void note(void *context, const char *line)
 static int should_stop(void *context)
 {
     const cy_train_request *request = context;
-    return request->should_stop != NULL && request->should_stop(request->context);
+    return request->should_stop != NULL ? request->should_stop(request->context) : 0;
+}
+
+static int never(void *context)
+{
+    (void)context;
+    return 0;
+}
+
+static void ignore(void *context)
+{
+    (void)context;
 }
 
 cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
@@ -68,6 +79,8 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
         .step = step,
         .note = note,
         .should_stop = should_stop,
+        .should_save = never,
+        .saving = ignore,
     };
     return cy_trainer_run(&config, &machine, &events, summary);
 }

@@ -1,3 +1,4 @@
+// Runs a training: the loop over steps with evaluation, saves and metrics around each.
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -5,7 +6,6 @@
 #include "checkpoint/folder.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
-#include "observe/tensorboard.h"
 #include "optim/rate.h"
 #include "train/check_outputs.h"
 #include "train/config/rate.h"
@@ -23,9 +23,15 @@
 
 #define PADDING_MOST 1024 // rows of a vocabulary that round it up
 
+// How long a save waits for lines of steps that are on their way to metrics.jsonl, so that a
+// checkpoint seldom outlives the lines before it, and how long the end of a run does.
+#define LINES_BEFORE_SAVE_S 1
+#define LINES_AT_END_S      60
+
 // What all ranks of a run share.
 typedef struct trainer_run {
     const cy_config *config;
+    const cy_config_machine *machine;
     const cy_trainer_events *events;
     cy_run_data data;
     char *start_path;          // owned: the checkpoint to start from, or NULL
@@ -40,15 +46,15 @@ typedef struct rank_run {
     cy_engine engine;
     cy_feed feed;
     cy_saver *saver;
-    cy_log log;            // of the saver
-    cy_run_folder folder;  // rank zero's, where asked for
-    cy_events_file events; // likewise
+    cy_log log;           // of the saver
+    cy_run_folder folder; // rank zero's, where asked for
     cy_run_position position;
     cy_rate_spec rate;
     int64_t last_step;
     cy_rank_traffic sent; // of this rank in the last step
     double peak_flop_s;   // of the cores of all ranks together; 0: not measured
-    bool stopped;
+    int stopped;          // what should_stop of some process returned
+    bool save_wanted;     // should_save of some process did
 } rank_run;
 
 static bool is_zero(const rank_run *trainer)
@@ -85,15 +91,29 @@ static cy_status agree_max(rank_run *trainer, double *value)
         cy_view_of(value, CY_F64, 1, 1), CY_MAX);
 }
 
-static cy_status agree_stop(rank_run *trainer)
+// Whether this rank's thread asks what its process was told by signals: the first rank of each.
+static bool asks(const rank_run *trainer)
 {
-    double stop = 0;
-    if (is_zero(trainer)) {
-        const cy_trainer_events *events = trainer->run->events;
-        stop = events->should_stop(events->context) != 0;
+    const cy_config_machine *machine = trainer->run->machine;
+    if (!machine->under_mpi) return is_zero(trainer);
+    const int processes = machine->world > 0 ? machine->world : trainer->rank->mesh.world;
+    return trainer->rank->rank % (trainer->rank->mesh.world / processes) == 0;
+}
+
+// A signal may reach any process of the run, and what it asks for happens in all of them.
+static cy_status agree_signals(rank_run *trainer)
+{
+    const cy_trainer_events *events = trainer->run->events;
+    double wanted[2] = {0, 0}; // stop, save
+    if (asks(trainer)) {
+        wanted[0] = events->should_stop(events->context);
+        wanted[1] = events->should_save(events->context);
     }
-    CY_TRY(agree_max(trainer, &stop));
-    trainer->stopped = stop > 0;
+    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
+        cy_view_of(wanted, CY_F64, 1, 2), CY_MAX));
+    trainer->stopped = (int)wanted[0];
+    trainer->save_wanted = wanted[1] > 0;
+    if (trainer->save_wanted && asks(trainer)) events->saving(events->context);
     return CY_OK;
 }
 
@@ -193,12 +213,24 @@ static cy_status write_events(rank_run *trainer, const cy_step_metrics *metrics)
         {"speed/mfu", metrics->mfu},
         {"memory/gb", metrics->memory_bytes * 0x1p-30},
     };
-    if (trainer->events.path == NULL) return CY_OK;
+    cy_events_file *events = &trainer->folder.events;
+    if (events->writer == NULL) return CY_OK;
     for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++) {
-        CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), metrics->step, scalars[i].tag,
-            (float)scalars[i].value));
+        CY_TRY(cy_events_scalar(
+            events, (double)time(NULL), metrics->step, scalars[i].tag, (float)scalars[i].value));
     }
     return CY_OK;
+}
+
+// What befell the files of the run folder since the last step: it ends no run.
+static void tell_of_writing(const rank_run *trainer)
+{
+    cy_text line = {0};
+    while (trainer->folder.open && cy_async_take_report(trainer->folder.writer, &line)) {
+        note(trainer, "warning: %s", line.bytes);
+        line.length = 0;
+    }
+    cy_text_free(&line);
 }
 
 static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
@@ -215,6 +247,7 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
         CY_TRY(cy_metrics_file_step(&trainer->folder.metrics, metrics));
     }
     CY_TRY(write_events(trainer, metrics));
+    tell_of_writing(trainer);
     const int64_t every = trainer->run->config->logging.log_frequency;
     const cy_trainer_events *events = trainer->run->events;
     const bool shown = metrics->step % every == 0 || metrics->step == trainer->last_step;
@@ -236,8 +269,8 @@ static cy_status evaluate(rank_run *trainer)
         CY_TRY(cy_metrics_file_validation(
             &trainer->folder.metrics, trainer->position.step, loss, tokens));
     }
-    if (trainer->events.path != NULL) {
-        CY_TRY(cy_events_scalar(&trainer->events, (double)time(NULL), trainer->position.step,
+    if (trainer->folder.events.writer != NULL) {
+        CY_TRY(cy_events_scalar(&trainer->folder.events, (double)time(NULL), trainer->position.step,
             "validation/loss", (float)loss));
     }
     note(trainer, "step %lld: validation loss %.4f over %lld tokens",
@@ -249,6 +282,10 @@ static cy_status evaluate(rank_run *trainer)
 // ones stand.
 static cy_status save(rank_run *trainer)
 {
+    if (trainer->folder.open) {
+        const bool all = cy_async_flush(trainer->folder.writer, LINES_BEFORE_SAVE_S);
+        (void)all; // what is late is still on its way
+    }
     const cy_status status = cy_state_save(&trainer->engine, trainer->rank, trainer->saver,
         trainer->position, trainer->run->data.tokenizer, NULL);
     if (status == CY_OK) {
@@ -274,11 +311,15 @@ static cy_status after_step(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
     const int64_t step = trainer->position.step;
-    CY_TRY(agree_stop(trainer));
-    const bool ends = trainer->stopped || step == trainer->last_step;
+    CY_TRY(agree_signals(trainer));
+    const bool ends = trainer->stopped > 0 || step == trainer->last_step;
     if (due(step, config->logging.eval_frequency)) CY_TRY(evaluate(trainer));
-    if (trainer->saver == NULL) return CY_OK;
-    return ends || due(step, config->checkpoint.save_frequency) ? save(trainer) : CY_OK;
+    if (trainer->saver == NULL) {
+        if (trainer->save_wanted) note(trainer, "nothing is saved: checkpoint.save_dir is not set");
+        return CY_OK;
+    }
+    const bool wanted = trainer->save_wanted || due(step, config->checkpoint.save_frequency);
+    return ends || wanted ? save(trainer) : CY_OK;
 }
 
 // ---- the loop
@@ -347,8 +388,7 @@ static cy_status open_outputs(rank_run *trainer)
         note(trainer, "%s held metrics of an earlier run; they are in metrics.jsonl.%d now",
             config->logging.run_dir, trainer->folder.set_aside);
     }
-    if (!config->logging.tensorboard) return CY_OK;
-    return cy_events_open(&trainer->events, config->logging.run_dir);
+    return CY_OK;
 }
 
 // Goes on from a checkpoint and tells what that took to read: all ranks together.
@@ -465,10 +505,10 @@ static cy_status run_steps(rank_run *trainer)
     }
     tell_of_unused_tokens(trainer);
     if (trainer->position.step >= trainer->last_step) tell_of_no_steps(trainer);
-    while (trainer->position.step < trainer->last_step && !trainer->stopped) {
+    while (trainer->position.step < trainer->last_step && trainer->stopped == 0) {
         CY_TRY(train_step(trainer));
     }
-    if (is_zero(trainer)) trainer->run->summary->stopped = trainer->stopped;
+    if (asks(trainer)) trainer->run->summary->stopped = trainer->stopped;
     return CY_OK;
 }
 
@@ -481,8 +521,10 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     self->rank = rank;
     const cy_status status = run_steps(self);
     cy_feed_close(&self->feed);
-    cy_run_folder_close(&self->folder);
-    if (self->events.path != NULL) cy_events_close(&self->events);
+    cy_text lost = {0};
+    cy_run_folder_close(&self->folder, LINES_AT_END_S, &lost);
+    if (lost.length > 0) note(self, "warning: %s", lost.bytes);
+    cy_text_free(&lost);
     if (self->saver != NULL) cy_saver_close(self->saver);
     cy_engine_close(&self->engine);
     cy_memory_free(self);
@@ -493,7 +535,7 @@ cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machi
     const cy_trainer_events *events, cy_train_summary *summary)
 {
     *summary = (cy_train_summary){.val_loss = (double)NAN};
-    trainer_run run = {.config = config, .events = events, .summary = summary};
+    trainer_run run = {.config = config, .machine = machine, .events = events, .summary = summary};
     CY_TRY(cy_run_data_open_to_train(&run.data, config, machine->cores));
     cy_status status = cy_state_locate(&run.start_path, &run.weights_only, config);
     if (status == CY_OK) status = cy_ranks_run(config, machine, run_rank, &run);

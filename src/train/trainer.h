@@ -15,7 +15,12 @@ typedef struct cy_trainer_events {
     // Each step; `shown`: it is one of those that log_frequency asks for, or the last.
     void (*step)(void *context, const cy_step_metrics *metrics, bool shown);
     void (*note)(void *context, const char *line); // also what a validation comes to
+    // Asked after each step, in every process of the run and from one rank's thread: not 0 (a
+    // signal's number, say) ends the run after a save. The largest answer is the run's.
     int (*should_stop)(void *context);
+    // Likewise: not 0 saves and goes on.
+    int (*should_save)(void *context);
+    void (*saving)(void *context); // a save that should_save of some process asked for begins
 } cy_trainer_events;
 
 // Runs a resolved and checked configuration on a machine; returns when it has ended. Of several

@@ -47,7 +47,29 @@ for left in 0 $((bytes / 3)) $((bytes - 8192)); do
     expect 0 checkpoint verify "$saves/step-00000002"
 done
 
+# The same for the folder of the run, which fills up meanwhile: it goes on, says so once, and says what
+# was lost.
 rm "$folder/disk/filler"
+"$cyclotron" train "$folder/tiny.json" --logging.run_dir="$folder/disk/run" --logging.tensorboard=true \
+    --checkpoint.save_dir="$folder/elsewhere" --training.total_train_steps=1000000 \
+    >"$folder/out" 2>"$folder/err" &
+process=$!
+until [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ]; do sleep 0.05; done
+full 0
+until grep -q 'metrics.jsonl cannot be written: No space left on device' "$folder/err"; do
+    sleep 0.05
+    kill -0 "$process" || break
+done
+before=$(grep -c 'Step:' "$folder/out")
+until [ "$(grep -c 'Step:' "$folder/out")" -ge $((before + 100)) ]; do sleep 0.05; done
+kill -TERM "$process"
+wait "$process"
+same "status of a run whose folder is full" 143 $?
+same "reports of a full folder" 1 "$(grep -c 'metrics.jsonl cannot be written' "$folder/err")"
+check "what was lost" grep -qE 'metrics.jsonl: No space left on device: [0-9]+ lines were lost' "$folder/err"
+same "saves of a run whose folder is full" 1 "$(find "$folder/elsewhere" -name 'step-*' | wc -l)"
+
+rm -f "$folder/disk/filler"
 train 0 room --checkpoint.save_dir="$saves" --checkpoint.load_path="$saves" --checkpoint.keep_last=1
 same "the save once there was room" "step-00000008" "$(cd "$saves" && echo *)"
 expect 0 checkpoint verify "$saves/step-00000008"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# cyclotron train: Ctrl-C and SIGTERM end the run after a save that loads.
+# cyclotron train: signals and a closed pipe end the run after one save that loads, or save and go on.
 
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -19,12 +19,12 @@ stop_by() {
     done
     # A library's kernels may use the stack pointer for other things, so no thread that computes
     # may be made to run a handler: one thread alone waits for signals.
-    local blocked=0 tasks=0 mask
+    local blocked=0 tasks=0 mask # HUP 1, INT 2, USR1 10, USR2 12, TERM 15
     while read -r mask; do
         tasks=$((tasks + 1))
-        (((0x$mask & 0x4002) == 0x4002)) && blocked=$((blocked + 1))
+        (((0x$mask & 0x4a03) == 0x4a03)) && blocked=$((blocked + 1))
     done < <(sed -n 's/^SigBlk:\s*//p' "/proc/$process/task/"*/status)
-    same "threads that have both signals blocked, of $tasks" "$((tasks - 1))" "$blocked"
+    same "threads that have the signals blocked, of $tasks" "$((tasks - 1))" "$blocked"
     kill -"$signal" "$process"
     if [ "$signal" = INT ]; then # as `timeout` does it: the process, then its group
         sleep 0.002
@@ -41,5 +41,14 @@ stop_by() {
 }
 stop_by INT 130
 stop_by TERM 143
+stop_by HUP 129
+stop_by USR2 140
+
+# Whoever reads the steps goes away: one save, and the status of a closed pipe.
+"$cyclotron" train "$folder/tiny.json" --training.total_train_steps=1000000 \
+    --checkpoint.save_dir="$folder/pipe/saves" 2>"$folder/err" | head -n 1 >"$folder/out"
+same "status after a closed pipe" 141 "${PIPESTATUS[0]}"
+same "saves after a closed pipe" 1 "$(find "$folder/pipe/saves" -name 'step-*' | wc -l)"
+says err 'saved step '
 
 finish

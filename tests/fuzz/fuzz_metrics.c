@@ -23,9 +23,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *file = fopen(own, "wb");
     if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
     cy_metrics_file metrics;
-    if (cy_metrics_file_open(&metrics, own, 3, NULL) != CY_OK) abort();
+    cy_async_writer *writer = NULL;
+    if (cy_async_writer_open(&writer) != CY_OK) abort();
+    if (cy_metrics_file_open(&metrics, writer, own, 3, NULL) != CY_OK) abort();
     if (cy_metrics_file_validation(&metrics, 4, 1.5, 10) != CY_OK) abort();
+    cy_async_writer_finish(writer, 60);
     cy_metrics_file_close(&metrics);
+    cy_async_writer_close(writer);
     if (cy_history_open(&history, own) != CY_OK) abort();
     if (history.unreadable != 0 || history.val_loss.count < 1) abort();
     cy_history_close(&history);

@@ -5,6 +5,8 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <glob.h>
+#include <stdio.h>
 #include <string.h>
 
 static void the_checksum_is_castagnolis(void **state)
@@ -35,17 +37,33 @@ static size_t check_frame(const char *at, size_t left)
     return (size_t)length + 16;
 }
 
+// The one file of a folder whose name begins with "events".
+static void read_events(cy_text *bytes, const char *folder)
+{
+    glob_t found;
+    char pattern[300];
+    snprintf(pattern, sizeof(pattern), "%s/events.out.tfevents.*", folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    CY_CHECK_OK(cy_file_read(bytes, found.gl_pathv[0], 4096));
+    globfree(&found);
+}
+
 static void scalars_are_records(void **state)
 {
     (void)state;
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
     cy_events_file file;
-    CY_CHECK_OK(cy_events_open(&file, folder));
+    cy_async_writer *writer = NULL;
+    CY_CHECK_OK(cy_async_writer_open(&writer));
+    CY_CHECK_OK(cy_events_open(&file, writer, folder));
     CY_CHECK_OK(cy_events_scalar(&file, 12.5, 300, "train/loss", 2.5f));
+    cy_async_writer_finish(writer, 60);
     cy_text bytes = {0};
-    CY_CHECK_OK(cy_file_read(&bytes, file.path, 4096));
+    read_events(&bytes, folder);
     cy_events_close(&file);
+    cy_async_writer_close(writer);
 
     const size_t version = check_frame(bytes.bytes, bytes.length);
     const char *record = bytes.bytes + version;
@@ -64,20 +82,29 @@ static void scalars_are_records(void **state)
 static void files_do_not_overwrite_each_other(void **state)
 {
     (void)state;
-    char folder[256];
+    char folder[256], pattern[300];
     cy_test_folder(folder, sizeof(folder));
-    cy_events_file first, second;
-    CY_CHECK_OK(cy_events_open(&first, folder));
-    CY_CHECK_OK(cy_events_open(&second, folder));
-    assert_string_not_equal(first.path, second.path);
+    cy_events_file first, second, third;
+    cy_async_writer *writer = NULL;
+    CY_CHECK_OK(cy_async_writer_open(&writer));
+    CY_CHECK_OK(cy_events_open(&first, writer, folder));
+    CY_CHECK_OK(cy_events_open(&second, writer, folder));
+    glob_t found;
+    snprintf(pattern, sizeof(pattern), "%s/events.out.tfevents.*", folder);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 2);
+    globfree(&found);
     char tag[200];
     memset(tag, 'a', sizeof(tag));
     tag[199] = '\0';
     CY_CHECK_FAILS(
         cy_events_scalar(&first, 0, 1, tag, 1.0f), CY_ERR_REQUEST, "199 bytes is too long");
+    CY_CHECK_FAILS(
+        cy_events_open(&third, writer, "/nonexistent"), CY_ERR_IO, "/nonexistent/events");
+    cy_async_writer_finish(writer, 60);
     cy_events_close(&first);
     cy_events_close(&second);
-    CY_CHECK_FAILS(cy_events_open(&first, "/nonexistent"), CY_ERR_IO, "/nonexistent/events");
+    cy_async_writer_close(writer);
 }
 
 int main(void)

@@ -1,0 +1,68 @@
+// observe/async_writer.h: lines for files and for the console, written by a thread of their own.
+//
+// A caller hands over whole records, which are copied into a bounded backlog, and goes on: it never
+// waits for a disk, a terminal or a pipe, and no failure of one reaches it. The writer's thread
+// writes the records of all targets in the order in which they came. Where a write fails, as on a
+// full disk, the records stay, the write is tried again twice a second, and the failure and its
+// end are each reported once. A file or folder that was deleted is made again. What does not fit
+// into a full backlog is dropped and counted.
+//
+// A writer owns its thread, its backlogs and the files that it opened. Any thread may call
+// cy_async_write, cy_async_flush and the questions below; one thread opens, finishes and closes.
+
+#ifndef CY_OBSERVE_ASYNC_WRITER_H
+#define CY_OBSERVE_ASYNC_WRITER_H
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CY_ASYNC_TARGETS_MAX 4
+
+typedef struct cy_async_writer cy_async_writer;
+
+typedef struct cy_async_target {
+    const char *name;   // what messages call it; copied
+    const char *path;   // a file to append to; copied. NULL: `fd` is written to
+    int fd;             // where path is NULL: a stream that is open and stays so, such as 1
+    const void *header; // borrowed while the writer is open: the first bytes of a new file, or NULL
+    size_t header_bytes;
+    size_t backlog_bytes; // room for records that wait
+} cy_async_target;
+
+CY_MUST_CHECK cy_status cy_async_writer_open(cy_async_writer **writer);
+
+// Adds a target and opens its file, which must succeed now: later failures are retried. *number is
+// what the calls below take.
+CY_MUST_CHECK cy_status cy_async_writer_add(
+    cy_async_writer *writer, int *number, const cy_async_target *target);
+
+// Copies a record of `count` bytes into the target's backlog.
+void cy_async_write(cy_async_writer *writer, int number, const void *bytes, size_t count);
+
+// Waits at most `seconds` until all records are written, but for those of targets that cannot be
+// written at present. True where none is left.
+bool cy_async_flush(cy_async_writer *writer, double seconds);
+
+// Writes what there is to report into `line`, which must be zeroed: a target that cannot be
+// written, one that can be again, records that were dropped. False where there is nothing new.
+bool cy_async_take_report(cy_async_writer *writer, cy_text *line);
+
+// Whether nobody reads the target any more: a closed pipe or terminal. Its records are dropped.
+bool cy_async_is_broken(const cy_async_writer *writer, int number);
+
+// Whether a write to the target ever failed, but for those after its reader had gone.
+bool cy_async_has_failed(cy_async_writer *writer, int number);
+
+// Records of the target that were dropped so far.
+int64_t cy_async_dropped(cy_async_writer *writer, int number);
+
+// Writes what is left, within `seconds`, and ends the thread. Records that could not be written by
+// then count as dropped. A thread that is still inside a write is left to the end of the process.
+void cy_async_writer_finish(cy_async_writer *writer, double seconds);
+
+// After cy_async_writer_finish. NULL is allowed.
+void cy_async_writer_close(cy_async_writer *writer);
+
+#endif
