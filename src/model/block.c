@@ -81,19 +81,72 @@ void cy_block_gradients_take(
     };
 }
 
-// A column-parallel linear behind a norm: y = n_all W^T + bias of n, the own tokens. `kept` is
-// where all tokens of n stay for the backward pass, or none.
-static cy_status column_forward(
-    const cy_block *block, cy_view y, cy_view kept, cy_view n, cy_view matrix, cy_view bias)
+// ---- the four linear layers
+
+static cy_column_linear qkv_of(const cy_block *block)
 {
-    const cy_model_context *context = block->context;
-    cy_queue *queue = context->queue;
+    return (cy_column_linear){
+        .parallel = &block->context->tensor,
+        .weight = weight(block, CY_ROLE_Q, 2),
+        .bias = weight(block, CY_ROLE_Q_BIAS, block->context->shape.qkv_bias ? 2 : 0),
+    };
+}
+
+// Its bias is added, and its bias gradient made, where its sum meets the residual.
+static cy_row_linear out_of(const cy_block *block)
+{
+    return (cy_row_linear){
+        .parallel = &block->context->tensor,
+        .weight = weight(block, CY_ROLE_OUT, 0),
+        .bias = weight(block, CY_ROLE_OUT_BIAS, 0),
+        .input_is_parallel = true,
+        .skip_bias = true,
+    };
+}
+
+static cy_column_linear gate_up_of(const cy_block *block)
+{
+    return (cy_column_linear){
+        .parallel = &block->context->tensor,
+        .weight = weight(block, CY_ROLE_GATE, 1),
+    };
+}
+
+static cy_row_linear down_of(const cy_block *block)
+{
+    return (cy_row_linear){
+        .parallel = &block->context->tensor,
+        .weight = weight(block, CY_ROLE_DOWN, 0),
+        .input_is_parallel = true,
+    };
+}
+
+// A column-parallel linear behind a norm: y of n, tokens outside. `kept` is where all tokens of n
+// stay for the backward pass, or none.
+static cy_status column_forward(
+    const cy_block *block, const cy_column_linear *layer, cy_view y, cy_view kept, cy_view n)
+{
+    cy_queue *queue = block->context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view all = kept;
-    if (cy_view_is_none(kept)) all = cy_tensor_inside(&context->tensor, queue, n);
-    CY_TRY(cy_column_linear_forward_outside(&context->tensor, queue, y, all, n, matrix, bias));
+    if (cy_view_is_none(kept)) all = cy_tensor_inside(layer->parallel, queue, n);
+    CY_TRY(cy_column_linear_forward(layer, queue, y, all, n));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
+}
+
+// ---- forward
+
+// All tokens outside.
+static cy_tensor_rows all_rows(cy_view outside)
+{
+    return (cy_tensor_rows){.count = outside.rows};
+}
+
+// What rows outside are inside: the same rows, or, where tokens are split, all of them.
+static cy_tensor_rows inside_rows(const cy_block *block, cy_tensor_rows rows, cy_view inside)
+{
+    return cy_tensor_splits(&block->context->tensor) ? all_rows(inside) : rows;
 }
 
 // More spans than this are not attended to in pieces.
@@ -136,109 +189,171 @@ static cy_status attend(const cy_block *block, const cy_block_stash *stash,
     spec.spans = spans;
     spec.q_positions += rows.first;
     return cy_context_attention_forward(&context->context, context->queue,
-        cy_view_rows(stash->o, rows.first, rows.count),
-        cy_view_cols(stash->lse, rows.first, rows.count),
-        cy_view_rows(qkv.q, rows.first, rows.count), qkv.k, qkv.v, &spec);
+        cy_tensor_rows_of(stash->o, rows), cy_view_cols(stash->lse, rows.first, rows.count),
+        cy_tensor_rows_of(qkv.q, rows), qkv.k, qkv.v, &spec);
 }
 
-// mid = o Wout^T, summed over ranks. A piece of tokens is attended to just before it is projected,
-// so that the sum of one piece travels under both of the next.
-static cy_status attend_and_project(
-    const cy_block *block, const cy_block_stash *stash, const cy_micro_batch *batch)
+// qkv of rows outside of x.
+static cy_status make_qkv(const cy_block *block, const cy_block_stash *stash,
+    const cy_micro_batch *batch, cy_tensor_rows rows)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
+    const cy_column_linear layer = qkv_of(block);
+    const cy_tensor_rows inside = inside_rows(block, rows, stash->qkv);
+    const cy_view qkv = cy_tensor_rows_of(stash->qkv, inside);
     const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view n1 =
+        cy_view_take(queue->scratch, context->dtype, rows.count, context->shape.hidden);
+    cy_norm_forward(queue, n1, cy_view_cols(stash->inv_rms1, rows.first, rows.count),
+        cy_tensor_rows_of(stash->x, rows), cy_view_none(), weight(block, CY_ROLE_NORM1, 0),
+        context->shape.norm_eps);
+    CY_TRY(column_forward(block, &layer, qkv, stash->n1, n1));
+    cy_arena_rewind(queue->scratch, mark);
+
+    const cy_qk_norm_stash qk_norm =
+        cy_qk_norm_stash_rows(&stash->qk_norm, context, inside.first, inside.count);
+    cy_qk_norm_forward(context, block->storage, block->unit, qkv, &qk_norm);
+    cy_rope(queue, qkv, context->rope, batch->positions + inside.first,
+        context->heads_local + context->kv_heads_local, false);
+    return CY_OK;
+}
+
+// The same rows of a sum that was cut like this, or nothing where it has come already.
+static cy_status rows_arrive(cy_tensor_summing *sum, cy_tensor_rows rows)
+{
+    cy_tensor_rows arrived;
+    CY_TRY(cy_tensor_sum_arrived(sum, &arrived));
+    CY_ASSERT(arrived.count == 0 || (arrived.first == rows.first && arrived.count == rows.count));
+    return CY_OK;
+}
+
+// mid = o Wout^T, to be summed over ranks by `attention`, which is on its way when this returns.
+// Rows are taken from norm to projection as soon as `x` has them, so that the sum of one piece
+// travels under all of the next.
+static cy_status attention_forward(const cy_block *block, const cy_block_stash *stash,
+    const cy_micro_batch *batch, cy_tensor_summing *x, cy_tensor_summing *attention)
+{
+    const cy_model_context *context = block->context;
+    const cy_tensor_parallel *tensor = &context->tensor;
+    cy_queue *queue = context->queue;
+    const cy_row_linear out = out_of(block);
     const bool in_pieces =
         cy_group_size(context->context.group) == 1 && batch->span_count <= PIECE_SPANS;
-    if (!in_pieces) {
-        CY_TRY(attend(block, stash, batch, (cy_tensor_rows){.count = stash->qkv.rows}));
+    const bool by_rows = in_pieces && !cy_tensor_splits(tensor);
+    if (!by_rows) {
+        CY_TRY(cy_tensor_sum_end(x));
+        CY_TRY(make_qkv(block, stash, batch, all_rows(stash->x)));
     }
-    cy_tensor_summing sum;
+    if (!in_pieces) CY_TRY(attend(block, stash, batch, all_rows(stash->qkv)));
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, &context->tensor, queue, stash->mid, sum_at(block, CY_SUM_OUT));
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    cy_tensor_sum_start(attention, tensor, queue, stash->mid, sum_at(block, CY_SUM_OUT));
+    CY_TRY(cy_tensor_sum_next(attention, &rows));
     while (rows.count > 0) {
+        if (by_rows) {
+            CY_TRY(rows_arrive(x, rows));
+            CY_TRY(make_qkv(block, stash, batch, rows));
+        }
         if (in_pieces) CY_TRY(attend(block, stash, batch, rows));
-        cy_matmul(queue, cy_view_rows(sum.partial, rows.first, rows.count),
-            cy_view_rows(stash->o, rows.first, rows.count), weight(block, CY_ROLE_OUT, 0),
-            (cy_matmul_spec){.transpose_b = true});
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        cy_row_linear_rows(&out, queue, cy_tensor_rows_of(attention->partial, rows),
+            cy_tensor_rows_of(stash->o, rows));
+        CY_TRY(cy_tensor_sum_next(attention, &rows));
     }
-    CY_TRY(cy_tensor_sum_end(&sum));
-    cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
 
-// y = act Wdown^T, summed over ranks, of the SwiGLU product of gate_up; likewise.
-static cy_status activate_and_project(const cy_block *block, cy_view y, cy_view gate_up)
+// gate_up of rows outside of mid, which holds the attention branch and gets the residual added.
+static cy_status make_gate_up(
+    const cy_block *block, const cy_block_stash *stash, cy_tensor_rows rows)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
-    const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view act =
-        cy_view_take(queue->scratch, context->dtype, gate_up.rows, context->ffn_local);
-    cy_tensor_summing sum;
-    cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, &context->tensor, queue, y, sum_at(block, CY_SUM_DOWN));
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
-    while (rows.count > 0) {
-        const cy_view piece = cy_view_rows(act, rows.first, rows.count);
-        cy_swiglu_forward(queue, piece, cy_view_rows(gate_up, rows.first, rows.count));
-        cy_matmul(queue, cy_view_rows(sum.partial, rows.first, rows.count), piece,
-            weight(block, CY_ROLE_DOWN, 0), (cy_matmul_spec){.transpose_b = true});
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
-    }
-    CY_TRY(cy_tensor_sum_end(&sum));
-    cy_arena_rewind(queue->scratch, mark);
-    return CY_OK;
-}
-
-static cy_status attention_forward(
-    const cy_block *block, cy_block_stash *stash, const cy_micro_batch *batch)
-{
-    const cy_model_context *context = block->context;
-    cy_queue *queue = context->queue;
-    const size_t mark = cy_arena_mark(queue->scratch);
-
-    const cy_view n1 =
-        cy_view_take(queue->scratch, context->dtype, stash->x.rows, context->shape.hidden);
-    cy_norm_forward(queue, n1, stash->inv_rms1, stash->x, cy_view_none(),
-        weight(block, CY_ROLE_NORM1, 0), context->shape.norm_eps);
-    CY_TRY(column_forward(block, stash->qkv, stash->n1, n1, weight(block, CY_ROLE_Q, 2),
-        weight(block, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0)));
-    cy_arena_rewind(queue->scratch, mark);
-
-    cy_qk_norm_forward(context, block->storage, block->unit, stash->qkv, &stash->qk_norm);
-    cy_rope(queue, stash->qkv, context->rope, batch->positions,
-        context->heads_local + context->kv_heads_local, false);
-    CY_TRY(attend_and_project(block, stash, batch));
-    const cy_view bias = weight(block, CY_ROLE_OUT_BIAS, 0);
-    if (!cy_view_is_none(bias)) cy_add_bias(queue, stash->mid, bias);
-    return CY_OK;
-}
-
-cy_status cy_block_forward(
-    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_micro_batch *batch)
-{
-    const cy_model_context *context = block->context;
-    cy_queue *queue = context->queue;
-    CY_TRY(attention_forward(block, stash, batch));
-
+    const cy_column_linear layer = gate_up_of(block);
+    const cy_view bias = out_of(block).bias, mid = cy_tensor_rows_of(stash->mid, rows);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view n2 =
-        cy_view_take(queue->scratch, context->dtype, stash->mid.rows, context->shape.hidden);
-    // mid holds the attention branch; the norm adds the residual to it.
-    cy_norm_forward(queue, n2, stash->inv_rms2, stash->mid, stash->x,
-        weight(block, CY_ROLE_NORM2, 0), context->shape.norm_eps);
-    CY_TRY(column_forward(
-        block, stash->gate_up, stash->n2, n2, weight(block, CY_ROLE_GATE, 1), cy_view_none()));
+        cy_view_take(queue->scratch, context->dtype, rows.count, context->shape.hidden);
+    if (!cy_view_is_none(bias)) cy_add_bias(queue, mid, bias);
+    cy_norm_forward(queue, n2, cy_view_cols(stash->inv_rms2, rows.first, rows.count), mid,
+        cy_tensor_rows_of(stash->x, rows), weight(block, CY_ROLE_NORM2, 0),
+        context->shape.norm_eps);
+    const cy_tensor_rows inside = inside_rows(block, rows, stash->gate_up);
+    CY_TRY(column_forward(block, &layer, cy_tensor_rows_of(stash->gate_up, inside), stash->n2, n2));
     cy_arena_rewind(queue->scratch, mark);
-
-    CY_TRY(activate_and_project(block, y, stash->gate_up));
-    cy_add(queue, y, y, stash->mid);
     return CY_OK;
 }
+
+// The partial product of rows of y.
+static void activate_and_project(
+    const cy_block *block, const cy_block_stash *stash, cy_view partial, cy_tensor_rows rows)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const cy_row_linear down = down_of(block);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view act =
+        cy_view_take(queue->scratch, context->dtype, rows.count, context->ffn_local);
+    cy_swiglu_forward(queue, act, cy_tensor_rows_of(stash->gate_up, rows));
+    cy_row_linear_rows(&down, queue, cy_tensor_rows_of(partial, rows), act);
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+// gate_up of all rows, as the sum of the attention branch has them.
+static cy_status make_all_gate_up(
+    const cy_block *block, const cy_block_stash *stash, cy_tensor_summing *attention)
+{
+    cy_tensor_rows rows;
+    CY_TRY(cy_tensor_sum_arrived(attention, &rows));
+    while (rows.count > 0) {
+        CY_TRY(make_gate_up(block, stash, rows));
+        CY_TRY(cy_tensor_sum_arrived(attention, &rows));
+    }
+    return CY_OK;
+}
+
+// y = mid + the feed-forward branch, once `output` has come. Without gate_up, rows are taken from
+// norm to projection as soon as the sum of the attention branch has them.
+static cy_status feed_forward(const cy_block *block, cy_view y, const cy_block_stash *stash,
+    cy_tensor_summing *attention, cy_tensor_summing *output, bool has_gate_up)
+{
+    cy_queue *queue = block->context->queue;
+    cy_tensor_rows rows;
+    cy_tensor_sum_start(output, &block->context->tensor, queue, y, sum_at(block, CY_SUM_DOWN));
+    output->residual = stash->mid;
+    CY_TRY(cy_tensor_sum_next(output, &rows));
+    while (rows.count > 0) {
+        if (!has_gate_up) {
+            CY_TRY(rows_arrive(attention, rows));
+            CY_TRY(make_gate_up(block, stash, rows));
+        }
+        activate_and_project(block, stash, output->partial, rows);
+        CY_TRY(cy_tensor_sum_next(output, &rows));
+    }
+    // What has a place in the scratch arena ends here.
+    return output->partial.data == y.data ? CY_OK : cy_tensor_sum_end(output);
+}
+
+cy_status cy_block_forward(const cy_block *block, cy_view y, cy_block_stash *stash,
+    const cy_micro_batch *batch, cy_tensor_summing *coming)
+{
+    cy_arena *scratch = block->context->queue->scratch;
+    const size_t mark = cy_arena_mark(scratch);
+    const bool at_once = cy_tensor_splits(&block->context->tensor) || cy_view_is_none(y);
+    cy_tensor_summing attention, output = {0};
+    CY_TRY(attention_forward(block, stash, batch, coming, &attention));
+    if (at_once) {
+        CY_TRY(make_all_gate_up(block, stash, &attention));
+        cy_arena_rewind(scratch, mark);
+    }
+    if (!cy_view_is_none(y)) {
+        CY_TRY(feed_forward(block, y, stash, &attention, &output, at_once));
+    }
+    cy_arena_rewind(scratch, mark);
+    *coming = output;
+    return CY_OK;
+}
+
+// ---- backward
 
 // Where the weight gradients of one linear layer go: nowhere yet where backward_weight makes them.
 static cy_linear_gradients targets(
@@ -269,60 +384,88 @@ static cy_status input_again(const cy_block *block, cy_tensor_gathering *input, 
         input, &context->tensor, queue, cy_tensor_inside(&context->tensor, queue, n), n);
 }
 
-// The weight gradient of gate and up, where it waits until the gradient of the attention branch
-// travels: the sum of its own input gradient has the product of that to travel under.
-typedef struct late_weights {
-    bool waits;
-    cy_linear_gradients targets;
-    cy_tensor_gathering n2;
-} late_weights;
-
-static cy_status finish_late_weights(const cy_block *block, late_weights *late, cy_view d_gate_up)
+// The gradients of the weights of gate and up come last, under the sum of the attention branch's
+// input gradient, which has too little of its own to travel under. With tokens split n2 is gathered
+// while there is work, and the gradients are made under the gather of d_mid.
+static cy_status backward_gate_up_weight(
+    const cy_block *block, const cy_block_stash *stash, cy_backward parts, cy_tensor_gathering *n2)
 {
-    if (!late->waits) return CY_OK;
-    CY_TRY(cy_tensor_gather_rest(&late->n2));
-    cy_linear_weight_gradient(block->context->queue, &late->targets, d_gate_up, late->n2.all);
+    cy_queue *queue = block->context->queue;
+    const cy_column_linear layer = gate_up_of(block);
+    const cy_linear_gradients to = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    if (cy_view_is_none(to.weight)) return CY_OK;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    if (!cy_tensor_splits(layer.parallel)) {
+        CY_TRY(input_again(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    }
+    CY_TRY(cy_tensor_gather_rest(n2));
+    cy_column_linear_backward_weight(&layer, queue, &to, stash->gate_up, n2->all);
+    cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
 
-// dx holds dy; it becomes dy plus the gradient through the feed-forward branch. `late` stays in the
-// scratch arena.
-static cy_status backward_feed_forward(const cy_block *block, cy_view dx, cy_block_stash *stash,
-    cy_block_gradients *gradients, cy_backward parts, late_weights *late)
+// Rows of the gradient of gate and up, in their place in the stash, and of the SwiGLU product.
+static void backward_activation(const cy_block *block, const cy_block_stash *stash,
+    const cy_block_gradients *gradients, cy_view dy, cy_tensor_rows rows)
+{
+    const cy_model_context *context = block->context;
+    cy_queue *queue = context->queue;
+    const cy_row_linear down = down_of(block);
+    const cy_view gate_up = cy_tensor_rows_of(stash->gate_up, rows);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view d_act =
+        cy_view_take(queue->scratch, context->dtype, rows.count, context->ffn_local);
+    cy_row_linear_backward_rows(&down, queue, d_act, cy_tensor_rows_of(dy, rows));
+    cy_swiglu_backward(queue, gate_up, cy_tensor_rows_of(gradients->act, rows), d_act, gate_up);
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+// dx holds dy; it becomes dy plus the gradient through the feed-forward branch. With tokens split
+// *n2 is being gathered then, into the scratch arena, where weight gradients are asked for.
+static cy_status backward_feed_forward(const cy_block *block, cy_view dx,
+    const cy_block_stash *stash, cy_block_gradients *gradients, cy_backward parts,
+    cy_tensor_gathering *n2)
 {
     const cy_model_context *context = block->context;
     const cy_tensor_parallel *tensor = &context->tensor;
+    const bool splits = cy_tensor_splits(tensor);
     cy_queue *queue = context->queue;
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->dy, dx);
+    const cy_row_linear down = down_of(block);
+    const cy_linear_gradients to = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
 
     cy_tensor_gathering dy;
+    cy_tensor_rows rows;
     CY_TRY(cy_tensor_gather_start(&dy, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
-    const size_t inner = cy_arena_mark(queue->scratch);
-    const cy_view d_act =
-        cy_view_take(queue->scratch, context->dtype, dy.all.rows, context->ffn_local);
-    CY_TRY(cy_row_linear_backward_input(queue, d_act, &dy, weight(block, CY_ROLE_DOWN, 0)));
-    cy_swiglu_backward(queue, stash->gate_up, gradients->act, d_act, stash->gate_up);
-    cy_arena_rewind(queue->scratch, inner);
-
-    cy_linear_gradients gate_up = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
-    *late = (late_weights){0};
-    if (!cy_view_is_none(gate_up.weight)) {
-        CY_TRY(
-            input_again(block, &late->n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
-        late->waits = cy_tensor_in_pieces(tensor);
-        late->targets = gate_up;
+    if (splits) {
+        CY_TRY(cy_tensor_gather_next(&dy, &rows));
+        while (rows.count > 0) {
+            backward_activation(block, stash, gradients, dy.all, rows);
+            CY_TRY(cy_tensor_gather_next(&dy, &rows));
+        }
+        if (!cy_view_is_none(to.weight)) {
+            CY_TRY(input_again(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+        }
+        cy_row_linear_backward_weight(&down, queue, &to, &dy, gradients->act);
     }
-    if (late->waits) gate_up = (cy_linear_gradients){0};
-    const cy_linear_gradients down = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, &down, dy.all, gradients->act);
 
-    const size_t last = cy_arena_mark(queue->scratch);
+    const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    CY_TRY(cy_column_linear_backward(tensor, queue, d_n2, &gate_up, stash->gate_up, &late->n2,
-        weight(block, CY_ROLE_GATE, 1), sum_at(block, CY_SUM_D_NORM2)));
+    const cy_column_linear gate_up = gate_up_of(block);
+    cy_tensor_summing sum;
+    cy_tensor_sum_start(&sum, tensor, queue, d_n2, sum_at(block, CY_SUM_D_NORM2));
+    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    while (rows.count > 0) {
+        if (!splits) backward_activation(block, stash, gradients, dx, rows);
+        cy_column_linear_backward_rows(&gate_up, queue, cy_tensor_rows_of(sum.partial, rows),
+            cy_tensor_rows_of(stash->gate_up, rows));
+        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    }
+    if (!splits) cy_row_linear_backward_weight(&down, queue, &to, &dy, gradients->act);
+    CY_TRY(cy_tensor_sum_end(&sum));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
         weight(block, CY_ROLE_NORM2, 0));
-    cy_arena_rewind(queue->scratch, last);
+    cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
 
@@ -374,42 +517,57 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
     return CY_OK;
 }
 
-// dx holds the gradient of mid; it becomes the gradient of x.
+// dx holds the gradient of mid; it becomes the gradient of x. *n2 as backward_feed_forward left it.
 static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_block_stash *stash,
     cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts,
-    late_weights *late)
+    cy_tensor_gathering *n2)
 {
     const cy_model_context *context = block->context;
+    const cy_tensor_parallel *tensor = &context->tensor;
+    const bool splits = cy_tensor_splits(tensor);
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->d_mid, dx);
+    const cy_row_linear out = out_of(block);
+    const cy_column_linear qkv = qkv_of(block);
 
-    const cy_tensor_parallel *tensor = &context->tensor;
     cy_tensor_gathering d_mid;
     CY_TRY(cy_tensor_gather_start(&d_mid, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
-    CY_TRY(finish_late_weights(block, late, stash->gate_up));
+    if (splits) CY_TRY(backward_gate_up_weight(block, stash, parts, n2));
     const size_t inner = cy_arena_mark(queue->scratch);
     const cy_view d_o =
         cy_view_take(queue->scratch, context->dtype, d_mid.all.rows, cy_model_q_cols(context));
-    CY_TRY(cy_row_linear_backward_input(queue, d_o, &d_mid, weight(block, CY_ROLE_OUT, 0)));
+    CY_TRY(cy_row_linear_backward_input(&out, queue, d_o, &d_mid));
     CY_TRY(backward_heads(block, gradients->d_qkv, d_o, stash, batch));
     cy_arena_rewind(queue->scratch, inner);
 
     cy_tensor_gathering n1 = {0};
-    const cy_linear_gradients qkv =
+    const cy_linear_gradients to_out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
+    const cy_linear_gradients to_qkv =
         targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
-    if (!cy_view_is_none(qkv.weight)) {
+    const bool weights = !cy_view_is_none(to_qkv.weight);
+    if (splits && weights) {
         CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+        cy_row_linear_backward_weight(&out, queue, &to_out, &d_mid, stash->o);
     }
-    const cy_linear_gradients out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
-    cy_linear_weight_gradient(queue, &out, d_mid.all, stash->o);
     // The output bias is added to this rank's own tokens, outside the split.
     const cy_view d_out_bias = grad(block, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
 
     const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    CY_TRY(cy_column_linear_backward(&context->tensor, queue, d_n1, &qkv, gradients->d_qkv, &n1,
-        weight(block, CY_ROLE_Q, 2), sum_at(block, CY_SUM_D_NORM1)));
+    cy_tensor_summing sum;
+    cy_tensor_sum_start(&sum, tensor, queue, d_n1, sum_at(block, CY_SUM_D_NORM1));
+    CY_TRY(cy_column_linear_backward_input(&qkv, queue, &sum, gradients->d_qkv));
+    if (!splits && weights) {
+        cy_row_linear_backward_weight(&out, queue, &to_out, &d_mid, stash->o);
+        CY_TRY(backward_gate_up_weight(block, stash, parts, n2));
+        CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    }
+    if (weights) {
+        CY_TRY(cy_tensor_gather_rest(&n1));
+        cy_column_linear_backward_weight(&qkv, queue, &to_qkv, gradients->d_qkv, n1.all);
+    }
+    CY_TRY(cy_tensor_sum_end(&sum));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
         weight(block, CY_ROLE_NORM1, 0));
     cy_arena_rewind(queue->scratch, mark);
@@ -420,15 +578,15 @@ cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *sta
 {
     cy_queue *queue = block->context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view gate_up = weight(block, CY_ROLE_GATE, 1);
+    const cy_column_linear gate_up = gate_up_of(block);
     if (!cy_view_is_none(stash->n2)) {
-        cy_column_linear_forward(queue, stash->gate_up, stash->n2, gate_up, cy_view_none());
+        cy_column_linear_rows(&gate_up, queue, stash->gate_up, stash->n2);
         return CY_OK;
     }
     const cy_view n2 =
         cy_view_take(queue->scratch, block->context->dtype, stash->mid.rows, stash->mid.cols);
     cy_norm_apply(queue, n2, stash->mid, stash->inv_rms2, weight(block, CY_ROLE_NORM2, 0));
-    CY_TRY(column_forward(block, stash->gate_up, cy_view_none(), n2, gate_up, cy_view_none()));
+    CY_TRY(column_forward(block, &gate_up, stash->gate_up, cy_view_none(), n2));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -439,10 +597,9 @@ cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *s
     CY_ASSERT(dx.rows == stash->x.rows && dx.cols == stash->x.cols);
     cy_arena *scratch = block->context->queue->scratch;
     const size_t mark = cy_arena_mark(scratch);
-    late_weights late;
-    CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts, &late));
-    if (!late.waits) cy_arena_rewind(scratch, mark);
-    CY_TRY(backward_attention(block, dx, stash, gradients, batch, parts, &late));
+    cy_tensor_gathering n2 = {0};
+    CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts, &n2));
+    CY_TRY(backward_attention(block, dx, stash, gradients, batch, parts, &n2));
     cy_arena_rewind(scratch, mark);
     return CY_OK;
 }
@@ -451,29 +608,35 @@ cy_status cy_block_backward_weight(
     const cy_block *block, const cy_block_stash *stash, const cy_block_gradients *gradients)
 {
     const cy_model_context *context = block->context;
+    const cy_tensor_parallel *tensor = &context->tensor;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_backward now = CY_BACKWARD_TOGETHER;
-    const cy_linear_gradients qkv =
+    const cy_column_linear qkv = qkv_of(block), gate_up = gate_up_of(block);
+    const cy_row_linear out = out_of(block), down = down_of(block);
+    const cy_linear_gradients to_qkv =
         targets(block, now, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
-    const cy_linear_gradients out = targets(block, now, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
-    const cy_linear_gradients gate_up = targets(block, now, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
-    const cy_linear_gradients down = targets(block, now, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
-    cy_tensor_gathering input;
-    cy_view all;
+    const cy_linear_gradients to_out = targets(block, now, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
+    const cy_linear_gradients to_gate_up = targets(block, now, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
+    const cy_linear_gradients to_down = targets(block, now, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
+    cy_tensor_gathering input, d;
 
     CY_TRY(input_again(block, &input, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->dy));
-    cy_linear_weight_gradient(queue, &down, all, gradients->act);
+    CY_TRY(cy_tensor_gather_start(
+        &d, tensor, queue, cy_tensor_inside(tensor, queue, gradients->dy), gradients->dy));
+    CY_TRY(cy_tensor_gather_rest(&d));
+    cy_row_linear_backward_weight(&down, queue, &to_down, &d, gradients->act);
     CY_TRY(cy_tensor_gather_rest(&input));
-    cy_linear_weight_gradient(queue, &gate_up, stash->gate_up, input.all);
+    cy_column_linear_backward_weight(&gate_up, queue, &to_gate_up, stash->gate_up, input.all);
     cy_arena_rewind(queue->scratch, mark);
 
     CY_TRY(input_again(block, &input, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, gradients->d_mid));
-    cy_linear_weight_gradient(queue, &out, all, stash->o);
+    CY_TRY(cy_tensor_gather_start(
+        &d, tensor, queue, cy_tensor_inside(tensor, queue, gradients->d_mid), gradients->d_mid));
+    CY_TRY(cy_tensor_gather_rest(&d));
+    cy_row_linear_backward_weight(&out, queue, &to_out, &d, stash->o);
     CY_TRY(cy_tensor_gather_rest(&input));
-    cy_linear_weight_gradient(queue, &qkv, gradients->d_qkv, input.all);
+    cy_column_linear_backward_weight(&qkv, queue, &to_qkv, gradients->d_qkv, input.all);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }

@@ -11,9 +11,14 @@
 // memory traffic of keeping them. (With sequence parallelism the norm outputs would be gathered
 // again: context.tensor.keep_inputs keeps them.)
 //
+// Where tensor parallelism sums whole matrices, tokens go through a layer in ranges of rows: one
+// range computes from norm to projection while the sum of the one before it travels, and a layer
+// begins with rows whose sum has come while the last ones of the layer before are on their way
+// (parallel/tensor/pieces.h).
+//
 // The backward pass comes in two parts that a pipeline may run apart: backward_input turns dy into
-// dx; backward_weight adds the weight gradients. `together` runs both, with each weight product
-// under the sum of the input gradient beside it.
+// dx; backward_weight adds the weight gradients. `together` runs both, with weight products under
+// the sums of input gradients.
 //
 // Shapes: t tokens inside the tensor-parallel linears, t_outside outside (t, or t / tp with
 // sequence parallelism). Buffers of the stash belong to whoever took them.
@@ -68,9 +73,12 @@ void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *con
 void cy_block_gradients_take(cy_block_gradients *gradients, const cy_model_context *context,
     cy_arena *arena, int64_t tokens);
 
-// y [t_outside, hidden] from stash->x; fills the stash.
-CY_MUST_CHECK cy_status cy_block_forward(
-    const cy_block *block, cy_view y, cy_block_stash *stash, const cy_micro_batch *batch);
+// y [t_outside, hidden] from stash->x; fills the stash. *coming is the sum that stash->x becomes,
+// or a zeroed struct where it is there; on return it is the sum that y becomes: the next layer's,
+// or cy_tensor_sum_end is next. Until then y and the stash's mid stay where they are. Without y the
+// stash alone is filled, for recomputation.
+CY_MUST_CHECK cy_status cy_block_forward(const cy_block *block, cy_view y, cy_block_stash *stash,
+    const cy_micro_batch *batch, cy_tensor_summing *coming);
 
 // Makes stash->gate_up again from stash->mid, for recomputation: the same bits.
 CY_MUST_CHECK cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *stash);

@@ -49,8 +49,12 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const cy_view o = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols);
     cy_norm_forward(queue, n, inv_rms, x, cy_view_none(),
         cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);
-    cy_column_linear_forward(queue, qkv, n, cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
-        cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0));
+    const cy_column_linear in = {
+        .parallel = &context->tensor,
+        .weight = cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
+        .bias = cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0),
+    };
+    cy_column_linear_rows(&in, queue, qkv, n);
     norm_heads(context, storage, unit, qkv);
     cy_rope(queue, qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, false);
@@ -59,10 +63,13 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const cy_attention_spec spec = cy_model_attention(context);
     cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
         batch->sequences, batch->positions, &spec);
-    CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, mid, o, cy_storage_weight(storage, unit, CY_ROLE_OUT, 0), NULL));
-    const cy_view bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0);
-    if (!cy_view_is_none(bias)) cy_add_bias(queue, mid, bias);
+    const cy_row_linear out = {
+        .parallel = &context->tensor,
+        .weight = cy_storage_weight(storage, unit, CY_ROLE_OUT, 0),
+        .bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0),
+        .input_is_parallel = true,
+    };
+    CY_TRY(cy_row_linear_forward(&out, queue, mid, o, NULL));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
@@ -84,11 +91,18 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
     CY_TRY(attention(context, storage, layer, mid, x, inv_rms, batch));
     cy_norm_forward(queue, n, inv_rms, mid, x, cy_storage_weight(storage, unit, CY_ROLE_NORM2, 0),
         context->shape.norm_eps);
-    cy_column_linear_forward(
-        queue, gate_up, n, cy_storage_weight(storage, unit, CY_ROLE_GATE, 1), cy_view_none());
+    const cy_column_linear in = {
+        .parallel = &context->tensor,
+        .weight = cy_storage_weight(storage, unit, CY_ROLE_GATE, 1),
+    };
+    const cy_row_linear down = {
+        .parallel = &context->tensor,
+        .weight = cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0),
+        .input_is_parallel = true,
+    };
+    cy_column_linear_rows(&in, queue, gate_up, n);
     cy_swiglu_forward(queue, act, gate_up);
-    CY_TRY(cy_row_linear_forward(
-        &context->tensor, queue, x, act, cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0), NULL));
+    CY_TRY(cy_row_linear_forward(&down, queue, x, act, NULL));
     cy_add(queue, x, x, mid);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;

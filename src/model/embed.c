@@ -1,27 +1,35 @@
 #include "model/embed.h"
 
-cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
-    const cy_micro_batch *batch)
+cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage, cy_view y,
+    const cy_micro_batch *batch, cy_tensor_summing *coming)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
     const cy_tensor *table = cy_storage_tensor(storage, unit, CY_ROLE_EMBED);
     const size_t mark = cy_arena_mark(queue->scratch);
-    cy_tensor_summing sum;
     cy_tensor_rows rows;
 
     // One rank has a token's row and the others zeros: this sum is exact as it is.
-    cy_tensor_sum_start(&sum, &context->tensor, queue, y, NULL);
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    cy_tensor_sum_start(coming, &context->tensor, queue, y, NULL);
+    CY_TRY(cy_tensor_sum_next(coming, &rows));
     while (rows.count > 0) {
-        cy_embedding_forward(queue, cy_view_rows(sum.partial, rows.first, rows.count),
+        cy_embedding_forward(queue, cy_tensor_rows_of(coming->partial, rows),
             cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0), batch->inputs + rows.first,
             table->slice.row_first);
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        CY_TRY(cy_tensor_sum_next(coming, &rows));
     }
-    CY_TRY(cy_tensor_sum_end(&sum));
+    // What has a place in the scratch arena ends here.
+    if (coming->partial.data != y.data) CY_TRY(cy_tensor_sum_end(coming));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
+}
+
+cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
+    const cy_micro_batch *batch)
+{
+    cy_tensor_summing coming;
+    CY_TRY(cy_embed_start(context, storage, y, batch, &coming));
+    return cy_tensor_sum_end(&coming);
 }
 
 cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *storage, cy_view dy,

@@ -10,6 +10,10 @@
 CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
     cy_view y, const cy_micro_batch *batch);
 
+// The same, with the sum on its way: *coming, which y becomes.
+CY_MUST_CHECK cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage,
+    cy_view y, const cy_micro_batch *batch, cy_tensor_summing *coming);
+
 // Adds the embedding's gradient from dy [t_outside, hidden].
 CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
     const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);

@@ -78,7 +78,7 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
         }
         cy_softmax_grad(queue, d_logits, logits, tile.max, tile.sum, targets, range, loss_scale);
         cy_matmul(queue, d_n, d_logits, matrix, (cy_matmul_spec){0});
-        cy_linear_weight_gradient(queue, &to, d_logits, n);
+        cy_linear_backward_weight(queue, &to, d_logits, n);
     }
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
@@ -97,40 +97,60 @@ static cy_status final_norm(const cy_head *head, cy_view *n_all, cy_view *inv_rm
     return cy_tensor_gather(&context->tensor, queue, n_all, n);
 }
 
-cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_micro_batch *batch, double loss_scale)
+// The tiles of `rows`, as run_tile; d_n [t, hidden] or none.
+static cy_status run_tiles(const cy_head *head, cy_view loss, cy_view d_n, cy_view n,
+    const cy_micro_batch *batch, double loss_scale, cy_tensor_rows rows)
+{
+    const int64_t end = rows.first + rows.count;
+    for (int64_t first = rows.first; first < end; first += CY_HEAD_TILE) {
+        const int64_t count = end - first < CY_HEAD_TILE ? end - first : CY_HEAD_TILE;
+        const cy_view d = cy_view_is_none(d_n) ? d_n : cy_view_rows(d_n, first, count);
+        CY_TRY(run_tile(
+            head, loss, d, cy_view_rows(n, first, count), batch->targets + first, loss_scale));
+    }
+    return CY_OK;
+}
+
+// The same tiles with the gradient of x, whose sum over ranks travels under the next tiles.
+static cy_status run_with_gradient(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
+    cy_view n, cy_view inv_rms, const cy_micro_batch *batch, double loss_scale)
 {
     const cy_model_context *context = head->context;
     cy_queue *queue = context->queue;
-    const size_t mark = cy_arena_mark(queue->scratch);
-    const bool train = !cy_view_is_none(dx);
+    // All ranks work at the same tile, so no rank can begin with the tokens of another.
+    cy_tensor_parallel tensor = context->tensor;
+    if (cy_tensor_splits(&tensor)) tensor.overlap = false;
+    cy_tensor_summing sum;
+    cy_tensor_rows rows;
+    cy_tensor_sum_start(&sum, &tensor, queue,
+        cy_view_take(queue->scratch, context->dtype, x.rows, x.cols),
+        cy_sums_at(context->sums, context->shape.layers, CY_SUM_D_HEAD));
+    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    while (rows.count > 0) {
+        CY_TRY(run_tiles(head, loss, sum.partial, n, batch, loss_scale, rows));
+        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    }
+    CY_TRY(cy_tensor_sum_end(&sum));
+    cy_fill(queue, dx, 0.0);
+    cy_norm_backward(queue, dx,
+        cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), sum.outside, x,
+        inv_rms, cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0));
+    return CY_OK;
+}
+
+cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
+    const cy_micro_batch *batch, double loss_scale)
+{
+    cy_arena *scratch = head->context->queue->scratch;
+    const size_t mark = cy_arena_mark(scratch);
     cy_view n, inv_rms;
     CY_TRY(final_norm(head, &n, &inv_rms, x));
-
-    cy_view d_n = cy_view_none();
-    cy_tensor_summing sum;
-    // All ranks work at the same tile, so no rank can begin with the tokens of another.
-    cy_tensor_parallel together = context->tensor;
-    together.overlap = false;
-    if (train) {
-        cy_tensor_sum_start(&sum, &together, queue,
-            cy_view_take(queue->scratch, context->dtype, x.rows, x.cols),
-            cy_sums_at(context->sums, context->shape.layers, CY_SUM_D_HEAD));
-        d_n = sum.partial;
+    if (cy_view_is_none(dx)) {
+        CY_TRY(run_tiles(head, loss, dx, n, batch, loss_scale, (cy_tensor_rows){.count = n.rows}));
+    } else {
+        CY_TRY(run_with_gradient(head, loss, dx, x, n, inv_rms, batch, loss_scale));
     }
-    for (int64_t first = 0; first < n.rows; first += CY_HEAD_TILE) {
-        const int64_t rows = n.rows - first < CY_HEAD_TILE ? n.rows - first : CY_HEAD_TILE;
-        CY_TRY(run_tile(head, loss, train ? cy_view_rows(d_n, first, rows) : cy_view_none(),
-            cy_view_rows(n, first, rows), batch->targets + first, loss_scale));
-    }
-    if (train) {
-        CY_TRY(cy_tensor_sum_whole(&sum));
-        cy_fill(queue, dx, 0.0);
-        cy_norm_backward(queue, dx,
-            cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), sum.outside, x,
-            inv_rms, cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0));
-    }
-    cy_arena_rewind(queue->scratch, mark);
+    cy_arena_rewind(scratch, mark);
     return CY_OK;
 }
 

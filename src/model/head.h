@@ -11,7 +11,7 @@
 #include "model/storage.h"
 
 // Tokens whose logits exist at one time.
-#define CY_HEAD_TILE 512
+#define CY_HEAD_TILE CY_TENSOR_PIECE_ROWS
 
 typedef struct cy_head {
     const cy_model_context *context; // borrowed

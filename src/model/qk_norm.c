@@ -44,6 +44,19 @@ void cy_qk_norm_stash_take(
     };
 }
 
+cy_qk_norm_stash cy_qk_norm_stash_rows(
+    const cy_qk_norm_stash *stash, const cy_model_context *context, int64_t first, int64_t count)
+{
+    if (!context->shape.qk_norm) return *stash;
+    const int64_t q = context->heads_local, k = context->kv_heads_local;
+    return (cy_qk_norm_stash){
+        .q = cy_view_rows(stash->q, first * q, count * q),
+        .k = cy_view_rows(stash->k, first * k, count * k),
+        .inv_rms_q = cy_view_cols(stash->inv_rms_q, first * q, count * q),
+        .inv_rms_k = cy_view_cols(stash->inv_rms_k, first * k, count * k),
+    };
+}
+
 static void forward(
     const cy_model_context *context, const cy_storage *storage, int unit, const head_group *heads)
 {

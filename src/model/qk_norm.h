@@ -24,6 +24,10 @@ typedef struct cy_qk_norm_stash {
 void cy_qk_norm_stash_take(
     cy_qk_norm_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens);
 
+// Of rows [first, first + count) of the tokens alone.
+cy_qk_norm_stash cy_qk_norm_stash_rows(
+    const cy_qk_norm_stash *stash, const cy_model_context *context, int64_t first, int64_t count);
+
 // q and k in qkv [t, (heads + 2 kv_heads) head_dim] are normed in place; fills the stash.
 void cy_qk_norm_forward(const cy_model_context *context, const cy_storage *storage, int unit,
     cy_view qkv, const cy_qk_norm_stash *stash);

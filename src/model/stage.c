@@ -170,9 +170,12 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *
 
 // ---- forward
 
-static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass, cy_view output)
+// *coming is the sum that the first layer's input becomes.
+static cy_status forward_blocks(
+    const cy_stage *stage, const cy_stage_pass *pass, cy_view output, cy_tensor_summing *coming)
 {
-    cy_arena *scratch = stage->slots->spec.context->queue->scratch;
+    const cy_stage_spec *spec = &stage->slots->spec;
+    cy_arena *scratch = spec->context->queue->scratch;
     const int layers = stage->segment.layer_count;
     for (int i = 0; i < layers; i++) {
         const cy_block block = block_at(stage, i);
@@ -180,11 +183,13 @@ static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass
         cy_block_stash stash = working_stash(stage, pass, i);
         const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).x : output;
         CY_TRY(before(stage, block.unit));
-        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch));
+        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch, coming));
+        // The residual that is added to what arrives would be gone.
+        if (spec->recompute == CY_RECOMPUTE_FULL) CY_TRY(cy_tensor_sum_end(coming));
         CY_TRY(after(stage, block.unit));
         cy_arena_rewind(scratch, mark);
     }
-    return CY_OK;
+    return cy_tensor_sum_end(coming);
 }
 
 static cy_status forward_head(
@@ -212,19 +217,20 @@ cy_status cy_stage_forward(
     CY_ASSERT(pass->batch->tokens == spec->tokens);
     CY_ASSERT(cy_view_is_none(pass->input) == stage->segment.embedding);
     CY_ASSERT(cy_view_is_none(output) == stage->segment.head);
+    cy_tensor_summing coming = {0};
     if (stage->segment.embedding) {
         const int unit = cy_storage_unit(stage->storage, -1);
         CY_TRY(before(stage, unit));
-        CY_TRY(cy_embed_forward(
-            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch));
+        CY_TRY(cy_embed_start(
+            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch, &coming));
         CY_TRY(after(stage, unit));
     }
-    if (!stage->segment.head) return forward_blocks(stage, pass, output);
+    if (!stage->segment.head) return forward_blocks(stage, pass, output, &coming);
 
     // The head is done with the last layer's output before forward returns.
     const size_t mark = cy_arena_mark(scratch);
     const cy_view out = take_tokens(spec, scratch);
-    CY_TRY(forward_blocks(stage, pass, out));
+    CY_TRY(forward_blocks(stage, pass, out, &coming));
     CY_TRY(forward_head(stage, pass, out, loss));
     cy_arena_rewind(scratch, mark);
     return CY_OK;
@@ -241,12 +247,8 @@ static cy_status recompute(const cy_stage *stage, const cy_block *block, cy_bloc
     if (spec->recompute == CY_RECOMPUTE_SELECTIVE) {
         return cy_block_feed_forward_again(block, stash);
     }
-    cy_arena *scratch = spec->context->queue->scratch;
-    const size_t mark = cy_arena_mark(scratch);
-    const cy_view unused = take_tokens(spec, scratch);
-    CY_TRY(cy_block_forward(block, unused, stash, batch));
-    cy_arena_rewind(scratch, mark);
-    return CY_OK;
+    cy_tensor_summing here = {0};
+    return cy_block_forward(block, cy_view_none(), stash, batch, &here);
 }
 
 static cy_block_gradients *gradients_at(const cy_stage *stage, const cy_stage_pass *pass, int index)

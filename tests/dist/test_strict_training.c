@@ -6,6 +6,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define STEPS 4
@@ -120,6 +121,25 @@ static void micro_batches_and_tables(void **state)
     cy_test_training_close(&one);
 }
 
+// So many rows that the sums of tensor parallelism go in two pieces.
+static void sums_in_pieces(void **state)
+{
+    (void)state;
+    cy_config config = strict_config(CY_F32);
+    config.shape.out_bias = true;
+    config.training.micro_batch_size = 9;
+    config.training.gradient_accumulation_steps = 1;
+    cy_test_training one;
+    cy_test_train(&one, &config, 2, "auto");
+    for (int recompute = 0; recompute < 3; recompute++) {
+        config.training.recompute = (cy_config_recompute)recompute;
+        config.distributed.tp_size = recompute == 0 ? 4 : 2;
+        expect_same(&one, &config, 2, "auto");
+        snprintf(config.distributed.algorithm, sizeof(config.distributed.algorithm), "ring");
+    }
+    cy_test_training_close(&one);
+}
+
 // ---- a step that does not fit
 
 // Weights so large that no constant holds the first step's terms: every mesh does it again, and
@@ -220,6 +240,7 @@ int main(void)
         cmocka_unit_test(meshes_in_fp32),
         cmocka_unit_test(meshes_in_bf16),
         cmocka_unit_test(micro_batches_and_tables),
+        cmocka_unit_test(sums_in_pieces),
         cmocka_unit_test(wild_weights),
         cmocka_unit_test(a_step_that_does_not_fit_is_done_again),
         cmocka_unit_test(what_is_no_number_is_reported),

@@ -5,6 +5,8 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
+#include "model/head.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -114,23 +116,71 @@ static void with_data_parallel_ranks_and_recomputation(void **state)
     }
 }
 
+// So many rows that sums go in `pieces` pieces, which cut sequences.
+static cy_config long_config(int tp, int pieces)
+{
+    cy_config config = config_of(tp);
+    config.training.seq_length = 60;
+    config.training.micro_batch_size = pieces * CY_TENSOR_PIECE_ROWS / 60 + 1;
+    config.training.gradient_accumulation_steps = 1;
+    config.shape.max_positions = 60;
+    return config;
+}
+
+static void sums_in_pieces_give_the_training_of_one_rank(void **state)
+{
+    (void)state;
+    for (int tp = 2; tp <= 4; tp++)
+        expect_parity(long_config(tp, 2), 0, 1e-12, 1e-10);
+    for (int recompute = 0; recompute < 3; recompute++) {
+        cy_config config = long_config(4, 2);
+        config.shape.kv_heads = 2;
+        config.shape.tied = true;
+        config.shape.qkv_bias = true;
+        config.shape.out_bias = true;
+        config.shape.qk_norm = recompute != 0;
+        config.shape.window = 7;
+        config.training.recompute = (cy_config_recompute)recompute;
+        expect_parity(config, 0, 1e-12, 1e-10);
+    }
+}
+
+// With context parallelism attention is not cut, and a pipeline ends sums before it sends.
+static void in_pieces_beside_other_splits(void **state)
+{
+    (void)state;
+    cy_config config = long_config(2, 2);
+    config.distributed.cp_size = 2;
+    config.training.seq_length = 120;
+    config.shape.max_positions = 120;
+    expect_parity(config, 0, 1e-12, 1e-10);
+    config = long_config(2, 2);
+    config.distributed.pp_size = 2;
+    expect_parity(config, 0, 1e-12, 1e-10);
+    config = long_config(2, 2);
+    config.distributed.dp_size = 2;
+    config.distributed.zero_stage = 3;
+    expect_parity(config, 0, 1e-12, 1e-10);
+}
+
 static void sums_in_flight_change_no_bit(void **state)
 {
     (void)state;
-    cy_config config = config_of(3);
     cy_test_training a, b;
-    for (int sequence = 0; sequence < 2; sequence++) {
-        config.distributed.sequence_parallel = sequence == 1;
-        config.training.seq_length = 12;
+    for (int kind = 0; kind < 3; kind++) {
+        cy_config config = kind == 2 ? long_config(3, 2) : config_of(3);
+        const int steps = kind == 2 ? 2 : 5;
+        config.distributed.sequence_parallel = kind == 1;
+        if (kind < 2) config.training.seq_length = 12;
         config.training.seed = 42;
         config.distributed.tp_overlap = true;
-        cy_test_train(&a, &config, 5, "ref");
+        cy_test_train(&a, &config, steps, "ref");
         config.distributed.tp_overlap = false;
-        cy_test_train(&b, &config, 5, "ref");
+        cy_test_train(&b, &config, steps, "ref");
         assert_true(a.hash == b.hash);
         config.training.seed = 43;
         cy_test_training_close(&b);
-        cy_test_train(&b, &config, 5, "ref");
+        cy_test_train(&b, &config, steps, "ref");
         assert_true(a.hash != b.hash);
         cy_test_training_close(&a);
         cy_test_training_close(&b);
@@ -154,16 +204,22 @@ static cy_traffic traffic_of_a_layer(cy_config config)
     return layer;
 }
 
+// A sum in pieces is one all-reduce for each of them, of the same bytes.
 static void a_layer_sends_four_sums(void **state)
 {
     (void)state;
-    for (int tp = 2; tp <= 4; tp += 2) {
-        const cy_config config = config_of(tp);
+    static const struct {
+        int tp, pieces; // 0: few rows
+    } cases[] = {{2, 0}, {4, 0}, {2, 2}, {4, 2}};
+    for (int i = 0; i < 4; i++) {
+        const int tp = cases[i].tp, pieces = cases[i].pieces;
+        const cy_config config = pieces > 0 ? long_config(tp, pieces) : config_of(tp);
         const cy_traffic layer = traffic_of_a_layer(config);
         const double tokens =
             (double)(config.training.micro_batch_size * config.training.seq_length);
         const double matrix = tokens * (double)config.shape.hidden * sizeof(double);
-        assert_int_equal(layer.messages, 4); // two forward, two backward
+        const int each = pieces > 0 ? pieces : 1;
+        assert_int_equal(layer.messages, 4 * each); // two forward, two backward
         const double bytes = 4 * matrix * 2 * (tp - 1) / tp;
         assert_true(fabs(layer.bytes - bytes) < 1e-6 * bytes);
     }
@@ -219,6 +275,8 @@ int main(void)
         cmocka_unit_test(gathered_inputs_may_be_kept),
         cmocka_unit_test(shared_kv_heads_biases_and_tied_embeddings),
         cmocka_unit_test(with_data_parallel_ranks_and_recomputation),
+        cmocka_unit_test(sums_in_pieces_give_the_training_of_one_rank),
+        cmocka_unit_test(in_pieces_beside_other_splits),
         cmocka_unit_test(sums_in_flight_change_no_bit),
         cmocka_unit_test(a_layer_sends_four_sums),
         cmocka_unit_test(sequence_parallelism_sends_five_quarters),

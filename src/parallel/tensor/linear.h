@@ -8,33 +8,19 @@
 //
 // Without sequence parallelism the activations outside are whole on every rank and the sums are
 // all-reduces. With it each rank holds 1/size of the tokens outside: inputs are gathered, sums are
-// reduce-scattered, in pieces that travel under the products (pieces.h). A group of one makes all
+// reduce-scattered. Both travel in pieces under the products (pieces.h). A group of one makes all
 // of this disappear: dense is not a special case.
 //
-// The buffers belong to the caller. Matrices are [tokens, features].
+// Forward, the gradient of the input and the gradients of the weights are apart, so that a caller
+// can put what is ready under what travels. A layer is views: it owns nothing, and its buffers
+// belong to the caller. Matrices are [tokens, features]; t is all tokens, `outside` those that a
+// rank holds outside. Functions fail when the group does, and all ranks make the same calls.
 
 #ifndef CY_PARALLEL_TENSOR_LINEAR_H
 #define CY_PARALLEL_TENSOR_LINEAR_H
 
 #include "kernel/kernel.h"
 #include "parallel/tensor/pieces.h"
-
-// y [outside tokens, out] = sum over the group of x [t, in_local] weight [out, in_local]^T; `fixed`
-// as in cy_tensor_sum_start.
-CY_MUST_CHECK cy_status cy_row_linear_forward(const cy_tensor_parallel *parallel, cy_queue *queue,
-    cy_view y, cy_view x, cy_view weight, cy_fixed *fixed);
-
-// dx [t, in_local] = dy weight, of dy [t, out] that is being gathered.
-CY_MUST_CHECK cy_status cy_row_linear_backward_input(
-    cy_queue *queue, cy_view dx, cy_tensor_gathering *dy, cy_view weight);
-
-// y [t, out_local] = x [t, in] weight [out_local, in]^T + bias. x holds all tokens.
-void cy_column_linear_forward(cy_queue *queue, cy_view y, cy_view x, cy_view weight, cy_view bias);
-
-// The same of x [outside tokens, in], which is gathered into `x_all` (from cy_tensor_inside, or
-// kept).
-CY_MUST_CHECK cy_status cy_column_linear_forward_outside(const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view y, cy_view x_all, cy_view x, cy_view weight, cy_view bias);
 
 // Where the gradients of a linear layer go; none: nowhere.
 typedef struct cy_linear_gradients {
@@ -43,15 +29,72 @@ typedef struct cy_linear_gradients {
     bool empty;     // `weight` holds nothing yet and is written instead of added to
 } cy_linear_gradients;
 
-// dx [outside tokens, in] = sum over the group of dy [t, out_local] weight. Where `to` has a
-// weight, dy^T x [t, in] is made while the sum is under way, and `x` (all its tokens, which may
-// still be on their way) is waited for before; a bias likewise. `fixed` as above, of dx.
-CY_MUST_CHECK cy_status cy_column_linear_backward(const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view dx, const cy_linear_gradients *to, cy_view dy, cy_tensor_gathering *x,
-    cy_view weight, cy_fixed *fixed);
-
-// Those gradients alone: dy [t, out]^T x [t, in], and the sum of dy's rows.
-void cy_linear_weight_gradient(
+// The gradients of a linear layer that is not split: dy [t, out]^T x [t, in], and the sum of dy's
+// rows.
+void cy_linear_backward_weight(
     cy_queue *queue, const cy_linear_gradients *to, cy_view dy, cy_view x);
+
+// ---- column-parallel
+
+typedef struct cy_column_linear {
+    const cy_tensor_parallel *parallel; // borrowed
+    cy_view weight;                     // [out_local, in]
+    cy_view bias;                       // [1, out_local], or none
+    bool gather_output;                 // y has the columns of all ranks
+    bool skip_bias;                     // the caller adds the bias, and makes its gradient
+} cy_column_linear;
+
+// y [rows, out_local] = x [rows, in] weight^T + bias, of any rows: no message.
+void cy_column_linear_rows(const cy_column_linear *layer, cy_queue *queue, cy_view y, cy_view x);
+
+// y [t, out_local], or [t, out] where it is gathered, of x [outside, in], which is gathered into
+// `x_all` (from cy_tensor_inside, or a place of its size that is kept).
+CY_MUST_CHECK cy_status cy_column_linear_forward(
+    const cy_column_linear *layer, cy_queue *queue, cy_view y, cy_view x_all, cy_view x);
+
+// dx [rows, in] = dy [rows, out_local] weight, of any rows: this rank's part of the sum.
+void cy_column_linear_backward_rows(
+    const cy_column_linear *layer, cy_queue *queue, cy_view dx, cy_view dy);
+
+// dx [outside, in], with which `sum` has been started, is to become the sum over the group of dy
+// weight, of dy as y. On return all of it is on its way: make the gradients of the weights next,
+// then call cy_tensor_sum_end.
+CY_MUST_CHECK cy_status cy_column_linear_backward_input(
+    const cy_column_linear *layer, cy_queue *queue, cy_tensor_summing *sum, cy_view dy);
+
+// Those, of dy as y and x [t, in], all its tokens: no message.
+void cy_column_linear_backward_weight(const cy_column_linear *layer, cy_queue *queue,
+    const cy_linear_gradients *to, cy_view dy, cy_view x);
+
+// ---- row-parallel
+
+typedef struct cy_row_linear {
+    const cy_tensor_parallel *parallel; // borrowed
+    cy_view weight;                     // [out, in_local]
+    cy_view bias;                       // [1, out], the same on every rank, or none
+    bool input_is_parallel; // x has this rank's columns; otherwise all, the same on every rank
+    bool skip_bias;         // the caller adds the bias, and makes its gradient
+} cy_row_linear;
+
+// y [rows, out] = x [rows, in_local] weight^T, of any rows: this rank's part of the sum.
+void cy_row_linear_rows(const cy_row_linear *layer, cy_queue *queue, cy_view y, cy_view x);
+
+// y [outside, out] = sum over the group of x [t, in_local] weight^T, or of the own columns of x
+// [t, in], + bias; `fixed` as in cy_tensor_sum_start.
+CY_MUST_CHECK cy_status cy_row_linear_forward(
+    const cy_row_linear *layer, cy_queue *queue, cy_view y, cy_view x, cy_fixed *fixed);
+
+// dx [rows, in_local] = dy [rows, out] weight, of any rows: no message.
+void cy_row_linear_backward_rows(
+    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_view dy);
+
+// dx [t, in_local], or [t, in] where x is not parallel, of dy [t, out] that is being gathered.
+CY_MUST_CHECK cy_status cy_row_linear_backward_input(
+    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_tensor_gathering *dy);
+
+// The gradients of the weights, of dy that has been gathered and x as in forward; that of the bias
+// is of the own tokens. No message.
+void cy_row_linear_backward_weight(const cy_row_linear *layer, cy_queue *queue,
+    const cy_linear_gradients *to, const cy_tensor_gathering *dy, cy_view x);
 
 #endif

@@ -5,26 +5,27 @@
 
 enum { TAG_GATHER, TAG_SUM };
 
-static bool splits_tokens(const cy_tensor_parallel *parallel)
+bool cy_tensor_splits(const cy_tensor_parallel *parallel)
 {
     return parallel->sequence && cy_group_size(parallel->group) > 1;
 }
 
-bool cy_tensor_in_pieces(const cy_tensor_parallel *parallel)
+// Whether each rank sends others the pieces that they need.
+static bool by_rank(const cy_tensor_parallel *parallel)
 {
-    return splits_tokens(parallel) && parallel->overlap;
+    return cy_tensor_splits(parallel) && parallel->overlap;
 }
 
 int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens)
 {
-    if (!splits_tokens(parallel)) return tokens;
+    if (!cy_tensor_splits(parallel)) return tokens;
     CY_ASSERT(tokens % cy_group_size(parallel->group) == 0);
     return tokens / cy_group_size(parallel->group);
 }
 
 cy_view cy_tensor_inside(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside)
 {
-    if (!splits_tokens(parallel)) return outside;
+    if (!cy_tensor_splits(parallel)) return outside;
     const int64_t tokens = outside.rows * cy_group_size(parallel->group);
     return cy_view_take(queue->scratch, outside.dtype, tokens, outside.cols);
 }
@@ -42,9 +43,11 @@ static cy_tensor_rows piece_of(cy_view outside, int rank)
     return (cy_tensor_rows){.first = rank * outside.rows, .count = outside.rows};
 }
 
-static cy_view rows_of(cy_view all, cy_tensor_rows rows)
+static cy_status wait_both(
+    const cy_tensor_parallel *parallel, cy_queue *queue, cy_request *receive, cy_request *send)
 {
-    return cy_view_rows(all, rows.first, rows.count);
+    CY_TRY(cy_group_wait(parallel->group, queue, receive));
+    return cy_group_wait(parallel->group, queue, send);
 }
 
 // ---- gathering
@@ -53,18 +56,11 @@ static cy_status exchange_own(cy_tensor_gathering *gathering, int distance)
 {
     const cy_tensor_parallel *parallel = gathering->parallel;
     const int to = neighbour(parallel, distance), from = neighbour(parallel, -distance);
-    const cy_view place = rows_of(gathering->all, piece_of(gathering->outside, from));
+    const cy_view place = cy_tensor_rows_of(gathering->all, piece_of(gathering->outside, from));
     CY_TRY(cy_group_start_send(
         parallel->group, gathering->queue, &gathering->send, gathering->outside, to, TAG_GATHER));
     return cy_group_start_recv(
         parallel->group, gathering->queue, &gathering->receive, place, from, TAG_GATHER);
-}
-
-static cy_status gather_wait(cy_tensor_gathering *gathering)
-{
-    cy_group *group = gathering->parallel->group;
-    CY_TRY(cy_group_wait(group, gathering->queue, &gathering->receive));
-    return cy_group_wait(group, gathering->queue, &gathering->send);
 }
 
 cy_status cy_tensor_gather_start(cy_tensor_gathering *gathering, const cy_tensor_parallel *parallel,
@@ -76,14 +72,14 @@ cy_status cy_tensor_gather_start(cy_tensor_gathering *gathering, const cy_tensor
         .outside = outside,
         .all = all,
     };
-    if (!splits_tokens(parallel)) {
+    if (!cy_tensor_splits(parallel)) {
         CY_ASSERT(all.data == outside.data);
         return CY_OK;
     }
     CY_ASSERT(all.rows == outside.rows * cy_group_size(parallel->group));
-    if (cy_tensor_in_pieces(parallel)) {
+    if (by_rank(parallel)) {
         const cy_tensor_rows own = piece_of(outside, cy_group_rank(parallel->group));
-        cy_copy(queue, rows_of(all, own), outside);
+        cy_copy(queue, cy_tensor_rows_of(all, own), outside);
         return exchange_own(gathering, 1);
     }
     return cy_group_all_gather(parallel->group, queue, all, outside);
@@ -92,11 +88,12 @@ cy_status cy_tensor_gather_start(cy_tensor_gathering *gathering, const cy_tensor
 cy_status cy_tensor_gather_next(cy_tensor_gathering *gathering, cy_tensor_rows *rows)
 {
     const cy_tensor_parallel *parallel = gathering->parallel;
-    const int size = cy_tensor_in_pieces(parallel) ? cy_group_size(parallel->group) : 1;
+    const int size = by_rank(parallel) ? cy_group_size(parallel->group) : 1;
     const int step = gathering->handed;
     *rows = (cy_tensor_rows){0};
     if (step >= size) return CY_OK;
-    if (step > 0) CY_TRY(gather_wait(gathering));
+    if (step > 0)
+        CY_TRY(wait_both(parallel, gathering->queue, &gathering->receive, &gathering->send));
     if (step > 0 && step + 1 < size) CY_TRY(exchange_own(gathering, step + 1));
     gathering->handed++;
     if (size == 1) {
@@ -150,83 +147,88 @@ void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *p
         .reduced = reduced,
         .partial = of_kind(cy_tensor_inside(parallel, queue, reduced), fixed),
     };
-    if (!cy_tensor_in_pieces(parallel)) return;
-    summing->arrived =
+    if (!by_rank(parallel)) return;
+    summing->first =
         of_kind(cy_view_take(queue->scratch, reduced.dtype, reduced.rows, reduced.cols), fixed);
 }
 
-// Rounds what was summed in fixed point.
-static void finish_sum(const cy_tensor_summing *summing)
+// Ranges that the rows of a sum are cut into, where it is not cut by rank.
+static int range_count(const cy_tensor_summing *summing)
 {
-    if (summing->reduced.dtype == summing->outside.dtype) return;
-    cy_copy(summing->queue, summing->outside, summing->reduced);
+    const cy_tensor_parallel *parallel = summing->parallel;
+    const bool whole = parallel->sequence || !parallel->overlap;
+    if (whole || cy_group_size(parallel->group) == 1) return 1;
+    const int64_t count = summing->outside.rows / CY_TENSOR_PIECE_ROWS;
+    return count < 1 ? 1 : count < CY_TENSOR_PIECES ? (int)count : CY_TENSOR_PIECES;
 }
 
-// Where what the rank `distance` places before this one sends lies: in the place of the piece that
-// was sent one step ago.
+// Range `index` of the rows of `all`; empty behind the last one. The first ranges are the longer
+// ones: the last may have nothing to travel under.
+static cy_tensor_rows range_of(const cy_tensor_summing *summing, cy_view all, int index)
+{
+    const int64_t count = range_count(summing), units = all.rows / CY_TENSOR_PIECE_ROWS;
+    const int64_t first = (units * index + count - 1) / count * CY_TENSOR_PIECE_ROWS;
+    const int64_t next = (units * (index + 1) + count - 1) / count * CY_TENSOR_PIECE_ROWS;
+    if (index >= count) return (cy_tensor_rows){0};
+    return (cy_tensor_rows){.first = first, .count = (index + 1 < count ? next : all.rows) - first};
+}
+
+// What rank `distance` places before this one sends lies in the place of the piece that was sent
+// one step ago.
 static cy_view arrival(const cy_tensor_summing *summing, int distance)
 {
-    if (distance == 1) return summing->arrived;
+    if (distance == 1) return summing->first;
     const int sent = neighbour(summing->parallel, distance - 1);
-    return rows_of(summing->partial, piece_of(summing->outside, sent));
-}
-
-static cy_status sum_wait(cy_tensor_summing *summing)
-{
-    cy_group *group = summing->parallel->group;
-    CY_TRY(cy_group_wait(group, summing->queue, &summing->receive));
-    return cy_group_wait(group, summing->queue, &summing->send);
+    return cy_tensor_rows_of(summing->partial, piece_of(summing->outside, sent));
 }
 
 static cy_status exchange_parts(cy_tensor_summing *summing, int distance)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const int to = neighbour(parallel, distance), from = neighbour(parallel, -distance);
-    const cy_view piece = rows_of(summing->partial, piece_of(summing->outside, to));
-    CY_TRY(sum_wait(summing));
+    const cy_view piece = cy_tensor_rows_of(summing->partial, piece_of(summing->outside, to));
+    CY_TRY(wait_both(parallel, summing->queue, &summing->receive, &summing->send));
     CY_TRY(
         cy_group_start_send(parallel->group, summing->queue, &summing->send, piece, to, TAG_SUM));
     return cy_group_start_recv(parallel->group, summing->queue, &summing->receive,
         arrival(summing, distance), from, TAG_SUM);
 }
 
-// One collective for all rows.
-static cy_status start_whole(cy_tensor_summing *summing)
+static cy_status next_by_rank(cy_tensor_summing *summing, cy_tensor_rows *rows)
 {
-    cy_group *group = summing->parallel->group;
-    if (splits_tokens(summing->parallel)) {
-        return cy_group_start_reduce_scatter(
-            group, summing->queue, &summing->receive, summing->reduced, summing->partial, CY_SUM);
-    }
-    return cy_group_start_all_reduce(
-        group, summing->queue, &summing->receive, summing->partial, CY_SUM);
+    const cy_tensor_parallel *parallel = summing->parallel;
+    const int size = cy_group_size(parallel->group), step = summing->handed++;
+    CY_ASSERT(step <= size);
+    *rows = (cy_tensor_rows){0};
+    if (step > 0 && step < size) CY_TRY(exchange_parts(summing, step));
+    if (step < size) *rows = piece_of(summing->outside, neighbour(parallel, step + 1));
+    return CY_OK;
 }
 
-cy_status cy_tensor_sum_whole(cy_tensor_summing *summing)
+// The collective of a range.
+static cy_status start_range(cy_tensor_summing *summing, int index)
 {
-    CY_ASSERT(summing->handed == 0 && !cy_tensor_in_pieces(summing->parallel));
-    CY_TRY(start_whole(summing));
-    CY_TRY(cy_group_wait(summing->parallel->group, summing->queue, &summing->receive));
-    finish_sum(summing);
-    return CY_OK;
+    cy_group *group = summing->parallel->group;
+    cy_request *request = &summing->sums[index];
+    if (cy_tensor_splits(summing->parallel)) {
+        return cy_group_start_reduce_scatter(
+            group, summing->queue, request, summing->reduced, summing->partial, CY_SUM);
+    }
+    const cy_tensor_rows rows = range_of(summing, summing->partial, index);
+    return cy_group_start_all_reduce(
+        group, summing->queue, request, cy_tensor_rows_of(summing->partial, rows), CY_SUM);
 }
 
 cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows)
 {
-    const cy_tensor_parallel *parallel = summing->parallel;
+    if (by_rank(summing->parallel)) return next_by_rank(summing, rows);
     const int step = summing->handed++;
-    *rows = (cy_tensor_rows){0};
-    if (!cy_tensor_in_pieces(parallel)) {
-        rows->count = step == 0 ? summing->partial.rows : 0;
-        if (step == 0) return CY_OK;
-        CY_TRY(start_whole(summing));
-        return parallel->overlap ? CY_OK : sum_wait(summing);
-    }
-    const int size = cy_group_size(parallel->group);
-    CY_ASSERT(step <= size);
-    if (step > 0 && step < size) CY_TRY(exchange_parts(summing, step));
-    if (step < size) *rows = piece_of(summing->outside, neighbour(parallel, step + 1));
-    return CY_OK;
+    CY_ASSERT(step <= range_count(summing));
+    *rows = range_of(summing, summing->partial, step);
+    if (step == 0) return CY_OK;
+    CY_TRY(start_range(summing, step - 1));
+    if (summing->parallel->overlap) return CY_OK;
+    return cy_group_wait(summing->parallel->group, summing->queue, &summing->sums[step - 1]);
 }
 
 // What rank `from` added to this rank's tokens.
@@ -234,35 +236,63 @@ static cy_view part_from(const cy_tensor_summing *summing, int from)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
-    if (from == rank) return rows_of(summing->partial, piece_of(summing->outside, rank));
+    if (from == rank) return cy_tensor_rows_of(summing->partial, piece_of(summing->outside, rank));
     return arrival(summing, (rank + size - from) % size);
+}
+
+// In the order of ranks, so that the sum does not depend on who holds it, and rounded once.
+static void add_parts(const cy_tensor_summing *summing)
+{
+    cy_queue *queue = summing->queue;
+    const int size = cy_group_size(summing->parallel->group);
+    const cy_view to = summing->reduced;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    cy_view sum = part_from(summing, 0), wide = to;
+    if (size > 2 && cy_dtype_size(to.dtype) < sizeof(float)) {
+        wide = cy_view_take(queue->scratch, CY_F32, to.rows, to.cols);
+    }
+    for (int from = 1; from < size; from++) {
+        const cy_view next = from + 1 < size ? wide : to;
+        cy_add(queue, next, sum, part_from(summing, from));
+        sum = next;
+    }
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+// Rounds what was summed in fixed point, and adds the residual.
+static void finish_rows(const cy_tensor_summing *summing, cy_tensor_rows rows)
+{
+    const cy_view sum = cy_tensor_rows_of(summing->outside, rows);
+    if (summing->reduced.dtype != summing->outside.dtype) {
+        cy_copy(summing->queue, sum, cy_tensor_rows_of(summing->reduced, rows));
+    }
+    if (cy_view_is_none(summing->residual)) return;
+    cy_add(summing->queue, sum, sum, cy_tensor_rows_of(summing->residual, rows));
+}
+
+cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_tensor_rows *rows)
+{
+    *rows = (cy_tensor_rows){0};
+    const int index = summing->arrived;
+    if (summing->parallel == NULL || index >= range_count(summing)) return CY_OK;
+    CY_ASSERT(summing->handed > range_count(summing)); // all has been sent
+    summing->arrived++;
+    *rows = range_of(summing, summing->outside, index);
+    if (by_rank(summing->parallel)) {
+        CY_TRY(wait_both(summing->parallel, summing->queue, &summing->receive, &summing->send));
+        add_parts(summing);
+    } else {
+        CY_TRY(cy_group_wait(summing->parallel->group, summing->queue, &summing->sums[index]));
+    }
+    finish_rows(summing, *rows);
+    return CY_OK;
 }
 
 cy_status cy_tensor_sum_end(cy_tensor_summing *summing)
 {
-    const cy_tensor_parallel *parallel = summing->parallel;
-    cy_queue *queue = summing->queue;
-    CY_TRY(sum_wait(summing));
-    if (!cy_tensor_in_pieces(parallel)) {
-        finish_sum(summing);
-        return CY_OK;
-    }
-
-    // In the order of ranks, so that the sum does not depend on who holds it, and rounded once.
-    const int size = cy_group_size(parallel->group);
-    const cy_view outside = summing->reduced;
-    const size_t mark = cy_arena_mark(queue->scratch);
-    cy_view sum = part_from(summing, 0);
-    cy_view wide = outside;
-    if (size > 2 && cy_dtype_size(outside.dtype) < sizeof(float)) {
-        wide = cy_view_take(queue->scratch, CY_F32, outside.rows, outside.cols);
-    }
-    for (int from = 1; from < size; from++) {
-        const cy_view to = from + 1 < size ? wide : outside;
-        cy_add(queue, to, sum, part_from(summing, from));
-        sum = to;
-    }
-    cy_arena_rewind(queue->scratch, mark);
-    finish_sum(summing);
+    cy_tensor_rows rows;
+    do {
+        CY_TRY(cy_tensor_sum_arrived(summing, &rows));
+    } while (rows.count > 0);
     return CY_OK;
 }

@@ -2,10 +2,11 @@
 // products beside them (Wang et al., "Overlap communication with dependent computation via
 // decomposition", 2023).
 //
-// A piece is the tokens of one rank. A gather hands out the own piece first, which is here already,
-// while that of the next rank travels; a sum asks for the own piece last, while those of the others
-// travel. Each rank sends to all others what they need and nothing else, so the bytes are those of
-// the collective. Pieces that arrive are added in the order of ranks, once rounded.
+// With sequence parallelism a piece is the tokens of one rank. A gather hands out the own piece
+// first, which is here already, while that of the next rank travels; a sum asks for the own piece
+// last, while those of the others travel. Each rank sends to all others what they need and nothing
+// else, so the bytes are those of the collective. Pieces that arrive are added in the order of
+// ranks, once rounded.
 //
 //   gather                                     sum
 //   start              own rows travel         start
@@ -14,8 +15,16 @@
 //   next -> none                               next -> none; more work may follow
 //                                              end: `outside` is the sum
 //
-// Where tokens are not split, or the group is one rank, or overlap is off, there is one piece of
-// all rows: the same loop serves dense layers, and the traffic is that of one collective.
+// Without it every rank has all tokens on both sides. There is nothing to gather; the pieces of a
+// sum are ranges of rows in ascending order, the same on every rank, with an all-reduce each. Rows
+// whose sum has come can be worked on while the others travel:
+//
+//   next -> rows 0        (product)            arrived -> rows 0   (what reads the sum)
+//   next -> rows 1, all-reduce of rows 0 under the product
+//   next -> none, all-reduce of rows 1         arrived -> rows 1, which travelled under that
+//
+// Where the group is one rank, or overlap is off, or rows are few, there is one piece of all rows:
+// the same loop serves dense layers, and the traffic is that of one collective.
 //
 // A gather or sum belongs to the rank that started it. Matrices are the caller's or from the
 // scratch arena, which the caller rewinds after the end; nothing may be rewound before it.
@@ -48,19 +57,33 @@ typedef struct cy_tensor_gathering {
     int handed; // pieces handed out
 } cy_tensor_gathering;
 
+// Pieces of a sum of whole matrices: at most so many, cut at multiples of so many rows. Products of
+// fewer rows take longer, and the head works on tiles of as many, so that tiles are the same with
+// and without overlap.
+#define CY_TENSOR_PIECES     2
+#define CY_TENSOR_PIECE_ROWS 512
+
+// Start from a zeroed struct, which is a sum that is over.
 typedef struct cy_tensor_summing {
     const cy_tensor_parallel *parallel; // borrowed
     cy_queue *queue;                    // borrowed
     cy_view outside;                    // becomes the sum
     cy_view reduced;                    // where it arrives: `outside`, or, in fixed point, its like
     cy_view partial;                    // [all tokens, cols]: this rank's part of the sum
-    cy_view arrived;                    // the first piece that comes
-    cy_request send, receive;
-    int handed;
+    cy_view residual;                   // added to `outside` as rows of the sum arrive; or none
+    cy_view first;                      // the first piece of another rank that comes
+    cy_request send, receive;           // between two ranks
+    cy_request sums[CY_TENSOR_PIECES];  // of all ranks, one for each range of rows
+    int handed, arrived;                // pieces
 } cy_tensor_summing;
 
-// Whether traffic is cut into pieces.
-bool cy_tensor_in_pieces(const cy_tensor_parallel *parallel);
+// Whether tokens are split over the group outside the linear layers.
+bool cy_tensor_splits(const cy_tensor_parallel *parallel);
+
+static inline cy_view cy_tensor_rows_of(cy_view view, cy_tensor_rows rows)
+{
+    return cy_view_rows(view, rows.first, rows.count);
+}
 
 // Tokens that a rank holds outside the linear layers, of `tokens` inside.
 int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens);
@@ -96,11 +119,11 @@ void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *p
 // The rows of `partial` to be written next. Those of the call before have been, and are sent.
 CY_MUST_CHECK cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows);
 
-// Call it once cy_tensor_sum_next has said that there are no more rows.
-CY_MUST_CHECK cy_status cy_tensor_sum_end(cy_tensor_summing *summing);
+// Once cy_tensor_sum_next has said that there are no more rows: the next rows of `outside` that are
+// the sum, with `residual` added; none where all have been handed out.
+CY_MUST_CHECK cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_tensor_rows *rows);
 
-// Sums all rows of `partial` with one collective, without overlap, instead of next and end: for
-// work whose order is not free.
-CY_MUST_CHECK cy_status cy_tensor_sum_whole(cy_tensor_summing *summing);
+// Returns when all rows have arrived.
+CY_MUST_CHECK cy_status cy_tensor_sum_end(cy_tensor_summing *summing);
 
 #endif
