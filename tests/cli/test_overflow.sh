@@ -14,8 +14,9 @@ skipped() {
 fp16() {
     local run=$1
     shift
+    # Of sequences this short the gradients are the largest.
     train 0 "$run" --model.dtype=fp16 --training.total_train_steps=16 --training.lr_decay_steps=32 \
-        --logging.hash_frequency=1 "$@"
+        --training.seq_length=4 --training.micro_batch_size=32 --logging.hash_frequency=1 "$@"
 }
 fp16 one
 fp16 axes --distributed.tp_size=2 --distributed.pp_size=2 --distributed.dp_size=2
@@ -39,5 +40,13 @@ for run in one axes shards; do
     check "$run has learned" awk -v first="$(step_value $run 1 loss)" -v last="$(step_value $run 16 loss)" \
         'BEGIN { exit !(first > 5 && last < first - 0.1) }'
 done
+
+# A model of usual size takes the first scale, or the one below it.
+expect 0 train "$source_folder/examples/tiny.json" --dataset.name="$folder/text.txt" \
+    --dataset.tokenizer="$folder/tokenizer.json" --model.dtype=fp16 --training.total_train_steps=30 \
+    --logging.run_dir="$folder/usual" --logging.measure_peak=false
+left_out=$(skipped usual)
+same "steps of it" 30 "$(wc -w <<<"$left_out")"
+check "hardly a step is left out: $left_out" test "$(grep -o true <<<"$left_out" | wc -l)" -le 2
 
 finish

@@ -5,6 +5,8 @@
 #include "optim/owned.h"
 #include "train/config/pipeline.h"
 
+#include <math.h>
+
 // ---- opening
 
 static cy_status open_schedule(cy_engine *engine)
@@ -168,6 +170,15 @@ static cy_stage_pass pass_of(
         .stash = call->stash, .kept = call->kept, .input = input, .batch = batch};
 }
 
+double cy_engine_loss_scale(const cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    if (config->model.dtype != CY_F16) return engine->scaler.scale;
+    int exponent;
+    (void)frexp((double)config->training.seq_length, &exponent); // 2^(exponent - 1) is at most it
+    return ldexp(engine->scaler.scale, 1 - exponent);
+}
+
 static cy_status forward(
     void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
@@ -175,7 +186,8 @@ static cy_status forward(
     cy_engine *engine = context;
     const cy_micro_batch batch = cy_engine_batch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
-    const cy_stage_loss loss = {.sum = engine->loss, .train = true, .scale = engine->scaler.scale};
+    const cy_stage_loss loss = {
+        .sum = engine->loss, .train = true, .scale = cy_engine_loss_scale(engine)};
     engine->call = *call;
     return cy_stage_forward(&engine->stages[call->chunk], &pass, output, &loss);
 }

@@ -22,6 +22,11 @@ CY_MUST_CHECK cy_status cy_engine_run_pipeline(cy_engine *engine);
 // Forward of the tokens in the first place alone: the loss is added on the rank with the head.
 CY_MUST_CHECK cy_status cy_engine_pass_forward(cy_engine *engine);
 
+// What the loss of each token is multiplied by: with fp16 the loss scale over the tokens of a
+// sequence, rounded down to a power of two, so that the scale means what it means where losses are
+// means. The same on every mesh and for every size of the micro-batch.
+double cy_engine_loss_scale(const cy_engine *engine);
+
 // With tied embeddings the first and the last stage hold a copy each, whose gradients are summed
 // over both before either is used: before the reduction over data where that is of whole gradients,
 // which then waits, and after it where each rank has a shard.

@@ -148,7 +148,7 @@ static cy_status try_step(cy_engine *engine, double tokens)
     CY_TRY(cy_engine_run_pipeline(engine));
     CY_TRY(cy_engine_finish_gradients(engine));
     CY_TRY(cy_engine_sum_parts(engine));
-    return cy_update_norm(&engine->update, tokens * engine->scaler.scale);
+    return cy_update_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
 // Sparse gradients come late and as sums, whose squares say nothing of a step's gradient: AdamW's
