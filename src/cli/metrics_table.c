@@ -48,6 +48,8 @@ static const struct {
     COLUMN(cp),
     COLUMN(zero_stage),
     COLUMN(ranks),
+    COLUMN(data_s),
+    COLUMN(data_ready),
 };
 
 static double mean_after(const cy_series *series, double skip)
@@ -164,6 +166,8 @@ cy_status cy_metrics_row_fill(
     row->val_loss = last_of(&history->val_loss);
     row->avg_tokens_s_gpu = mean_after(&history->tok_s_rank, skip);
     row->avg_mfu = 100 * mean_after(&history->mfu, skip);
+    row->data_s = mean_after(&history->data_s, skip);
+    row->data_ready = mean_after(&history->data_ready, skip);
     cy_status status = read_config(row, folder.bytes);
     cy_text_free(&folder);
     CY_TRY(status);

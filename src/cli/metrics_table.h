@@ -19,6 +19,7 @@ typedef struct cy_metrics_row {
     double step, tokens, loss, val_loss;
     cy_spread step_s, tok_s, tok_s_rank, mfu, mfu_causal, mem_gb;
     double cp, zero_stage, ranks;
+    double data_s, data_ready; // means after the warm-up
 } cy_metrics_row;
 
 // The folder of a run that is given as such or as its metrics.jsonl.

@@ -21,6 +21,8 @@ static const struct {
     {"mfu", offsetof(cy_history, mfu)},
     {"mfu_causal", offsetof(cy_history, mfu_causal)},
     {"mem_gb", offsetof(cy_history, mem_gb)},
+    {"data_s", offsetof(cy_history, data_s)},
+    {"data_ready", offsetof(cy_history, data_ready)},
     {"val_loss", offsetof(cy_history, val_loss)},
 };
 

@@ -29,6 +29,8 @@ typedef struct cy_history {
     cy_series mfu;
     cy_series mfu_causal;
     cy_series mem_gb;
+    cy_series data_s;
+    cy_series data_ready;
     cy_series val_loss;
     int64_t unreadable; // lines passed over
 } cy_history;

@@ -93,6 +93,8 @@ cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
     CY_TRY(add_number(line, "mfu", metrics->mfu));
     CY_TRY(add_number(line, "mfu_causal", metrics->mfu_causal));
     CY_TRY(add_number(line, "mem_gb", metrics->memory_bytes / GB));
+    CY_TRY(add_number(line, "data_s", metrics->data_s));
+    CY_TRY(add_number(line, "data_ready", metrics->data_ready));
     CY_TRY(add_comm(line, metrics));
     CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
     if (metrics->repeats > 0) CY_TRY(cy_text_add(line, ",\"repeated\":%d", metrics->repeats));

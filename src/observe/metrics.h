@@ -39,8 +39,10 @@ typedef struct cy_step_metrics {
     double mfu;        // fractions; NaN where no peak was measured
     double mfu_causal;
     double memory_bytes; // resident, of the largest rank
-    bool skipped;        // the update was not applied: loss scaling met an overflow
-    int repeats;         // strict mode: how often the step was done again
+    double data_s;       // that the slowest rank waited for micro-batches
+    double data_ready; // part of all ranks' micro-batches that were there when they were asked for
+    bool skipped;      // the update was not applied: loss scaling met an overflow
+    int repeats;       // strict mode: how often the step was done again
     bool has_params_hash;
     uint64_t params_hash;
     cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]

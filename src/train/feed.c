@@ -136,6 +136,11 @@ cy_batch_source cy_feed_source(cy_feed *feed)
     return (cy_batch_source){.context = feed, .fill = fill_training};
 }
 
+cy_loader_counters cy_feed_count(const cy_feed *feed)
+{
+    return cy_loader_count(feed->loader);
+}
+
 // ---- evaluation
 
 typedef struct evaluation {

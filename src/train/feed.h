@@ -33,6 +33,9 @@ CY_MUST_CHECK cy_status cy_feed_open(cy_feed *feed, const cy_run_data *data,
     const cy_config *config, const cy_coordinates *at, int64_t first_step);
 void cy_feed_close(cy_feed *feed);
 
+// What has become of the micro-batches so far.
+cy_loader_counters cy_feed_count(const cy_feed *feed);
+
 // What cy_engine_train_step reads from. The feed must outlive it.
 cy_batch_source cy_feed_source(cy_feed *feed);
 

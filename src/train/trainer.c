@@ -51,10 +51,11 @@ typedef struct rank_run {
     cy_run_position position;
     cy_rate_spec rate;
     int64_t last_step;
-    cy_rank_traffic sent; // of this rank in the last step
-    double peak_flop_s;   // of the cores of all ranks together; 0: not measured
-    int stopped;          // what should_stop of some process returned
-    bool save_wanted;     // should_save of some process did
+    cy_rank_traffic sent;     // of this rank in the last step
+    cy_loader_counters asked; // likewise, of its micro-batches
+    double peak_flop_s;       // of the cores of all ranks together; 0: not measured
+    int stopped;              // what should_stop of some process returned
+    bool save_wanted;         // should_save of some process did
 } rank_run;
 
 static bool is_zero(const rank_run *trainer)
@@ -150,6 +151,30 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
     return CY_OK;
 }
 
+// How long the slowest rank waited for its micro-batches, and how many of all ranks' it found
+// ready.
+static cy_status add_waiting(rank_run *trainer, cy_step_metrics *metrics)
+{
+    const cy_loader_counters *asked = &trainer->asked;
+    double counts[] = {(double)asked->ready, (double)asked->batches};
+    metrics->data_s = (double)asked->wait_ns * 1e-9;
+    CY_TRY(agree_max(trainer, &metrics->data_s));
+    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
+        cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
+    metrics->data_ready = counts[0] / counts[1];
+    return CY_OK;
+}
+
+static cy_loader_counters asked_between(cy_loader_counters before, cy_loader_counters after)
+{
+    return (cy_loader_counters){
+        .batches = after.batches - before.batches,
+        .ready = after.ready - before.ready,
+        .wait_ns = after.wait_ns - before.wait_ns,
+        .fill_ns = after.fill_ns - before.fill_ns,
+    };
+}
+
 // After the first step, which should not wait for it.
 static cy_status measure_peak(rank_run *trainer)
 {
@@ -191,6 +216,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     metrics->mfu_causal = cy_flops_share(
         metrics->tok_s, cy_flops_per_token_causal(&config->shape, length), trainer->peak_flop_s);
     CY_TRY(add_traffic(trainer, metrics));
+    CY_TRY(add_waiting(trainer, metrics));
     const int64_t every = config->logging.hash_frequency;
     if (every > 0 && trainer->position.step % every == 0) {
         CY_TRY(cy_replicas_check(&trainer->engine, trainer->rank, trainer->position.step));
@@ -340,8 +366,10 @@ static cy_status train_step(rank_run *trainer)
     const cy_batch_source source = cy_feed_source(&trainer->feed);
     const cy_engine_groups *groups = &trainer->engine.options.groups;
     const cy_rank_traffic before = cy_traffic_now(groups);
+    const cy_loader_counters asked = cy_feed_count(&trainer->feed);
     cy_step_result result;
     CY_TRY(cy_engine_train_step(&trainer->engine, &source, &adamw, &result));
+    trainer->asked = asked_between(asked, cy_feed_count(&trainer->feed));
     const cy_rank_traffic after = cy_traffic_now(groups);
     trainer->sent = cy_traffic_between(&before, &after);
     trainer->position.step = step;

@@ -42,7 +42,7 @@ observe() {
             sed -E 's,(Tokens/s|Memory|MFU)[^|]*\|,,g'
         sed "s,$own,@,g" "$own/err"
         cat "$own"/*/metrics.jsonl 2>"$folder/log" |
-            sed -E 's/"(step_s|tok_s|tok_s_rank|mfu|mfu_causal|mem_gb|s|exposed_s)":[0-9][^,}]*/"\1":0/g'
+            sed -E 's/"(step_s|tok_s|tok_s_rank|mfu|mfu_causal|mem_gb|data_s|data_ready|s|exposed_s)":[0-9][^,}]*/"\1":0/g'
         (cd "$own" && find . -type f | sed -E 's/tfevents\..*/tfevents/' | sort)
     } >"$file"
     rm -r "$own"

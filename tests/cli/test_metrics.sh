@@ -6,7 +6,7 @@
 
 mkdir "$folder/one" "$folder/two, too"
 for step in 1 2 3 4 5 6; do
-    printf '{"step":%d,"tokens":%d,"loss":%d.5,"step_s":0.5,"tok_s":%d,"tok_s_rank":%d,"mfu":0.%d,"mfu_causal":null,"mem_gb":1.%d}\n' \
+    printf '{"step":%d,"tokens":%d,"loss":%d.5,"step_s":0.5,"tok_s":%d,"tok_s_rank":%d,"mfu":0.%d,"mfu_causal":null,"mem_gb":1.%d,"data_s":0.25,"data_ready":0.5}\n' \
         $step $((step * 100)) $((9 - step)) $((step * 10)) $((step * 5)) $step $step
     if [ $step = 4 ]; then printf '{"step":4,"val_loss":5.25,"val_tokens":10}\n'; fi
 done >"$folder/one/metrics.jsonl"
@@ -23,9 +23,9 @@ esac
 printf '{"model": {"nam": 1}}' >"two, too/config.json"
 expect 0 metrics one "two, too" --skip=3
 says err 'cyclotron: warning: two, too/config.json: model.nam: no such key'
-is out "run_name,status,dp,tp,pp,micro_batch_size,grad_acc,seq_len,avg_tokens_s_gpu,avg_mfu,step,tokens,loss,val_loss,step_s,tok_s,tok_s_min,tok_s_max,tok_s_rank,mfu,mfu_min,mfu_max,mfu_causal,mem_gb,cp,zero_stage,ranks,run
-\"a \"\"run\"\"\",completed,2,1,1,4,2,128,25,50,6,600,3.5,5.25,0.5,50,40,60,25,0.5,0.4,0.6,,1.6,1,1,2,one
-\"two, too\",unknown,,,,,,,,,2,,1.5,,,,,,,,,,,,,,,\"two, too\""
+is out "run_name,status,dp,tp,pp,micro_batch_size,grad_acc,seq_len,avg_tokens_s_gpu,avg_mfu,step,tokens,loss,val_loss,step_s,tok_s,tok_s_min,tok_s_max,tok_s_rank,mfu,mfu_min,mfu_max,mfu_causal,mem_gb,cp,zero_stage,ranks,data_s,data_ready,run
+\"a \"\"run\"\"\",completed,2,1,1,4,2,128,25,50,6,600,3.5,5.25,0.5,50,40,60,25,0.5,0.4,0.6,,1.6,1,1,2,0.25,0.5,one
+\"two, too\",unknown,,,,,,,,,2,,1.5,,,,,,,,,,,,,,,,,\"two, too\""
 expect 0 metrics one/metrics.jsonl --skip 0
 says out '"a ""run""",completed,2,1,1,4,2,128,17.5,35,6,600,3.5,5.25,0.5,35,10,60,17.5,'
 says out ',one/metrics.jsonl'
@@ -40,10 +40,10 @@ for run in one/ one// ./one "$folder/one" one/metrics.jsonl ./one/metrics.jsonl;
 done
 cp one/metrics.jsonl metrics.jsonl
 expect 0 metrics metrics.jsonl --skip=5
-says out "$(basename "$folder"),unknown,,,,,,,30,60,6,600,3.5,5.25,0.5,60,60,60,30,0.6,0.6,0.6,,1.6,,,,metrics.jsonl"
+says out "$(basename "$folder"),unknown,,,,,,,30,60,6,600,3.5,5.25,0.5,60,60,60,30,0.6,0.6,0.6,,1.6,,,,0.25,0.5,metrics.jsonl"
 # Steps up to the last one that is left out do not count; all of them may be left out.
 expect 0 metrics metrics.jsonl --skip=6
-says out "$(basename "$folder"),unknown,,,,,,,,,6,600,3.5,5.25,,,,,,,,,,,,,,metrics.jsonl"
+says out "$(basename "$folder"),unknown,,,,,,,,,6,600,3.5,5.25,,,,,,,,,,,,,,,,metrics.jsonl"
 expect 0 metrics metrics.jsonl metrics.jsonl --skip=4 --json
 check 'two objects in an array' python3 -c "
 import json, sys

@@ -24,7 +24,7 @@ says err 'mesh: 1 rank'
 says err 'step 4: validation loss'
 says err "saved step 8 in $folder/saves"
 
-fields='step tokens loss grad_norm lr step_s tok_s tok_s_rank mfu mfu_causal mem_gb comm skipped'
+fields='step tokens loss grad_norm lr step_s tok_s tok_s_rank mfu mfu_causal mem_gb data_s data_ready comm skipped'
 found() {
     grep -oE '"[a-z_]+":' | tr -d '":' | xargs
 }

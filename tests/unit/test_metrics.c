@@ -29,6 +29,8 @@ static cy_step_metrics example(int64_t step)
         .mfu = 0.612,
         .mfu_causal = 0.55,
         .memory_bytes = 1.2 * 1073741824.0,
+        .data_s = 0.015625,
+        .data_ready = 0.75,
         .comm = {{"dp", 4096, 2, 0.5, 0.125}, {"tp", 77, 9, 0.25, 0}},
         .comm_count = 2,
     };
@@ -114,7 +116,7 @@ static void step_object_holds_every_field(void **state)
     CY_CHECK_OK(cy_metrics_add_step(&line, &metrics));
     json_t *object = json_loads(line.bytes, 0, NULL);
     assert_non_null(object);
-    assert_int_equal(json_object_size(object), 14);
+    assert_int_equal(json_object_size(object), 16);
     assert_true(number_at(object, "step") == 3);
     assert_true(number_at(object, "tokens") == 24576);
     assert_true(number_at(object, "loss") == 0.1 + 0.2);
@@ -127,6 +129,8 @@ static void step_object_holds_every_field(void **state)
     assert_true(number_at(object, "mfu") == 0.612);
     assert_true(number_at(object, "mfu_causal") == 0.55);
     assert_true(number_at(object, "mem_gb") == 1.2);
+    assert_true(number_at(object, "data_s") == 0.015625);
+    assert_true(number_at(object, "data_ready") == 0.75);
     assert_true(json_is_false(json_object_get(object, "skipped")));
     assert_string_equal(
         json_string_value(json_object_get(object, "params_hash")), "0000000000abcdef");
