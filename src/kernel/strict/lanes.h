@@ -9,6 +9,7 @@
 #ifndef CY_KERNEL_STRICT_LANES_H
 #define CY_KERNEL_STRICT_LANES_H
 
+#include "kernel/strict/fused.h"
 #include "kernel/strict/strict.h"
 
 #include <math.h>
@@ -147,12 +148,12 @@ FORCE_INLINE vec vec_min(vec a, vec b)
 }
 FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
 {
-    EACH_LANE c.x[i] = fmaf(a.x[i], b.x[i], c.x[i]);
+    EACH_LANE c.x[i] = cy_fused(a.x[i], b.x[i], c.x[i]);
     return c;
 }
 FORCE_INLINE vec vec_fnma(vec a, vec b, vec c)
 {
-    EACH_LANE c.x[i] = fmaf(-a.x[i], b.x[i], c.x[i]);
+    EACH_LANE c.x[i] = cy_fused(-a.x[i], b.x[i], c.x[i]);
     return c;
 }
 FORCE_INLINE vec vec_round(vec a)

@@ -2,8 +2,8 @@
 
 #include "base/half.h"
 #include "kernel/ref/element.h"
+#include "kernel/strict/fused.h"
 
-#include <math.h>
 #include <string.h>
 
 static float at(cy_view view, int64_t row, int64_t col)
@@ -66,7 +66,7 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
             if (accumulate) memcpy(sum, c + i * c_stride + col, (size_t)width * sizeof(float));
             for (int64_t k = 0; k < depth; k++) {
                 for (int j = 0; j < CY_BLOCK_COLS; j++)
-                    sum[j] = fmaf(a[k], panel[k * CY_BLOCK_COLS + j], sum[j]);
+                    sum[j] = cy_fused(a[k], panel[k * CY_BLOCK_COLS + j], sum[j]);
             }
             memcpy(c + i * c_stride + col, sum, (size_t)width * sizeof(float));
         }
@@ -80,7 +80,7 @@ static void dot(float *c, const float *a, int64_t rows, cy_view b, const void *n
         for (int64_t j = 0; j < b.rows; j++) {
             float sum = 0.0f;
             for (int64_t k = 0; k < b.cols; k++)
-                sum = fmaf(a[i * b.cols + k], at(b, j, k), sum);
+                sum = cy_fused(a[i * b.cols + k], at(b, j, k), sum);
             c[i * b.rows + j] = sum;
         }
     }
