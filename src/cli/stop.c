@@ -10,11 +10,13 @@
 // its whole group.
 #define ONE_WISH_NS INT64_C(500000000)
 
-// Waits for a signal that asks to stop, and notes those that ask for a save. 0 where waiting fails.
+// Waits for a signal that asks to stop, and notes those that ask for a save. 0 where waiting fails,
+// and where cy_stop_close sent it.
 static int wait_for_stop(cy_stop *stop)
 {
     int number = 0;
     while (sigwait(&stop->signals, &number) == 0) {
+        if (atomic_load(&stop->closing)) return 0;
         if (number != SIGUSR1) return number;
         const int64_t saved = atomic_load(&stop->saved_ns);
         if (saved == 0 || cy_clock_ns() - saved >= ONE_WISH_NS)
@@ -58,6 +60,7 @@ void cy_stop_open(cy_stop *stop, bool saves)
         sigaddset(&stop->signals, SIGUSR2);
     }
     atomic_init(&stop->asked, 0);
+    atomic_init(&stop->closing, false);
     atomic_init(&stop->save_asked, false);
     atomic_init(&stop->saved_ns, 0);
     pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);
@@ -71,7 +74,9 @@ void cy_stop_open(cy_stop *stop, bool saves)
 void cy_stop_close(cy_stop *stop)
 {
     if (!stop->watching) return;
-    pthread_cancel(stop->thread); // sigwait is where it waits
+    // Not pthread_cancel, which unwinds the thread's stack: under qemu-user that is a fault.
+    atomic_store(&stop->closing, true);
+    pthread_kill(stop->thread, SIGTERM);
     pthread_join(stop->thread, NULL);
     pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
     stop->watching = false;

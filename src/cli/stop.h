@@ -18,6 +18,7 @@ typedef struct cy_stop {
     pthread_t thread;
     bool watching;
     atomic_int asked;
+    atomic_bool closing; // the next signal ends the thread
     atomic_bool save_asked;
     atomic_int_least64_t saved_ns; // when the last save that was asked for began; 0: never
 } cy_stop;
