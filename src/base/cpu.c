@@ -2,13 +2,19 @@
 #include "base/cpu.h"
 
 #include "base/cores.h"
+#include "base/file.h"
 
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <stdint.h>
 #include <sys/syscall.h>
 
 // From asm/prctl.h, which older systems lack.
@@ -68,6 +74,22 @@ static void detect_name(cy_cpu *cpu)
     memcpy(cpu->name, words, sizeof(words));
     cpu->name[sizeof(words)] = '\0';
 }
+#elif defined(__aarch64__)
+static void detect_features(cy_cpu *cpu)
+{
+    cpu->neon = (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
+}
+
+// There are no words to read, only the numbers of the maker and of the part, which the kernel lets
+// programs read.
+static void detect_name(cy_cpu *cpu)
+{
+    if ((getauxval(AT_HWCAP) & HWCAP_CPUID) == 0) return;
+    uint64_t id = 0;
+    __asm__("mrs %0, midr_el1" : "=r"(id));
+    snprintf(cpu->name, sizeof(cpu->name), "aarch64, maker 0x%02x, part 0x%03x",
+        (unsigned)(id >> 24) & 0xffu, (unsigned)(id >> 4) & 0xfffu);
+}
 #else
 static void detect_features(cy_cpu *cpu)
 {
@@ -80,10 +102,32 @@ static void detect_name(cy_cpu *cpu)
 }
 #endif
 
-static size_t cache_bytes(int name)
+// What Linux tells of the first core's cache, where the C library does not, as on aarch64: that of
+// this level which is not for instructions alone.
+static size_t told_bytes(int level)
+{
+    for (int i = 0; i < 8; i++) {
+        char path[96], text[16];
+        const char *const folder = "/sys/devices/system/cpu/cpu0/cache/index";
+        snprintf(path, sizeof(path), "%s%d/level", folder, i);
+        if (cy_file_read_some(path, text, sizeof(text)) == 0) break;
+        if (strtol(text, NULL, 10) != level) continue;
+        snprintf(path, sizeof(path), "%s%d/type", folder, i);
+        if (cy_file_read_some(path, text, sizeof(text)) == 0 || text[0] == 'I') continue;
+        snprintf(path, sizeof(path), "%s%d/size", folder, i);
+        if (cy_file_read_some(path, text, sizeof(text)) == 0) break;
+        char *unit;
+        const long count = strtol(text, &unit, 10);
+        const int shift = *unit == 'M' ? 20 : *unit == 'K' ? 10 : 0;
+        return count > 0 ? (size_t)count << shift : 0;
+    }
+    return 0;
+}
+
+static size_t cache_bytes(int name, int level)
 {
     const long bytes = sysconf(name);
-    return bytes > 0 ? (size_t)bytes : 0;
+    return bytes > 0 ? (size_t)bytes : told_bytes(level);
 }
 
 void cy_cpu_detect(cy_cpu *cpu)
@@ -91,7 +135,7 @@ void cy_cpu_detect(cy_cpu *cpu)
     *cpu = (cy_cpu){.cores = cy_cores_allowed()};
     detect_features(cpu);
     detect_name(cpu);
-    cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
-    cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
-    cpu->l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+    cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 1);
+    cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 2);
+    cpu->l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 3);
 }

@@ -16,6 +16,7 @@ typedef struct cy_cpu {
     bool avx512;      // AVX-512 F, BW, DQ and VL, and all of the above
     bool avx512_bf16; // products of bf16 pairs in vectors, and all of the above
     bool amx;         // products of bf16 tiles, granted to this process, and all of the above
+    bool neon;        // aarch64 with Advanced SIMD, which all of them that run Linux have
     int cores;        // that this process may use
     size_t l1_bytes;  // data cache of one core
     size_t l2_bytes;

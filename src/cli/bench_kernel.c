@@ -50,7 +50,7 @@ static const cy_option options[] = {
     {"threads", CY_OPTION_COUNT, offsetof(values, threads), .initial = "0", .high = 1024,
         .doc = "0: all cores"},
     {"isa", CY_OPTION_TEXT, offsetof(values, isa), .initial = "auto", .word = "NAME",
-        .doc = "ref, avx2, avx512, avx512_bf16, amx"},
+        .doc = "ref, avx2, avx512, avx512_bf16, amx; on aarch64 ref, neon"},
     {"dtype", CY_OPTION_CHOICE, offsetof(values, dtype), .initial = "both",
         .values = "both|fp32|bf16", .doc = "of the activations"},
     {"op", CY_OPTION_TEXT, offsetof(values, op), .word = "NAME",

@@ -107,6 +107,8 @@ static void find_processor(report *r, int cores)
     if (cpu.avx2) {
         find(r, FINDING_GOOD, "instructions", NULL, "avx2%s%s%s", cpu.avx512 ? " avx512" : "",
             cpu.avx512_bf16 ? " avx512_bf16" : "", cpu.amx ? " amx" : "");
+    } else if (cpu.neon) {
+        find(r, FINDING_GOOD, "instructions", NULL, "neon");
     } else {
         find(r, FINDING_MISSING, "instructions", "expect a fraction of the speed",
             "none that kernels are tuned for");

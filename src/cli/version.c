@@ -69,8 +69,9 @@ static int print_version(bool json)
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
     char features[64];
-    snprintf(features, sizeof(features), "%s%s%s%s", cpu.avx2 ? "avx2" : "",
-        cpu.avx512 ? " avx512" : "", cpu.avx512_bf16 ? " avx512_bf16" : "", cpu.amx ? " amx" : "");
+    snprintf(features, sizeof(features), "%s%s%s%s%s", cpu.neon ? "neon" : "",
+        cpu.avx2 ? "avx2" : "", cpu.avx512 ? " avx512" : "", cpu.avx512_bf16 ? " avx512_bf16" : "",
+        cpu.amx ? " amx" : "");
     if (!json) {
         print_text(features);
         return cy_report_output(CY_EXIT_DONE);

@@ -317,7 +317,7 @@ void cy_dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bo
 // ---- the table
 
 typedef struct cy_kernels {
-    const char *name; // "ref", "avx2", "avx512", "avx512_bf16", "amx", "strict"
+    const char *name; // "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon", "strict"
     void (*matmul)(cy_queue *, cy_view c, cy_view a, cy_view b, cy_matmul_spec);
     void (*norm_forward)(cy_queue *, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
         cy_view weight, double eps);

@@ -11,6 +11,15 @@
 #include <string.h>
 
 // In ascending order: each processor that has one has all those before it.
+#if defined(__aarch64__)
+typedef enum level {
+    LEVEL_REF,
+    LEVEL_NEON,
+    LEVEL_COUNT,
+} level;
+
+static const char *const level_names[LEVEL_COUNT] = {"ref", "neon"};
+#else
 typedef enum level {
     LEVEL_REF,
     LEVEL_AVX2,
@@ -21,6 +30,7 @@ typedef enum level {
 } level;
 
 static const char *const level_names[LEVEL_COUNT] = {"ref", "avx2", "avx512", "avx512_bf16", "amx"};
+#endif
 
 static level best_level(const cy_cpu *cpu)
 {
@@ -29,6 +39,8 @@ static level best_level(const cy_cpu *cpu)
     if (cpu->avx512_bf16) return LEVEL_AVX512_BF16;
     if (cpu->avx512) return LEVEL_AVX512;
     if (cpu->avx2) return LEVEL_AVX2;
+#elif defined(__aarch64__)
+    if (cpu->neon) return LEVEL_NEON;
 #else
     (void)cpu;
 #endif
@@ -85,6 +97,16 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
     }
     cy_cpu_attention_override(table);
 }
+#elif defined(__aarch64__)
+static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
+{
+    if (chosen == LEVEL_REF) return;
+    table->matmul = state->product = cy_matmul_neon;
+    cy_cpu_neon_override(table);
+    state->attention =
+        (cy_attention_ops){.wide = cy_block_neon(), .rows = cy_attention_rows_neon()};
+    cy_cpu_attention_override(table);
+}
 #endif
 
 #if CY_HAVE_DNNL
@@ -130,6 +152,8 @@ static const strict_table strict_tables[] = {
 #if defined(__x86_64__)
     {"strict_avx512", LEVEL_AVX512, cy_strict_avx512_override},
     {"strict_avx2", LEVEL_AVX2, cy_strict_avx2_override},
+#elif defined(__aarch64__)
+    {"strict_neon", LEVEL_NEON, cy_strict_neon_override},
 #endif
     {"strict_portable", LEVEL_REF, cy_strict_portable_override},
 };
@@ -181,7 +205,7 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     state->product = cy_kernels_ref()->matmul;
     cy_kernels filled = *cy_kernels_ref();
     filled.name = level_names[chosen];
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
     override(&filled, state, chosen);
 #endif
 #if CY_HAVE_DNNL

@@ -29,7 +29,13 @@ static inline void tables_open(strict_tables *all)
     all->names[all->count] = "portable";
     all->kernels[all->count] = *cy_kernels_ref();
     cy_strict_portable_override(&all->kernels[all->count++]);
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+    if (cpu.neon) {
+        all->names[all->count] = "neon";
+        all->kernels[all->count] = *cy_kernels_ref();
+        cy_strict_neon_override(&all->kernels[all->count++]);
+    }
+#elif defined(__x86_64__)
     if (cpu.avx2) {
         all->names[all->count] = "avx2";
         all->kernels[all->count] = *cy_kernels_ref();

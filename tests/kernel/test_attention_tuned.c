@@ -23,6 +23,7 @@ static int isas_of(const char *names[4])
     if (cpu.avx512) names[count++] = "avx512";
     if (cpu.avx512_bf16) names[count++] = "avx512_bf16";
     if (cpu.amx) names[count++] = "amx";
+    if (cpu.neon) names[count++] = "neon";
     return count;
 }
 

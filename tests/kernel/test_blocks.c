@@ -283,7 +283,12 @@ static void with_each(block_test test)
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
     int tested = 0;
-#if defined(__x86_64__)
+#if defined(__aarch64__)
+    if (cpu.neon) {
+        test(cy_block_neon());
+        tested++;
+    }
+#elif defined(__x86_64__)
     const cy_block_ops *const all[] = {cy_block_avx2(), cy_block_avx512(), cy_block_avx512_bf16(),
         cy_block_amx(), cy_block_amx_split()};
     const bool there[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx, cpu.amx};

@@ -173,10 +173,10 @@ static void every_case(bench *ref, bench *at)
 static void every_table_has_the_bits_of_the_reference(void **state)
 {
     (void)state;
-    static const char *const names[] = {"ref", "avx2", "avx512"};
+    static const char *const names[] = {"ref", "avx2", "avx512", "neon"};
     static bench ref, at;
     bench_open(&ref, cy_kernels_ref(), 1);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         cy_kernels kernels;
         bench_open(&at, NULL, 1 + i);
         if (cy_kernels_open(&at.queue, &kernels, names[i]) == CY_OK) {

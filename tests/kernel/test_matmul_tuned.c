@@ -34,6 +34,10 @@ static int products_of(const cy_test_machine *self, product *products)
     if (state->cpu.avx512) products[count++] = cy_matmul_avx512;
     if (state->cpu.avx512_bf16) products[count++] = cy_matmul_avx512_bf16;
     if (state->cpu.amx) products[count++] = cy_matmul_amx;
+#elif defined(__aarch64__)
+    if (state->cpu.neon) products[count++] = cy_matmul_neon;
+#else
+    (void)state;
 #endif
 #if CY_HAVE_DNNL
     if (state->dnnl != NULL) products[count++] = cy_matmul_dnnl;
@@ -412,9 +416,14 @@ static void what_the_machine_lacks_is_an_error(void **state)
     const cy_cpu cpu = ((const cy_cpu_state *)self.queue.kernel_state)->cpu;
     cy_kernels_close(&self.queue);
     CY_CHECK_FAILS(cy_kernels_open(&self.queue, &self.kernels, "sse9"), CY_ERR_REQUEST, "sse9");
+#if defined(__aarch64__)
+    static const char *const names[] = {"neon"};
+    const bool has[] = {cpu.neon};
+#else
     static const char *const names[] = {"avx2", "avx512", "avx512_bf16", "amx"};
     const bool has[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx};
-    for (int i = 0; i < 4; i++) {
+#endif
+    for (size_t i = 0; i < sizeof(has) / sizeof(*has); i++) {
         if (has[i]) {
             CY_CHECK_OK(cy_kernels_open(&self.queue, &self.kernels, names[i]));
             assert_string_equal(self.kernels.name, names[i]);

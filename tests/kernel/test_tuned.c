@@ -329,6 +329,12 @@ static void avx512(void **state)
     check_isa("avx512");
 }
 
+static void neon(void **state)
+{
+    (void)state;
+    check_isa("neon");
+}
+
 static void best(void **state)
 {
     (void)state;
@@ -340,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(avx2),
         cmocka_unit_test(avx512),
+        cmocka_unit_test(neon),
         cmocka_unit_test(best),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

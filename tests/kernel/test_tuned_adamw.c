@@ -61,11 +61,18 @@ static void ranges_avx512(void **state)
     check_ranges("avx512");
 }
 
+static void ranges_neon(void **state)
+{
+    (void)state;
+    check_ranges("neon");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_avx2),
         cmocka_unit_test(ranges_avx512),
+        cmocka_unit_test(ranges_neon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

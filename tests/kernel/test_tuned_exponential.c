@@ -67,11 +67,18 @@ static void exponential_avx512(void **state)
     check_exponential("avx512");
 }
 
+static void exponential_neon(void **state)
+{
+    (void)state;
+    check_exponential("neon");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exponential_avx2),
         cmocka_unit_test(exponential_avx512),
+        cmocka_unit_test(exponential_neon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,7 @@ for header in "${headers[@]}"; do
     case $header in
     */avx2/* | */avx512/* | */amx/*) vector+=("$work/$i.c") ;;
     */mpi* | */dnnl* | */cuda/*) ;; # need a library that may not be here; the build compiles them
+    */neon/*) if [ "$(uname -m)" = aarch64 ]; then plain+=("$work/$i.c"); fi ;;
     *) plain+=("$work/$i.c") ;;
     esac
 done

@@ -68,5 +68,6 @@ typedef struct cy_attention_rows {
 
 const cy_attention_rows *cy_attention_rows_avx2(void);
 const cy_attention_rows *cy_attention_rows_avx512(void);
+const cy_attention_rows *cy_attention_rows_neon(void);
 
 #endif

@@ -101,5 +101,6 @@ const cy_block_ops *cy_block_avx512(void);      // likewise
 const cy_block_ops *cy_block_avx512_bf16(void); // bf16
 const cy_block_ops *cy_block_amx(void);         // bf16
 const cy_block_ops *cy_block_amx_split(void);   // fp32 in three parts of bf16; half types likewise
+const cy_block_ops *cy_block_neon(void);        // fp32; bf16 and fp16 widened
 
 #endif

@@ -21,8 +21,9 @@
 #define TOPK_BINS   (TOP_BINS + MIDDLE_BINS + LOW_BINS)
 #define BANKS       4 // of counters: neighbours that fall in one bin do not wait for each other
 
+#if defined(__aarch64__) // in kernel/cpu/neon/operators.h
+#elif defined(__AVX512F__)
 // A bit for each lane whose magnitude, as an integer, is above `limit`, which may be -1.
-#if defined(__AVX512F__)
 FORCE_INLINE unsigned lanes_above(const float *x, int64_t limit, int64_t lanes)
 {
     const __m512i bits =
@@ -209,7 +210,8 @@ static void topk(
 
 // ---- int8 with a scale a block
 
-#if defined(__AVX512F__)
+#if defined(__aarch64__) // in kernel/cpu/neon/operators.h
+#elif defined(__AVX512F__)
 typedef __m512i whole;
 
 FORCE_INLINE whole whole_magnitude(vec x)

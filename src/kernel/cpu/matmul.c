@@ -355,4 +355,9 @@ void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_s
         c.rows < CY_MATMUL_SPLIT_ROWS ? cy_block_avx512() : cy_block_amx_split();
     cy_matmul_blocks(queue, wide, cy_block_amx(), c, a, b, spec);
 }
+#elif defined(__aarch64__)
+void cy_matmul_neon(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    cy_matmul_blocks(queue, cy_block_neon(), NULL, c, a, b, spec);
+}
 #endif

@@ -1,4 +1,4 @@
-// kernel/cpu/matmul.h: matrix products of our own, for every processor with AVX2 at least.
+// kernel/cpu/matmul.h: matrix products of our own, for every processor with AVX2 or NEON at least.
 //
 // A task makes a tile of c: it lets rows stream by packed columns of the right operand. Where tiles
 // lie below each other all of that operand is packed first, once; otherwise each task packs its own
@@ -38,5 +38,6 @@ void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
 void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+void cy_matmul_neon(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 #endif

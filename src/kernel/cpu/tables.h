@@ -13,6 +13,7 @@
 // Everything that is neither a product nor attention.
 void cy_cpu_avx2_override(cy_kernels *table);
 void cy_cpu_avx512_override(cy_kernels *table);
+void cy_cpu_neon_override(cy_kernels *table);
 
 // Attention, computed with the blocks and rows that queue->kernel_state holds.
 void cy_cpu_attention_override(cy_kernels *table);

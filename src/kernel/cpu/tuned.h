@@ -1,5 +1,6 @@
 // kernel/cpu/tuned.h: everything that is neither a product nor attention, compiled once for each
-// instruction set: avx2/table.c and avx512/table.c include this and nothing else does.
+// instruction set: avx2/table.c, avx512/table.c and neon/table.c include this and nothing else
+// does.
 
 #ifndef CY_KERNEL_CPU_TUNED_H
 #define CY_KERNEL_CPU_TUNED_H

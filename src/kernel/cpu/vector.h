@@ -1,9 +1,9 @@
 // kernel/cpu/vector.h: a vector of fp32 numbers, as wide as the file that includes this may use.
 //
-// Only files in avx2/ and avx512/, and those of kernel/strict/, include this. A load or store takes
-// how many of the lanes exist: the others read as zero and are not written, so a loop needs no
-// second body for its tail. bf16 is widened when it is loaded and rounded to nearest even, as
-// base/half.h does, when it is stored. Multiply-adds are written, never inferred.
+// Only files in avx2/, avx512/ and neon/, and those of kernel/strict/, include this. A load or
+// store takes how many of the lanes exist: the others read as zero and are not written, so a loop
+// needs no second body for its tail. bf16 is widened when it is loaded and rounded to nearest even,
+// as base/half.h does, when it is stored. Multiply-adds are written, never inferred.
 
 #ifndef CY_KERNEL_CPU_VECTOR_H
 #define CY_KERNEL_CPU_VECTOR_H
@@ -51,6 +51,10 @@ FORCE_INLINE double squares_total(squares sum)
 {
     return _mm512_reduce_add_pd(_mm512_add_pd(sum.low, sum.high));
 }
+
+#elif defined(__aarch64__)
+
+#include "kernel/cpu/neon/operators.h"
 
 #else // AVX2 with FMA
 
@@ -199,7 +203,7 @@ FORCE_INLINE double squares_total(squares sum)
 
 #endif
 
-// ---- the same for both
+// ---- the same for all
 
 // Asks for the line of element i, ahead of its use. A stream that ends with a row or a page starts
 // the processor's own prefetching over again, so loops over rows ask for the next row.

@@ -22,6 +22,8 @@
 #define STRICT_BLOCK cy_block_avx512
 #elif defined(__AVX2__)
 #define STRICT_BLOCK cy_block_avx2
+#elif defined(STRICT_NEON)
+#define STRICT_BLOCK cy_block_neon
 #else
 #define STRICT_BLOCK cy_block_portable
 #endif

@@ -1,7 +1,8 @@
 // kernel/strict/strict.h: the operators of strict mode: the same bits however the work is split.
 //
-// docs/equivalence.md says what is promised and proves it. Three tables compute the same bits: one
-// for AVX-512, one for AVX2 and one in portable C, each from the one source in this folder. They
+// docs/equivalence.md says what is promised and proves it. Four tables compute the same bits: one
+// for AVX-512, one for AVX2, one for NEON and one in portable C, each from the one source in this
+// folder. They
 // serve fp32 and bf16; sums that a split cuts are CY_FX64.
 //
 // Fixed point: a term is rounded to the nearest integer * 2^exponent, ties to even, before it is
@@ -33,8 +34,9 @@
 void cy_strict_portable_override(cy_kernels *table);
 void cy_strict_avx2_override(cy_kernels *table);
 void cy_strict_avx512_override(cy_kernels *table);
+void cy_strict_neon_override(cy_kernels *table);
 
-// Blocks of products in portable C, with fmaf.
+// Blocks of products in portable C.
 const cy_block_ops *cy_block_portable(void);
 
 #endif

@@ -1,6 +1,7 @@
 // kernel/strict/table.h: all operators of strict mode, compiled once for each instruction set:
 // Included by the tables of this folder only, which give it its vectors.
-// avx2/table.c, avx512/table.c and portable/table.c include this and nothing else does.
+// avx2/table.c, avx512/table.c, neon/table.c and portable/table.c include this and nothing else
+// does.
 
 #ifndef CY_KERNEL_STRICT_TABLE_H
 #define CY_KERNEL_STRICT_TABLE_H

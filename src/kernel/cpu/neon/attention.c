@@ -1,0 +1,8 @@
+#include "kernel/cpu/neon/lanes.h"
+
+#include "kernel/cpu/attention_lanes.h"
+
+const cy_attention_rows *cy_attention_rows_neon(void)
+{
+    return &rows;
+}

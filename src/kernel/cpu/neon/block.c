@@ -1,0 +1,205 @@
+// Blocks of products with NEON: fp32, and 16-bit operands widened as they are packed.
+#include "kernel/cpu/block.h"
+
+#include "kernel/cpu/neon/lanes.h"
+
+#include "kernel/cpu/dot_lanes.h"
+
+// Eight rows by eight columns are 16 accumulators: four pipelines with a latency of four cycles
+// are kept busy by 16 chains. With eight vectors of left, four of its elements each, and two of
+// right they are 26 of the 32 registers. Four steps of depth load 16 vectors for 64 multiply-adds
+// that take an element of left from its register: no element is loaded to be spread.
+#define MICRO_ROWS  8
+#define MICRO_COLS  8
+#define MICRO_DEPTH 256
+
+static void convert(cy_view to, cy_view from)
+{
+    for (int64_t i = 0; i < to.rows; i++) {
+        for (int64_t j = 0; j < to.cols; j += 8) {
+            store8_as(cy_view_at(to, i, j), to.dtype, to.cols - j,
+                load8_as(cy_view_at(from, i, j), from.dtype, to.cols - j));
+        }
+    }
+}
+
+// r[i][j] = r[j][i] of four rows.
+NEON_INLINE void transpose4(float32x4_t r[4])
+{
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+
+// Columns become rows: to[j] = column j of the eight rows.
+NEON_INLINE void transpose8(float8 to[8], const float8 rows[8])
+{
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++) {
+            float32x4_t square[4];
+            for (int k = 0; k < 4; k++)
+                square[k] = rows[4 * i + k].val[j];
+            transpose4(square);
+            for (int k = 0; k < 4; k++)
+                to[4 * j + k].val[i] = square[k];
+        }
+    }
+}
+
+// to [from.cols, from.rows] = from transposed; columns of `to` up to width_max are set, those
+// beyond from.rows to zero.
+static void transpose(float *to, int64_t stride, cy_view from, int64_t width_max)
+{
+    for (int64_t col = 0; col < from.cols; col += 8) {
+        for (int64_t row = 0; row < width_max; row += 8) {
+            float8 rows[8], cols[8];
+            for (int i = 0; i < 8; i++) {
+                rows[i] = row + i < from.rows
+                    ? load8_as(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
+                    : set8(0.0f);
+            }
+            transpose8(cols, rows);
+            for (int64_t j = 0; j < 8 && col + j < from.cols; j++)
+                store8_as(to + (col + j) * stride + row, CY_F32, width_max - row, cols[j]);
+        }
+    }
+}
+
+static void transpose_rows(float *to, int64_t stride, cy_view from)
+{
+    transpose(to, stride, from, from.rows);
+}
+
+static void pack_left(void *left, cy_view source, bool transposed)
+{
+    if (transposed) {
+        transpose(left, source.rows, source, source.rows);
+    } else {
+        convert(cy_view_of(left, CY_F32, source.rows, source.cols), source);
+    }
+}
+
+static void pack_right(void *right, cy_view source, bool transposed)
+{
+    const int64_t cols = transposed ? source.rows : source.cols;
+    const int64_t depth = transposed ? source.cols : source.rows;
+    float *to = right;
+    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
+        const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
+        if (transposed) {
+            transpose(to, CY_BLOCK_COLS, cy_view_rows(source, col, width), CY_BLOCK_COLS);
+            continue;
+        }
+        for (int64_t k = 0; k < depth; k++) {
+            for (int64_t j = 0; j < CY_BLOCK_COLS; j += 8) {
+                const void *at = j < width ? cy_view_at(source, k, col + j) : source.data;
+                store8(to + k * CY_BLOCK_COLS + j, load8_as(at, source.dtype, width - j));
+            }
+        }
+    }
+}
+
+// sum[i] += left[i][lane] times eight columns of one step of depth.
+#define MICRO_STEP(lane)                                                                           \
+    do {                                                                                           \
+        const float8 b = load8(right + (lane)*CY_BLOCK_COLS);                                      \
+        for (int i = 0; i < rows; i++) {                                                           \
+            sum[i].val[0] = vfmaq_laneq_f32(sum[i].val[0], b.val[0], a[i], lane);                  \
+            sum[i].val[1] = vfmaq_laneq_f32(sum[i].val[1], b.val[1], a[i], lane);                  \
+        }                                                                                          \
+    } while (0)
+
+// `rows` is a constant wherever this is inlined: the sums stay in registers.
+NEON_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+    const float *right, int64_t depth, int64_t cols, bool accumulate, const int rows)
+{
+    float8 sum[MICRO_ROWS];
+    for (int i = 0; i < rows; i++)
+        sum[i] = accumulate ? load8_as(c + i * c_stride, CY_F32, cols) : set8(0.0f);
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4, right += 4 * CY_BLOCK_COLS) {
+        float32x4_t a[MICRO_ROWS];
+        for (int i = 0; i < rows; i++)
+            a[i] = vld1q_f32(left + i * left_stride + k);
+        MICRO_STEP(0);
+        MICRO_STEP(1);
+        MICRO_STEP(2);
+        MICRO_STEP(3);
+    }
+    for (; k < depth; k++, right += CY_BLOCK_COLS) {
+        float32x4_t a[MICRO_ROWS];
+        for (int i = 0; i < rows; i++)
+            a[i] = vdupq_n_f32(left[i * left_stride + k]);
+        MICRO_STEP(0);
+    }
+    for (int i = 0; i < rows; i++)
+        store8_as(c + i * c_stride, CY_F32, cols, sum[i]);
+}
+
+#define MICRO_CASE(count)                                                                          \
+    case count:                                                                                    \
+        micro(c, c_stride, left, left_stride, right, depth, cols, accumulate, count);              \
+        break
+
+static void micro_rows(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+    const float *right, int64_t depth, int64_t rows, int64_t cols, bool accumulate)
+{
+    switch (rows) {
+        MICRO_CASE(1);
+        MICRO_CASE(2);
+        MICRO_CASE(3);
+        MICRO_CASE(4);
+        MICRO_CASE(5);
+        MICRO_CASE(6);
+        MICRO_CASE(7);
+    default:
+        micro(c, c_stride, left, left_stride, right, depth, cols, accumulate, MICRO_ROWS);
+    }
+}
+
+static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_stride,
+    const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate)
+{
+    for (int64_t k = 0; k < depth; k += MICRO_DEPTH) {
+        const int64_t steps = depth - k < MICRO_DEPTH ? depth - k : MICRO_DEPTH;
+        for (int64_t col = 0; col < cols; col += MICRO_COLS) {
+            const int64_t panel = col / CY_BLOCK_COLS * CY_BLOCK_COLS;
+            const float *from =
+                (const float *)right + panel * depth + k * CY_BLOCK_COLS + (col - panel);
+            for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
+                micro_rows(c + row * c_stride + col, c_stride,
+                    (const float *)left + row * left_stride + k, left_stride, from, steps,
+                    rows - row, cols - col, accumulate || k > 0);
+            }
+        }
+    }
+}
+
+static void nothing(void)
+{
+}
+
+const cy_block_ops *cy_block_neon(void)
+{
+    static const cy_block_ops ops = {
+        .isa = "neon",
+        .dtype = CY_F32,
+        .packed_bytes = 4,
+        .depth_step = 1,
+        .row_block = 128,
+        .enter = nothing,
+        .leave = nothing,
+        .pack_left = pack_left,
+        .pack_right = pack_right,
+        .multiply = multiply,
+        .convert = convert,
+        .transpose = transpose_rows,
+        .dot = dot_rows,
+    };
+    return &ops;
+}
