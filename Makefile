@@ -7,7 +7,7 @@ TYPE   ?= Release
 # Further settings for CMake, such as -DCY_WITH_MPI=OFF; taken when BUILD is made.
 CMAKE_FLAGS ?=
 
-.PHONY: all program setup demo check test test-long bench equivalence parity install debug \
+.PHONY: all program setup setup-tests demo check test test-long bench equivalence parity install debug \
 	tidy format coverage reference dist clean
 
 all: $(BUILD)/CMakeCache.txt
@@ -23,6 +23,9 @@ $(BUILD)/CMakeCache.txt:
 setup:
 	@scripts/setup.sh
 
+setup-tests:
+	@scripts/setup.sh tests
+
 # Text in, a model that speaks out. SETUP=no installs nothing, TEXT=FILE takes another text.
 demo:
 	@SETUP=$(SETUP) TEXT=$(TEXT) scripts/demo.sh
@@ -34,11 +37,11 @@ check: all
 
 # Every test but the longest. EVIDENCE=yes adds the label `evidence`, as .ci/run does: 16 ranks against
 # one, sanitizers, fuzzers, 64 MB, the demo. A skipped test that tests/skips.txt does not name is a failure.
-test: setup all
+test: setup-tests all
 	@JOBS=$$(($(JOBS) + 1)) scripts/test.sh $(BUILD) -LE '^(long$(if $(filter yes,$(EVIDENCE)),,|evidence))$$'
 
 # Sanitizers, fuzzers, every mesh: hours are fine. PARTS="meshes thread" takes some of it.
-test-long: setup all
+test-long: setup-tests all
 	@scripts/test_long.sh $(PARTS)
 
 # Logits, gradients, losses and text against Hugging Face transformers, family by family.

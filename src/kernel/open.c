@@ -63,8 +63,15 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
         *chosen = (level)i;
         return CY_OK;
     }
+    static const char *const all[] = {"avx2", "avx512", "avx512_bf16", "amx", "neon"};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        if (strcmp(isa, all[i]) != 0) continue;
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "kernels \"%s\": this processor offers up to \"%s\"",
+            isa, level_names[best]);
+    }
     return CY_FAIL(CY_ERR_REQUEST,
-        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx and strict", isa);
+        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx, neon and strict",
+        isa);
 }
 
 #if defined(__x86_64__)
