@@ -19,7 +19,8 @@ static const cy_option options[] = {
     {"backend", CY_OPTION_CHOICE, offsetof(bench_values, backend), .initial = "all",
         .values = "all|threads|mpi", .doc = "whose ranks; all starts itself under mpirun as well"},
     {"op", CY_OPTION_CHOICE, offsetof(bench_values, op), .initial = "all",
-        .values = "all|all_reduce|reduce_scatter|all_gather|all_to_all|broadcast|barrier|send",
+        .values = "all|all_reduce|reduce_scatter|all_gather|all_to_all|broadcast|barrier|send|"
+                  "neighbour",
         .doc = "one operation alone"},
     {"json", CY_OPTION_FLAG, offsetof(bench_values, json), .doc = "print JSON only"},
 };

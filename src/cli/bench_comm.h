@@ -27,10 +27,11 @@ typedef enum bench_op {
     BENCH_ALL_TO_ALL,
     BENCH_BROADCAST,
     BENCH_BARRIER,
-    BENCH_SEND,
+    BENCH_SEND,      // there and back between the first two, half of it
+    BENCH_NEIGHBOUR, // everybody to the right, at the same time
 } bench_op;
 
-#define BENCH_OPS 7
+#define BENCH_OPS 8
 
 // "all_reduce", ... Static storage.
 const char *bench_op_name(bench_op op);

@@ -14,6 +14,7 @@
 #define SAMPLES      7
 #define SAMPLE_S     0.005
 #define REPEATS_MOST 10000
+#define AUTO_S       0.2 // for what auto measures
 
 static const char *const op_names[BENCH_OPS] = {
     [BENCH_ALL_REDUCE] = "all_reduce",
@@ -23,6 +24,7 @@ static const char *const op_names[BENCH_OPS] = {
     [BENCH_BROADCAST] = "broadcast",
     [BENCH_BARRIER] = "barrier",
     [BENCH_SEND] = "send",
+    [BENCH_NEIGHBOUR] = "neighbour",
 };
 
 #if CY_HAVE_MPI
@@ -70,6 +72,22 @@ static cy_status run_send(cy_group *group, cy_view data)
     return CY_OK;
 }
 
+// Everybody sends the first half of its data to the right and receives the second from the left, at
+// the same time: what the links of a ring carry, in as much memory as an all_reduce of it uses.
+static cy_status run_neighbour(cy_group *group, float *data, int64_t half)
+{
+    const cy_view in = cy_view_of(data, CY_F32, 1, half);
+    const cy_view out = cy_view_of(data + half, CY_F32, 1, half);
+    const int size = cy_group_size(group);
+    const int rank = cy_group_rank(group);
+    cy_request send = {0};
+    cy_request recv = {0};
+    CY_TRY(cy_group_start_recv(group, NULL, &recv, out, (rank + size - 1) % size, 0));
+    CY_TRY(cy_group_start_send(group, NULL, &send, in, (rank + 1) % size, 0));
+    CY_TRY(cy_group_wait(group, NULL, &recv));
+    return cy_group_wait(group, NULL, &send);
+}
+
 static cy_status run_group(bench_op op, cy_group *group, const buffers *b, int64_t bytes)
 {
     const int size = cy_group_size(group);
@@ -92,6 +110,8 @@ static cy_status run_group(bench_op op, cy_group *group, const buffers *b, int64
         return cy_group_barrier(group);
     case BENCH_SEND:
         return run_send(group, data);
+    case BENCH_NEIGHBOUR:
+        return run_neighbour(group, b->in, bytes / 8);
     }
     return CY_OK;
 }
@@ -124,8 +144,9 @@ static cy_status time_op(double *seconds, const subject *what, const buffers *b,
         CY_TRY(cy_group_barrier(what->meet));
         start = cy_clock_s();
         CY_TRY(run(what, b, bytes, repeats));
-        // A broadcast is over when all have it, not when the root goes on.
-        if (what->op == BENCH_BROADCAST) CY_TRY(cy_group_barrier(what->meet));
+        // A broadcast is over when all have it, not when the root goes on; so are messages.
+        if (what->op == BENCH_BROADCAST || what->op == BENCH_NEIGHBOUR)
+            CY_TRY(cy_group_barrier(what->meet));
         times[i] = (cy_clock_s() - start) / repeats;
         if (what->op == BENCH_SEND) times[i] /= 2;
     }
@@ -146,6 +167,8 @@ static double bus_bytes(bench_op op, int size, double bytes)
     case BENCH_BROADCAST:
     case BENCH_SEND:
         return bytes;
+    case BENCH_NEIGHBOUR:
+        return bytes / 2.0;
     case BENCH_BARRIER:
         return 0.0;
     }
@@ -186,12 +209,13 @@ static cy_status measure(
 static cy_status measure_algorithms(
     const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
 {
-    const int size = cy_group_size(group);
+    int nodes[64]; // of two ranks each
+    for (int rank = 0; rank < 64; rank++)
+        nodes[rank] = rank / 2;
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
-        if (a == CY_ALGORITHM_HIERARCHICAL && (size < 4 || size % 2 != 0)) continue;
-        const cy_algorithm_options with = {.table = cy_algorithm_always((cy_algorithm)a),
-            .node_ranks = a == CY_ALGORITHM_HIERARCHICAL ? 2 : 0,
-            .keep_inside = true};
+        if (a == CY_ALGORITHM_HIERARCHICAL && cy_group_size(group) < 3) continue;
+        const cy_algorithm_options with = {
+            .table = cy_algorithm_always((cy_algorithm)a), .nodes = nodes, .keep_inside = true};
         cy_group *made = NULL;
         CY_TRY(cy_algorithm_open(&made, group, &with));
         const subject what = {BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group};
@@ -202,6 +226,27 @@ static cy_status measure_algorithms(
     return CY_OK;
 }
 
+// What a run's `auto` comes to on this group, and how fast that is.
+static cy_status measure_auto(
+    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+{
+    const char *only = run->values->op;
+    if (strcmp(only, "all") != 0 && strcmp(only, op_names[BENCH_ALL_REDUCE]) != 0) return CY_OK;
+    cy_algorithm_times times;
+    CY_TRY(cy_algorithm_measure(&times, group, NULL, (size_t)b->bytes, AUTO_S));
+    cy_view all = cy_view_of(times.seconds, CY_F64, CY_ALGORITHM_SIZES, CY_ALGORITHMS);
+    CY_TRY(cy_group_all_reduce(group, NULL, all, CY_MAX)); // ranks choose alike
+    const cy_algorithm_options with = {
+        .table = cy_algorithm_from_times(&times), .native_others = true, .keep_inside = true};
+    const bool native = cy_algorithm_is_native(&with.table); // then nothing stands in between
+    cy_group *made = group;
+    if (!native) CY_TRY(cy_algorithm_open(&made, group, &with));
+    const subject what = {BENCH_ALL_REDUCE, "auto", made, group};
+    const cy_status status = measure(run, world, &what, b);
+    if (!native) cy_group_close(made);
+    return status;
+}
+
 static cy_status measure_all(
     const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
 {
@@ -210,9 +255,11 @@ static cy_status measure_all(
         const subject ours = {(bench_op)op, "native", group, group};
         CY_TRY(measure(run, world, &ours, b));
         const subject theirs = {(bench_op)op, BENCH_MPI, group, group};
-        if (mpi) CY_TRY(measure(run, world, &theirs, b));
+        // MPI has no such call of its own.
+        if (mpi && op != BENCH_NEIGHBOUR) CY_TRY(measure(run, world, &theirs, b));
     }
-    return measure_algorithms(run, world, group, b);
+    CY_TRY(measure_algorithms(run, world, group, b));
+    return measure_auto(run, world, group, b);
 }
 
 static cy_status take_buffer(float **buffer, int64_t bytes)

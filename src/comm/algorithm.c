@@ -1,10 +1,10 @@
 #include "comm/algorithm.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
 #include "comm/backend.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const names[CY_ALGORITHMS] = {
@@ -38,6 +38,14 @@ cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm)
     return (cy_algorithm_table){.count = 1, .rows = {{INT64_MAX, algorithm}}};
 }
 
+bool cy_algorithm_is_native(const cy_algorithm_table *table)
+{
+    for (int i = 0; i < table->count; i++) {
+        if (table->rows[i].algorithm != CY_ALGORITHM_NATIVE) return false;
+    }
+    return true;
+}
+
 // ---- the choice by formulas
 
 static double message_s(const cy_link *link, double bytes)
@@ -45,12 +53,15 @@ static double message_s(const cy_link *link, double bytes)
     return link->latency_s + (link->bytes_per_s > 0.0 ? bytes / link->bytes_per_s : 0.0);
 }
 
-static int log2_up(int ranks)
+static bool is_power(int ranks)
 {
-    int rounds = 0;
-    while (1 << rounds < ranks)
-        rounds++;
-    return rounds;
+    return (ranks & (ranks - 1)) == 0;
+}
+
+// Ranks beyond a power of two hand their data to a neighbour first and get the sum at the end.
+static double leaning_s(const cy_links *links, const cy_link *slowest, double bytes)
+{
+    return is_power(links->ranks) ? 0.0 : 2.0 * message_s(slowest, bytes);
 }
 
 // The slowest message of a round in which partners are `distance` ranks apart. All numbers are
@@ -65,8 +76,7 @@ double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, doubl
     const double ranks = links->ranks;
     const double node = links->node_ranks;
     const double nodes = ranks / node;
-    const double rounds = log2_up(links->ranks);
-    const bool power = 1 << log2_up(links->ranks) == links->ranks;
+    const bool power = is_power(links->ranks);
     // A round ends with its slowest message.
     const cy_link *slowest = nodes > 1.0 ? &links->between : &links->inside;
     switch (algorithm) {
@@ -74,21 +84,18 @@ double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, doubl
     case CY_ALGORITHM_RING:
         return 2.0 * (ranks - 1.0) * message_s(slowest, bytes / ranks);
     case CY_ALGORITHM_TREE: {
-        if (!power) return 2.0 * rounds * message_s(slowest, bytes);
-        double seconds = 0.0; // halves to the farthest partner, quarters to the next, ...
-        double part = bytes / 2.0;
-        for (int distance = links->ranks / 2; distance > 0; distance /= 2) {
-            seconds += 2.0 * message_s(link_of(links, distance), part);
+        double seconds = leaning_s(links, slowest, bytes);
+        double part = bytes / 2.0; // halves to the neighbour, quarters to the one behind it, ...
+        for (int distance = 1; 2 * distance <= links->ranks; distance *= 2) {
+            seconds += 2.0 * message_s(power ? link_of(links, distance) : slowest, part);
             part /= 2.0;
         }
         return seconds;
     }
     case CY_ALGORITHM_DOUBLING: {
-        // Ranks beyond a power of two hand their data to another first and get the sum at the end.
-        if (!power) return (rounds + 1.0) * message_s(slowest, bytes);
-        double seconds = 0.0;
-        for (int distance = 1; distance < links->ranks; distance *= 2)
-            seconds += message_s(link_of(links, distance), bytes);
+        double seconds = leaning_s(links, slowest, bytes);
+        for (int distance = 1; 2 * distance <= links->ranks; distance *= 2)
+            seconds += message_s(power ? link_of(links, distance) : slowest, bytes);
         return seconds;
     }
     case CY_ALGORITHM_HIERARCHICAL:
@@ -133,76 +140,180 @@ cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes)
 
 // ---- the choice by measuring
 
-#define TUNE_REPEATS 5
+#define TUNE_REPEATS 4
+#define TUNE_STEP    8 // from one size to the next
 
-// Median seconds of an all_reduce with one algorithm.
+bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
+{
+    if (ranks == 2) return true; // two operands have one order
+    return algorithm == CY_ALGORITHM_NATIVE || algorithm == CY_ALGORITHM_TREE ||
+        algorithm == CY_ALGORITHM_DOUBLING;
+}
+
+// Least seconds of an all_reduce: what else the machine does only adds.
 static cy_status time_algorithm(cy_group *group, cy_queue *queue, cy_view data, double *seconds)
 {
-    double times[TUNE_REPEATS];
+    double least = 0.0;
     for (int i = -1; i < TUNE_REPEATS; i++) {
         CY_TRY(cy_group_barrier(group));
         const double start = cy_clock_s();
         CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
-        if (i >= 0) times[i] = cy_clock_s() - start;
+        const double took = cy_clock_s() - start;
+        if (i <= 0 || took < least) least = took;
     }
-    *seconds = cy_median(times, TUNE_REPEATS);
+    *seconds = least;
     return CY_OK;
 }
 
-static cy_status best_at(cy_algorithm *best, cy_group *const *groups, cy_queue *queue, cy_view data)
+// Whether all have spent the time that was given: every rank gets the same answer.
+static cy_status is_over(bool *over, cy_group *group, cy_queue *queue, double until_s)
 {
-    double least = 0.0;
-    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
-        if (groups[a] == NULL) continue;
-        double seconds = 0.0;
-        CY_TRY(time_algorithm(groups[a], queue, data, &seconds));
-        if (a == CY_ALGORITHM_RING || seconds < least) {
-            least = seconds;
-            *best = (cy_algorithm)a;
+    double late = cy_clock_s() > until_s;
+    CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(&late, CY_F64, 1, 1), CY_MAX));
+    *over = late > 0.0;
+    return CY_OK;
+}
+
+static cy_status measure_sizes(cy_algorithm_times *times, cy_group *const *groups, cy_queue *queue,
+    float *data, size_t bytes_max, double budget_s)
+{
+    const double until_s = cy_clock_s() + budget_s;
+    bool over = false;
+    for (int s = 0; s < CY_ALGORITHM_SIZES && !over; s++) {
+        const size_t bytes = (size_t)cy_algorithm_size(s);
+        if (s > 0 && bytes > bytes_max) break;
+        const cy_view view = cy_view_of(data, CY_F32, 1, (int64_t)(bytes / sizeof(float)));
+        for (int a = 0; a < CY_ALGORITHMS; a++) {
+            if (groups[a] == NULL) continue;
+            CY_TRY(time_algorithm(groups[a], queue, view, &times->seconds[s][a]));
         }
+        CY_TRY(is_over(&over, groups[CY_ALGORITHM_NATIVE], queue, until_s));
     }
-    // Clocks differ between ranks, the choice must not.
-    int32_t verdict = (int32_t)*best;
-    cy_group *ring = groups[CY_ALGORITHM_RING];
-    CY_TRY(cy_group_broadcast(ring, queue, cy_view_of(&verdict, CY_I32, 1, 1), 0));
-    *best = (cy_algorithm)verdict;
     return CY_OK;
 }
 
-cy_status cy_algorithm_tune(
-    cy_algorithm_table *table, cy_group *inside, cy_queue *queue, int node_ranks, size_t bytes_max)
+int64_t cy_algorithm_size(int index)
 {
-    cy_group *groups[CY_ALGORITHMS] = {0};
-    const bool nodes = node_ranks > 1 && node_ranks < inside->size;
+    int64_t bytes = TUNE_STEP;
+    for (int i = 0; i < index; i++)
+        bytes *= TUNE_STEP;
+    return bytes;
+}
+
+cy_status cy_algorithm_measure(
+    cy_algorithm_times *times, cy_group *group, cy_queue *queue, size_t bytes_max, double budget_s)
+{
+    *times = (cy_algorithm_times){0};
+    const cy_traffic before = group->counters;
+    cy_group *groups[CY_ALGORITHMS] = {[CY_ALGORITHM_NATIVE] = group};
     cy_status status = CY_OK;
     void *data = NULL;
-    cy_algorithm_table made = {0};
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
-        if (a == CY_ALGORITHM_HIERARCHICAL && !nodes) continue;
+        // A server only shows what not to do.
+        if (a == CY_ALGORITHM_SERVER || a == CY_ALGORITHM_HIERARCHICAL) continue;
+        if (!cy_algorithm_keeps_order((cy_algorithm)a, group->size)) continue;
         const cy_algorithm_options options = {
-            .table = cy_algorithm_always((cy_algorithm)a),
-            .node_ranks = nodes ? node_ranks : 0,
-            .keep_inside = true,
-        };
-        status = cy_algorithm_open(&groups[a], inside, &options);
+            .table = cy_algorithm_always((cy_algorithm)a), .keep_inside = true};
+        status = cy_algorithm_open(&groups[a], group, &options);
     }
-    if (status == CY_OK) status = cy_memory_take(&data, bytes_max / 4 + 1, sizeof(float));
-    for (size_t bytes = 8; bytes <= bytes_max && status == CY_OK; bytes *= 4) {
-        cy_algorithm best = CY_ALGORITHM_RING;
-        status = best_at(&best, groups, queue, cy_view_of(data, CY_F32, 1, (int64_t)(bytes / 4)));
-        // Half way to the next size, as sizes multiply.
-        const int last = made.count - 1;
-        if (last < 0 || made.rows[last].algorithm != best) {
-            made.rows[made.count].algorithm = best;
-            made.count++;
-        }
-        made.rows[made.count - 1].bytes = (int64_t)bytes * 2;
-    }
-    for (int a = 0; a < CY_ALGORITHMS; a++)
+    const int64_t largest = cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
+    const size_t room = bytes_max < (size_t)largest ? bytes_max : (size_t)largest;
+    if (status == CY_OK) status = cy_memory_take(&data, room + 8, 1);
+    if (status == CY_OK) status = measure_sizes(times, groups, queue, data, room, budget_s);
+    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++)
         cy_group_close(groups[a]);
     cy_memory_free(data);
-    if (status != CY_OK) return status;
+    group->counters = before; // what a run sends is counted, not this
+    return status;
+}
+
+cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times)
+{
+    cy_algorithm_table made = {0};
+    for (int s = 0; s < CY_ALGORITHM_SIZES; s++) {
+        const double *seconds = times->seconds[s];
+        if (seconds[CY_ALGORITHM_NATIVE] <= 0.0) break; // no time was left for it
+        cy_algorithm best = CY_ALGORITHM_NATIVE;
+        for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
+            // What is faster by less than a twentieth may be so by chance.
+            const double limit = seconds[best] * (best == CY_ALGORITHM_NATIVE ? 0.95 : 1.0);
+            if (seconds[a] > 0.0 && seconds[a] < limit) best = (cy_algorithm)a;
+        }
+        if (made.count == 0 || made.rows[made.count - 1].algorithm != best) {
+            made.rows[made.count++].algorithm = best;
+        }
+        // Half way to the next size, as sizes multiply.
+        made.rows[made.count - 1].bytes = cy_algorithm_size(s) * 3;
+    }
+    if (made.count == 0) return cy_algorithm_always(CY_ALGORITHM_NATIVE);
     made.rows[made.count - 1].bytes = INT64_MAX;
-    *table = made;
+    return made;
+}
+
+// ---- tables as text
+
+cy_status cy_algorithm_table_write(cy_text *text, const cy_algorithm_table *table)
+{
+    for (int i = 0; i < table->count; i++) {
+        if (i > 0) CY_TRY(cy_text_add(text, ","));
+        CY_TRY(cy_text_add(text, "%s", cy_algorithm_name(table->rows[i].algorithm)));
+        if (i == table->count - 1) break;
+        CY_TRY(cy_text_add(text, "<=%lld", (long long)table->rows[i].bytes));
+    }
+    return CY_OK;
+}
+
+cy_status cy_algorithm_table_read(cy_algorithm_table *table, const char *text, size_t length)
+{
+    cy_algorithm_table made = {0};
+    const char *end = text + length;
+    for (const char *at = text; at <= end && made.count < CY_ALGORITHM_ROWS;) {
+        const size_t word = strcspn(at, "<,; ");
+        char name[24];
+        if (at + word > end || word >= sizeof(name)) break;
+        memcpy(name, at, word);
+        name[word] = '\0';
+        CY_TRY(cy_algorithm_from_name(&made.rows[made.count].algorithm, name));
+        at += word;
+        long long bytes = INT64_MAX;
+        int read = 0;
+        if (at < end && *at == '<' && sscanf(at, "<=%lld%n", &bytes, &read) != 1) break;
+        at += read;
+        const int64_t before = made.count == 0 ? 0 : made.rows[made.count - 1].bytes;
+        if (bytes <= before) break;
+        made.rows[made.count++].bytes = bytes;
+        if (at == end && bytes == INT64_MAX) {
+            *table = made;
+            return CY_OK;
+        }
+        if (at >= end || *at != ',' || bytes == INT64_MAX) break;
+        at++;
+    }
+    return CY_FAIL(CY_ERR_REQUEST, "\"%.*s\" is no table of algorithms", (int)length, text);
+}
+
+cy_status cy_algorithm_find(
+    cy_algorithm_table *table, bool *tables, const char *text, const char *dimension)
+{
+    *tables = strchr(text, ':') != NULL;
+    if (!*tables) {
+        cy_algorithm algorithm;
+        CY_TRY(cy_algorithm_from_name(&algorithm, text));
+        *table = cy_algorithm_always(algorithm);
+        return CY_OK;
+    }
+    cy_algorithm_table found = cy_algorithm_always(CY_ALGORITHM_NATIVE);
+    for (const char *at = text; *at != '\0';) {
+        const size_t name = strcspn(at, ":;");
+        if (at[name] != ':')
+            return CY_FAIL(CY_ERR_REQUEST, "\"%s\": no algorithm stands there", at);
+        const char *value = at + name + 1;
+        const size_t length = strcspn(value, ";");
+        cy_algorithm_table read;
+        CY_TRY(cy_algorithm_table_read(&read, value, length));
+        if (strlen(dimension) == name && strncmp(at, dimension, name) == 0) found = read;
+        at = value + length + (value[length] == ';');
+    }
+    *table = found;
     return CY_OK;
 }

@@ -15,6 +15,7 @@
 #ifndef CY_COMM_ALGORITHM_H
 #define CY_COMM_ALGORITHM_H
 
+#include "base/text.h"
 #include "comm/group.h"
 
 typedef enum cy_algorithm {
@@ -46,6 +47,15 @@ typedef struct cy_algorithm_table {
 // A table with one row.
 cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm);
 
+// Whether it takes the backend's own at every size.
+bool cy_algorithm_is_native(const cy_algorithm_table *table);
+
+// What a configuration's text means for the groups of a dimension: a name for all of them, or a
+// table for each, "tp:tree<=1536,native;dp:native", where a dimension without one is native.
+// *tables tells which of the two it is.
+CY_MUST_CHECK cy_status cy_algorithm_find(
+    cy_algorithm_table *table, bool *tables, const char *text, const char *dimension);
+
 // A message of n bytes takes latency_s + n / bytes_per_s.
 typedef struct cy_link {
     double latency_s;
@@ -70,7 +80,9 @@ cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes);
 
 typedef struct cy_algorithm_options {
     cy_algorithm_table table;
-    int node_ranks; // of hierarchical: consecutive ranks of a node; 0 is all of them
+    const int *nodes;   // borrowed until open returns, [size]: as cy_plan_hierarchical takes them;
+                        // NULL: the inside's
+    bool native_others; // collectives but all_reduce, and its native rows, are the group's inside
     bool progress_thread;
     bool keep_inside; // closing does not close the group inside
 } cy_algorithm_options;
@@ -78,6 +90,7 @@ typedef struct cy_algorithm_options {
 // What has really been sent, as the plans say.
 typedef struct cy_algorithm_counters {
     double bytes;
+    double bytes_between_nodes;
     int64_t messages;
     int64_t rounds;
 } cy_algorithm_counters;
@@ -87,11 +100,32 @@ CY_MUST_CHECK cy_status cy_algorithm_open(
     cy_group **group, cy_group *inside, const cy_algorithm_options *options);
 cy_algorithm_counters cy_algorithm_count(const cy_group *group);
 
-// Times all_reduce with every algorithm that fits, at sizes from 8 bytes to `bytes_max`, over a
-// group of messages; the medians of rank 0 decide for all. The group is only borrowed. For programs
-// that want their machine's own crossovers; a run never asks: docs/decisions/automatic-algorithm.md
-CY_MUST_CHECK cy_status cy_algorithm_tune(
-    cy_algorithm_table *table, cy_group *inside, cy_queue *queue, int node_ranks, size_t bytes_max);
+// Whether sums of so many ranks have the bits that native ones have. What a clock decides must be
+// among these: docs/decisions/automatic-algorithm.md.
+bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks);
+
+// Sizes that are measured: 8 bytes, 64, 512, ... 16 MiB.
+#define CY_ALGORITHM_SIZES 8
+int64_t cy_algorithm_size(int index);
+
+// Seconds of an all_reduce by size and algorithm; 0 where it was not measured.
+typedef struct cy_algorithm_times {
+    double seconds[CY_ALGORITHM_SIZES][CY_ALGORITHMS];
+} cy_algorithm_times;
+
+// Times all_reduce with every algorithm that keeps the order of sums, from the smallest size up to
+// `bytes_max` and for about budget_s, as this rank sees it. All members call it. What it sends is
+// not counted.
+CY_MUST_CHECK cy_status cy_algorithm_measure(
+    cy_algorithm_times *times, cy_group *group, cy_queue *queue, size_t bytes_max, double budget_s);
+
+// The fastest at each size; native where nothing was measured or nothing is clearly faster.
+cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times);
+
+// As configurations spell it: "doubling<=1536,native" is doubling up to 1536 bytes, native beyond.
+CY_MUST_CHECK cy_status cy_algorithm_table_write(cy_text *text, const cy_algorithm_table *table);
+CY_MUST_CHECK cy_status cy_algorithm_table_read(
+    cy_algorithm_table *table, const char *text, size_t length);
 
 // links [size, size]: from, to; borrowed only during the call. *group takes over `inside`.
 CY_MUST_CHECK cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links);

@@ -9,6 +9,9 @@
 #define CY_COMM_BACKEND_H
 
 #include "comm/group.h"
+#include "comm/reduce.h"
+
+#include <stdatomic.h>
 
 typedef enum cy_operation_kind {
     CY_OP_ALL_REDUCE,
@@ -38,6 +41,10 @@ typedef struct cy_operation {
     int tag;
     const int64_t *out_rows; // borrowed until start returns: [size], of all_to_allv only
     const int64_t *in_rows;
+    // Of a receive in a group that folds arrivals: what becomes of the data, by `reduce`, and where
+    // an overflow is told (borrowed until the receive is done; NULL: nowhere).
+    cy_arrival arrival;
+    _Atomic bool *overflow;
 } cy_operation;
 
 // The beginning of every backend's record of a transfer.
@@ -75,12 +82,20 @@ struct cy_group {
     int rank;
     int size;
     char dimension[CY_DIMENSION_BYTES];
+    bool folds_arrivals; // a receive can reduce what arrives into its place
+    bool messages_only;  // there are no collectives
+    bool counts_between; // the backend itself counts what leaves the node
+    int *nodes;          // owned, [size]: the node of each member; NULL: all of one
     cy_traffic counters;
 };
 
 // Fills in the base of a backend's group.
 void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension);
+
+// Tells the group which nodes its members are of, [size], numbered from 0 by their first members;
+// NULL: all of one. Copied.
+CY_MUST_CHECK cy_status cy_group_set_nodes(cy_group *group, const int *nodes);
 
 // The name of a kind of operation, as messages spell it: "all_reduce".
 const char *cy_operation_name(cy_operation_kind kind);
@@ -91,5 +106,8 @@ const char *cy_reduce_name(cy_reduce reduce);
 // Payload bytes that one rank sends in an operation when nothing is sent twice: of an all_reduce
 // 2 (P - 1) / P n, and so on. docs/collectives.md has the table.
 double cy_operation_bytes(const cy_operation *operation, int rank, int size);
+
+// The part of them that goes to other nodes, where every rank deals with every other directly.
+double cy_operation_bytes_between(const cy_group *group, const cy_operation *operation);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/memory.h"
 #include "comm/backend.h"
 
 #include <stdio.h>
@@ -64,6 +65,39 @@ double cy_operation_bytes(const cy_operation *operation, int rank, int size)
     return 0.0;
 }
 
+double cy_operation_bytes_between(const cy_group *group, const cy_operation *operation)
+{
+    const int *nodes = group->nodes;
+    if (nodes == NULL) return 0.0;
+    const double in = (double)cy_view_bytes(operation->in);
+    double apart = 0.0;
+    double rows = 0.0;
+    for (int m = 0; m < group->size; m++) {
+        if (nodes[m] == nodes[group->rank]) continue;
+        apart += 1.0;
+        if (operation->kind == CY_OP_ALL_TO_ALLV) rows += (double)operation->in_rows[m];
+    }
+    switch (operation->kind) {
+    case CY_OP_ALL_REDUCE:
+        return 2.0 * apart / (double)group->size * in;
+    case CY_OP_REDUCE_SCATTER:
+    case CY_OP_ALL_TO_ALL:
+        return apart / (double)group->size * in;
+    case CY_OP_ALL_GATHER:
+        return apart * in;
+    case CY_OP_ALL_TO_ALLV:
+        return rows * (double)operation->in.cols * (double)cy_dtype_size(operation->in.dtype);
+    case CY_OP_BROADCAST:
+        return group->rank == operation->peer ? apart * in : 0.0;
+    case CY_OP_SEND:
+        return nodes[operation->peer] != nodes[group->rank] ? in : 0.0;
+    case CY_OP_RECV:
+    case CY_OP_BARRIER:
+        return 0.0;
+    }
+    return 0.0;
+}
+
 void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension)
 {
@@ -75,6 +109,10 @@ void cy_group_init(
     group->ops = ops;
     group->rank = rank;
     group->size = size;
+    group->folds_arrivals = false;
+    group->messages_only = false;
+    group->counts_between = false;
+    group->nodes = NULL;
     group->counters = (cy_traffic){0};
     snprintf(group->dimension, sizeof(group->dimension), "%s", dimension);
 }
@@ -86,7 +124,21 @@ void cy_group_abort(cy_group *group, const char *text)
 
 void cy_group_close(cy_group *group)
 {
-    if (group != NULL) group->ops->close(group);
+    if (group == NULL) return;
+    int *nodes = group->nodes;
+    group->ops->close(group);
+    cy_memory_free(nodes);
+}
+
+cy_status cy_group_set_nodes(cy_group *group, const int *nodes)
+{
+    CY_ASSERT(group->nodes == NULL);
+    if (nodes == NULL) return CY_OK;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)group->size, sizeof(int)));
+    memcpy(block, nodes, (size_t)group->size * sizeof(int));
+    group->nodes = block;
+    return CY_OK;
 }
 
 int cy_group_rank(const cy_group *group)
@@ -114,6 +166,11 @@ cy_traffic cy_group_counters(const cy_group *group)
     return group->counters;
 }
 
+void cy_group_set_counters(cy_group *group, cy_traffic counters)
+{
+    if (group->size > 1) group->counters = counters;
+}
+
 // ---- operations
 
 static bool same_content(cy_view a, cy_view b)
@@ -136,6 +193,9 @@ static cy_status launch(cy_group *group, cy_queue *queue, cy_request *request,
     const double bytes = cy_operation_bytes(operation, group->rank, group->size);
     if (operation->kind != CY_OP_RECV) group->counters.messages++;
     group->counters.bytes += bytes;
+    if (!group->counts_between) {
+        group->counters.bytes_between_nodes += cy_operation_bytes_between(group, operation);
+    }
     if (queue != NULL && queue->dry) return CY_OK;
     CY_TRY(group->ops->start(group, queue, request, operation));
     cy_transfer *transfer = request->handle;

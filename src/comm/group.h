@@ -34,6 +34,9 @@ typedef struct cy_traffic {
     int64_t messages; // operations started, of groups larger than one
     double seconds;   // from start to completion, summed over operations
     double exposed_s; // the part of it that this rank spent inside these calls
+    // The part of the bytes that left this rank's node: as plans really sent it, or by the rule of
+    // the backend's own collectives, in which every rank deals with every other directly.
+    double bytes_between_nodes;
 } cy_traffic;
 
 int cy_group_rank(const cy_group *group);
@@ -47,6 +50,9 @@ const char *cy_group_backend(const cy_group *group);
 
 // Counts since the group was opened, dry operations included.
 cy_traffic cy_group_counters(const cy_group *group);
+
+// What was counted in between is forgotten: for what is not part of a run's work.
+void cy_group_set_counters(cy_group *group, cy_traffic counters);
 
 // data [rows, cols]: every rank's becomes the reduction over all ranks.
 CY_MUST_CHECK cy_status cy_group_start_all_reduce(

@@ -1,9 +1,9 @@
 // comm/mpi_ranks.h: the inside of the `mpi` backend. Included by comm/mpi*.c only.
 //
-// MPI moves the data; sums are ours, in order of rank, so that a run under MPI has the bits of a
-// run with threads. Ranks of one machine share a page each, on which they say what they do, so that
-// a wait can tell who is missing. MPI makes progress inside its own calls only: a transfer goes on
-// while a rank of this process is in a start, a test or a wait of any group.
+// MPI moves the data; sums are ours, in the order of comm/reduce.h, so that a run under MPI has the
+// bits of a run with threads. Ranks of one machine share a page each, on which they say what they
+// do, so that a wait can tell who is missing. MPI makes progress inside its own calls only: a
+// transfer goes on while a rank of this process is in a start, a test or a wait of any group.
 //
 // A process has one rank, or several as threads, the same number in each. Groups inside of a
 // process are then those of the threads backend. In the others all data go in messages between

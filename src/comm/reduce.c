@@ -5,8 +5,11 @@
 
 #include <string.h>
 
+// Partial results of as many operands as there may be take this many blocks.
+#define LEVELS 13
+
 // One block of partial results stays in the first-level cache while all operands pass through it.
-#define BLOCK 2048
+#define BLOCK 1024
 
 // max and min that a NaN wins: the running value stays if it is NaN, and a NaN operand replaces it.
 #define BEFORE(acc, x) (!((acc) <= (x)))
@@ -189,6 +192,51 @@ bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_
     return fold(acc, x, count, dtype, op);
 }
 
+// there = data + there, in one pass; false where the dtype or the operation is another.
+static bool add_before(void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op)
+{
+    if (op != CY_SUM && op != CY_AVG) return false;
+    if (dtype == CY_F32) {
+        float *restrict sum = there;
+        const float *restrict x = data;
+        for (int64_t i = 0; i < count; i++)
+            sum[i] = x[i] + sum[i];
+        return true;
+    }
+    if (dtype == CY_F64) {
+        double *restrict sum = there;
+        const double *restrict x = data;
+        for (int64_t i = 0; i < count; i++)
+            sum[i] = x[i] + sum[i];
+        return true;
+    }
+    return false;
+}
+
+bool cy_reduce_arrived(
+    void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op, cy_arrival arrival)
+{
+    const size_t size = cy_dtype_size(dtype);
+    if (arrival == CY_ARRIVE_STORE) {
+        if (count > 0) memcpy(there, data, (size_t)count * size);
+        return false;
+    }
+    if (arrival == CY_ARRIVE_AFTER) return cy_reduce_into(there, data, count, dtype, op);
+    CY_ASSERT(dtype == cy_reduce_partial_dtype(dtype));
+    if (add_before(there, data, count, dtype, op)) return false;
+    // What arrives stays as it is: it may be the sender's own data.
+    _Alignas(64) char acc[BLOCK * sizeof(double)];
+    bool overflow = false;
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        const int64_t n = count - first < BLOCK ? count - first : BLOCK;
+        char *to = (char *)there + (size_t)first * size;
+        memcpy(acc, (const char *)data + (size_t)first * size, (size_t)n * size);
+        overflow |= fold(acc, to, n, dtype, op);
+        memcpy(to, acc, (size_t)n * size);
+    }
+    return overflow;
+}
+
 // out = a (op) b where no bit of width or rounding stands between: one pass instead of three.
 static bool fold_pair(
     void *out, const void *a, const void *b, int64_t count, cy_dtype dtype, cy_reduce op)
@@ -213,31 +261,79 @@ static bool fold_pair(
     return false;
 }
 
+// The operands of a reduction, in the order in which they are added.
+typedef struct operands {
+    const void *const *in;
+    int extra;     // the first 2 extra operands are added in pairs
+    size_t offset; // of the block, in bytes
+    int64_t count; // of its elements
+    cy_dtype dtype;
+    cy_reduce op;
+} operands;
+
+static const void *operand(const operands *o, int i)
+{
+    return (const char *)o->in[i] + o->offset;
+}
+
+// One operand, or the pair that stands in its place.
+static bool take_leaf(void *acc, const operands *o, int place)
+{
+    const bool pair = place < o->extra;
+    const int first = pair ? 2 * place : place + o->extra;
+    if (!pair) {
+        cy_reduce_widen(acc, operand(o, first), o->count, o->dtype);
+        return false;
+    }
+    const cy_reduce op = o->op == CY_AVG ? CY_SUM : o->op;
+    const void *left = operand(o, first);
+    const void *right = operand(o, first + 1);
+    if (fold_pair(acc, left, right, o->count, o->dtype, op)) return false;
+    cy_reduce_widen(acc, left, o->count, o->dtype);
+    return fold(acc, right, o->count, o->dtype, o->op);
+}
+
+// The reduction of `places` of them, a power of two, into the first block of acc.
+static bool take_tree(char *acc, const operands *o, int place, int places)
+{
+    if (places == 1) return take_leaf(acc, o, place);
+    const int half = places / 2;
+    const bool plain = half == 1 && place >= o->extra;
+    const void *left = operand(o, place + o->extra);
+    const void *right = operand(o, place + half + o->extra);
+    const cy_reduce op = o->op == CY_AVG ? CY_SUM : o->op;
+    if (plain && fold_pair(acc, left, right, o->count, o->dtype, op)) return false;
+    bool overflow = take_tree(acc, o, place, half);
+    if (half == 1 && place + 1 >= o->extra) {
+        return fold(acc, right, o->count, o->dtype, o->op) || overflow;
+    }
+    char *other = acc + BLOCK * sizeof(double);
+    overflow |= take_tree(other, o, place + half, half);
+    return fold(acc, other, o->count, cy_reduce_partial_dtype(o->dtype), o->op) || overflow;
+}
+
 bool cy_reduce_many(void *const *out, int outs, const void *const *in, int ins, int64_t count,
     cy_dtype dtype, cy_reduce op)
 {
-    _Alignas(64) char acc[BLOCK * sizeof(double)];
+    _Alignas(64) char acc[LEVELS * BLOCK * sizeof(double)];
     const size_t size = cy_dtype_size(dtype);
     const int divisor = op == CY_AVG ? ins : 1;
+    int core = 1;
+    while (core * 2 <= ins)
+        core *= 2;
+    CY_ASSERT(core < 1 << LEVELS);
     bool overflow = false;
     for (int64_t first = 0; first < count; first += BLOCK) {
         const int64_t n = count - first < BLOCK ? count - first : BLOCK;
         const size_t offset = (size_t)first * size;
-        if (ins == 2 &&
-            fold_pair((char *)out[0] + offset, (const char *)in[0] + offset,
-                (const char *)in[1] + offset, n, dtype, op)) {
-            for (int o = 1; o < outs; o++)
-                memcpy((char *)out[o] + offset, (char *)out[0] + offset, (size_t)n * size);
-            continue;
-        }
-        cy_reduce_widen(acc, (const char *)in[0] + offset, n, dtype);
-        for (int i = 1; i < ins; i++) {
-            overflow |= fold(acc, (const char *)in[i] + offset, n, dtype, op);
-        }
+        const operands o = {in, ins - core, offset, n, dtype, op};
         char *result = (char *)out[0] + offset;
-        cy_reduce_narrow(result, acc, n, dtype, divisor);
-        for (int o = 1; o < outs; o++)
-            memcpy((char *)out[o] + offset, result, (size_t)n * size);
+        if (ins != 2 || !fold_pair(result, operand(&o, 0), operand(&o, 1), n, dtype, op)) {
+            overflow |= take_tree(acc, &o, 0, core);
+            cy_reduce_narrow(result, acc, n, dtype, divisor);
+        }
+        for (int i = 1; i < outs; i++)
+            memcpy((char *)out[i] + offset, result, (size_t)n * size);
     }
     return overflow;
 }

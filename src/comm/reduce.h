@@ -1,8 +1,10 @@
 // comm/reduce.h: the arithmetic of reductions, on plain memory.
 //
-// Operands are added in the order given, 16-bit floats in fp32 with one rounding at the end, so a
-// result depends on the operands alone and not on who computes it or in which pieces. A NaN operand
-// makes the minimum and the maximum NaN. Pure functions: any thread, nothing owned.
+// Operands are added in a fixed order: with P = 2^k + e of them the first 2 e in pairs, then pairs
+// of what there is, pairs of these, and so on. 16-bit floats are added in fp32 with one rounding at
+// the end. So a result depends on the operands alone and not on who computes it or in which pieces,
+// and recursive halving and doubling (algorithms/tree.c) come to the same bits. A NaN operand makes
+// the minimum and the maximum NaN. Pure functions: any thread, nothing owned.
 
 #ifndef CY_COMM_REDUCE_H
 #define CY_COMM_REDUCE_H
@@ -15,13 +17,26 @@
 // otherwise the dtype itself.
 cy_dtype cy_reduce_partial_dtype(cy_dtype dtype);
 
-// out[o][i] = in[0][i] (op) in[1][i] ..., divided by `ins` for an average, for every o and
-// 0 <= i < count. An out may be an in. Returns true when a sum of fixed-point numbers overflowed.
+// out[o][i] = the reduction of in[0][i], in[1][i], ... in that order, divided by `ins` for an
+// average, for every o and 0 <= i < count. An out may be an in. Returns true when a sum of
+// fixed-point numbers overflowed.
 bool cy_reduce_many(void *const *out, int outs, const void *const *in, int ins, int64_t count,
     cy_dtype dtype, cy_reduce op);
 
 // acc[i] = acc[i] (op) x[i]; an average is a sum here. Same return value.
 bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce op);
+
+// What happens to data that have arrived in a message.
+typedef enum cy_arrival {
+    CY_ARRIVE_STORE,  // they replace what is there
+    CY_ARRIVE_AFTER,  // they are the second operand: there = there (op) data
+    CY_ARRIVE_BEFORE, // they are the first operand: there = data (op) there
+} cy_arrival;
+
+// Takes data of a partial dtype in, in one pass over both; they do not overlap what is there. An
+// average is a sum here. Same return value.
+bool cy_reduce_arrived(
+    void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op, cy_arrival arrival);
 
 // Between a dtype and its partial dtype; the way back divides by `divisor` first.
 void cy_reduce_widen(void *partial, const void *x, int64_t count, cy_dtype dtype);

@@ -148,6 +148,7 @@ typedef struct message_copy {
     struct message_copy *next; // among the free ones of a pair
     const char *from;          // borrowed, as `to`
     char *to;
+    cy_operation received; // how the data are taken in
     size_t bytes;
     size_t grain; // of a piece
     int64_t pieces;
@@ -201,8 +202,8 @@ struct threads_transfer {
     threads_transfer *next; // in the list of free records, or of a pair
     uint64_t sequence;
     bool active; // taken, not given back
-    // a collective
     cy_operation operation;
+    // a collective
     uint64_t turn;  // among the large ones
     bool small;     // its data are in notes
     bool completed; // before its wait, with this status
@@ -341,6 +342,9 @@ bool message_has_moved(threads_group *group, const threads_transfer *record);
 
 // After a failure: when this returns nobody touches this end's buffer any more.
 void message_take_back(threads_group *group, threads_transfer *record);
+
+// Takes bytes of a message in at their place, as the receive says.
+void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes);
 
 // The first record with this tag, taken off a list; NULL when there is none.
 threads_transfer *message_unlink(threads_transfer **list, int tag);

@@ -1,4 +1,4 @@
-// Messages of many bytes, copied by both ends.
+// Messages of many bytes, copied by both ends, or added to what is there.
 //
 // A copy is cut into pieces. Whoever waits takes pieces until none is left, so an end that computes
 // costs nothing but its help, and an end that waits alone does all of it.
@@ -8,7 +8,6 @@
 #include "comm/threads.h"
 
 #include <sched.h>
-#include <string.h>
 
 #define PIECE_MIN ((size_t)16 << 10)
 #define PIECE_MAX ((size_t)256 << 10)
@@ -24,6 +23,7 @@ cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *
     between->copies = made->next;
     made->from = sender->view.data;
     made->to = receiver->view.data;
+    made->received = receiver->operation;
     made->bytes = cy_view_bytes(sender->view);
     const size_t eighth = made->bytes / 8 / 64 * 64;
     made->grain = eighth < PIECE_MIN ? PIECE_MIN : eighth > PIECE_MAX ? PIECE_MAX : eighth;
@@ -59,7 +59,8 @@ void copy_help(threads_group *group, const threads_transfer *record)
     for (int64_t i; (i = atomic_fetch_add(&copy->taken, 1)) < copy->pieces;) {
         const size_t at = (size_t)i * copy->grain;
         const size_t rest = copy->bytes - at;
-        memcpy(copy->to + at, copy->from + at, rest < copy->grain ? rest : copy->grain);
+        message_take_in(&copy->received, copy->to + at, copy->from + at,
+            rest < copy->grain ? rest : copy->grain);
         last = atomic_fetch_add(&copy->finished, 1) + 1 == copy->pieces;
     }
     atomic_fetch_sub(&copy->inside, 1);

@@ -219,18 +219,27 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
     return status;
 }
 
-// Only messages are tested by those who do not wait: the algorithms.
+// Who tests instead of waiting: the algorithms.
+static int awaited_member(threads_group *group, const threads_transfer *record)
+{
+    if (!cy_operation_is_message(record->base.kind)) {
+        return record->completed ? -1 : note_missing(group, record->sequence, 0);
+    }
+    return message_has_moved(group, record) ? -1 : record->peer;
+}
+
 static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
 {
     threads_group *group = (threads_group *)base;
     const threads_transfer *record = (const threads_transfer *)transfer;
     CY_TRY(group_failure(group->shared));
-    if (!cy_operation_is_message(transfer->kind) || message_has_moved(group, record)) return CY_OK;
-    const int missed = group->shared->ranks[record->peer];
+    const int member = awaited_member(group, record);
+    if (member < 0) return CY_OK;
+    const int missed = group->shared->ranks[member];
     const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
-    if (message_has_moved(group, record)) return CY_OK; // its last act was this message
+    if (awaited_member(group, record) != member) return CY_OK; // it has come since
     atomic_store(&group->rank->base.page->waiting_for, missed);
-    return look_after(group, eye, record->peer, finished, record);
+    return look_after(group, eye, member, finished, record);
 }
 
 static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
@@ -422,6 +431,7 @@ cy_status threads_open_group(
         return status;
     }
     cy_group_init(&made->base, &threads_group_ops, place, count, dimension);
+    made->base.folds_arrivals = true;
     made->rank = rank;
     *group = &made->base;
     return CY_OK;

@@ -163,7 +163,9 @@ cy_status letters_sort(threads_group *group, pair *between, int from, int to)
             const cy_status status =
                 message_check(group, from, to, found->tag, sent, receiver->view);
             const size_t bytes = cy_view_bytes(sent);
-            if (status == CY_OK && bytes > 0) memcpy(receiver->view.data, found->data, bytes);
+            if (status == CY_OK) {
+                message_take_in(&receiver->operation, receiver->view.data, found->data, bytes);
+            }
             atomic_store(&receiver->state, status == CY_OK ? MESSAGE_DONE : MESSAGE_FAILED);
             CY_TRY(status);
         }

@@ -64,6 +64,24 @@ void message_append(threads_transfer **list, threads_transfer *record)
     *list = record;
 }
 
+// ---- data
+
+void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes)
+{
+    if (bytes == 0) return;
+    if (received->arrival == CY_ARRIVE_STORE) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    const cy_dtype dtype = received->out.dtype;
+    const int64_t count = (int64_t)(bytes / cy_dtype_size(dtype));
+    const bool overflow =
+        cy_reduce_arrived(to, from, count, dtype, received->reduce, received->arrival);
+    if (overflow && received->overflow != NULL) {
+        atomic_store_explicit(received->overflow, true, memory_order_relaxed);
+    }
+}
+
 // ---- starting
 
 cy_status message_check(threads_group *group, int from, int to, int tag, cy_view sent, cy_view got)
@@ -84,7 +102,7 @@ static cy_status match(pair *between, threads_transfer *sender, threads_transfer
 {
     const size_t bytes = cy_view_bytes(sender->view);
     if (bytes > AT_ONCE_BYTES) return copy_begin(between, sender, receiver);
-    if (bytes > 0) memcpy(receiver->view.data, sender->view.data, bytes);
+    message_take_in(&receiver->operation, receiver->view.data, sender->view.data, bytes);
     const bool kept = sender->kept; // with its last store a record is its owner's again
     atomic_store(&receiver->state, MESSAGE_DONE);
     atomic_store(&sender->state, MESSAGE_DONE);
@@ -125,6 +143,7 @@ cy_status message_start(
 {
     record->peer = operation->peer;
     record->tag = operation->tag;
+    record->operation = *operation;
     record->view = is_send(record) ? operation->in : operation->out;
     record->partner = NULL;
     record->copy = NULL;

@@ -96,55 +96,114 @@ static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, 
     return status;
 }
 
-// Ranks of the group that one node has, when all nodes have as many and they are consecutive;
-// otherwise all of them.
-static int ranks_of_node(const cy_world_delay *delay, const int *ranks, int count)
+int cy_world_node(const cy_world *world, int rank)
 {
-    if (delay == NULL) return count;
-    int first = 1;
-    while (first < count && ranks[first] / delay->node_ranks == ranks[0] / delay->node_ranks)
-        first++;
-    for (int i = 0; i < count; i++) {
-        const int leader = i / first * first;
-        if (ranks[i] / delay->node_ranks != ranks[leader] / delay->node_ranks) return count;
-    }
-    return count % first == 0 ? first : count;
+    CY_ASSERT(0 <= rank && rank < world->size);
+    const cy_world_options *options = &world->options;
+    if (options->delay != NULL) return rank / options->delay->node_ranks;
+    if (options->ranks_per_node > 0) return rank / options->ranks_per_node;
+    return cy_world_node_of(world, rank);
 }
 
-static cy_algorithm_table choose_for(
-    const cy_world_delay *delay, const int *ranks, int count, int node_ranks)
+int cy_world_nodes(const cy_world *world)
 {
-    bool crosses = false;
-    for (int i = 1; i < count; i++)
-        crosses = crosses || ranks[i] / delay->node_ranks != ranks[0] / delay->node_ranks;
-    // Nodes that do not have as many ranks each count as links between nodes all over.
-    const bool uneven = crosses && node_ranks == count;
+    int nodes = 0;
+    for (int rank = 0; rank < world->size; rank++) {
+        int first = 0;
+        while (cy_world_node(world, first) != cy_world_node(world, rank))
+            first++;
+        nodes += first == rank;
+    }
+    return nodes;
+}
+
+// Which nodes the members of a group are of.
+typedef struct group_nodes {
+    int *of;    // owned, [count]: numbered from 0 by their first members
+    int count;  // nodes
+    int fewest; // members of a node
+    int most;
+    bool in_line; // members of a node are neighbours in the group
+} group_nodes;
+
+static cy_status find_nodes(group_nodes *found, const cy_world *world, const int *ranks, int count)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 2 * (size_t)count, sizeof(int)));
+    group_nodes made = {.of = block, .fewest = count, .in_line = true};
+    int *first = made.of + count; // [nodes]: the first member of each
+    for (int i = 0; i < count; i++) {
+        int k = 0;
+        while (k < made.count &&
+            cy_world_node(world, ranks[first[k]]) != cy_world_node(world, ranks[i]))
+            k++;
+        if (k == made.count) first[made.count++] = i;
+        made.of[i] = k;
+        if (i > 0 && k < made.of[i - 1]) made.in_line = false;
+    }
+    for (int k = 0; k < made.count; k++) {
+        int members = 0;
+        for (int i = 0; i < count; i++)
+            members += made.of[i] == k;
+        if (members < made.fewest) made.fewest = members;
+        if (members > made.most) made.most = members;
+    }
+    *found = made;
+    return CY_OK;
+}
+
+// The choice by the formulas, for links that are slow on purpose. Nodes that are not alike or not
+// in line count as links between nodes all over.
+static cy_algorithm_table choose_for(
+    const cy_world_delay *delay, const group_nodes *nodes, int count)
+{
+    const bool uneven = nodes->fewest != nodes->most || !nodes->in_line;
     const cy_links links = {
         .ranks = count,
-        .node_ranks = node_ranks,
+        .node_ranks = uneven ? count : nodes->most,
         .inside = uneven ? delay->between : delay->inside,
         .between = delay->between,
     };
     return cy_algorithm_for(&links);
 }
 
-static cy_status add_algorithm(cy_world *world, cy_group **group, const int *ranks, int count)
+static cy_status add_algorithm(
+    cy_world *world, cy_group **group, const group_nodes *nodes, int count)
 {
     const cy_world_delay *delay = world->options.delay;
     const bool automatic = strcmp(world->options.algorithm, "auto") == 0;
-    cy_algorithm algorithm = CY_ALGORITHM_NATIVE;
-    if (!automatic) CY_TRY(cy_algorithm_from_name(&algorithm, world->options.algorithm));
-    if (algorithm == CY_ALGORITHM_NATIVE && delay == NULL) return CY_OK;
-    const int node_ranks = ranks_of_node(delay, ranks, count);
-    cy_algorithm_table table = cy_algorithm_always(algorithm);
-    if (automatic) table = choose_for(delay, ranks, count, node_ranks);
+    cy_algorithm_table table = cy_algorithm_always(CY_ALGORITHM_NATIVE);
+    bool tables = false;
+    if (!automatic) {
+        CY_TRY(cy_algorithm_find(
+            &table, &tables, world->options.algorithm, cy_group_dimension(*group)));
+    }
+    // On one node there are no levels.
+    if (table.rows[0].algorithm == CY_ALGORITHM_HIERARCHICAL && nodes->count == 1) {
+        table = cy_algorithm_always(CY_ALGORITHM_NATIVE);
+    }
+    if (cy_algorithm_is_native(&table) && delay == NULL) {
+        return cy_group_set_nodes(*group, nodes->count > 1 ? nodes->of : NULL);
+    }
+    if (automatic) table = choose_for(delay, nodes, count);
     const cy_algorithm_options options = {
         .table = table,
-        .node_ranks = node_ranks,
+        .nodes = nodes->count > 1 ? nodes->of : NULL,
+        .native_others = tables,
         // A rank that waits in one group must go on in all others: its peers may wait there.
         .progress_thread = true,
     };
     return cy_algorithm_open(group, *group, &options);
+}
+
+static cy_status add_layers(cy_world *world, cy_group **group, const int *ranks, int count)
+{
+    group_nodes nodes;
+    CY_TRY(find_nodes(&nodes, world, ranks, count));
+    cy_status status = add_delay(world, group, ranks, count);
+    if (status == CY_OK) status = add_algorithm(world, group, &nodes, count);
+    cy_memory_free(nodes.of);
+    return status;
 }
 
 cy_status cy_world_open_group(
@@ -164,8 +223,7 @@ cy_status cy_world_open_group(
     }
     cy_group *made = NULL;
     CY_TRY(world->ops->open_group(world, &made, ranks, count, dimension));
-    cy_status status = add_delay(world, &made, ranks, count);
-    if (status == CY_OK) status = add_algorithm(world, &made, ranks, count);
+    const cy_status status = add_layers(world, &made, ranks, count);
     if (status != CY_OK) {
         cy_group_close(made);
         return status;

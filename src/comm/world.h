@@ -34,6 +34,7 @@ typedef struct cy_world_options {
     int launched_rank;     // which of them this is; 0 where nobody says
     double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
     bool check;            // fill buffers in flight with NaN: for tests and debug builds
+    int ranks_per_node;    // nodes of so many consecutive ranks; 0: as the machines are
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
     const cy_world_delay *delay; // borrowed; NULL: links as they are
     uint64_t configuration;      // a hash: ranks whose hashes or builds differ refuse to start
@@ -76,6 +77,13 @@ int cy_world_node_of(const cy_world *world, int rank);
 
 // Whether world rank `rank` runs on this rank's machine.
 bool cy_world_shares_machine(const cy_world *world, int rank);
+
+// The node of a world rank: its machine, or what ranks_per_node or the delayed links make of it. A
+// number of the backend's own, equal for ranks of one node.
+int cy_world_node(const cy_world *world, int rank);
+
+// Nodes among all ranks.
+int cy_world_nodes(const cy_world *world);
 
 // A counter that says this rank is alive whenever it changes. Group calls and cy_queue_run change
 // it; set queue->beat to it.

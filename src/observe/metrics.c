@@ -75,6 +75,10 @@ static cy_status add_comm(cy_text *line, const cy_step_metrics *metrics)
             i > 0 ? "," : "", comm->dimension, comm->bytes, comm->messages));
         CY_TRY(add_number(line, "s", comm->seconds));
         CY_TRY(add_number(line, "exposed_s", comm->exposed_seconds));
+        if (comm->bytes_between_nodes > 0) {
+            CY_TRY(
+                cy_text_add(line, ",\"bytes_between_nodes\":%" PRId64, comm->bytes_between_nodes));
+        }
         CY_TRY(cy_text_add(line, "}"));
     }
     return cy_text_add(line, "}");

@@ -19,8 +19,9 @@ typedef struct cy_comm_metrics {
     const char *dimension; // borrowed: "dp", "tp", "pp", "cp", "ep"
     int64_t bytes;
     int64_t messages;
-    double seconds;         // of the slowest rank
-    double exposed_seconds; // of the slowest rank
+    double seconds;              // of the slowest rank
+    double exposed_seconds;      // of the slowest rank
+    int64_t bytes_between_nodes; // the part of the bytes that left a node; 0 is not written
 } cy_comm_metrics;
 
 #define CY_COMM_METRICS_MAX 8

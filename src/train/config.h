@@ -127,6 +127,7 @@ typedef struct cy_config_distributed {
     cy_config_backend backend;
     char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
     int threads_per_rank;                  // 0: cores / ranks on the machine
+    int ranks_per_node;                    // 0: as found
     char rank_order[CY_CONFIG_TEXT_BYTES]; // axes, fastest first
     double timeout_s;
     bool use_cpu;

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "data/hash.h"
+#include "train/algorithms.h"
 #include "train/config/mesh.h"
 
 typedef struct ranks_run {
@@ -11,6 +12,7 @@ typedef struct ranks_run {
     cy_mesh mesh;
     cy_rank_work work;
     void *context;
+    bool delayed; // the links say which algorithms are best
 } ranks_run;
 
 // Ranks that have this process's cores.
@@ -128,9 +130,16 @@ static cy_status run_rank(cy_world *world, void *context)
     };
     rank.at = cy_mesh_coordinates(&rank.mesh, rank.rank);
     rank.spin = rank.threads * ranks_here(run) <= run->machine->cores;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_config)));
+    cy_config *resolved = block;
+    *resolved = *run->config;
+    rank.config = resolved;
     cy_status status = open_groups(&rank, run->config);
+    if (status == CY_OK && !run->delayed) status = cy_rank_choose_algorithms(&rank, resolved);
     if (status == CY_OK) status = run->work(&rank, run->context);
     if (status == CY_OK || cy_world_fail(world, status)) close_groups(&rank);
+    cy_memory_free(resolved);
     return status;
 }
 
@@ -151,6 +160,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
             .at = cy_mesh_coordinates(&run.mesh, 0),
             .groups = cy_engine_groups_self(),
             .threads = threads_of_rank(&run),
+            .config = config,
             .spin = threads_of_rank(&run) <= machine->cores,
         };
         return work(&rank, context);
@@ -162,7 +172,9 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.launched_rank = run.machine->rank;
     options.timeout_s = config->distributed.timeout_s;
     options.algorithm = config->distributed.algorithm;
+    options.ranks_per_node = config->distributed.ranks_per_node;
     options.delay = delay;
+    run.delayed = delay != NULL;
     CY_TRY(hash_configuration(&options.configuration, config));
     return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)
                                                   : cy_world_run_threads(&options, run_rank, &run);
@@ -179,6 +191,7 @@ cy_status cy_rank_open_dry(
         .mesh = run.mesh,
         .at = cy_mesh_coordinates(&run.mesh, number),
         .threads = threads_of_rank(&run),
+        .config = config,
     };
     const cy_status status = open_groups(rank, config);
     if (status != CY_OK) cy_rank_close_dry(rank);

@@ -17,8 +17,9 @@ typedef struct cy_rank {
     cy_mesh mesh;
     cy_coordinates at;
     cy_engine_groups groups;
-    int threads; // of this rank's pool
-    bool spin;   // threads of all ranks together do not outnumber their cores
+    int threads;             // of this rank's pool
+    const cy_config *config; // borrowed: the run's, with every choice that was made by measuring
+    bool spin;               // threads of all ranks together do not outnumber their cores
 } cy_rank;
 
 typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);

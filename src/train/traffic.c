@@ -36,6 +36,7 @@ cy_rank_traffic cy_traffic_now(const cy_engine_groups *groups)
         sum->messages += sent.messages;
         sum->seconds += sent.seconds;
         sum->exposed_s += sent.exposed_s;
+        sum->bytes_between_nodes += sent.bytes_between_nodes;
     }
     return now;
 }
@@ -49,6 +50,8 @@ cy_rank_traffic cy_traffic_between(const cy_rank_traffic *before, const cy_rank_
             .messages = after->of[i].messages - before->of[i].messages,
             .seconds = after->of[i].seconds - before->of[i].seconds,
             .exposed_s = after->of[i].exposed_s - before->of[i].exposed_s,
+            .bytes_between_nodes =
+                after->of[i].bytes_between_nodes - before->of[i].bytes_between_nodes,
         };
     }
     return since;

@@ -7,6 +7,7 @@
 #include "observe/flops.h"
 #include "observe/resident.h"
 #include "optim/rate.h"
+#include "train/algorithms.h"
 #include "train/check_outputs.h"
 #include "train/config/rate.h"
 #include "train/engine/strict.h"
@@ -126,16 +127,17 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
 {
     cy_group *world = trainer->engine.options.groups.world;
     cy_queue *queue = &trainer->engine.queue;
-    double sums[CY_TRAFFIC_DIMENSIONS][2], most[CY_TRAFFIC_DIMENSIONS][2];
+    double sums[CY_TRAFFIC_DIMENSIONS][3], most[CY_TRAFFIC_DIMENSIONS][2];
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         const cy_traffic *sent = &trainer->sent.of[i];
         sums[i][0] = sent->bytes;
         sums[i][1] = (double)sent->messages;
+        sums[i][2] = sent->bytes_between_nodes;
         most[i][0] = sent->seconds;
         most[i][1] = sent->exposed_s;
     }
     CY_TRY(cy_group_all_reduce(
-        world, queue, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_SUM));
+        world, queue, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 3), CY_SUM));
     CY_TRY(cy_group_all_reduce(
         world, queue, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
@@ -146,6 +148,7 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
             .messages = (int64_t)sums[i][1],
             .seconds = most[i][0],
             .exposed_seconds = most[i][1],
+            .bytes_between_nodes = (int64_t)sums[i][2],
         };
     }
     return CY_OK;
@@ -411,7 +414,7 @@ static cy_status open_outputs(rank_run *trainer)
         if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
-    CY_TRY(cy_run_folder_open(&trainer->folder, config, trainer->position.step));
+    CY_TRY(cy_run_folder_open(&trainer->folder, trainer->rank->config, trainer->position.step));
     if (trainer->folder.set_aside > 0) {
         note(trainer, "%s held metrics of an earlier run; they are in metrics.jsonl.%d now",
             config->logging.run_dir, trainer->folder.set_aside);
@@ -446,7 +449,7 @@ static cy_status start(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
     const trainer_run *run = trainer->run;
-    cy_engine_options options = cy_rank_engine_options(trainer->rank, config);
+    cy_engine_options options = cy_rank_engine_options(trainer->rank, trainer->rank->config);
     CY_TRY(cy_engine_open(&trainer->engine, &options));
     cy_engine_fill_pages(&trainer->engine);
     if (run->start_path != NULL) {
@@ -473,6 +476,7 @@ static cy_status describe(cy_text *overview, const rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
     CY_TRY(cy_mesh_describe(&trainer->rank->mesh, overview));
+    CY_TRY(cy_rank_describe_algorithms(trainer->rank, overview));
     if (config->distributed.cp_size == 1) return CY_OK;
     const cy_context_layout layout = cy_engine_layout(config);
     return cy_text_add(overview, "attention of the busiest rank of cp: %.2f times the mean\n",

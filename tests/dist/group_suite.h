@@ -348,7 +348,6 @@ static inline cy_status suite_reductions(
     for (int op = CY_SUM; op <= CY_PROD; op++) {
         if (dtype == CY_FX64 && op == CY_PROD) continue;
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-            if (c == 6 && op != CY_SUM && op != CY_AVG) continue; // large: two are enough
             SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
             SUITE_RUN(suite_scatter_gather(
                 group, queue, dtype, (cy_reduce)op, c == 6 ? large / size : counts[c]));

@@ -5,6 +5,7 @@
 #include "dist/group_suite.h"
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "comm/algorithm.h"
 
 #include <time.h>
@@ -198,29 +199,85 @@ static void a_rank_that_stops_is_named(void **state)
     CY_CHECK_FAILS(cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "from rank 1 (");
 }
 
+// Sums whose bits depend on their order: every algorithm that may be chosen by a clock comes to the
+// bits of the backend's own, whatever the number of ranks and the size.
+static cy_status compare_orders(cy_world *world, void *context)
+{
+    (void)context;
+    static const int64_t counts[] = {1, 7, 700, 20011};
+    static const cy_dtype dtypes[] = {CY_F32, CY_F64, CY_BF16, CY_F16};
+    cy_group *inside = NULL;
+    CY_TRY(cy_test_open_all(world, &inside, "dp"));
+    const int size = cy_group_size(inside);
+    cy_group *made = NULL;
+    cy_status status = CY_OK;
+    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
+        if (!cy_algorithm_keeps_order((cy_algorithm)a, size)) continue;
+        const cy_algorithm_options options = {
+            .table = cy_algorithm_always((cy_algorithm)a), .keep_inside = true};
+        CY_TRY(cy_algorithm_open(&made, inside, &options));
+        for (int c = 0; c < 16 && status == CY_OK; c++) {
+            double ours[20011];
+            double theirs[20011];
+            const cy_dtype dtype = dtypes[c / 4];
+            const int64_t count = counts[c % 4];
+            for (int64_t i = 0; i < count; i++) {
+                const double x = cy_random_uniform(7, (uint64_t)(i * size + cy_world_rank(world)));
+                suite_set(ours, dtype, i, x);
+                suite_set(theirs, dtype, i, x);
+            }
+            const cy_reduce op = c % 3 == 0 ? CY_AVG : c % 3 == 1 ? CY_SUM : CY_PROD;
+            CY_TRY(cy_group_all_reduce(inside, NULL, cy_view_of(ours, dtype, 1, count), op));
+            CY_TRY(cy_group_all_reduce(made, NULL, cy_view_of(theirs, dtype, 1, count), op));
+            if (memcmp(ours, theirs, (size_t)count * cy_dtype_size(dtype)) == 0) continue;
+            status = CY_FAIL(CY_ERR_CORRUPT, "%s of %lld %s among %d ranks has other bits",
+                cy_algorithm_name((cy_algorithm)a), (long long)count, cy_dtype_name(dtype), size);
+        }
+        cy_group_close(made);
+    }
+    cy_group_close(inside);
+    return status;
+}
+
+static void what_a_clock_may_choose_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 9; ranks++)
+        run(ranks, "native", NULL, compare_orders);
+}
+
 static cy_status tune(cy_world *world, void *context)
 {
     (void)context;
     cy_group *inside = NULL;
     CY_TRY(cy_test_open_all(world, &inside, "dp"));
-    cy_algorithm_table table;
-    CY_TRY(cy_algorithm_tune(&table, inside, NULL, 2, 1 << 16));
-    SUITE_EXPECT(table.count > 0 && table.rows[table.count - 1].bytes == INT64_MAX, "no table");
-    uint8_t bytes[4 * sizeof(table)];
-    CY_TRY(cy_group_all_gather(inside, NULL, cy_view_of(bytes, CY_U8, 4, sizeof(table)),
-        cy_view_of(&table, CY_U8, 1, sizeof(table))));
-    for (int r = 0; r < 4; r++) {
-        const cy_algorithm_table *other = (const void *)(bytes + (size_t)r * sizeof(table));
-        SUITE_EXPECT(other->count == table.count, "ranks chose differently");
+    cy_algorithm_times times;
+    CY_TRY(cy_algorithm_measure(&times, inside, NULL, 1 << 16, 1e9));
+    for (int s = 0; s < CY_ALGORITHM_SIZES; s++) {
+        for (int a = 0; a < CY_ALGORITHMS; a++) {
+            const bool measured = times.seconds[s][a] > 0.0;
+            const bool wanted = cy_algorithm_size(s) <= 1 << 16 &&
+                cy_algorithm_keeps_order((cy_algorithm)a, cy_group_size(inside)) &&
+                a != CY_ALGORITHM_SERVER && a != CY_ALGORITHM_HIERARCHICAL;
+            SUITE_EXPECT(measured == wanted, "%s of %lld bytes: %g s",
+                cy_algorithm_name((cy_algorithm)a), (long long)cy_algorithm_size(s),
+                times.seconds[s][a]);
+        }
     }
+    SUITE_EXPECT(cy_group_counters(inside).messages == 0, "what is measured is counted");
+    // Without time only the smallest size is measured.
+    CY_TRY(cy_algorithm_measure(&times, inside, NULL, 1 << 16, 0.0));
+    SUITE_EXPECT(times.seconds[0][0] > 0.0 && times.seconds[1][0] == 0.0, "it went on");
     cy_group_close(inside);
     return CY_OK;
 }
 
-static void all_ranks_choose_alike(void **state)
+static void what_keeps_the_order_is_measured(void **state)
 {
     (void)state;
-    run(4, "auto", NULL, tune);
+    run(2, "native", NULL, tune);
+    run(3, "native", NULL, tune);
+    run(4, "native", NULL, tune);
 }
 
 static void unknown_names_are_refused(void **state)
@@ -238,7 +295,8 @@ int main(void)
         cmocka_unit_test(links_are_slow_and_leave_the_rank_free),
         cmocka_unit_test(the_links_of_a_group_choose),
         cmocka_unit_test(a_rank_that_stops_is_named),
-        cmocka_unit_test(all_ranks_choose_alike),
+        cmocka_unit_test(what_a_clock_may_choose_has_the_same_bits),
+        cmocka_unit_test(what_keeps_the_order_is_measured),
         cmocka_unit_test(unknown_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,8 +136,8 @@ static void trees_cost_what_they_should(void **state)
             adds_up(size, count, cy_plan_tree, &counts);
             for (int r = 0; r < size; r++)
                 assert_true(counts.rounds[r] <= 2 * ceil_log2(size));
+            assert_int_equal(counts.rounds[0], 2 * ceil_log2(size)); // of the busiest
             if (power) assert_int_equal(total(&counts, size), count * 2 * (size - 1));
-            if (power) assert_int_equal(counts.rounds[0], 2 * ceil_log2(size));
             adds_up(size, count, cy_plan_doubling, &counts);
             const int limit = power ? ceil_log2(size) : ceil_log2(size) - 1 + 2;
             for (int r = 0; r < size; r++)
@@ -160,45 +160,55 @@ static void server_is_the_bottleneck(void **state)
     }
 }
 
-static cy_status nodes_of_2(cy_plan *plan, cy_place place, int64_t count)
+// The node of each rank: alike and in line, dealt in turn, and of sizes that differ.
+static const int *nodes; // of the case
+
+static cy_status on_nodes(cy_plan *plan, cy_place place, int64_t count)
 {
-    return cy_plan_hierarchical(plan, place, count, 2);
+    return cy_plan_hierarchical(plan, place, count, nodes);
 }
 
-static cy_status nodes_of_4(cy_plan *plan, cy_place place, int64_t count)
+// Between K nodes, 2 (K - 1) / K n elements leave each node.
+static void expect_little_between(int size, int node_count, const int *of)
 {
-    return cy_plan_hierarchical(plan, place, count, 4);
+    const int64_t count = 720720; // which every number up to 16 divides
+    tally counts;
+    nodes = of;
+    int64_t between[RANKS] = {0};
+    for (int r = 0; r < size; r++) {
+        cy_plan plan = {0};
+        CY_CHECK_OK(cy_plan_hierarchical(&plan, (cy_place){r, size}, count, of));
+        for (int i = 0; i < plan.count; i++) {
+            const cy_round *round = &plan.rounds[i];
+            if (round->to >= 0 && of[round->to] != of[r]) between[of[r]] += round->send_count;
+        }
+        cy_plan_free(&plan);
+    }
+    for (int k = 0; k < node_count; k++)
+        assert_int_equal(between[k] * node_count, count * 2 * (node_count - 1));
+    for (int64_t some = 0; some <= COUNT; some++) // also counts that nothing divides
+        adds_up(size, some, on_nodes, &counts);
 }
 
-// Between nodes, 2 (K - 1) / K n elements leave each node.
 static void hierarchy_spares_the_links_between_nodes(void **state)
 {
     (void)state;
-    tally counts;
-    for (int size = 4; size <= RANKS; size += 4) {
-        for (int node = 2; node <= 4; node += 2) {
-            const int nodes = size / node;
-            const int64_t count = (int64_t)nodes * node * 2;
-            adds_up(size, count, node == 2 ? nodes_of_2 : nodes_of_4, &counts);
-            int64_t between[RANKS] = {0};
+    int in_line[RANKS];
+    int in_turn[RANKS];
+    for (int size = 1; size <= RANKS; size++) {
+        for (int node = 1; node <= size; node++) { // the last one may be smaller
+            const int node_count = (size + node - 1) / node;
             for (int r = 0; r < size; r++) {
-                cy_plan plan = {0};
-                CY_CHECK_OK(cy_plan_hierarchical(&plan, (cy_place){r, size}, count, node));
-                for (int i = 0; i < plan.count; i++) {
-                    const cy_round *round = &plan.rounds[i];
-                    if (round->to >= 0 && round->to / node != r / node) {
-                        between[r / node] += round->send_count;
-                    }
-                }
-                cy_plan_free(&plan);
+                in_line[r] = r / node;
+                in_turn[r] = r % node_count;
             }
-            for (int k = 0; k < nodes; k++) {
-                assert_int_equal(between[k] * nodes, count * 2 * (nodes - 1));
-            }
+            expect_little_between(size, node_count, in_line);
+            expect_little_between(size, node_count, in_turn);
         }
-        adds_up(size, COUNT, nodes_of_2, &counts); // uneven parts
-        adds_up(size, COUNT, nodes_of_4, &counts);
     }
+    expect_little_between(8, 3, (const int[]){0, 1, 1, 1, 1, 2, 2, 0});
+    expect_little_between(7, 2, (const int[]){0, 1, 1, 1, 1, 1, 1});
+    expect_little_between(7, 2, (const int[]){0, 0, 1, 0, 0, 1, 0});
 }
 
 static void halves_of_a_ring_end_where_they_should(void **state)

@@ -198,6 +198,8 @@ cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links
     if (status != CY_OK) goto free_links;
     made->free_ns = block;
     made->inside = inside;
+    made->base.messages_only = true;
+    made->base.folds_arrivals = inside->folds_arrivals;
     *group = &made->base;
     return CY_OK;
 

@@ -22,7 +22,6 @@ static cy_status plan_all_reduce(planned_group *group, planned_transfer *record,
 {
     const cy_operation *o = &record->operation;
     const int64_t count = cy_view_count(o->in);
-    const int node = group->options.node_ranks > 0 ? group->options.node_ranks : place.size;
     switch (cy_algorithm_choose(&group->options.table, cy_view_bytes(o->in))) {
     case CY_ALGORITHM_NATIVE: // a group of messages has none
     case CY_ALGORITHM_RING:
@@ -32,7 +31,8 @@ static cy_status plan_all_reduce(planned_group *group, planned_transfer *record,
     case CY_ALGORITHM_DOUBLING:
         return cy_plan_doubling(&record->plan, place, count);
     case CY_ALGORITHM_HIERARCHICAL:
-        return cy_plan_hierarchical(&record->plan, place, count, node);
+        if (group->base.nodes == NULL) return cy_plan_ring(&record->plan, place, count);
+        return cy_plan_hierarchical(&record->plan, place, count, group->base.nodes);
     case CY_ALGORITHM_SERVER:
         return cy_plan_server(&record->plan, place, count);
     }
@@ -77,7 +77,6 @@ static cy_status prepare_reduction(planned_transfer *record)
     const bool in_place = o->kind == CY_OP_ALL_REDUCE && record->dtype == o->in.dtype;
     const int64_t count = cy_view_count(o->in);
     const size_t bytes = (size_t)count * cy_dtype_size(record->dtype);
-    CY_TRY(take(&record->arrived, &record->arrived_bytes, bytes));
     record->target = o->out.data;
     if (!in_place) {
         CY_TRY(take(&record->work, &record->work_bytes, bytes));
@@ -97,7 +96,7 @@ cy_status planned_prepare(
     record->plan.count = 0;
     record->round = 0;
     record->posted = false;
-    record->overflow = false;
+    atomic_store_explicit(&record->overflow, false, memory_order_relaxed);
     record->dtype = o->in.dtype;
     record->source = o->in.data;
     record->target = o->out.data;
@@ -137,15 +136,56 @@ static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
     return cy_view_of(bytes + (size_t)first * cy_dtype_size(dtype), dtype, 1, count);
 }
 
+// What is sent must not change before it has gone.
+static bool sends_what_changes(const cy_round *round)
+{
+    return round->to >= 0 && round->send_first < round->recv_first + round->recv_count &&
+        round->recv_first < round->send_first + round->send_count;
+}
+
+// Where what arrives goes to, and what becomes of it there.
+static cy_status place_arrival(
+    const planned_group *group, planned_transfer *record, const cy_round *round, cy_operation *recv)
+{
+    record->folds = round->arrival == CY_ARRIVE_STORE ||
+        (group->inside->folds_arrivals && !sends_what_changes(round));
+    char *place = record->target;
+    if (!record->folds) {
+        CY_TRY(take(&record->arrived, &record->arrived_bytes,
+            (size_t)round->recv_count * cy_dtype_size(record->dtype)));
+        place = record->arrived;
+    }
+    const int64_t first = record->folds ? round->recv_first : 0;
+    const cy_view view = piece(place, record->dtype, first, round->recv_count);
+    *recv = (cy_operation){
+        .kind = CY_OP_RECV,
+        .reduce = record->operation.reduce,
+        .out = view,
+        .in = view,
+        .peer = round->from,
+        .tag = record->tag,
+        .arrival = record->folds ? round->arrival : CY_ARRIVE_STORE,
+        .overflow = &record->overflow,
+    };
+    return CY_OK;
+}
+
+void planned_count(planned_group *group, const cy_operation *send)
+{
+    const double bytes = (double)cy_view_bytes(send->in);
+    const int *nodes = group->base.nodes;
+    group->sent.bytes += bytes;
+    group->sent.messages++;
+    if (nodes != NULL && nodes[send->peer] != nodes[group->base.rank]) {
+        group->sent.bytes_between_nodes += bytes;
+    }
+}
+
 static cy_status post(planned_group *group, planned_transfer *record, const cy_round *round)
 {
     if (round->from >= 0) {
-        const bool store = round->arrival == CY_ARRIVE_STORE;
-        char *place = store ? record->target : record->arrived;
-        const cy_view view =
-            piece(place, record->dtype, store ? round->recv_first : 0, round->recv_count);
-        const cy_operation recv = {
-            .kind = CY_OP_RECV, .in = view, .out = view, .peer = round->from, .tag = record->tag};
+        cy_operation recv;
+        CY_TRY(place_arrival(group, record, round, &recv));
         CY_TRY(group->inside->ops->start(group->inside, NULL, &record->recv, &recv));
         ((cy_transfer *)record->recv.handle)->kind = CY_OP_RECV;
     }
@@ -158,8 +198,7 @@ static cy_status post(planned_group *group, planned_transfer *record, const cy_r
             .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
         CY_TRY(group->inside->ops->start(group->inside, NULL, &record->send, &send));
         ((cy_transfer *)record->send.handle)->kind = CY_OP_SEND;
-        group->sent.bytes += (double)cy_view_bytes(view);
-        group->sent.messages++;
+        planned_count(group, &send);
     }
     group->sent.rounds++;
     record->posted = true;
@@ -180,20 +219,14 @@ static cy_status finish_request(planned_group *group, cy_request *request, bool 
     return group->inside->ops->wait(group->inside, NULL, transfer);
 }
 
+// What the group inside has not taken in itself.
 static void take_in(planned_transfer *record, const cy_round *round)
 {
-    const size_t width = cy_dtype_size(record->dtype);
-    char *there = record->target + (size_t)round->recv_first * width;
-    const cy_reduce op = record->operation.reduce;
-    if (round->from < 0 || round->arrival == CY_ARRIVE_STORE) return;
-    if (round->arrival == CY_ARRIVE_AFTER) {
-        record->overflow |=
-            cy_reduce_into(there, record->arrived, round->recv_count, record->dtype, op);
-        return;
-    }
-    record->overflow |=
-        cy_reduce_into(record->arrived, there, round->recv_count, record->dtype, op);
-    memcpy(there, record->arrived, (size_t)round->recv_count * width);
+    if (round->from < 0 || record->folds) return;
+    char *there = record->target + (size_t)round->recv_first * cy_dtype_size(record->dtype);
+    const bool overflow = cy_reduce_arrived(there, record->arrived, round->recv_count,
+        record->dtype, record->operation.reduce, round->arrival);
+    if (overflow) atomic_store_explicit(&record->overflow, true, memory_order_relaxed);
 }
 
 // The last round is over: partial results become results.

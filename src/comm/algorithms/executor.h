@@ -14,10 +14,11 @@ typedef struct planned_transfer {
     cy_transfer base;
     struct planned_transfer *next; // of those in flight, or of the free ones
     cy_operation operation;
-    cy_transfer *message; // a message of the user's: handed on to the group inside
+    cy_transfer *message; // what the group inside does itself
     cy_plan plan;         // owned
     int round;
     bool posted; // the requests of this round are under way
+    bool folds;  // of this round: the group inside takes in what arrives
     bool done;
     int tag;
     cy_request send;
@@ -29,7 +30,7 @@ typedef struct planned_transfer {
     size_t work_bytes;
     char *arrived; // owned: a piece that is yet to be added
     size_t arrived_bytes;
-    bool overflow;
+    _Atomic bool overflow;
 } planned_transfer;
 
 typedef struct planned_group {
@@ -54,6 +55,9 @@ typedef struct planned_group {
 // executor.c: makes the plan of a collective and takes its memory; done may be set at once.
 cy_status planned_prepare(
     planned_group *group, planned_transfer *record, const cy_operation *operation);
+
+// Counts a message that is sent.
+void planned_count(planned_group *group, const cy_operation *send);
 
 // Goes on with one transfer as far as it goes without waiting.
 cy_status planned_advance(planned_group *group, planned_transfer *record);

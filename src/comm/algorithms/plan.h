@@ -8,17 +8,11 @@
 #define CY_COMM_ALGORITHMS_PLAN_H
 
 #include "base/status.h"
+#include "comm/reduce.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-// What happens to a piece that has arrived.
-typedef enum cy_arrival {
-    CY_ARRIVE_STORE,  // it replaces what is there
-    CY_ARRIVE_AFTER,  // it is the second operand: there = there (op) piece
-    CY_ARRIVE_BEFORE, // it is the first operand: there = piece (op) there
-} cy_arrival;
 
 typedef struct cy_round {
     int to;   // -1: nothing is sent
@@ -59,8 +53,8 @@ CY_MUST_CHECK cy_status cy_plan_ring(cy_plan *plan, cy_place place, int64_t coun
 CY_MUST_CHECK cy_status cy_plan_ring_reduce_scatter(cy_plan *plan, cy_place place, int64_t part);
 CY_MUST_CHECK cy_status cy_plan_ring_all_gather(cy_plan *plan, cy_place place, int64_t part);
 
-// tree.c: 2 ceil(log2 P) rounds. Halving and doubling for a power of two: as many bytes as the
-// ring; otherwise a binomial tree to rank 0 and back.
+// tree.c: 2 ceil(log2 P) rounds, halving and then doubling: as many bytes as the ring where P is a
+// power of two; otherwise some ranks first hand all to a neighbour and get the sum from it.
 CY_MUST_CHECK cy_status cy_plan_tree(cy_plan *plan, cy_place place, int64_t count);
 
 // tree.c: ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of two):
@@ -72,10 +66,12 @@ CY_MUST_CHECK cy_status cy_plan_broadcast(cy_plan *plan, cy_place place, int64_t
 // Nothing moves, but nobody ends before everybody has begun.
 CY_MUST_CHECK cy_status cy_plan_barrier(cy_plan *plan, cy_place place);
 
-// hierarchical.c: nodes of `node_ranks` consecutive ranks, which divides P. Parts are reduced
-// inside a node, then among the ranks of all nodes that hold the same part, then gathered inside.
+// hierarchical.c: nodes [size] has the node of each rank, numbered from 0 by first ranks. Parts are
+// reduced inside a node, then among the ranks of all nodes that hold the same part, then gathered
+// inside: 2 (K - 1) / K n elements leave each of K nodes. Ranks beyond the smallest node's number
+// first hand their data to one of their node, and get the result from it at the end.
 CY_MUST_CHECK cy_status cy_plan_hierarchical(
-    cy_plan *plan, cy_place place, int64_t count, int node_ranks);
+    cy_plan *plan, cy_place place, int64_t count, const int *nodes);
 
 // server.c: everybody sends everything to rank 0, which adds in order of rank and sends it back.
 CY_MUST_CHECK cy_status cy_plan_server(cy_plan *plan, cy_place place, int64_t count);

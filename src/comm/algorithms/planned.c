@@ -103,15 +103,28 @@ static void record_give(planned_group *group, planned_transfer *record)
     group->records = record;
 }
 
+// Collectives that the group inside does itself.
+static bool is_native(const planned_group *group, const cy_operation *operation)
+{
+    if (!group->options.native_others || group->inside->messages_only) return false;
+    return operation->kind != CY_OP_ALL_REDUCE ||
+        cy_algorithm_choose(&group->options.table, cy_view_bytes(operation->in)) ==
+        CY_ALGORITHM_NATIVE;
+}
+
 // *listed tells whether the group has the record now, also when a step of it failed.
-static cy_status start_locked(
-    planned_group *group, planned_transfer *record, const cy_operation *operation, bool *listed)
+static cy_status start_locked(planned_group *group, cy_queue *queue, planned_transfer *record,
+    const cy_operation *operation, bool *listed)
 {
     *listed = false;
     CY_TRY(failure(group));
-    if (is_message(operation->kind)) {
+    if (is_message(operation->kind) || is_native(group, operation)) {
         cy_request request = {0};
-        CY_TRY(group->inside->ops->start(group->inside, NULL, &request, operation));
+        CY_TRY(group->inside->ops->start(group->inside, queue, &request, operation));
+        if (operation->kind == CY_OP_SEND) planned_count(group, operation);
+        if (!is_message(operation->kind)) {
+            group->sent.bytes_between_nodes += cy_operation_bytes_between(&group->base, operation);
+        }
         record->message = request.handle;
         record->message->kind = operation->kind;
         return CY_OK;
@@ -129,7 +142,6 @@ static cy_status start_locked(
 static cy_status planned_start(
     cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
 {
-    (void)queue;
     planned_group *group = (planned_group *)base;
     pthread_mutex_lock(&group->lock);
     planned_transfer *record = NULL;
@@ -137,7 +149,7 @@ static cy_status planned_start(
     if (status == CY_OK) {
         record->base.kind = operation->kind;
         bool listed;
-        status = start_locked(group, record, operation, &listed);
+        status = start_locked(group, queue, record, operation, &listed);
         // After a failure a record of the list stays there until the close.
         if (status != CY_OK && !listed) record_give(group, record);
         if (status == CY_OK) request->handle = record;
@@ -157,13 +169,20 @@ static cy_status test_locked(planned_group *group, planned_transfer *record, boo
     return group->inside->ops->test(group->inside, record->message, done);
 }
 
-static cy_status planned_test(cy_group *base, cy_transfer *transfer, bool *done)
+// *rounds are those that the group has begun so far.
+static cy_status look(planned_group *group, planned_transfer *record, bool *done, int64_t *rounds)
 {
-    planned_group *group = (planned_group *)base;
     pthread_mutex_lock(&group->lock);
-    const cy_status status = test_locked(group, (planned_transfer *)transfer, done);
+    const cy_status status = test_locked(group, record, done);
+    *rounds = group->sent.rounds;
     pthread_mutex_unlock(&group->lock);
     return status;
+}
+
+static cy_status planned_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    int64_t rounds;
+    return look((planned_group *)base, (planned_transfer *)transfer, done, &rounds);
 }
 
 static cy_status look_after_locked(
@@ -192,14 +211,15 @@ static cy_status planned_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
 {
     planned_group *group = (planned_group *)base;
     planned_transfer *record = (planned_transfer *)transfer;
-    const int64_t start = cy_clock_ns();
-    int64_t looked = start;
+    int64_t moved = cy_clock_ns(); // when a round began last
+    int64_t looked = moved;
+    int64_t begun = 0;
     cy_watch watch = {.rank = -1};
     bool done = false;
-    cy_status status = planned_test(base, transfer, &done);
+    cy_status status = look(group, record, &done, &begun);
     while (status == CY_OK && !done) {
         const int64_t now = cy_clock_ns();
-        if (now - start > YIELD_NS)
+        if (now - moved > YIELD_NS)
             nap();
         else
             sched_yield();
@@ -207,15 +227,18 @@ static cy_status planned_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
             looked = now;
             status = planned_look_after(base, transfer, &watch);
         }
-        if (status == CY_OK) status = planned_test(base, transfer, &done);
+        const int64_t before = begun;
+        if (status == CY_OK) status = look(group, record, &done, &begun);
+        if (begun != before) moved = cy_clock_ns();
     }
     pthread_mutex_lock(&group->lock);
     if (status == CY_OK && record->message != NULL) {
-        status = group->inside->ops->wait(group->inside, NULL, record->message);
+        status = group->inside->ops->wait(group->inside, queue, record->message);
     }
     if (queue != NULL && record->message == NULL && record->overflow) {
         atomic_store(&queue->fixed_overflow, true);
     }
+    base->counters.bytes_between_nodes = group->sent.bytes_between_nodes;
     if (status == CY_OK) record_give(group, record); // a failed one may still be in the list
     pthread_mutex_unlock(&group->lock);
     return status;
@@ -281,22 +304,27 @@ static const cy_group_ops planned_ops = {
 cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
 {
     CY_ASSERT(inside->size > 1 && options->table.count > 0);
-    if (options->node_ranks > 0 && inside->size % options->node_ranks != 0) {
-        return CY_FAIL(CY_ERR_REQUEST, "nodes of %d ranks do not divide the %d ranks of %s",
-            options->node_ranks, inside->size, inside->dimension);
-    }
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(planned_group)));
     planned_group *made = block;
     cy_group_init(&made->base, &planned_ops, inside->rank, inside->size, inside->dimension);
     made->options = *options;
+    made->options.nodes = NULL; // the group has its own
     made->inside = inside;
+    made->base.counts_between = true;
+    const int *nodes = options->nodes != NULL ? options->nodes : inside->nodes;
+    const cy_status status = cy_group_set_nodes(&made->base, nodes);
+    if (status != CY_OK) {
+        cy_memory_free(made);
+        return status;
+    }
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->work, NULL);
     if (options->progress_thread) {
         if (pthread_create(&made->thread, NULL, make_progress, made) != 0) {
             pthread_cond_destroy(&made->work);
             pthread_mutex_destroy(&made->lock);
+            cy_memory_free(made->base.nodes);
             cy_memory_free(made);
             return CY_FAIL(CY_ERR_MEMORY, "no thread for the progress of %s", inside->dimension);
         }

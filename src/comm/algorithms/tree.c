@@ -11,6 +11,61 @@ static int ceil_log2(int size)
     return log;
 }
 
+// The order in which sums of P operands are added (comm/reduce.h): the first 2 e ranks in pairs, e
+// what P has more than a power of two; then pairs of what there is, pairs of these, and so on. The
+// algorithms here add in this order, as the backends' own sums do.
+typedef struct order {
+    int core;  // the largest power of two of ranks
+    int extra; // the others: rank 2 i + 1 leans on rank 2 i
+} order;
+
+static order order_of(cy_place place)
+{
+    order o = {.core = 1};
+    while (o.core * 2 <= place.size)
+        o.core *= 2;
+    o.extra = place.size - o.core;
+    return o;
+}
+
+static bool leans(order o, int rank)
+{
+    return rank < 2 * o.extra && rank % 2 == 1;
+}
+
+// Among the core's: of a rank that does not lean; and back.
+static int place_of(order o, int rank)
+{
+    return rank < 2 * o.extra ? rank / 2 : rank - o.extra;
+}
+
+static int rank_of(order o, int place)
+{
+    return place < o.extra ? 2 * place : place + o.extra;
+}
+
+static cy_round idle(void)
+{
+    return (cy_round){.to = -1, .from = -1};
+}
+
+// Everything from the ranks that lean to those that they lean on, or back.
+static cy_status lean(cy_plan *plan, cy_place place, order o, int64_t count, bool back)
+{
+    if (o.extra == 0) return CY_OK;
+    cy_round round = idle();
+    if (place.rank < 2 * o.extra) {
+        const bool sends = leans(o, place.rank) != back;
+        const int partner = place.rank ^ 1;
+        round.to = sends ? partner : -1;
+        round.send_count = sends ? count : 0;
+        round.from = sends ? -1 : partner;
+        round.recv_count = sends ? 0 : count;
+        round.arrival = back ? CY_ARRIVE_STORE : CY_ARRIVE_AFTER;
+    }
+    return cy_plan_add(plan, round);
+}
+
 // A round with one partner; the partner of lower rank has the first operand on both sides, so that
 // both hold the same bits afterwards.
 static cy_round with_partner(cy_place place, int partner)
@@ -22,12 +77,12 @@ static cy_round with_partner(cy_place place, int partner)
     };
 }
 
-// The range that a rank still works on after `level` halvings.
-static cy_part halved(cy_place place, int64_t count, int levels)
+// The range that a place still works on after so many halvings, with its neighbour first.
+static cy_part halved(int place, int64_t count, int levels)
 {
     cy_part range = {0, count};
-    for (int level = 0, distance = place.size / 2; level < levels; level++, distance /= 2) {
-        const bool upper = (place.rank & distance) != 0;
+    for (int level = 0; level < levels; level++) {
+        const bool upper = (place >> level & 1) != 0;
         const int64_t lower_count = range.count / 2;
         range.first += upper ? lower_count : 0;
         range.count = upper ? range.count - lower_count : lower_count;
@@ -35,14 +90,17 @@ static cy_part halved(cy_place place, int64_t count, int levels)
     return range;
 }
 
-static cy_status halving_doubling(cy_plan *plan, cy_place place, int64_t count)
+// Halves to the neighbour, quarters to the one behind it, ... and the sums the same way back. The
+// farther the partner the fewer the bytes: links between nodes of neighbours carry little.
+static cy_status halving_doubling(cy_plan *plan, cy_place place, order o, int64_t count)
 {
-    const int levels = ceil_log2(place.size);
+    const int levels = ceil_log2(o.core);
+    const int me = place_of(o, place.rank);
     for (int level = 0; level < levels; level++) {
-        const int partner = place.rank ^ (place.size / 2 >> level);
-        const cy_part keep = halved(place, count, level + 1);
-        const cy_part give = halved((cy_place){partner, place.size}, count, level + 1);
-        cy_round round = with_partner(place, partner);
+        const int partner = me ^ 1 << level;
+        const cy_part keep = halved(me, count, level + 1);
+        const cy_part give = halved(partner, count, level + 1);
+        cy_round round = with_partner(place, rank_of(o, partner));
         round.send_first = give.first;
         round.send_count = give.count;
         round.recv_first = keep.first;
@@ -50,40 +108,15 @@ static cy_status halving_doubling(cy_plan *plan, cy_place place, int64_t count)
         CY_TRY(cy_plan_add(plan, round));
     }
     for (int level = levels - 1; level >= 0; level--) {
-        const int partner = place.rank ^ (place.size / 2 >> level);
-        const cy_part have = halved(place, count, level + 1);
-        const cy_part lack = halved((cy_place){partner, place.size}, count, level + 1);
-        cy_round round = with_partner(place, partner);
+        const int partner = me ^ 1 << level;
+        const cy_part have = halved(me, count, level + 1);
+        const cy_part lack = halved(partner, count, level + 1);
+        cy_round round = with_partner(place, rank_of(o, partner));
         round.send_first = have.first;
         round.send_count = have.count;
         round.recv_first = lack.first;
         round.recv_count = lack.count;
         round.arrival = CY_ARRIVE_STORE;
-        CY_TRY(cy_plan_add(plan, round));
-    }
-    return CY_OK;
-}
-
-static cy_round idle(void)
-{
-    return (cy_round){.to = -1, .from = -1};
-}
-
-// Rank 0 collects: in round k the ranks with bit k set, and no lower one, send and are done.
-static cy_status binomial_reduce(cy_plan *plan, cy_place place, int64_t count)
-{
-    for (int distance = 1; distance < place.size; distance *= 2) {
-        cy_round round = idle();
-        if ((place.rank & (distance - 1)) == 0) {
-            if ((place.rank & distance) != 0) {
-                round.to = place.rank - distance;
-                round.send_count = count;
-            } else if (place.rank + distance < place.size) {
-                round.from = place.rank + distance;
-                round.recv_count = count;
-                round.arrival = CY_ARRIVE_AFTER;
-            }
-        }
         CY_TRY(cy_plan_add(plan, round));
     }
     return CY_OK;
@@ -110,44 +143,23 @@ cy_status cy_plan_broadcast(cy_plan *plan, cy_place place, int64_t count, int ro
 
 cy_status cy_plan_tree(cy_plan *plan, cy_place place, int64_t count)
 {
-    if ((place.size & (place.size - 1)) == 0) return halving_doubling(plan, place, count);
-    CY_TRY(binomial_reduce(plan, place, count));
-    return cy_plan_broadcast(plan, place, count, 0);
+    const order o = order_of(place);
+    CY_TRY(lean(plan, place, o, count, false));
+    if (!leans(o, place.rank)) CY_TRY(halving_doubling(plan, place, o, count));
+    return lean(plan, place, o, count, true);
 }
 
 cy_status cy_plan_doubling(cy_plan *plan, cy_place place, int64_t count)
 {
-    int core = 1; // the largest power of two of ranks; the others lean on a rank of it
-    while (core * 2 <= place.size)
-        core *= 2;
-    const int extra = place.size - core;
-    const bool leans = place.rank >= core;
-    const bool carries = place.rank < extra;
-    if (extra > 0) {
-        cy_round round = idle();
-        round.to = leans ? place.rank - core : -1;
-        round.send_count = leans ? count : 0;
-        round.from = carries ? place.rank + core : -1;
-        round.recv_count = carries ? count : 0;
-        round.arrival = CY_ARRIVE_AFTER;
+    const order o = order_of(place);
+    CY_TRY(lean(plan, place, o, count, false));
+    for (int distance = 1; distance < o.core && !leans(o, place.rank); distance *= 2) {
+        cy_round round = with_partner(place, rank_of(o, place_of(o, place.rank) ^ distance));
+        round.send_count = count;
+        round.recv_count = count;
         CY_TRY(cy_plan_add(plan, round));
     }
-    for (int distance = 1; distance < core; distance *= 2) {
-        cy_round round = idle();
-        if (!leans) {
-            round = with_partner(place, place.rank ^ distance);
-            round.send_count = count;
-            round.recv_count = count;
-        }
-        CY_TRY(cy_plan_add(plan, round));
-    }
-    if (extra == 0) return CY_OK;
-    cy_round round = idle();
-    round.to = carries ? place.rank + core : -1;
-    round.send_count = carries ? count : 0;
-    round.from = leans ? place.rank - core : -1;
-    round.recv_count = leans ? count : 0;
-    return cy_plan_add(plan, round);
+    return lean(plan, place, o, count, true);
 }
 
 cy_status cy_plan_barrier(cy_plan *plan, cy_place place)

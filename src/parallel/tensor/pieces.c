@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "kernel/kernel.h"
+#include "parallel/tensor/order.h"
 
 enum { TAG_GATHER, TAG_SUM };
 
@@ -240,23 +241,9 @@ static cy_view part_from(const cy_tensor_summing *summing, int from)
     return arrival(summing, (rank + size - from) % size);
 }
 
-// In the order of ranks, so that the sum does not depend on who holds it, and rounded once.
-static void add_parts(const cy_tensor_summing *summing)
+static cy_view part_of_sum(const void *summing, int from)
 {
-    cy_queue *queue = summing->queue;
-    const int size = cy_group_size(summing->parallel->group);
-    const cy_view to = summing->reduced;
-    const size_t mark = cy_arena_mark(queue->scratch);
-    cy_view sum = part_from(summing, 0), wide = to;
-    if (size > 2 && cy_dtype_size(to.dtype) < sizeof(float)) {
-        wide = cy_view_take(queue->scratch, CY_F32, to.rows, to.cols);
-    }
-    for (int from = 1; from < size; from++) {
-        const cy_view next = from + 1 < size ? wide : to;
-        cy_add(queue, next, sum, part_from(summing, from));
-        sum = next;
-    }
-    cy_arena_rewind(queue->scratch, mark);
+    return part_from(summing, from);
 }
 
 // Rounds what was summed in fixed point, and adds the residual.
@@ -280,7 +267,8 @@ cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_tensor_rows *rows
     *rows = range_of(summing, summing->outside, index);
     if (by_rank(summing->parallel)) {
         CY_TRY(wait_both(summing->parallel, summing->queue, &summing->receive, &summing->send));
-        add_parts(summing);
+        const int size = cy_group_size(summing->parallel->group);
+        cy_tensor_add_parts(summing->queue, summing->reduced, part_of_sum, summing, size);
     } else {
         CY_TRY(cy_group_wait(summing->parallel->group, summing->queue, &summing->sums[index]));
     }

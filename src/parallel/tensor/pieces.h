@@ -6,7 +6,7 @@
 // first, which is here already, while that of the next rank travels; a sum asks for the own piece
 // last, while those of the others travel. Each rank sends to all others what they need and nothing
 // else, so the bytes are those of the collective. Pieces that arrive are added in the order of
-// ranks, once rounded.
+// the collectives, once rounded.
 //
 //   gather                                     sum
 //   start              own rows travel         start

@@ -350,9 +350,11 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
 
 static void check_algorithm(const cy_config *config, cy_config_errors *errors)
 {
-    cy_algorithm algorithm;
+    cy_algorithm_table table;
+    bool tables;
     const char *name = config->distributed.algorithm;
-    if (strcmp(name, "auto") == 0 || cy_algorithm_from_name(&algorithm, name) == CY_OK) return;
+    if (strcmp(name, "auto") == 0) return;
+    if (cy_algorithm_find(&table, &tables, name, "") == CY_OK) return;
     cy_config_fault(errors, "distributed.algorithm = \"%s\": there is none", name);
     cy_config_advice(errors, "auto, native, ring, tree, doubling, hierarchical or server");
 }

@@ -2,7 +2,6 @@
 // tokenizer.
 
 #include "base/file.h"
-#include "comm/algorithm.h"
 #include "model/presets.h"
 #include "model/shape_family.h"
 #include "model/shape_json.h"
@@ -17,12 +16,6 @@ static void resolve_aliases(cy_config *config, cy_config_errors *errors)
     cy_config_environment *environment = &config->environment;
     if (distributed->backend == CY_CONFIG_BACKEND_GLOO) {
         distributed->backend = CY_CONFIG_BACKEND_AUTO;
-    }
-    // What auto means is saved with the run, so that it repeats bit for bit with later builds too:
-    // another algorithm adds in another order.
-    if (strcmp(distributed->algorithm, "auto") == 0) {
-        snprintf(distributed->algorithm, sizeof(distributed->algorithm), "%s",
-            cy_algorithm_name(CY_ALGORITHM_NATIVE));
     }
     if (environment->omp_num_threads > 0) {
         if (distributed->threads_per_rank == 0) {

@@ -76,10 +76,14 @@ static const cy_key keys[] = {
     {.name = "algorithm",
         TEXT(distributed, algorithm),
         .initial = "auto",
-        .doc = "of collectives: auto is native, the backend's own; ring, tree, doubling, "
-               "hierarchical, server"},
+        .doc = "of all_reduce: native is the backend's own; ring, tree, doubling, hierarchical, "
+               "server; auto is measured as the run starts and saved with it, by dimension and "
+               "size: tp:tree<=1536,native;dp:native"},
     {NAMED(distributed, threads_per_rank), .kind = CY_KEY_INT, .initial = "0", .low = 0,
         .high = 4096, .doc = "threads of a rank; 0: cores / ranks on the machine"},
+    {NAMED(distributed, ranks_per_node), .kind = CY_KEY_INT, .initial = "0", .low = 0,
+        .high = 65536,
+        .doc = "consecutive ranks that count as a node; 0: as found, the ranks of a machine"},
     {.name = "rank_order",
         TEXT(distributed, rank_order),
         .initial = "tp,cp,pp,dp",
