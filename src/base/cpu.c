@@ -3,6 +3,7 @@
 
 #include "base/cores.h"
 #include "base/file.h"
+#include "build_info.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -130,10 +131,23 @@ static size_t cache_bytes(int name, int level)
     return bytes > 0 ? (size_t)bytes : told_bytes(level);
 }
 
+void cy_cpu_limit(cy_cpu *cpu, const char *level)
+{
+    static const char *const names[] = {"avx2", "avx512", "avx512_bf16", "amx"};
+    bool *const features[] = {&cpu->avx2, &cpu->avx512, &cpu->avx512_bf16, &cpu->amx};
+    bool beyond = strcmp(level, "ref") == 0;
+    if (beyond) cpu->neon = false;
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        if (beyond) *features[i] = false;
+        beyond = beyond || strcmp(level, names[i]) == 0;
+    }
+}
+
 void cy_cpu_detect(cy_cpu *cpu)
 {
     *cpu = (cy_cpu){.cores = cy_cores_allowed()};
     detect_features(cpu);
+    cy_cpu_limit(cpu, CY_MAX_ISA);
     detect_name(cpu);
     cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 1);
     cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 2);

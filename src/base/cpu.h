@@ -23,7 +23,12 @@ typedef struct cy_cpu {
     size_t l3_bytes; // as the system tells it, however many cores share it
 } cy_cpu;
 
-// Also asks the kernel for the tile registers, which Linux grants on request only.
+// Also asks the kernel for the tile registers, which Linux grants on request only. A build made
+// with -DCY_MAX_ISA=LEVEL finds no more than that level has, whatever the processor.
 void cy_cpu_detect(cy_cpu *cpu);
+
+// Takes from x86-64's instruction sets those beyond a level: "ref" (none of them), "avx2",
+// "avx512", "avx512_bf16" or "amx".
+void cy_cpu_limit(cy_cpu *cpu, const char *level);
 
 #endif

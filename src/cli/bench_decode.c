@@ -5,12 +5,13 @@
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
+#include "train/config.h"
 
 #include <stdio.h>
 
 typedef struct values {
     int64_t prompt, tokens, repeats, threads;
-    const char *dtype;
+    const char *dtype, *isa;
     bool json;
 } values;
 
@@ -25,6 +26,8 @@ static const cy_option options[] = {
         .doc = "bf16, fp16, fp32 or fp64; without it what the model was trained in"},
     {"threads", CY_OPTION_COUNT, offsetof(values, threads), .initial = "0", .high = 4096,
         .word = "N", .doc = "0: all cores"},
+    {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
+        .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -79,6 +82,7 @@ int cy_command_bench_decode(int argc, char **argv)
         const cy_bench_decode_options wanted = {
             .path = arguments.positional[0],
             .dtype = given.dtype,
+            .isa = given.isa,
             .threads = given.threads > 0 ? (int)given.threads : cy_machine_found().cores,
             .prompt = given.prompt,
             .tokens = given.tokens,

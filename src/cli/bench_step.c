@@ -16,6 +16,7 @@ typedef struct values {
     double link_gb_s, link_us;
     const char *timeline;
     const char *schedule_svg;
+    const char *isa;
     bool profile, json;
 } values;
 
@@ -35,6 +36,8 @@ static const cy_option options[] = {
         .word = "G"},
     {"link-us", CY_OPTION_NUMBER, offsetof(values, link_us), .initial = "0", .high = 1e6,
         .doc = "and each message by US microseconds", .word = "US"},
+    {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .values = CY_CONFIG_ISA_NAMES,
+        .doc = "instead of distributed.isa", .word = "LEVEL"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -164,6 +167,9 @@ int cy_command_bench_step(int argc, char **argv)
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
     cy_config config;
     if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
+    if (status == CY_GO_ON && given.isa != NULL) {
+        config.distributed.isa = cy_config_isa_named(given.isa);
+    }
     if (status == CY_GO_ON) status = bench(&given, &config);
     cy_arguments_free(&arguments);
     return status;

@@ -13,6 +13,7 @@
 #include "kernel/open.h"
 #include "kernel/peak.h"
 #include "observe/free_memory.h"
+#include "train/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -26,12 +27,16 @@ typedef struct values {
     bool quick;
     bool json;
     int64_t threads;
+    const char *isa;
 } values;
 
 static const cy_option options[] = {
     {"quick", CY_OPTION_FLAG, offsetof(values, quick), .doc = "measure nothing"},
     {"threads", CY_OPTION_COUNT, offsetof(values, threads), .low = 0, .high = 4096,
         .doc = "threads to measure with (default 0: all cores)"},
+    {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
+        .values = CY_CONFIG_ISA_NAMES, .doc = "measure as this level of instructions does",
+        .word = "LEVEL"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print an array of findings only"},
 };
 
@@ -166,10 +171,10 @@ static void find_libraries(report *r)
 {
     find(r, FINDING_GOOD, "build", NULL, "cyclotron %s, commit %s, %s", CY_VERSION, CY_COMMIT,
         CY_COMPILER);
-    find(r, CY_HAVE_DNNL ? FINDING_GOOD : FINDING_MISSING, "oneDNN",
-        CY_HAVE_DNNL ? NULL : "install libdnnl-dev and build again",
-        CY_HAVE_DNNL ? "matrix products go through it"
-                     : "matrix products are our own kernels, which are slower");
+    if (!CY_HAVE_DNNL) {
+        find(r, FINDING_MISSING, "oneDNN", "install libdnnl-dev and build again",
+            "not built in: all matrix products are our own kernels'");
+    }
     find(r, CY_HAVE_MPI ? FINDING_GOOD : FINDING_MISSING, "MPI",
         CY_HAVE_MPI ? NULL : "install libopenmpi-dev and build again; one machine needs none",
         CY_HAVE_MPI ? "built in" : "not built in: ranks are threads of one process");
@@ -185,27 +190,88 @@ static void find_libraries(report *r)
                 : "none found; this build trains on the processor");
 }
 
-static cy_status measure(report *r, int threads)
+// The products that `maker` computes, in words; "" where there are none.
+static void list_products(
+    char *text, size_t bytes, const cy_queue *queue, cy_dtype dtype, cy_product_maker maker)
+{
+    static const char *const names[] = {
+        [CY_PRODUCT_FORWARD] = "forward",
+        [CY_PRODUCT_INPUT_GRADIENT] = "input gradients",
+        [CY_PRODUCT_WEIGHT_GRADIENT] = "weight gradients",
+        [CY_PRODUCT_FEW_ROWS] = "few rows",
+    };
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < CY_PRODUCT_KINDS && used < bytes; i++) {
+        if (cy_kernels_maker(queue, dtype, (cy_product_kind)i) != maker) continue;
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s", used == 0 ? "" : ", ", names[i]);
+    }
+}
+
+static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
+
+// Which products of each dtype oneDNN computes, as it says itself, and which are our own.
+static void find_makers(report *r, const cy_queue *queue)
+{
+    static const char *const makers[] = {
+        [CY_MAKER_PORTABLE] = "portable", [CY_MAKER_OURS] = "ours", [CY_MAKER_DNNL] = "oneDNN"};
+    if (CY_HAVE_DNNL) {
+        find(r, FINDING_GOOD, "oneDNN", NULL, "%s", cy_kernels_library(queue));
+    }
+    for (int i = 0; i < CY_COUNT(dtypes); i++) {
+        char text[256] = "", name[64];
+        size_t used = 0;
+        for (int maker = CY_COUNT(makers) - 1; maker >= 0; maker--) {
+            char products[128];
+            list_products(products, sizeof(products), queue, dtypes[i], (cy_product_maker)maker);
+            if (products[0] == '\0') continue;
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s: %s",
+                used == 0 ? "" : "; ", makers[maker], products);
+        }
+        snprintf(name, sizeof(name), "%s is made by", cy_dtype_name(dtypes[i]));
+        find(r, FINDING_GOOD, name, NULL, "%s", text);
+    }
+}
+
+// What the table's own choice reaches where the level has no instructions for the dtype: widening
+// is a part of such products.
+static cy_status find_peaks(report *r, const cy_queue *queue)
+{
+    double fp32 = 0;
+    for (int i = 0; i < CY_COUNT(dtypes); i++) {
+        double peak = 0, reached = 0;
+        char name[64];
+        CY_TRY(cy_peak_measure(&peak, queue, dtypes[i]));
+        CY_TRY(cy_peak_measure_chosen(&reached, queue, dtypes[i]));
+        if (reached > peak) peak = reached; // measured later, on a machine that has grown quieter
+        if (dtypes[i] == CY_F32) fp32 = reached;
+        const bool slow = reached < fp32 * 0.95; // beyond what a measurement differs by
+        char advice[128];
+        snprintf(advice, sizeof(advice), "choose model.dtype fp32 for speed here; %s saves memory",
+            cy_dtype_name(dtypes[i]));
+        snprintf(name, sizeof(name), "products %s", cy_dtype_name(dtypes[i]));
+        find(r, FINDING_GOOD, name, slow ? advice : NULL, "%.1f GFLOP/s (measured), peak %.1f%s",
+            reached / 1e9, peak / 1e9, slow ? ": slower than fp32" : "");
+    }
+    return CY_OK;
+}
+
+static cy_status look_at_kernels(report *r, const values *v, int threads)
 {
     cy_pool *pool = NULL;
     CY_TRY(cy_pool_open(&pool, threads, -1, true));
     cy_queue queue = {.pool = pool};
     cy_kernels table;
-    cy_bandwidth bandwidth;
-    cy_status status = cy_kernels_open(&queue, &table, "auto");
+    cy_status status = cy_kernels_open(&queue, &table, v->isa);
     if (status != CY_OK) goto close_pool;
     find(r, FINDING_GOOD, "kernels", NULL, "%s, %d threads", table.name, threads);
-    static const cy_dtype dtypes[] = {CY_F32, CY_BF16};
-    for (int i = 0; i < CY_COUNT(dtypes); i++) {
-        double flops_per_s;
-        char name[64];
-        status = cy_peak_measure(&flops_per_s, &queue, dtypes[i]);
-        if (status != CY_OK) goto close_kernels;
-        snprintf(name, sizeof(name), "products %s", cy_dtype_name(dtypes[i]));
-        find(r, FINDING_GOOD, name, NULL, "%.1f GFLOP/s (measured)", flops_per_s / 1e9);
-    }
-    // Larger than any cache.
-    status = cy_bandwidth_measure(&bandwidth, &queue, CY_BANDWIDTH_BYTES);
+    find_makers(r, &queue);
+    if (v->quick) goto close_kernels;
+    status = find_peaks(r, &queue);
+    if (status != CY_OK) goto close_kernels;
+    cy_bandwidth bandwidth;
+    status = cy_bandwidth_measure(&bandwidth, &queue, CY_BANDWIDTH_BYTES); // beyond any cache
     if (status != CY_OK) goto close_kernels;
     find(r, FINDING_GOOD, "memory bandwidth", NULL, "read %.1f GB/s, copy %.1f GB/s (measured)",
         bandwidth.read * 0x1p-30, bandwidth.copy * 0x1p-30);
@@ -223,8 +289,7 @@ static int doctor(const values *v)
     find_libraries(&r);
     find_processor(&r, machine.cores);
     find_memory(&r);
-    cy_status status = CY_OK;
-    if (!v->quick) status = measure(&r, v->threads > 0 ? (int)v->threads : machine.cores);
+    cy_status status = look_at_kernels(&r, v, v->threads > 0 ? (int)v->threads : machine.cores);
     if (status == CY_OK) status = r.broken;
     if (status == CY_OK && v->json) printf("%s\n]\n", r.text.bytes);
     cy_text_free(&r.text);

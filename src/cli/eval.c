@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef struct values {
-    const char *split;
+    const char *split, *isa;
     double validation_fraction;
     int64_t seq_length, max_tokens;
     bool json;
@@ -27,6 +27,8 @@ static const cy_option options[] = {
         .word = "N", .doc = "tokens of a sample; 0: that of the run, or the model's"},
     {"max-tokens", CY_OPTION_COUNT, offsetof(values, max_tokens), .initial = "0", .high = 1e15,
         .word = "N", .doc = "stop after N tokens; 0: all"},
+    {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
+        .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -73,6 +75,7 @@ int cy_command_eval(int argc, char **argv)
             .validation_fraction = given.validation_fraction,
             .seq_length = given.seq_length,
             .max_tokens = given.max_tokens,
+            .isa = cy_config_isa_named(given.isa),
             .cores = cy_machine_found().cores,
         };
         cy_evaluation found;

@@ -6,12 +6,13 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "train/config.h"
 
 #include <stdio.h>
 #include <string.h>
 
 typedef struct values {
-    const char *prompt, *dtype;
+    const char *prompt, *dtype, *isa;
     int64_t max_tokens, top_k, seed, threads, context;
     double temperature, top_p, repetition_penalty;
     bool json;
@@ -38,6 +39,8 @@ static const cy_option options[] = {
         .doc = "bf16, fp16, fp32 or fp64; without it what the model was trained in"},
     {"threads", CY_OPTION_COUNT, offsetof(values, threads), .initial = "0", .high = 4096,
         .word = "N", .doc = "0: all cores"},
+    {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
+        .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -91,6 +94,7 @@ static cy_status generate(const values *given, const char *path)
     const cy_generator_options opening = {
         .path = path,
         .dtype = given->dtype,
+        .isa = given->isa,
         .threads = (int)given->threads,
         .context = given->context,
     };

@@ -68,7 +68,7 @@ static cy_status open_decoder(bench *run, cy_checkpoint *checkpoint, cy_bench_de
         .capacity = run->prompt_count + run->tokens,
         .threads = options->threads,
         .first_core = -1,
-        .isa = "auto",
+        .isa = options->isa,
     };
     CY_TRY(cy_decoder_open(&run->decoder, &opening));
     run->decoding = true;

@@ -18,6 +18,7 @@
 typedef struct cy_bench_decode_options {
     const char *path;  // borrowed: a checkpoint, a folder of them, or a Hugging Face folder
     const char *dtype; // borrowed; NULL: what the model was trained in
+    const char *isa;   // borrowed: "auto", or a level as cy_kernels_open has them
     int threads;
     int64_t prompt;  // tokens; 0: 128, fewer where the model has few positions
     int64_t tokens;  // that follow, at least 2; 0: 64, fewer where the model has few positions

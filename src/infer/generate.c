@@ -45,7 +45,7 @@ static cy_status open_parts(
         .capacity = options->context > 0 ? options->context : most,
         .threads = options->threads > 0 ? options->threads : cpu.cores,
         .first_core = -1,
-        .isa = "auto",
+        .isa = options->isa != NULL ? options->isa : "auto",
     };
     CY_TRY(cy_decoder_open(&generator->decoder, &decoding));
     generator->decoding = true;

@@ -8,6 +8,7 @@
 #include "kernel/cpu/tables.h"
 #include "kernel/strict/strict.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // In ascending order: each processor that has one has all those before it.
@@ -47,6 +48,24 @@ static level best_level(const cy_cpu *cpu)
     return LEVEL_REF;
 }
 
+// The levels that this processor has, for a hint.
+static void list_levels(char *text, size_t bytes, level best)
+{
+    size_t used = 0;
+    for (int i = 0; i <= (int)best && used < bytes; i++)
+        used +=
+            (size_t)snprintf(text + used, bytes - used, "%s%s", i == 0 ? "" : ", ", level_names[i]);
+}
+
+static bool is_level(const char *isa)
+{
+    static const char *const all[] = {"ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
+        if (strcmp(isa, all[i]) == 0) return true;
+    }
+    return false;
+}
+
 static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
 {
     const level best = best_level(cpu);
@@ -54,24 +73,19 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
         *chosen = best;
         return CY_OK;
     }
-    for (int i = 0; i < LEVEL_COUNT; i++) {
+    for (int i = 0; i <= (int)best; i++) {
         if (strcmp(isa, level_names[i]) != 0) continue;
-        if (i > (int)best) {
-            return CY_FAIL(CY_ERR_UNSUPPORTED, "kernels \"%s\": this processor offers up to \"%s\"",
-                isa, level_names[best]);
-        }
         *chosen = (level)i;
         return CY_OK;
     }
-    static const char *const all[] = {"avx2", "avx512", "avx512_bf16", "amx", "neon"};
-    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
-        if (strcmp(isa, all[i]) != 0) continue;
-        return CY_FAIL(CY_ERR_UNSUPPORTED, "kernels \"%s\": this processor offers up to \"%s\"",
-            isa, level_names[best]);
-    }
-    return CY_FAIL(CY_ERR_REQUEST,
-        "kernels \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx, neon and strict",
-        isa);
+    char supported[64] = "";
+    list_levels(supported, sizeof(supported), best);
+    const cy_status status = is_level(isa)
+        ? CY_FAIL(CY_ERR_UNSUPPORTED, "isa \"%s\": this processor does not support it", isa)
+        : CY_FAIL(CY_ERR_REQUEST,
+              "isa \"%s\": there are auto, ref, avx2, avx512, avx512_bf16, amx and neon", isa);
+    cy_error_set_hint("this processor supports %s", supported);
+    return status;
 }
 
 #if defined(__x86_64__)
@@ -116,7 +130,6 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 }
 #endif
 
-#if CY_HAVE_DNNL
 // Rows of `view` lie a multiple of 4 KiB apart: a column of it falls into one set of a cache, and
 // who reads down columns waits for memory.
 static bool aliases(cy_view view)
@@ -127,23 +140,63 @@ static bool aliases(cy_view view)
 // Whichever is faster where it was measured (docs/products.md): our own for bf16 where the
 // processor multiplies it, for all with tile registers but for few rows, in AVX-512 for products
 // with a transposed b (the forward pass) and for those with a transposed a whose columns alias
-// (some gradients of weights), for a few rows, and for fp16, which oneDNN does not take; oneDNN for
-// the rest.
-static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+// (some gradients of weights), for a few rows, and for fp16; oneDNN for the rest, as far as it says
+// that it takes it.
+static bool goes_to_dnnl(const cy_cpu_state *state, cy_view c, cy_view a, cy_matmul_spec spec)
 {
-    const cy_cpu_state *state = queue->kernel_state;
+#if CY_HAVE_DNNL
+    if (state->dnnl == NULL) return false;
     const bool forward = spec.transpose_b && !spec.transpose_a;
     const bool few = forward && c.rows <= CY_MATMUL_FEW;
     const bool narrow = a.dtype == CY_BF16 && state->attention.narrow != NULL;
     const bool turned = spec.transpose_a && !spec.transpose_b && aliases(a);
     const bool split = state->cpu.amx && c.rows >= CY_MATMUL_SPLIT_ROWS;
     const bool wide = a.dtype == CY_F32 && (split || ((forward || turned) && state->cpu.avx512));
-    const bool ours = few || narrow || wide || a.dtype == CY_F16;
-    if (ours || !cy_dnnl_takes(state->dnnl, a.dtype, c.dtype, spec)) {
-        state->product(queue, c, a, b, spec);
-    } else {
+    if (few || narrow || wide || a.dtype == CY_F16) return false;
+    return cy_dnnl_takes(state->dnnl, a.dtype, c.dtype, spec);
+#else
+    (void)state, (void)c, (void)a, (void)spec;
+    (void)aliases;
+    return false;
+#endif
+}
+
+#if CY_HAVE_DNNL
+static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+{
+    const cy_cpu_state *state = queue->kernel_state;
+    if (goes_to_dnnl(state, c, a, spec)) {
         cy_matmul_dnnl(queue, c, a, b, spec);
+    } else {
+        state->product(queue, c, a, b, spec);
     }
+}
+
+// oneDNN may use what the chosen level has, or what it finds where that is all the processor has.
+// Where it already uses more in this process, or has no engine, all products are our own.
+static cy_status open_dnnl(
+    cy_cpu_state *state, cy_kernels *table, const cy_cpu *cpu, level chosen, int workers)
+{
+    cy_dnnl_limit limit = CY_DNNL_ANY;
+    if (chosen == LEVEL_REF) return CY_OK;
+#if defined(__x86_64__)
+    // With AVX2 our own products are faster in every shape (docs/products.md).
+    if (chosen == LEVEL_AVX2) return CY_OK;
+    static const cy_dnnl_limit limits[LEVEL_COUNT] = {
+        [LEVEL_AVX512] = CY_DNNL_AVX512,
+        [LEVEL_AVX512_BF16] = CY_DNNL_AVX512_BF16,
+        [LEVEL_AMX] = CY_DNNL_AMX,
+    };
+    const bool all = chosen == best_level(cpu) && CY_MAX_ISA[0] == '\0';
+    if (!all) limit = limits[chosen];
+#else
+    (void)cpu;
+#endif
+    const cy_status status = cy_dnnl_open(&state->dnnl, workers, limit);
+    if (status == CY_ERR_UNSUPPORTED) return CY_OK;
+    CY_TRY(status);
+    table->matmul = matmul_mixed;
+    return CY_OK;
 }
 #endif
 
@@ -170,6 +223,17 @@ static bool is_strict(const char *isa)
     return strncmp(isa, "strict", strlen("strict")) == 0;
 }
 
+static cy_status take_state(cy_cpu_state **state, const cy_cpu *cpu, level chosen)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
+    *state = block;
+    (*state)->cpu = *cpu;
+    cy_cpu_limit(&(*state)->cpu, level_names[chosen]);
+    (*state)->product = cy_kernels_ref()->matmul;
+    return CY_OK;
+}
+
 static cy_status open_strict(cy_queue *queue, cy_kernels *table, const cy_cpu *cpu, const char *isa)
 {
     const level best = best_level(cpu);
@@ -178,10 +242,8 @@ static cy_status open_strict(cy_queue *queue, cy_kernels *table, const cy_cpu *c
         const strict_table *at = &strict_tables[i];
         if (strcmp(isa, "strict") != 0 && strcmp(isa, at->name) != 0) continue;
         if (at->needs > best) continue;
-        void *block = NULL;
-        CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
-        cy_cpu_state *state = block;
-        state->cpu = *cpu;
+        cy_cpu_state *state = NULL;
+        CY_TRY(take_state(&state, cpu, at->needs));
         *table = *cy_kernels_ref();
         table->name = "strict"; // whichever it is: the bits are the same
         at->override(table);
@@ -196,6 +258,19 @@ static cy_status open_strict(cy_queue *queue, cy_kernels *table, const cy_cpu *c
         isa, level_names[best]);
 }
 
+cy_status cy_kernels_open_strict(cy_queue *queue, cy_kernels *table, const char *isa)
+{
+    cy_cpu cpu;
+    cy_cpu_detect(&cpu);
+    if (is_strict(isa)) return open_strict(queue, table, &cpu, isa);
+    level chosen = LEVEL_REF;
+    CY_TRY(choose(&chosen, &cpu, isa));
+    size_t widest = 0; // they are in descending order, and the last one needs nothing
+    while (strict_tables[widest].needs > chosen)
+        widest++;
+    return open_strict(queue, table, &cpu, strict_tables[widest].name);
+}
+
 cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
 {
     CY_ASSERT(queue->pool != NULL);
@@ -205,32 +280,86 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     level chosen = LEVEL_REF;
     CY_TRY(choose(&chosen, &cpu, isa));
 
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
-    cy_cpu_state *state = block;
-    state->cpu = cpu;
-    state->product = cy_kernels_ref()->matmul;
+    cy_cpu_state *state = NULL;
+    CY_TRY(take_state(&state, &cpu, chosen));
     cy_kernels filled = *cy_kernels_ref();
     filled.name = level_names[chosen];
 #if defined(__x86_64__) || defined(__aarch64__)
     override(&filled, state, chosen);
 #endif
 #if CY_HAVE_DNNL
-    // oneDNN takes the best instructions of the processor by itself, so it serves that choice only;
-    // with AVX2 our own products are faster in every shape (docs/products.md).
-    if (chosen == best_level(&cpu) && chosen > LEVEL_AVX2) {
-        const cy_status status = cy_dnnl_open(&state->dnnl, cy_queue_workers(queue));
-        if (status != CY_OK) {
-            cy_memory_free(state);
-            return status;
-        }
-        filled.matmul = matmul_mixed;
+    const cy_status status = open_dnnl(state, &filled, &cpu, chosen, cy_queue_workers(queue));
+    if (status != CY_OK) {
+        cy_memory_free(state);
+        return status;
     }
 #endif
     *table = filled;
     queue->kernels = table;
     queue->kernel_state = state;
     return CY_OK;
+}
+
+// ---- who computes a product
+
+cy_product_maker cy_kernels_maker(const cy_queue *queue, cy_dtype dtype, cy_product_kind kind)
+{
+    static const cy_matmul_spec specs[] = {
+        [CY_PRODUCT_FORWARD] = {.transpose_b = true},
+        [CY_PRODUCT_INPUT_GRADIENT] = {0},
+        [CY_PRODUCT_WEIGHT_GRADIENT] = {.transpose_a = true, .accumulate = true},
+        [CY_PRODUCT_FEW_ROWS] = {.transpose_b = true},
+    };
+    const cy_cpu_state *state = queue->kernel_state;
+    if (state == NULL || state->product == cy_kernels_ref()->matmul) return CY_MAKER_PORTABLE;
+    // Widths that are no multiple of 4 KiB, and sums of gradients in fp32.
+    const int64_t rows = kind == CY_PRODUCT_FEW_ROWS ? 1 : 960;
+    const cy_dtype sums = kind == CY_PRODUCT_WEIGHT_GRADIENT ? CY_F32 : dtype;
+    const cy_view c = cy_view_of(NULL, sums, rows, 960);
+    const cy_view a = cy_view_of(NULL, dtype, rows, 960);
+    return goes_to_dnnl(state, c, a, specs[kind]) ? CY_MAKER_DNNL : CY_MAKER_OURS;
+}
+
+const char *cy_kernels_library(const cy_queue *queue)
+{
+#if CY_HAVE_DNNL
+    const cy_cpu_state *state = queue->kernel_state;
+    if (state != NULL && state->dnnl != NULL) return cy_dnnl_isa();
+    if (state != NULL && state->product != cy_kernels_ref()->matmul) {
+        return "not used: this process has used it beyond the level, or it has no engine";
+    }
+    return "not used: the level has no tuned products";
+#else
+    (void)queue;
+    return "not built in";
+#endif
+}
+
+int cy_kernels_products(
+    cy_product_function products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
+{
+    const cy_cpu_state *state = queue->kernel_state;
+    int count = 0;
+    products[count++] = queue->kernels->matmul;
+    if (state == NULL) return count;
+    if (state->product != queue->kernels->matmul) products[count++] = state->product;
+#if CY_HAVE_DNNL
+    const cy_matmul_spec forward = {.transpose_b = true};
+    if (state->dnnl != NULL && cy_dnnl_takes(state->dnnl, dtype, dtype, forward)) {
+        products[count++] = cy_matmul_dnnl;
+    }
+#else
+    (void)dtype;
+#endif
+    return count;
+}
+
+bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype)
+{
+    const cy_cpu_state *state = queue->kernel_state;
+    if (dtype != CY_BF16 && dtype != CY_F16) return true;
+    if (state == NULL || state->attention.narrow == NULL) return false;
+    return state->attention.narrow->dtype == dtype;
 }
 
 void cy_kernels_follow_formula(cy_kernels *table, bool attention, bool adamw)

@@ -7,10 +7,49 @@
 
 // Fills `table` with the best operator of this build for this processor and sets queue->kernels and
 // queue->kernel_state (owned by the queue until cy_kernels_close). queue->pool must be set. `isa`
-// limits the choice: "auto", or a name of cy_kernels.name; a name that the processor or the build
-// lacks is CY_ERR_UNSUPPORTED.
+// limits the choice: "auto", or a level: "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"; one
+// that the processor lacks is CY_ERR_UNSUPPORTED with a hint that lists those it has. A level holds
+// for oneDNN too; where a process has already used that for more, all products are our own.
 CY_MUST_CHECK cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa);
 void cy_kernels_close(cy_queue *queue);
+
+// The same with the widest table of strict mode that the level has; all of them compute the same
+// bits. `isa` may also name one: "strict_portable", "strict_avx2", "strict_avx512".
+CY_MUST_CHECK cy_status cy_kernels_open_strict(cy_queue *queue, cy_kernels *table, const char *isa);
+
+// Who computes a product of a table that is open.
+typedef enum cy_product_maker {
+    CY_MAKER_PORTABLE,
+    CY_MAKER_OURS, // tuned
+    CY_MAKER_DNNL,
+} cy_product_maker;
+
+typedef enum cy_product_kind {
+    CY_PRODUCT_FORWARD,
+    CY_PRODUCT_INPUT_GRADIENT,
+    CY_PRODUCT_WEIGHT_GRADIENT, // in fp32 sums
+    CY_PRODUCT_FEW_ROWS,        // one row, as in decoding
+    CY_PRODUCT_KINDS,
+} cy_product_kind;
+
+// For operands of `dtype` and of common widths: some others go elsewhere (docs/products.md).
+cy_product_maker cy_kernels_maker(const cy_queue *queue, cy_dtype dtype, cy_product_kind kind);
+
+// Whether oneDNN serves the open table and what it uses at most, in words; valid for good.
+const char *cy_kernels_library(const cy_queue *queue);
+
+typedef void (*cy_product_function)(
+    cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+
+#define CY_PRODUCT_FUNCTIONS 3
+
+// The ways that an open table has for products in `dtype`, the table's own choice first. Returns
+// how many.
+int cy_kernels_products(
+    cy_product_function products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype);
+
+// Whether the level has instructions that multiply `dtype`; otherwise operands are widened to fp32.
+bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype);
 
 // Puts into an open table what follows the formula in the place of what is tuned, to compare with:
 // attention of the reference, which strict mode's own already is the like of and stays, and

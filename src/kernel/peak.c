@@ -4,12 +4,21 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/memory.h"
+#include "kernel/open.h"
 
 #include <string.h>
 
 // Products of one size go on for this long, and a size that takes longer than that for one product
 // is the last: without tuned kernels the first one is enough.
 #define SIZE_NS ((int64_t)250000000)
+
+// Each way of computing a product is tried for so long at one size. Those that come near the best
+// are measured at all sizes.
+#define TRIAL_NS        ((int64_t)20000000)
+#define TRIAL_SIZE      768
+#define SLOW_TRIAL_SIZE 256 // of portable products
+#define TRIAL_NEAR      0.85
+#define FULL_WAYS       2
 
 // A queue with the caller's pool and kernels and with scratch memory of our own.
 static cy_queue private_queue(const cy_queue *queue, cy_arena *scratch, bool dry)
@@ -42,59 +51,121 @@ static void fill(cy_view x)
     }
 }
 
-static int64_t time_products(cy_queue *queue, cy_view c, cy_view a, cy_view b)
+static int64_t time_products(
+    cy_queue *queue, const cy_peak_way *by, const cy_view x[3], int64_t ns_in_all)
 {
     int64_t best = INT64_MAX;
-    const int64_t until = cy_clock_ns() + SIZE_NS;
+    const int64_t until = cy_clock_ns() + ns_in_all;
     do {
         const int64_t start = cy_clock_ns();
-        queue->kernels->matmul(queue, c, a, b, (cy_matmul_spec){.transpose_b = true});
+        by->multiply(queue, x[0], x[1], x[2], by->spec);
         const int64_t ns = cy_clock_ns() - start;
         if (ns < best) best = ns;
     } while (cy_clock_ns() < until);
     return best;
 }
 
-static cy_status measure_size(
-    double *flops_per_s, int64_t *best_ns, const cy_queue *queue, cy_dtype dtype, int64_t size)
+// What square products of one size reach, in operations a second; *best_ns is the shortest.
+static cy_status measure_size(double *flops_per_s, int64_t *best_ns, const cy_queue *queue,
+    const cy_peak_way *by, int64_t size, int64_t ns_in_all)
 {
     cy_arena scratch;
     cy_arena_measure(&scratch, "peak");
     cy_queue dry = private_queue(queue, &scratch, true);
     cy_view x[3];
     for (int i = 0; i < 3; i++)
-        x[i] = cy_view_take(&scratch, dtype, size, size);
-    dry.kernels->matmul(&dry, x[0], x[1], x[2], (cy_matmul_spec){.transpose_b = true});
+        x[i] = cy_view_take(&scratch, by->dtype, size, size);
+    by->multiply(&dry, x[0], x[1], x[2], by->spec);
 
     void *base = NULL;
     const size_t bytes = scratch.peak;
     CY_TRY(cy_memory_map(&base, bytes));
     cy_arena_place(&scratch, "peak", base, bytes);
     for (int i = 0; i < 3; i++) {
-        x[i] = cy_view_take(&scratch, dtype, size, size);
+        x[i] = cy_view_take(&scratch, by->dtype, size, size);
         fill(x[i]);
     }
     cy_queue real = private_queue(queue, &scratch, false);
-    *best_ns = time_products(&real, x[0], x[1], x[2]);
+    *best_ns = time_products(&real, by, x, ns_in_all);
     const double n = (double)size;
     *flops_per_s = 2.0 * n * n * n / (double)*best_ns * 1e9;
     cy_memory_unmap(base, bytes);
     return CY_OK;
 }
 
-cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype dtype)
+// The best of all sizes by one way.
+static cy_status measure_way(double *flops_per_s, const cy_queue *queue, const cy_peak_way *by)
 {
     static const int64_t sizes[] = {256, 1024, 1536, 2048, 3072};
     double best = 0;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         double measured = 0;
         int64_t ns = 0;
-        CY_TRY(measure_size(&measured, &ns, queue, dtype, sizes[i]));
+        CY_TRY(measure_size(&measured, &ns, queue, by, sizes[i], SIZE_NS));
         if (measured > best) best = measured;
         if (ns > SIZE_NS / 8) break; // the next size would tell little more and take its time
     }
     *flops_per_s = best;
     return CY_OK;
+}
+
+int cy_peak_ways(cy_peak_way ways[CY_PEAK_WAYS], const cy_queue *queue, cy_dtype dtype)
+{
+    static const cy_matmul_spec specs[] = {{.transpose_b = true}, {0}, {.transpose_a = true}};
+    const cy_dtype dtypes[] = {dtype, CY_F32};
+    const int dtype_count = cy_kernels_multiply(queue, dtype) ? 1 : 2;
+    int count = 0;
+    for (int d = 0; d < dtype_count; d++) {
+        cy_product_function products[CY_PRODUCT_FUNCTIONS];
+        const int product_count = cy_kernels_products(products, queue, dtypes[d]);
+        // What is portable has one way, and is slow: it is not tried in another order.
+        const int spec_count = product_count > 1 || products[0] != cy_kernels_ref()->matmul ? 3 : 1;
+        for (int p = 0; p < product_count; p++) {
+            for (int s = 0; s < spec_count; s++)
+                ways[count++] = (cy_peak_way){products[p], dtypes[d], specs[s]};
+        }
+    }
+    return count;
+}
+
+static int largest(const double *values, int count)
+{
+    int found = 0;
+    for (int i = 1; i < count; i++)
+        if (values[i] > values[found]) found = i;
+    return found;
+}
+
+cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype dtype)
+{
+    cy_peak_way ways[CY_PEAK_WAYS];
+    double trials[CY_PEAK_WAYS] = {0};
+    const int count = cy_peak_ways(ways, queue, dtype);
+    const bool portable = ways[0].multiply == cy_kernels_ref()->matmul;
+    for (int i = 0; i < count && count > 1; i++) {
+        int64_t ns = 0;
+        CY_TRY(measure_size(
+            &trials[i], &ns, queue, &ways[i], portable ? SLOW_TRIAL_SIZE : TRIAL_SIZE, TRIAL_NS));
+    }
+    double best = trials[largest(trials, count)];
+    const double near = TRIAL_NEAR * best;
+    for (int i = 0; i < FULL_WAYS; i++) { // their order at one size is not that of all
+        const int next = largest(trials, count);
+        if (i > 0 && trials[next] < near) break;
+        if (i >= count) break;
+        double measured = 0;
+        CY_TRY(measure_way(&measured, queue, &ways[next]));
+        if (measured > best) best = measured;
+        trials[next] = 0;
+    }
+    *flops_per_s = best;
+    return CY_OK;
+}
+
+cy_status cy_peak_measure_chosen(double *flops_per_s, const cy_queue *queue, cy_dtype dtype)
+{
+    const cy_peak_way forward = {queue->kernels->matmul, dtype, {.transpose_b = true}};
+    return measure_way(flops_per_s, queue, &forward);
 }
 
 // ---- memory

@@ -10,9 +10,30 @@
 #define CY_KERNEL_PEAK_H
 
 #include "kernel/kernel.h"
+#include "kernel/open.h"
 
-// The best of several large square products in `dtype`, in floating-point operations a second.
+// One way that a product may go: who computes it, in what, stored in which order.
+typedef struct cy_peak_way {
+    cy_product_function multiply;
+    cy_dtype dtype;
+    cy_matmul_spec spec;
+} cy_peak_way;
+
+#define CY_PEAK_WAYS (2 * 3 * CY_PRODUCT_FUNCTIONS)
+
+// All ways for products in `dtype`, at least one: forward and both gradients, by every function of
+// the open table, whether or not the table would choose it. Where the level has no instructions
+// that multiply `dtype`, the same in fp32 are among them: its operands are widened to that, so what
+// fp32 reaches bounds it. Returns how many.
+int cy_peak_ways(cy_peak_way ways[CY_PEAK_WAYS], const cy_queue *queue, cy_dtype dtype);
+
+// The best of several large square products by any of these ways, in floating-point operations a
+// second: no product of a run is faster by its own doing, so mfu stays below 1.
 CY_MUST_CHECK cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype dtype);
+
+// The best of such products forward by the table's own choice in `dtype` itself: what a run gets.
+CY_MUST_CHECK cy_status cy_peak_measure_chosen(
+    double *flops_per_s, const cy_queue *queue, cy_dtype dtype);
 
 // Bytes a second over ranges of `bytes` bytes, best of several passes. A copy counts what it reads
 // and what it writes.

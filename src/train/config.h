@@ -73,6 +73,25 @@ typedef enum cy_config_backend {
     CY_CONFIG_BACKENDS,
 } cy_config_backend;
 
+// Levels of instructions, as cy_kernels_open names them.
+typedef enum cy_config_isa {
+    CY_CONFIG_ISA_AUTO,
+    CY_CONFIG_ISA_REF,
+    CY_CONFIG_ISA_AVX2,
+    CY_CONFIG_ISA_AVX512,
+    CY_CONFIG_ISA_AVX512_BF16,
+    CY_CONFIG_ISA_AMX,
+    CY_CONFIG_ISA_NEON,
+    CY_CONFIG_ISAS,
+} cy_config_isa;
+
+// For the options of programs.
+#define CY_CONFIG_ISA_NAMES "auto|ref|avx2|avx512|avx512_bf16|amx|neon"
+
+// "auto", "ref" and so on, and the way back: CY_CONFIG_ISAS for a name that there is not.
+const char *cy_config_isa_name(cy_config_isa isa);
+cy_config_isa cy_config_isa_named(const char *name);
+
 typedef enum cy_config_init {
     CY_CONFIG_INIT_RANDOM,
     CY_CONFIG_INIT_PRETRAINED, // the weights of the folder model.name
@@ -128,6 +147,7 @@ typedef struct cy_config_distributed {
     char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
     int threads_per_rank;                  // 0: cores / ranks on the machine
     int ranks_per_node;                    // 0: as found
+    cy_config_isa isa;                     // of the kernels
     char rank_order[CY_CONFIG_TEXT_BYTES]; // axes, fastest first
     double timeout_s;
     bool use_cpu;

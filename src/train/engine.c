@@ -322,8 +322,9 @@ static cy_status open_parts(cy_engine *engine)
         CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
         engine->queue.trace = &engine->trace;
     }
-    const bool strict = options->config->training.strict && strcmp(options->isa, "auto") == 0;
-    CY_TRY(cy_kernels_open(&engine->queue, &engine->kernels, strict ? "strict" : options->isa));
+    const bool strict = options->config->training.strict;
+    CY_TRY((strict ? cy_kernels_open_strict : cy_kernels_open)(
+        &engine->queue, &engine->kernels, options->isa));
     const cy_config_model *model = &options->config->model;
     cy_kernels_follow_formula(
         &engine->kernels, !model->use_flash_attention, !model->use_fused_adam);

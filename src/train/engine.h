@@ -43,7 +43,7 @@ typedef struct cy_engine_options {
     int threads;     // of this rank
     int first_core;  // -1: not pinned
     bool spin;       // ranks do not outnumber the cores
-    const char *isa; // of the kernels: "auto"; in strict mode that is "strict"
+    const char *isa; // of the kernels, or of strict mode's: "auto", a level
     bool train;      // false: forward only
     bool plan_only;
     bool trace;   // keep a timeline

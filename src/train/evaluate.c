@@ -125,6 +125,7 @@ static cy_status evaluate_rank(const cy_rank *rank, void *context)
     const evaluate_run *run = context;
     cy_engine_options opening = cy_rank_engine_options(rank, &run->config);
     opening.train = false;
+    opening.isa = cy_config_isa_name(run->options->isa);
     return cy_rank_with_engine(rank, &opening, evaluate_engine, context);
 }
 

@@ -4,6 +4,7 @@
 #define CY_TRAIN_EVALUATE_H
 
 #include "data/dataset.h"
+#include "train/config.h"
 
 #include <stdbool.h>
 
@@ -15,6 +16,7 @@ typedef struct cy_evaluate_options {
     double validation_fraction; // of the data; below 0: what the run held out
     int64_t seq_length;         // 0: that of the run, or the model's, at most 2048
     int64_t max_tokens;         // 0: all
+    cy_config_isa isa;
     int cores;
 } cy_evaluate_options;
 

@@ -212,7 +212,7 @@ cy_engine_options cy_rank_engine_options(const cy_rank *rank, const cy_config *c
         .threads = rank->threads,
         .first_core = rank->spin ? rank->rank * rank->threads : -1,
         .spin = rank->spin,
-        .isa = "auto",
+        .isa = cy_config_isa_name(config->distributed.isa),
         .train = true,
     };
 }

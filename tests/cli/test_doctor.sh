@@ -37,8 +37,28 @@ says out 'kernels            '
 says out ', 1 threads'
 number='([1-9][0-9]*\.[0-9]|0\.[1-9])'
 for what in "products fp32 +$number GFLOP/s" "products bf16 +$number GFLOP/s" \
-    "memory bandwidth +read $number GB/s, copy $number GB/s"; do
-    check "$what" grep -qE "^ok +$what \(measured\)$" "$folder/out"
+    "products fp16 +$number GFLOP/s" "memory bandwidth +read $number GB/s, copy $number GB/s"; do
+    check "$what" grep -qE "^ok +$what \(measured\)(, peak $number(: slower than fp32)?)?$" \
+        "$folder/out"
 done
+
+# Who computes what, at each level that this processor has, and which those are where it has not
+# got one: no processor is of both families.
+levels=$("$cyclotron" doctor --quick | sed -n 's/^ok *instructions *//p')
+for level in ref $levels; do
+    expect 0 doctor --quick --isa="$level"
+    check "level $level" grep -qE "^ok +kernels +$level, " "$folder/out"
+    for dtype in fp32 bf16 fp16; do
+        check "$dtype at $level" grep -qE "^ok +$dtype is made by +(oneDNN|ours|portable): " \
+            "$folder/out"
+    done
+done
+case " $levels " in
+*" avx2 "*) other=neon ;;
+*) other=avx2 ;;
+esac
+expect 2 doctor --quick --isa=$other
+says err "isa \"$other\": this processor does not support it"
+says err '  hint: this processor supports ref'
 
 finish

@@ -128,8 +128,11 @@ bool cy_dnnl_takes(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_mat
         ->takes[slot][c_dtype == CY_F32][spec.accumulate][spec.transpose_a][spec.transpose_b];
 }
 
-cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers)
+cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers, cy_dnnl_limit limit)
 {
+    if (!cy_dnnl_hold(limit)) {
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "oneDNN already uses %s in this process", cy_dnnl_isa());
+    }
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_dnnl)));
     cy_dnnl *made = block;

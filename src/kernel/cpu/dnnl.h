@@ -18,9 +18,24 @@
 
 typedef struct cy_dnnl cy_dnnl;
 
+// The most that the library may use.
+typedef enum cy_dnnl_limit {
+    CY_DNNL_ANY,
+    CY_DNNL_AVX2,
+    CY_DNNL_AVX512,
+    CY_DNNL_AVX512_BF16,
+    CY_DNNL_AMX,
+} cy_dnnl_limit;
+
 // Asks the library, by making a small product of each kind, what it computes on this processor.
-CY_MUST_CHECK cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers);
+// A limit holds for the process and from its first use of the library on (then it also takes the
+// place of ONEDNN_MAX_CPU_ISA): where the library already uses more, as where it has no engine at
+// all, the answer is CY_ERR_UNSUPPORTED. CY_DNNL_ANY leaves it as it is. Any thread may call this.
+CY_MUST_CHECK cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers, cy_dnnl_limit limit);
 void cy_dnnl_close(cy_dnnl *dnnl);
+
+// What the library uses at most in this process, in its own words: "avx512_core_amx".
+const char *cy_dnnl_isa(void);
 
 // Primitives made so far: a test sees that a second step makes none.
 int64_t cy_dnnl_primitives(const cy_dnnl *dnnl);

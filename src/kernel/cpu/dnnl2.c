@@ -9,6 +9,46 @@ static dnnl_data_type_t data_type(int32_t dtype)
     return dtype == CY_BF16 ? dnnl_bf16 : dtype == CY_F16 ? dnnl_f16 : dnnl_f32;
 }
 
+// The setting can be made once and before its first use, and the question for what is in effect is
+// a use: whichever thread of the process comes first decides, and all see the same answer. The
+// values are sets of bits, each set with those of the instructions that it builds on.
+bool cy_dnnl_hold(cy_dnnl_limit limit)
+{
+    static const dnnl_cpu_isa_t most[] = {
+        [CY_DNNL_AVX2] = dnnl_cpu_isa_avx2,
+        [CY_DNNL_AVX512] = dnnl_cpu_isa_avx512_core,
+        [CY_DNNL_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+        [CY_DNNL_AMX] = dnnl_cpu_isa_avx512_core_amx,
+    };
+    if (limit == CY_DNNL_ANY) return true;
+    dnnl_set_max_cpu_isa(most[limit]); // its answer is what follows
+    const unsigned used = (unsigned)dnnl_get_effective_cpu_isa();
+    return used != (unsigned)dnnl_cpu_isa_all && (used & ~(unsigned)most[limit]) == 0;
+}
+
+const char *cy_dnnl_isa(void)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } known[] = {
+        {dnnl_cpu_isa_all, "all"},
+        {dnnl_cpu_isa_sse41, "sse41"},
+        {dnnl_cpu_isa_avx, "avx"},
+        {dnnl_cpu_isa_avx2, "avx2"},
+        {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+        {dnnl_cpu_isa_avx512_core, "avx512_core"},
+        {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+        {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
+        {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx"},
+    };
+    const dnnl_cpu_isa_t used = dnnl_get_effective_cpu_isa();
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+        if (known[i].isa == used) return known[i].name;
+    }
+    return "another set of instructions";
+}
+
 // Whether this version of the library found the call well formed and had memory for it.
 static cy_status check(dnnl_status_t status, const char *what)
 {

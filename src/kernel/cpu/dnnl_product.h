@@ -7,6 +7,7 @@
 #define CY_KERNEL_CPU_DNNL_PRODUCT_H
 
 #include "base/status.h"
+#include "kernel/cpu/dnnl.h"
 
 #include <cyclotron/dtype.h>
 
@@ -39,5 +40,8 @@ enum {
 // or CY_ERR_UNSUPPORTED where the library refuses the product or has only its slow reference.
 CY_MUST_CHECK cy_status cy_dnnl_make(dnnl_primitive_t *primitive, dnnl_memory_t *memories,
     size_t *scratch_bytes, dnnl_engine_t engine, const cy_dnnl_key *key, int workers);
+
+// Holds the library to a limit; false where it uses more and can no longer be held.
+bool cy_dnnl_hold(cy_dnnl_limit limit);
 
 #endif

@@ -392,3 +392,21 @@ void cy_key_set_default(cy_config *config, const cy_key *key)
         return; // these have a default in the table
     }
 }
+
+// ---- levels of instructions
+
+static const char *const isa_names[CY_CONFIG_ISAS] = {
+    "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
+
+const char *cy_config_isa_name(cy_config_isa isa)
+{
+    return isa_names[isa];
+}
+
+cy_config_isa cy_config_isa_named(const char *name)
+{
+    int isa = 0;
+    while (isa < CY_CONFIG_ISAS && strcmp(isa_names[isa], name) != 0)
+        isa++;
+    return (cy_config_isa)isa;
+}

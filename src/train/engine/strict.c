@@ -3,6 +3,7 @@
 #include "kernel/peak.h"
 
 #include <math.h>
+#include <string.h>
 
 // A step that does not fit is tried with exponents raised by so much, so often.
 #define RAISE 8
@@ -130,7 +131,9 @@ cy_status cy_engine_peak(const cy_engine *engine, double *flops_per_s)
     if (!is_strict(engine)) return cy_peak_measure(flops_per_s, &engine->queue, dtype);
     cy_queue fast = {.pool = engine->pool};
     cy_kernels table;
-    CY_TRY(cy_kernels_open(&fast, &table, "auto"));
+    const char *isa = engine->options.isa;
+    const bool level = strncmp(isa, "strict", strlen("strict")) != 0; // not a table of strict mode
+    CY_TRY(cy_kernels_open(&fast, &table, level ? isa : "auto"));
     const cy_status status = cy_peak_measure(flops_per_s, &fast, dtype);
     cy_kernels_close(&fast);
     return status;
