@@ -7,6 +7,12 @@ TYPE   ?= Release
 # Further settings for CMake, such as -DCY_WITH_MPI=OFF; taken when BUILD is made.
 CMAKE_FLAGS ?=
 
+# ISA=avx2 with test, check or demo: all of it as on a processor of that level, in build-avx2.
+ifneq ($(and $(ISA),$(filter test check demo,$(MAKECMDGOALS))),)
+BUILD := build-$(ISA)
+CMAKE_FLAGS += -DCY_MAX_ISA=$(ISA)
+endif
+
 .PHONY: all program setup setup-tests demo check test test-long bench equivalence parity install debug \
 	tidy format coverage reference dist clean
 
@@ -28,7 +34,7 @@ setup-tests:
 
 # Text in, a model that speaks out. SETUP=no installs nothing, TEXT=FILE takes another text.
 demo:
-	@SETUP=$(SETUP) TEXT=$(TEXT) scripts/demo.sh
+	@BUILD=$(BUILD) CMAKE_FLAGS='$(CMAKE_FLAGS)' SETUP=$(SETUP) TEXT=$(TEXT) scripts/demo.sh
 
 # What a developer runs at every change. Two tests more than cores at a time: some wait for launchers,
 # which take a second to end a job.

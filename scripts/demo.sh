@@ -3,12 +3,14 @@
 # model on its first 95 %, and says how many bits per byte the rest costs the model, beside xz.
 #
 # From the environment: SETUP=no installs nothing; TEXT=FILE takes another text than the King James
-# Bible; DEMO=FOLDER is where all of it goes (build/demo); TRAIN_SECONDS limits the training;
-# CYCLOTRON=PROGRAM takes a program that is built already.
+# Bible; BUILD=FOLDER is where the program is built (build); DEMO=FOLDER is where all of it goes
+# (BUILD/demo); TRAIN_SECONDS limits the training; CYCLOTRON=PROGRAM takes a program that is built
+# already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-folder=${DEMO:-build/demo}
+build=${BUILD:-build}
+folder=${DEMO:-$build/demo}
 config=examples/demo.json
 train_seconds=${TRAIN_SECONDS:-165}
 budget_seconds=285 # all of it, the build included, is to be done within five minutes
@@ -55,7 +57,7 @@ prepare_program() {
     say "building"
     make --no-print-directory program >"$folder/build.log" 2>&1 ||
         { tail -n 20 "$folder/build.log" >&2; fail "the build failed, see $folder/build.log"; }
-    program=build/cyclotron
+    program=$build/cyclotron
 }
 
 prepare_text() {

@@ -18,6 +18,7 @@ static int isas_of(const char *names[4])
 {
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
+    cy_cpu_limit(&cpu, cy_test_isa("auto"));
     int count = 0;
     if (cpu.avx2) names[count++] = "avx2";
     if (cpu.avx512) names[count++] = "avx512";

@@ -30,6 +30,8 @@ static inline bool open_runner(runner *on, const char *isa)
     bench_open(&on->ref, cy_kernels_ref(), 2);
     bench_open(&on->one, NULL, 1);
     bench_open(&on->three, NULL, 3);
+    isa = cy_test_isa(isa);
+    if (isa == NULL) return false;
     const cy_status status = cy_kernels_open(&on->one.queue, &on->tables[0], isa);
     if (status == CY_ERR_UNSUPPORTED) return false;
     CY_CHECK_OK(status);

@@ -1,4 +1,5 @@
 #include "support/engines.h"
+#include "support/support.h"
 
 #include "base/random.h"
 #include "base/memory.h"
@@ -54,7 +55,7 @@ cy_engine_options cy_test_engine_options(const cy_config *config, const char *is
         .groups = cy_engine_groups_self(),
         .threads = 1,
         .first_core = -1,
-        .isa = isa,
+        .isa = cy_test_isa(isa),
         .train = true,
     };
 }

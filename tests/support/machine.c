@@ -2,6 +2,7 @@
 
 #include "base/memory.h"
 #include "kernel/open.h"
+#include "support/support.h"
 
 #include <string.h>
 
@@ -15,6 +16,8 @@ static void give_back(cy_test_machine *machine)
 cy_status cy_test_machine_open(cy_test_machine *machine, const char *isa, int workers, size_t bytes)
 {
     memset(machine, 0, sizeof(*machine));
+    isa = cy_test_isa(isa);
+    if (isa == NULL) return CY_FAIL(CY_ERR_UNSUPPORTED, "this level is beyond TEST_ISA");
     machine->bytes = bytes;
     CY_TRY(cy_pool_open(&machine->queue.pool, workers, -1, false));
     cy_status status = cy_memory_map(&machine->scratch_base, bytes);

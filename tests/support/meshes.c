@@ -159,7 +159,7 @@ cy_status cy_test_with_engine(
     const cy_rank *rank, const cy_config *config, const char *isa, cy_engine_use use, void *context)
 {
     cy_engine_options options = cy_rank_engine_options(rank, config);
-    options.isa = isa;
+    options.isa = cy_test_isa(isa);
     options.threads = 1;
     return cy_rank_with_engine(rank, &options, use, context);
 }

@@ -77,6 +77,20 @@ void cy_test_folder(char *path, size_t bytes)
     snprintf(made[made_count++], sizeof(made[0]), "%s", path);
 }
 
+const char *cy_test_isa(const char *isa)
+{
+    static const char *const levels[] = {"ref", "avx2", "avx512", "avx512_bf16", "amx"};
+    const char *most = getenv("TEST_ISA");
+    if (most == NULL) return isa;
+    if (strcmp(isa, "auto") == 0) return most;
+    bool beyond = false;
+    for (size_t i = 0; i < CY_TEST_COUNT(levels); i++) {
+        if (beyond && strcmp(isa, levels[i]) == 0) return NULL;
+        beyond = beyond || strcmp(most, levels[i]) == 0;
+    }
+    return isa;
+}
+
 const char *cy_test_program(void)
 {
     const char *path = getenv("CYCLOTRON");

@@ -50,6 +50,10 @@ void cy_test_flip(const char *path, long offset, int mask);
 // Whether a call, in a process of its own, ends it by an assertion.
 bool cy_test_aborts(void (*call)(void));
 
+// The level of instructions that stands for "auto" here: TEST_ISA of the environment, which
+// at_level.sh sets, or "auto". Other names stay. NULL where the name is a level beyond that one.
+const char *cy_test_isa(const char *isa);
+
 // The path of the program under test, from the environment that CTest sets.
 const char *cy_test_program(void);
 

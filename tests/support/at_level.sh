@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# at_level.sh LEVEL PROGRAM...: runs a test as on a processor of that level (ref, avx2...): what the
+# test opens as "auto" is that level, and oneDNN is held to it. Skipped where this processor is less.
+level=$1
+shift
+if ! said=$("$CYCLOTRON" doctor --quick --isa="$level" 2>&1); then
+    echo "skipped: $said"
+    exit 77
+fi
+grep -E '^ok +(kernels|oneDNN|fp32 is|bf16 is|fp16 is) ' <<<"$said"
+TEST_ISA=$level exec "$@"
