@@ -155,6 +155,8 @@ changes $d.topk_ratio=0.5 $two_dp --$d.compression=topk --$d.topk_dense_steps=0
 changes $d.topk_dense_steps=1 $two_dp --$d.compression=topk
 refuses $d.backend=mpi $two_dp
 changes $d.algorithm=ring --$d.dp_size=4
+changes $d.ranks_per_node=2 --$d.dp_size=4 --$d.algorithm=hierarchical
+changes $d.isa=ref
 changes $d.threads_per_rank=2
 changes $d.rank_order=dp,tp,cp,pp $two_dp $two_tp
 elsewhere $d.timeout_s cli/test_stopped_rank_slow.sh
