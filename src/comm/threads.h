@@ -56,6 +56,13 @@ typedef struct threads_rank {
     cy_rank_page own_page; // where the threads are the whole world
 } threads_rank;
 
+// The rank that begins with this world; through void, since it is aligned more strictly.
+static inline threads_rank *threads_rank_of(cy_world *world)
+{
+    void *whole = world;
+    return whole;
+}
+
 #define ABORT_TEXT_BYTES 1024
 
 struct threads_run {

@@ -115,8 +115,8 @@ static cy_status look_after(
 {
     const threads_run *run = group->shared->run;
     const int rank = group->shared->ranks[member];
-    // Alive is who does something, or waits for somebody who does. Ranks of other machines show no
-    // sign: for them the time counts from here.
+    // A rank counts as alive while its own heartbeat counter advances, or that of the rank it waits
+    // for. Ranks of other machines publish no counter: for them the time counts from here.
     const int culprit = cy_rank_page_culprit(run->pages, run->world_size, rank);
     const uint64_t beat = cy_rank_page_sign(run->pages[culprit]);
     const int64_t now = cy_clock_ns();
@@ -142,7 +142,7 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
         if (member < 0) continue;
         const int missed = group->shared->ranks[member];
         atomic_store(&rank->base.page->waiting_for, missed);
-        // Look at `ended` first: who has done its part and ended since is not missing.
+        // Read `ended` first: a rank that has done its part and ended since is not missing.
         const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
         if (holds(context)) break;
         status = look_after(group, &eye, member, finished, record);
@@ -418,7 +418,7 @@ static cy_status shared_join(threads_shared **shared, threads_run *run, const in
 cy_status threads_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
 {
-    threads_rank *rank = (threads_rank *)world;
+    threads_rank *rank = threads_rank_of(world);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(threads_group)));
     threads_group *made = block;

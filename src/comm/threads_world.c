@@ -133,12 +133,12 @@ static void run_abort(
 
 static void threads_abort(cy_world *world, const char *text)
 {
-    run_abort(((threads_rank *)world)->run, world->rank, CY_ERR_PEER, text, "");
+    run_abort(threads_rank_of(world)->run, world->rank, CY_ERR_PEER, text, "");
 }
 
 static bool threads_fail(cy_world *world, cy_status status)
 {
-    threads_run *run = ((threads_rank *)world)->run;
+    threads_run *run = threads_rank_of(world)->run;
     run_abort(run, world->rank, status, cy_error_text(), cy_error_hint());
     return true;
 }
@@ -336,6 +336,7 @@ cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part
     }
     threads_run *run = NULL;
     CY_TRY(run_make(&run, options, part, function, context));
+    CY_ASSERT(run != NULL);
     int started = 0;
     for (; started < run->size; started++) {
         threads_rank *rank = &run->ranks[started];

@@ -67,7 +67,8 @@ static void add_hash(const pass *at, unsigned kinds, array number, cy_view data,
     const uint64_t key = cy_random_key_at(0, (uint64_t)number);
     cy_hash(&at->engine->queue, cy_view_of(&sum, CY_I64, 1, 1), data, key, first, data.cols);
     for (int kind = 0; kind < COPIES_KINDS; kind++) {
-        if ((kinds >> kind & 1u) != 0) at->sums->of[kind][number] += sum;
+        int64_t *total = &at->sums->of[kind][number]; // hashes are added modulo 2^64
+        if ((kinds >> kind & 1u) != 0) *total = (int64_t)((uint64_t)*total + (uint64_t)sum);
     }
 }
 

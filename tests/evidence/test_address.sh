@@ -10,5 +10,5 @@ build="build-ci-address"
 build_sanitized address,undefined tests_unit tests_kernel tests_fuzz
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 # The largest tests of operators are left to `make test-long`.
-run_sanitized -L '^(unit|kernel|fuzz)$' -E '^kernel\.(matmul_tuned|attention_tuned)$|_slow$'
+run_sanitized -L '^(unit|kernel|fuzz)$' -E '^kernel\.(matmul_tuned|attention_tuned)|\.(avx2|avx512|avx512_bf16|amx)$|_slow$'
 train_sanitized "2 1 2 2 zero_stage=1 sequence_parallel=true pp_engine=interleaved pp_chunks=2"

@@ -11,13 +11,11 @@ EQUIVALENCE=$folder/fp64 "$SOURCE/scripts/equivalence.sh" --part --dtype=fp64 --
 EQUIVALENCE=$folder/fp32 "$SOURCE/scripts/equivalence.sh" --dtype=fp32 --steps=50 \
     --mesh="2 2 2 2" \
     --mesh="2 2 2 2 sequence_parallel=true zero_stage=3 pp_engine=interleaved pp_chunks=2" \
-    --mesh="2 1 2 2" \
+    --mesh="2 1 2 2 pp_engine=afab" \
     --mesh="2 1 2 2 zero_stage=1" \
     --mesh="2 1 2 2 zero_stage=2 sequence_parallel=true" \
     --mesh="2 1 2 2 zero_stage=3" \
-    --mesh="2 1 2 2 zero_stage=1 pp_engine=afab" \
     --mesh="2 1 2 2 zero_stage=2 pp_engine=zero_bubble" \
     --mesh="1 2 2 2 zero_stage=3 pp_engine=interleaved pp_chunks=2" \
     --mesh="1 1 4 2 zero_stage=1 pp_engine=zero_bubble pp_chunks=2" \
-    --mesh="2 2 2 1 cp_style=ulysses" \
     --mesh="1 1 8 1 pp_engine=zero_bubble"

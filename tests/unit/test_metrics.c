@@ -31,7 +31,7 @@ static cy_step_metrics example(int64_t step)
         .memory_bytes = 1.2 * 1073741824.0,
         .data_s = 0.015625,
         .data_ready = 0.75,
-        .comm = {{"dp", 4096, 2, 0.5, 0.125}, {"tp", 77, 9, 0.25, 0}},
+        .comm = {{"dp", 4096, 2, 0.5, 0.125, 0}, {"tp", 77, 9, 0.25, 0, 0}},
         .comm_count = 2,
     };
 }
