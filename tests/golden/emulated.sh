@@ -26,8 +26,8 @@ emulate() {
 fast_training() {
     local dtype loss wanted
     for dtype in "$@"; do
-        wanted=$(awk -v name=$dtype '$1 == name { print $2 }' "$hashes")
-        loss=$(strict_train "fast_$dtype" --training.strict=false --model.dtype=$dtype \
+        wanted=$(awk -v name="$dtype" '$1 == name { print $2 }' "$hashes")
+        loss=$(strict_train "fast_$dtype" --training.strict=false --model.dtype="$dtype" \
             --checkpoint.save_dir="$folder/saved_$dtype" | cut -d' ' -f1)
         holds "fast mode in $dtype: loss $loss, in strict mode $wanted" \
             "(${loss:-0} - $wanted) ^ 2 < (5e-3 * $wanted) ^ 2"
