@@ -325,6 +325,9 @@ const char *cy_kernels_library(const cy_queue *queue)
 #if CY_HAVE_DNNL
     const cy_cpu_state *state = queue->kernel_state;
     if (state != NULL && state->dnnl != NULL) return cy_dnnl_isa();
+    if (state != NULL && state->cpu.avx2 && !state->cpu.avx512) {
+        return "not used: our own products are faster at this level";
+    }
     if (state != NULL && state->product != cy_kernels_ref()->matmul) {
         return "not used: this process has used it beyond the level, or it has no engine";
     }

@@ -322,6 +322,9 @@ int64_t cy_config_world(const cy_config *config);
 // Whether the ranks are processes of MPI: asked for, or started so; otherwise they are threads.
 bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *machine);
 
+// Ranks that each process runs: all of them where they are threads of one.
+int cy_config_ranks_of_process(const cy_config *config, const cy_config_machine *machine);
+
 // Samples and tokens of a global batch.
 int64_t cy_config_batch_samples(const cy_config *config);
 int64_t cy_config_batch_tokens(const cy_config *config);

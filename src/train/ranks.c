@@ -21,9 +21,7 @@ static int ranks_here(const ranks_run *run)
     const cy_config_machine *machine = run->machine;
     if (!cy_config_through_mpi(run->config, machine) || machine->sharing == 0)
         return run->mesh.world;
-    // Of each process there: as many as of every other.
-    const int processes = machine->world > 0 ? machine->world : run->mesh.world;
-    return machine->sharing * (run->mesh.world / processes);
+    return machine->sharing * cy_config_ranks_of_process(run->config, machine);
 }
 
 static int threads_of_rank(const ranks_run *run)

@@ -96,10 +96,8 @@ static cy_status agree_max(rank_run *trainer, double *value)
 // Whether this rank's thread asks what its process was told by signals: the first rank of each.
 static bool asks(const rank_run *trainer)
 {
-    const cy_config_machine *machine = trainer->run->machine;
-    if (!machine->under_mpi) return is_zero(trainer);
-    const int processes = machine->world > 0 ? machine->world : trainer->rank->mesh.world;
-    return trainer->rank->rank % (trainer->rank->mesh.world / processes) == 0;
+    const trainer_run *run = trainer->run;
+    return trainer->rank->rank % cy_config_ranks_of_process(run->config, run->machine) == 0;
 }
 
 // A signal may reach any process of the run, and what it asks for happens in all of them.

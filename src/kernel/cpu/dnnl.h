@@ -21,7 +21,6 @@ typedef struct cy_dnnl cy_dnnl;
 // The most that the library may use.
 typedef enum cy_dnnl_limit {
     CY_DNNL_ANY,
-    CY_DNNL_AVX2,
     CY_DNNL_AVX512,
     CY_DNNL_AVX512_BF16,
     CY_DNNL_AMX,

@@ -15,7 +15,6 @@ static dnnl_data_type_t data_type(int32_t dtype)
 bool cy_dnnl_hold(cy_dnnl_limit limit)
 {
     static const dnnl_cpu_isa_t most[] = {
-        [CY_DNNL_AVX2] = dnnl_cpu_isa_avx2,
         [CY_DNNL_AVX512] = dnnl_cpu_isa_avx512_core,
         [CY_DNNL_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
         [CY_DNNL_AMX] = dnnl_cpu_isa_avx512_core_amx,

@@ -369,6 +369,13 @@ bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *mac
         (backend == CY_CONFIG_BACKEND_AUTO && machine->under_mpi);
 }
 
+int cy_config_ranks_of_process(const cy_config *config, const cy_config_machine *machine)
+{
+    const int world = (int)cy_config_world(config);
+    if (!cy_config_through_mpi(config, machine)) return world;
+    return machine->world > 0 ? world / machine->world : 1;
+}
+
 int64_t cy_config_world(const cy_config *config)
 {
     const cy_config_distributed *d = &config->distributed;
