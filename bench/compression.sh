@@ -17,7 +17,8 @@ for link in $links; do
     for kind in none int8 topk; do
         line=$("$cyclotron" bench step bench/step/hidden-256-bf16.json --json --warmup=2 --steps=7 \
             --training.micro_batch_size=4 --distributed.dp_size=2 --distributed.threads_per_rank=1 \
-            --distributed.bucket_mb=4 --distributed.compression="$kind" --link-gb-s="$link" \
+            --distributed.bucket_mb=4 --distributed.compression="$kind" \
+            --distributed.topk_warmup_steps=0 --link-gb-s="$link" \
             --link-us=50 2>/dev/null)
         rate=$(field tok_s <<<"$line")
         dp=${line#*\"dimension\": \"dp\"}

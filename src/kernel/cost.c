@@ -299,6 +299,14 @@ cy_cost cy_cost_hash(cy_view x)
 
 // ---- compression
 
+cy_cost cy_cost_look_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v)
+{
+    return (cy_cost){
+        .flops = 8.0 * count(master),
+        .bytes = bytes(weight) + bytes(master) + bytes(residual) + bytes(v),
+    };
+}
+
 cy_cost cy_cost_topk(cy_view values, cy_view indices, cy_view residual, cy_view grad)
 {
     return (cy_cost){

@@ -62,6 +62,7 @@ cy_cost cy_cost_adamw(cy_view weight, cy_view master, cy_view m, cy_view v, cy_v
 cy_cost cy_cost_random_fill(cy_view x);
 cy_cost cy_cost_hash(cy_view x);
 
+cy_cost cy_cost_look_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v);
 cy_cost cy_cost_topk(cy_view values, cy_view indices, cy_view residual, cy_view grad);
 cy_cost cy_cost_scatter_add(cy_view y, cy_view indices, cy_view values);
 cy_cost cy_cost_quantize(cy_view codes, cy_view scales, cy_view x);

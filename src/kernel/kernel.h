@@ -304,6 +304,20 @@ void cy_topk(
 // y [1, n] adds values [1, k] at indices [1, k], which are below n and differ.
 void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
 
+// What AdamW would make of a gradient that has not been sent yet, without its first moment.
+typedef struct cy_ahead_spec {
+    double learning_rate;
+    double scale; // of the residual, to a gradient
+    double root;  // 1 / sqrt of the second moment's bias correction
+    double eps;
+    double most; // of a step over the learning rate
+} cy_ahead_spec;
+
+// weight = master - learning_rate * step, step = scale * residual / (root * sqrt(v) + eps), at most
+// `most` in magnitude. All [1, n]; master, residual and v are fp32 or fp64 alike.
+void cy_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_ahead_spec *spec);
+
 // codes [1, n] uint8, each an int8, and scales [1, blocks] fp32, one a block of CY_QUANTIZE_BLOCK
 // elements, the last perhaps shorter: scale = largest magnitude / 127, code = x / scale to the
 // nearest. The error is at most half a scale (where a scale is a normal number). A block with an
@@ -372,6 +386,8 @@ typedef struct cy_kernels {
         cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
     void (*topk)(
         cy_queue *, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
+    void (*look_ahead)(cy_queue *, cy_view weight, cy_view master, cy_view residual, cy_view v,
+        const cy_ahead_spec *);
     void (*scatter_add)(cy_queue *, cy_view y, cy_view indices, cy_view values);
     void (*quantize)(cy_queue *, cy_view codes, cy_view scales, cy_view x);
     void (*dequantize)(cy_queue *, cy_view y, cy_view codes, cy_view scales, bool accumulate);

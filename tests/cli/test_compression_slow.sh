@@ -36,6 +36,28 @@ train 0 topk "${two[@]}" "${topk[@]}" --training.total_train_steps=4
 same "bytes of topk" "$((2 * (8 * sparse + 4 * vectors + 8)))" "$(sent topk 1)"
 same "bytes of topk, last step" "$(planned "${two[@]}" "${topk[@]}")" "$(sent topk 4)"
 
+# The warm-up: a quarter in step 1, a sixteenth in step 2, then the ratio; each step says its ratio
+# and what was sent, and the plan has the bytes of each.
+warm=("${two[@]}" "${topk[@]}" --distributed.topk_warmup_steps=2)
+train 0 warm "${warm[@]}" --training.total_train_steps=4
+expect 0 plan "$folder/tiny.json" --json "${warm[@]}" --training.total_train_steps=4
+ratios=(0.25 0.0625 0.05 0.05)
+for step in 1 2 3 4; do
+    count=$(awk "BEGIN { k = ${ratios[step - 1]} * $elements; if (k > int(k)) k = int(k) + 1
+        print int((k + 1) / 2) * 2 }")
+    same "elements of step $step" "\"ratio\":$(awk "BEGIN { printf \"%.17g\", ${ratios[step - 1]} }"),\"sent\":$((2 * count))" \
+        "$(grep "^{\"step\":$step,\"tokens\"" "$folder/warm/metrics.jsonl" |
+            grep -oE '"ratio":[0-9.e-]+,"sent":[0-9]+')"
+    same "bytes of step $step" "$((2 * (8 * count + 4 * vectors + 8)))" "$(sent warm $step)"
+done
+same "planned stages" "1 2 3" "$(grep -oE '"first_step":[0-9]+' "$folder/out" | cut -d: -f2 | xargs)"
+planned_stages=$(grep -oE '"rank_bytes":[0-9.e+]+' "$folder/out" | cut -d: -f2 |
+    awk '{ printf "%d ", 2 * $1 }')
+same "planned bytes of the stages" "$(sent warm 1) $(sent warm 2) $(sent warm 3) " "$planned_stages"
+expect 0 plan "$folder/tiny.json" "${warm[@]}" --training.total_train_steps=4
+says out 'steps 1-1, ratio 0.25: '
+says out 'from step 3, ratio 0.05: '
+
 # int8: half a bucket out and half back, a scale for each 256 elements of a half.
 half=$((elements / 2))
 row=$((half + 4 * ((half + 255) / 256)))
@@ -54,10 +76,10 @@ says out 'are for compression: gradients kept back, messages on their way'
 for mesh in "--distributed.dp_size=2" "--distributed.dp_size=2 --distributed.pp_size=2" \
     "--distributed.tp_size=2 --distributed.cp_size=2"; do
     # shellcheck disable=SC2086 # options are words
-    train 0 whole $mesh "${topk[@]}" --logging.hash_frequency=1 --checkpoint.save_frequency=4 \
+    train 0 whole $mesh "${topk[@]}" --distributed.topk_warmup_steps=5 --logging.hash_frequency=1 --checkpoint.save_frequency=4 \
         --checkpoint.save_dir="$folder/saved"
     # shellcheck disable=SC2086
-    train 0 resumed $mesh "${topk[@]}" --logging.hash_frequency=1 \
+    train 0 resumed $mesh "${topk[@]}" --distributed.topk_warmup_steps=5 --logging.hash_frequency=1 \
         --checkpoint.load_path="$folder/saved/step-00000004"
     same "losses and hashes after resuming on $mesh" "$(losses whole 5)" "$(losses resumed 5)"
     rm -rf "$folder/saved" "$folder/whole" "$folder/resumed"

@@ -22,28 +22,45 @@ static cy_config config_of(int dp, int zero, int64_t accumulation, cy_dtype dtyp
 
 // ---- the layout of buckets
 
+// Elements of a bucket of so many bytes, of three ranks and fp32: whole cache lines of each rank.
+static int64_t whole_elements(size_t bytes)
+{
+    const int64_t lines = (int64_t)(bytes / 4) / 192;
+    return 192 * (lines > 1 ? lines : 1);
+}
+
+static void expect_buckets(cy_group *group, size_t first_bytes, size_t bytes)
+{
+    const cy_flat_range units[] = {{0, 192}, {192, 5760}, {5952, 5760}, {11712, 30720}};
+    const int64_t full = whole_elements(bytes);
+    const int64_t first = first_bytes > 0 ? whole_elements(first_bytes) : full;
+    const cy_reducer_spec spec = {.group = group,
+        .bucket_bytes = bytes,
+        .first_bucket_bytes = first_bytes,
+        .grad_dtype = CY_F32,
+        .zero_stage = 1};
+    cy_piece_list list = {0};
+    CY_CHECK_OK(cy_pieces_make(&list, &spec, units, 4));
+    int64_t at = 0;
+    for (int i = 0; i < list.count; i++) {
+        const int64_t wanted = i == 0 ? first : full, left = 42432 - at;
+        assert_int_equal(list.pieces[i].first, at);
+        assert_int_equal(list.pieces[i].count, left < wanted ? left : wanted);
+        at += list.pieces[i].count;
+    }
+    assert_int_equal(at, 42432);
+    cy_pieces_free(&list);
+}
+
 static void buckets_cover_the_range_and_divide_evenly(void **state)
 {
     (void)state;
-    const cy_flat_range units[] = {{0, 192}, {192, 5760}, {5952, 5760}, {11712, 30720}};
     cy_group *group;
     CY_CHECK_OK(cy_group_open_dry(&group, 1, 3, "dp"));
     for (size_t bytes = 1; bytes < (1 << 20); bytes *= 3) {
-        const cy_reducer_spec spec = {
-            .group = group, .bucket_bytes = bytes, .grad_dtype = CY_F32, .zero_stage = 1};
-        cy_piece_list list = {0};
-        CY_CHECK_OK(cy_pieces_make(&list, &spec, units, 4));
-        int64_t at = 0;
-        for (int i = 0; i < list.count; i++) {
-            assert_int_equal(list.pieces[i].first, at);
-            assert_true(list.pieces[i].count > 0 && list.pieces[i].count % (INT64_C(3) * 64) == 0);
-            assert_true(list.pieces[i].count <= cy_bucket_elements(&spec));
-            at += list.pieces[i].count;
-        }
-        assert_int_equal(at, 42432);
-        assert_int_equal(
-            list.count, (42432 + cy_bucket_elements(&spec) - 1) / cy_bucket_elements(&spec));
-        cy_pieces_free(&list);
+        expect_buckets(group, 0, bytes);
+        for (size_t first = 1; first <= bytes; first *= 5)
+            expect_buckets(group, first, bytes);
     }
     cy_group_close(group);
 }
@@ -111,6 +128,59 @@ static void traffic_of_a_step_is_what_the_formulas_say(void **state)
         expect_traffic(&config, (k + 1) * s.units, (k + 1) * n);
         config.distributed.zero_stage = 3;
         expect_traffic(&config, k * (s.units + s.gathers), k * (n + (double)s.gathered));
+    }
+}
+
+// One message more than the rest of the gradients has buckets, and one bucket where all of them fit
+// into the first.
+static void a_small_first_bucket_is_one_message_more(void **state)
+{
+    (void)state;
+    cy_config config = config_of(2, 0, 2, CY_F64);
+    const sizes s = sizes_of(&config);
+    const double n = (double)s.elements;
+    const double bucket = floor(config.distributed.bucket_mb * 0x1p20 / 8 / 128) * 128;
+    config.distributed.first_bucket_mb = 0.005;
+    const double first = floor(config.distributed.first_bucket_mb * 0x1p20 / 8 / 128) * 128;
+    assert_true(0 < first && first < bucket && bucket < n);
+    const double buckets = 1 + ceil((n - first) / bucket);
+    assert_true(buckets > ceil(n / bucket));
+    expect_traffic(&config, buckets, 2 * n);
+    config.distributed.zero_stage = 1;
+    expect_traffic(&config, 2 * buckets, 2 * n);
+    config.distributed.zero_stage = 0;
+    config.distributed.first_bucket_mb = 0; // absent: 1 MiB, less than all gradients
+    config.distributed.bucket_mb = 25;
+    config.shape.vocab = 4096;
+    const double more = (double)sizes_of(&config).elements;
+    assert_true(more * 8 > 0x1p20 && more * 8 < 25 * 0x1p20);
+    expect_traffic(&config, 2, 2 * more);
+}
+
+// The size of buckets changes when a rank waits. It changes no sum.
+static void buckets_of_any_size_have_the_bits_of_naive(void **state)
+{
+    (void)state;
+    static const struct {
+        double first, bucket;
+    } cuts[] = {{0, 25}, {0, 0.02}, {0.005, 0.02}, {0.001, 25}, {0.001, 0.001}};
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16};
+    for (int d = 0; d < 2; d++) {
+        cy_config config = config_of(3, 0, 2, dtypes[d]);
+        cy_test_training naive, bucketed;
+        config.distributed.dp_reduce = CY_CONFIG_DP_NAIVE;
+        cy_test_train(&naive, &config, 4, "ref");
+        config.distributed.dp_reduce = CY_CONFIG_DP_BUCKETED;
+        for (size_t i = 0; i < CY_TEST_COUNT(cuts); i++) {
+            config.distributed.first_bucket_mb = cuts[i].first;
+            config.distributed.bucket_mb = cuts[i].bucket;
+            cy_test_train(&bucketed, &config, 4, "ref");
+            assert_int_equal(bucketed.copies_differ, 0);
+            assert_true(bucketed.hash == naive.hash);
+            cy_test_training_close(&bucketed);
+        }
+        assert_int_equal(naive.copies_differ, 0);
+        cy_test_training_close(&naive);
     }
 }
 
@@ -213,6 +283,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_cover_the_range_and_divide_evenly),
         cmocka_unit_test(traffic_of_a_step_is_what_the_formulas_say),
+        cmocka_unit_test(a_small_first_bucket_is_one_message_more),
+        cmocka_unit_test(buckets_of_any_size_have_the_bits_of_naive),
         cmocka_unit_test(naive_sends_a_message_a_parameter),
         cmocka_unit_test(memory_is_within_3_percent_of_the_formulas),
     };

@@ -120,6 +120,37 @@ static void topk_case(bench *ref, bench *at, int64_t n, int64_t k, content what,
     bench_clear(at);
 }
 
+// Against the formula in double, and every table against the reference, bit for bit.
+static void look_ahead_case(bench *ref, bench *at, int64_t n, cy_dtype dtype, cy_dtype weights)
+{
+    const cy_ahead_spec spec = {
+        .learning_rate = 0.01, .scale = 0.5, .root = 1.25, .eps = 1e-8, .most = 10.0};
+    const cy_view master = bench_random(ref, dtype, 1, n, 0, 1.0);
+    const cy_view residual = bench_random(ref, dtype, 1, n, 0, 1.0);
+    const cy_view v = bench_random(ref, dtype, 1, n, 0, 1.0);
+    for (int64_t i = 0; i < n; i++) {
+        const double x = cy_ref_load(v, 0, i);
+        cy_ref_store(&ref->queue, v, 0, i, i % 5 == 0 ? 0.0 : x * x); // a limit that is reached
+    }
+    const cy_view weight = bench_make(ref, weights, 1, n, 0);
+    const cy_view weight2 = bench_make(at, weights, 1, n, 0);
+    cy_look_ahead(&ref->queue, weight, master, residual, v, &spec);
+    cy_look_ahead(&at->queue, weight2, bench_twin(at, master), bench_twin(at, residual),
+        bench_twin(at, v), &spec);
+    expect_same_bits("weights ahead", weight2, weight);
+    for (int64_t i = 0; i < n; i++) {
+        const double below = 1.25 * sqrt(cy_ref_load(v, 0, i)) + 1e-8;
+        const double step = 0.5 * cy_ref_load(residual, 0, i) / below;
+        const double wanted = cy_ref_load(master, 0, i) - 0.01 * fmin(fmax(step, -10.0), 10.0);
+        const double near = 1e-6 + (weights == CY_BF16 ? 0x1p-8 * fabs(wanted) : 0.0);
+        assert_true(fabs(cy_ref_load(weight, 0, i) - wanted) <= near);
+    }
+    bench_check(ref);
+    bench_check(at);
+    bench_clear(ref);
+    bench_clear(at);
+}
+
 static void quantize_case(bench *ref, bench *at, int64_t n, content what, cy_dtype dtype)
 {
     const int64_t blocks = (n + CY_QUANTIZE_BLOCK - 1) / CY_QUANTIZE_BLOCK;
@@ -170,9 +201,18 @@ static void every_case(bench *ref, bench *at)
     }
 }
 
-static void every_table_has_the_bits_of_the_reference(void **state)
+static void every_case_ahead(bench *ref, bench *at)
 {
-    (void)state;
+    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        look_ahead_case(ref, at, sizes[s], CY_F32, CY_F32);
+        look_ahead_case(ref, at, sizes[s], CY_F32, CY_BF16);
+        look_ahead_case(ref, at, sizes[s], CY_F64, CY_F64);
+    }
+}
+
+// Calls `compare` for every table of kernels that this processor has, beside the reference.
+static void with_every_table(void (*compare)(bench *ref, bench *at))
+{
     static const char *const names[] = {"ref", "avx2", "avx512", "neon"};
     static bench ref, at;
     bench_open(&ref, cy_kernels_ref(), 1);
@@ -180,7 +220,7 @@ static void every_table_has_the_bits_of_the_reference(void **state)
         cy_kernels kernels;
         bench_open(&at, NULL, 1 + i);
         if (cy_kernels_open(&at.queue, &kernels, names[i]) == CY_OK) {
-            every_case(&ref, &at);
+            compare(&ref, &at);
             cy_kernels_close(&at.queue);
         } else {
             print_message("no %s here\n", names[i]);
@@ -190,10 +230,23 @@ static void every_table_has_the_bits_of_the_reference(void **state)
     bench_close(&ref);
 }
 
+static void every_table_has_the_bits_of_the_reference(void **state)
+{
+    (void)state;
+    with_every_table(every_case);
+}
+
+static void every_table_looks_ahead_as_the_reference(void **state)
+{
+    (void)state;
+    with_every_table(every_case_ahead);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_has_the_bits_of_the_reference),
+        cmocka_unit_test(every_table_looks_ahead_as_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

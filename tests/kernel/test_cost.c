@@ -160,6 +160,7 @@ static void optimizer_and_compression(void **state)
     check(cy_cost_sum_squares(wide), 20, 40);
     check(cy_cost_clip_scale(), 4, 24);
     check(cy_cost_adamw(weight, wide, wide, wide, wide), 150, 20 + 2 * 120 + 40);
+    check(cy_cost_look_ahead(wide, wide, wide, wide), 80, 4 * 40);
     check(cy_cost_topk(values, indices, wide, wide), 20, 40 + 80 + 12 + 12);
     check(cy_cost_scatter_add(weight, indices, values), 3, 2 * 6 + 12 + 12);
     check(cy_cost_quantize(code, scale, wide), 20, 10 + 8 + 40);

@@ -208,6 +208,54 @@ static void topk(
     cy_arena_rewind(queue->scratch, mark);
 }
 
+// ---- a step ahead of what was sent
+
+typedef struct ahead_of {
+    cy_view weight;
+    const float *master, *residual, *v;
+    int64_t n;
+    float scale, rate, root, eps, most;
+} ahead_of;
+
+static void look_ahead_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const ahead_of *of = context;
+    const int64_t end = (number + 1) * PIECE < of->n ? (number + 1) * PIECE : of->n;
+    for (int64_t i = number * PIECE; i < end; i += LANES) {
+        const int64_t lanes = lanes_left(end, i);
+        const vec root = vec_mul(vec_all(of->root), vec_sqrt(load_f32(of->v + i, lanes)));
+        const vec scaled = vec_mul(vec_all(of->scale), load_f32(of->residual + i, lanes));
+        const vec step = vec_div(scaled, vec_add(root, vec_all(of->eps)));
+        const vec most = vec_min(vec_max(step, vec_all(-of->most)), vec_all(of->most));
+        const vec moved = vec_mul(vec_all(of->rate), most);
+        store(of->weight.data, of->weight.dtype, i, vec_sub(load_f32(of->master + i, lanes), moved),
+            lanes);
+    }
+}
+
+static void look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_ahead_spec *spec)
+{
+    if (master.dtype != CY_F32 || !served(weight)) {
+        cy_ref_look_ahead(queue, weight, master, residual, v, spec);
+        return;
+    }
+    ahead_of of = {
+        .weight = weight,
+        .master = master.data,
+        .residual = residual.data,
+        .v = v.data,
+        .n = master.cols,
+        .scale = (float)spec->scale,
+        .rate = (float)spec->learning_rate,
+        .root = (float)spec->root,
+        .eps = (float)spec->eps,
+        .most = (float)spec->most,
+    };
+    cy_queue_run(queue, look_ahead_piece, &of, pieces_of(master.cols, PIECE));
+}
+
 // ---- int8 with a scale a block
 
 #if defined(__aarch64__) // in kernel/cpu/neon/operators.h

@@ -2,6 +2,7 @@
 #include "kernel/ref/element.h"
 #include "kernel/ref/ref.h"
 
+#include <math.h>
 #include <string.h>
 
 // The order of magnitudes as one of integers: a NaN is above everything.
@@ -59,6 +60,34 @@ void cy_ref_topk(
         cy_ref_store(queue, residual, 0, i, 0.0);
     }
     CY_ASSERT(at == values.cols);
+}
+
+static float step_ahead(const cy_ahead_spec *spec, float residual, float v)
+{
+    const float below = (float)spec->root * sqrtf(v) + (float)spec->eps;
+    const float step = (float)spec->scale * residual / below;
+    return fminf(fmaxf(step, (float)-spec->most), (float)spec->most);
+}
+
+void cy_ref_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_ahead_spec *spec)
+{
+    if (queue->dry) return;
+    for (int64_t i = 0; i < master.cols; i++) {
+        double ahead;
+        if (master.dtype == CY_F32) {
+            const float step =
+                step_ahead(spec, ((const float *)residual.data)[i], ((const float *)v.data)[i]);
+            const float moved = (float)spec->learning_rate * step;
+            ahead = (double)(((const float *)master.data)[i] - moved);
+        } else {
+            const double below = spec->root * sqrt(cy_ref_load(v, 0, i)) + spec->eps;
+            const double step = spec->scale * cy_ref_load(residual, 0, i) / below;
+            const double most = fmin(fmax(step, -spec->most), spec->most);
+            ahead = cy_ref_load(master, 0, i) - spec->learning_rate * most;
+        }
+        cy_ref_store(queue, weight, 0, i, ahead);
+    }
 }
 
 void cy_ref_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values)

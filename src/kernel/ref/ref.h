@@ -68,6 +68,8 @@ void cy_ref_random_fill(
 void cy_ref_hash(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
+void cy_ref_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_ahead_spec *spec);
 void cy_ref_topk(
     cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
 void cy_ref_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);

@@ -35,6 +35,7 @@ static const cy_kernels ref_kernels = {
     .random_fill = cy_ref_random_fill,
     .hash = cy_ref_hash,
     .topk = cy_ref_topk,
+    .look_ahead = cy_ref_look_ahead,
     .scatter_add = cy_ref_scatter_add,
     .quantize = cy_ref_quantize,
     .dequantize = cy_ref_dequantize,

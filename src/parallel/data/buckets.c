@@ -16,6 +16,7 @@ void cy_buckets_reset(cy_reducer *reducer)
 {
     reducer->started = 0;
     reducer->compressor.factor = 1.0;
+    reducer->compressor.sent = 0;
     for (int i = 0; i < reducer->pieces.count; i++) {
         reducer->waiting[i] = 0;
         for (int u = 0; u < reducer->unit_count; u++) {

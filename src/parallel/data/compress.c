@@ -24,7 +24,7 @@ cy_status cy_compressor_open(cy_reducer *reducer)
     const cy_compression_spec *spec = &reducer->spec.compression;
     cy_compressor *at = &reducer->compressor;
     at->ratio = spec->ratio;
-    if (!cy_reducer_may_compress(reducer) || spec->dense_count == 0) return CY_OK;
+    if (!cy_reducer_compresses(reducer) || spec->dense_count == 0) return CY_OK;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, (size_t)spec->dense_count, sizeof(cy_flat_range)));
     memcpy(block, spec->dense, (size_t)spec->dense_count * sizeof(cy_flat_range));
@@ -48,14 +48,9 @@ static size_t row_bytes(const cy_reducer *reducer, double ratio, int64_t n)
     return cy_compressed_bytes(&spec, reducer->spec.grad_dtype, n, reducer->size);
 }
 
-static bool is_topk(const cy_reducer *reducer)
-{
-    return reducer->spec.compression.kind == CY_COMPRESSION_TOPK;
-}
-
 void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
 {
-    if (!cy_reducer_may_compress(reducer)) return;
+    if (!cy_reducer_compresses(reducer)) return;
     cy_compressor *at = &reducer->compressor;
     const cy_dtype dtype = reducer->spec.grad_dtype;
     int64_t most = 0;
@@ -68,10 +63,10 @@ void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
     const int rooms = reducer->pieces.count < CY_COMPRESSED_IN_FLIGHT ? reducer->pieces.count
                                                                       : CY_COMPRESSED_IN_FLIGHT;
     at->residual = cy_view_none();
-    if (is_topk(reducer)) at->residual = cy_view_take(run, dtype, 1, reducer->count);
+    if (cy_compressor_is_topk(reducer)) at->residual = cy_view_take(run, dtype, 1, reducer->count);
     for (int i = 0; i < rooms; i++)
-        at->rooms[i] = cy_view_take(run, CY_U8, is_topk(reducer) ? 1 : 2, bytes);
-    at->room_bytes = (size_t)(is_topk(reducer) ? bytes : 2 * bytes) * (size_t)rooms;
+        at->rooms[i] = cy_view_take(run, CY_U8, cy_compressor_is_topk(reducer) ? 1 : 2, bytes);
+    at->room_bytes = (size_t)(cy_compressor_is_topk(reducer) ? bytes : 2 * bytes) * (size_t)rooms;
     at->dense_grads = cy_view_none();
     if (at->dense_total > 0) at->dense_grads = cy_view_take(run, dtype, 1, at->dense_total);
     at->squares = cy_view_take(run, CY_F64, 1, 1);
@@ -152,6 +147,7 @@ static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range piece
     const cy_reducer_spec *spec = &reducer->spec;
     const cy_view room = room_of(reducer, started, 0);
     const sparse mine = sparse_of(reducer, room, reducer->rank, piece.count);
+    reducer->compressor.sent += mine.values.cols;
     cy_topk(spec->queue, mine.values, mine.indices,
         cy_view_cols(reducer->compressor.residual, piece.first, piece.count),
         cy_view_cols(reducer->grads, piece.first, piece.count), reducer->compressor.factor);
@@ -202,9 +198,9 @@ static cy_status settle(cy_reducer *reducer, int started)
     const cy_view room = room_of(reducer, started, 0);
     CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[number]));
     const cy_view sum = cy_view_cols(reducer->grads, piece.first, piece.count);
-    if (is_topk(reducer)) cy_fill(spec->queue, sum, 0.0);
+    if (cy_compressor_is_topk(reducer)) cy_fill(spec->queue, sum, 0.0);
     for (int rank = 0; rank < reducer->size; rank++) {
-        if (is_topk(reducer)) {
+        if (cy_compressor_is_topk(reducer)) {
             const sparse s = sparse_of(reducer, room, rank, piece.count);
             cy_scatter_add(spec->queue, sum, s.indices, s.values);
             continue;
@@ -227,7 +223,7 @@ cy_status cy_compressor_send(cy_reducer *reducer, int piece)
         CY_TRY(settle(reducer, started - CY_COMPRESSED_IN_FLIGHT));
     }
     take_dense(reducer, range, false);
-    if (is_topk(reducer)) return send_topk(reducer, started, range);
+    if (cy_compressor_is_topk(reducer)) return send_topk(reducer, started, range);
     CY_TRY(send_int8(reducer, started, range));
     // The bucket before has had the computation of this one to arrive.
     return started > 0 ? share_int8(reducer, started - 1) : CY_OK;
@@ -264,11 +260,29 @@ cy_status cy_compressor_finish(cy_reducer *reducer)
         CY_TRY(
             cy_group_start_all_reduce(spec->group, spec->queue, &dense, at->dense_grads, CY_SUM));
     }
-    if (!is_topk(reducer)) CY_TRY(share_int8(reducer, last));
+    if (!cy_compressor_is_topk(reducer)) CY_TRY(share_int8(reducer, last));
     const int behind = reducer->started - CY_COMPRESSED_IN_FLIGHT;
     for (int i = behind > 0 ? behind : 0; i <= last; i++)
         CY_TRY(settle(reducer, i));
     CY_TRY(cy_group_wait(spec->group, spec->queue, &dense));
     take_dense(reducer, (cy_flat_range){.first = 0, .count = reducer->count}, true);
     return CY_OK;
+}
+
+// ---- what callers ask of topk
+
+void cy_reducer_look_ahead(cy_reducer *reducer, const cy_ahead_spec *spec)
+{
+    if (!cy_reducer_compresses(reducer) || !cy_compressor_is_topk(reducer)) return;
+    cy_look_ahead(reducer->spec.queue, reducer->weights, reducer->master,
+        reducer->compressor.residual, reducer->v, spec);
+}
+
+cy_topk_sent cy_reducer_topk_sent(const cy_reducer *reducer)
+{
+    if (!cy_reducer_compresses(reducer) || !cy_compressor_is_topk(reducer)) {
+        return (cy_topk_sent){0};
+    }
+    const cy_compressor *at = &reducer->compressor;
+    return (cy_topk_sent){at->ratio, at->sent, reducer->count};
 }

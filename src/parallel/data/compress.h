@@ -47,11 +47,22 @@ static inline int64_t cy_quantize_blocks(int64_t n)
 // keeps rows of fp64 values aligned.
 int64_t cy_topk_count(double ratio, int64_t n);
 
-// The ratio of a step, counted from 1. Everything in the first `dense_steps`; then a quarter, and a
-// quarter of that after each further dense_steps, until the ratio that was asked for is reached
-// (the exponential warm-up of Lin et al., section 3.3). Without dense steps it is that from the
-// first one on.
-double cy_topk_ratio_at(double ratio, int64_t dense_steps, int64_t step);
+// The exponential warm-up of Lin et al., section 3.3: in the first warmup_steps of a run a quarter
+// of the elements is sent, then a quarter of that, and so on while that is above the ratio that was
+// asked for: stages of as many steps each, up to one, at most CY_TOPK_STAGES. After them, and from
+// step 1 without warm-up steps, the ratio is that.
+#define CY_TOPK_STAGES 8
+
+// How many stages come before the ratio itself.
+int cy_topk_stages(double ratio, int64_t warmup_steps);
+
+// The first step of a stage, counted from 1, and what is sent in it; `stage` is at most
+// cy_topk_stages, which is the ratio itself.
+int64_t cy_topk_stage_first(double ratio, int64_t warmup_steps, int stage);
+double cy_topk_stage_ratio(double ratio, int64_t warmup_steps, int stage);
+
+// The ratio of a step.
+double cy_topk_ratio_at(double ratio, int64_t warmup_steps, int64_t step);
 
 // Bytes of one rank's share of a bucket of n elements on the wire.
 size_t cy_compressed_bytes(

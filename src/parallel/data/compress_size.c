@@ -10,13 +10,35 @@ int64_t cy_topk_count(double ratio, int64_t n)
     return count < n ? count : n;
 }
 
-double cy_topk_ratio_at(double ratio, int64_t dense_steps, int64_t step)
+int cy_topk_stages(double ratio, int64_t warmup_steps)
 {
-    double now = 1.0;
-    for (int64_t end = dense_steps; dense_steps > 0 && end < step && now > ratio;
-         end += dense_steps)
-        now /= 4.0;
-    return dense_steps == 0 || now < ratio ? ratio : now;
+    int stages = 0;
+    while (
+        stages < CY_TOPK_STAGES && stages < warmup_steps && ldexp(1.0, -2 * (stages + 1)) > ratio)
+        stages++;
+    return stages;
+}
+
+int64_t cy_topk_stage_first(double ratio, int64_t warmup_steps, int stage)
+{
+    const int64_t stages = cy_topk_stages(ratio, warmup_steps);
+    if (stages == 0) return 1;
+    // The first stages have the steps that do not divide.
+    const int64_t longer = warmup_steps % stages;
+    return 1 + stage * (warmup_steps / stages) + (stage < longer ? stage : longer);
+}
+
+double cy_topk_stage_ratio(double ratio, int64_t warmup_steps, int stage)
+{
+    return stage < cy_topk_stages(ratio, warmup_steps) ? ldexp(1.0, -2 * (stage + 1)) : ratio;
+}
+
+double cy_topk_ratio_at(double ratio, int64_t warmup_steps, int64_t step)
+{
+    int stage = cy_topk_stages(ratio, warmup_steps);
+    while (stage > 0 && step < cy_topk_stage_first(ratio, warmup_steps, stage))
+        stage--;
+    return cy_topk_stage_ratio(ratio, warmup_steps, stage);
 }
 
 size_t cy_compressed_bytes(

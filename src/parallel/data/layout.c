@@ -5,12 +5,23 @@
 
 #include <string.h>
 
-int64_t cy_bucket_elements(const cy_reducer_spec *spec)
+static int64_t elements_of(const cy_reducer_spec *spec, size_t bytes)
 {
     const int64_t multiple = (int64_t)64 * cy_group_size(spec->group);
-    const int64_t wanted = (int64_t)(spec->bucket_bytes / cy_dtype_size(spec->grad_dtype));
+    const int64_t wanted = (int64_t)(bytes / cy_dtype_size(spec->grad_dtype));
     const int64_t whole = wanted / multiple * multiple;
     return whole > multiple ? whole : multiple;
+}
+
+int64_t cy_bucket_elements(const cy_reducer_spec *spec)
+{
+    return elements_of(spec, spec->bucket_bytes);
+}
+
+int64_t cy_first_bucket_elements(const cy_reducer_spec *spec)
+{
+    const size_t bytes = spec->first_bucket_bytes;
+    return elements_of(spec, bytes > 0 ? bytes : spec->bucket_bytes);
 }
 
 static cy_status copy_ranges(cy_piece_list *list, const cy_flat_range *ranges, int count)
@@ -22,17 +33,20 @@ static cy_status copy_ranges(cy_piece_list *list, const cy_flat_range *ranges, i
     return CY_OK;
 }
 
-static cy_status cut_buckets(cy_piece_list *list, int64_t total, int64_t elements)
+// One bucket of `first` elements, then buckets of `elements`; the last has what is left.
+static cy_status cut_buckets(cy_piece_list *list, int64_t total, int64_t first, int64_t elements)
 {
     void *block = NULL;
-    const int count = (int)((total + elements - 1) / elements);
+    const int64_t beyond = total > first ? total - first : 0;
+    const int count = 1 + (int)((beyond + elements - 1) / elements);
     CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
     *list = (cy_piece_list){.pieces = block, .count = count};
+    int64_t at = 0;
     for (int i = 0; i < count; i++) {
-        const int64_t first = i * elements;
-        const int64_t left = total - first;
-        list->pieces[i] =
-            (cy_flat_range){.first = first, .count = left < elements ? left : elements};
+        const int64_t wanted = i == 0 ? first : elements;
+        const int64_t left = total - at;
+        list->pieces[i] = (cy_flat_range){.first = at, .count = left < wanted ? left : wanted};
+        at += list->pieces[i].count;
     }
     return CY_OK;
 }
@@ -46,7 +60,8 @@ cy_status cy_pieces_make(
     }
     if (spec->zero_stage >= 2) return copy_ranges(list, units, unit_count);
     const cy_flat_range last = units[unit_count - 1];
-    return cut_buckets(list, last.first + last.count, cy_bucket_elements(spec));
+    return cut_buckets(
+        list, last.first + last.count, cy_first_bucket_elements(spec), cy_bucket_elements(spec));
 }
 
 void cy_pieces_free(cy_piece_list *list)

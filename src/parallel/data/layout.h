@@ -23,6 +23,9 @@ void cy_pieces_free(cy_piece_list *list);
 // Elements of a full bucket: a multiple of 64 a rank, at least that.
 int64_t cy_bucket_elements(const cy_reducer_spec *spec);
 
+// Elements of the bucket that fills first, likewise.
+int64_t cy_first_bucket_elements(const cy_reducer_spec *spec);
+
 // The equal part of a piece that a rank owns.
 cy_flat_range cy_piece_part(cy_flat_range piece, int rank, int size);
 

@@ -94,9 +94,12 @@ static cy_view take_array(const cy_reducer *reducer, cy_arena *run, cy_dtype dty
     return cy_view_take(run, dtype, 1, sharded ? reducer->count / reducer->size : reducer->count);
 }
 
+// With topk the weights for compute are ahead of the master copies.
 static bool separate_master(const cy_reducer *reducer)
 {
-    return reducer->spec.master_dtype != reducer->spec.weight_dtype;
+    const cy_reducer_spec *spec = &reducer->spec;
+    return spec->master_dtype != spec->weight_dtype ||
+        (cy_reducer_compresses(reducer) && cy_compressor_is_topk(reducer));
 }
 
 void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
@@ -232,11 +235,8 @@ void cy_reducer_begin(cy_reducer *reducer)
 
 void cy_reducer_set_ratio(cy_reducer *reducer, double ratio)
 {
-    cy_compressor *at = &reducer->compressor;
-    at->idle = ratio >= 1.0 && reducer->spec.compression.most_ratio < 1.0;
-    if (at->idle) return;
     CY_ASSERT(ratio <= reducer->spec.compression.most_ratio);
-    at->ratio = ratio;
+    reducer->compressor.ratio = ratio;
 }
 
 cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit)

@@ -30,8 +30,9 @@ typedef struct cy_reducer_spec {
     bool naive;      // one message a parameter after the backward pass, not buckets under it
     cy_compression_spec compression; // of buckets, at stage 0; one rank alone has nothing to send
     size_t bucket_bytes;
-    cy_dtype weight_dtype; // of compute
-    cy_dtype master_dtype; // the same dtype: weights are the master copy
+    size_t first_bucket_bytes; // of the bucket that fills first; 0: bucket_bytes
+    cy_dtype weight_dtype;     // of compute
+    cy_dtype master_dtype;     // the same dtype: weights are the master copy
     cy_dtype grad_dtype;
     bool train;                      // false: weights alone, whole
     const cy_flat_range *parameters; // borrowed while opening: [parameter_count], for the naive way
@@ -78,8 +79,22 @@ void cy_reducer_zero(cy_reducer *reducer);
 void cy_reducer_begin(cy_reducer *reducer);
 
 // Before cy_reducer_zero: the part of its elements that topk sends of a bucket from now on, at most
-// the most_ratio of the specification. With 1 topk has not begun, and buckets travel as they are.
+// the most_ratio of the specification. Without topk it changes nothing.
 void cy_reducer_set_ratio(cy_reducer *reducer, double ratio);
+
+// Before the first forward pass of a step: the weights for compute become what the master copies
+// would be if what topk keeps back of this rank's gradients had been sent (Xu et al., "Step-ahead
+// error feedback", 2021). The update makes them copies of the masters again. Without topk it
+// changes nothing.
+void cy_reducer_look_ahead(cy_reducer *reducer, const cy_ahead_spec *spec);
+
+// What topk sent of this rank's buckets in the step that was finished last.
+typedef struct cy_topk_sent {
+    double ratio;     // that was in force; 0: topk is not in use
+    int64_t sent;     // elements, each a value and an index
+    int64_t elements; // of all buckets
+} cy_topk_sent;
+cy_topk_sent cy_reducer_topk_sent(const cy_reducer *reducer);
 
 // A unit's weights are needed, are no more needed; its gradients are about to be added to (again),
 // are final for this micro-batch (`last`: for this step). What cy_reducer_weights and

@@ -32,7 +32,7 @@ typedef struct cy_compressor {
     cy_view squares; // [1, 1] fp64
     double factor;   // of this step's gradient: clipping
     double ratio;    // of topk, now
-    bool idle;       // topk has not begun: buckets travel as they are
+    int64_t sent;    // of topk: elements in this step
 } cy_compressor;
 
 struct cy_reducer {
@@ -92,15 +92,15 @@ static inline cy_view cy_reducer_by_rank(const cy_reducer *reducer, cy_view all)
     return cy_view_of(all.data, all.dtype, reducer->size, all.cols / reducer->size);
 }
 
-static inline bool cy_reducer_may_compress(const cy_reducer *reducer)
+static inline bool cy_reducer_compresses(const cy_reducer *reducer)
 {
     return reducer->spec.train && reducer->size > 1 &&
         reducer->spec.compression.kind != CY_COMPRESSION_NONE;
 }
 
-static inline bool cy_reducer_compresses(const cy_reducer *reducer)
+static inline bool cy_compressor_is_topk(const cy_reducer *reducer)
 {
-    return cy_reducer_may_compress(reducer) && !reducer->compressor.idle;
+    return reducer->spec.compression.kind == CY_COMPRESSION_TOPK;
 }
 
 // ---- compress.c: buckets that are made small

@@ -1,5 +1,7 @@
 #include "parallel/pipeline/draw.h"
 
+#include "base/output.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -195,7 +197,8 @@ cy_status cy_timeline_draw_svg(
     const double height = TOP + rows + AXIS;
     CY_TRY(cy_text_add(text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-        "viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n%s<rect class=\"page\" width=\"100%%\" "
+        "viewBox=\"0 0 %.0f %.0f\" role=\"img\">\n" CY_OUTPUT_SVG_COMMENT
+        "\n%s<rect class=\"page\" width=\"100%%\" "
         "height=\"100%%\"/>\n<text x=\"8\" y=\"20\" class=\"title\">",
         width, height, width, height, style));
     CY_TRY(add_escaped(text, drawing->title));

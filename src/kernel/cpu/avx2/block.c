@@ -4,97 +4,13 @@
 #include "kernel/cpu/avx2/transpose.h"
 
 #include "kernel/cpu/dot_lanes.h"
+#include "kernel/cpu/pack8.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
 #define MICRO_ROWS  6
 #define MICRO_COLS  16
 #define MICRO_DEPTH 256
-
-static inline __attribute__((always_inline)) void convert_of(
-    cy_view to, const cy_dtype to_dtype, cy_view from, const cy_dtype from_dtype)
-{
-    const int64_t to_size = to_dtype == CY_F32 ? 4 : 2, from_size = from_dtype == CY_F32 ? 4 : 2;
-    for (int64_t i = 0; i < to.rows; i++) {
-        char *at = (char *)to.data + i * to.stride * to_size;
-        const char *x = (const char *)from.data + i * from.stride * from_size;
-        int64_t j = 0;
-        for (; j + 8 <= to.cols; j += 8) {
-            cy_store_all8(at + j * to_size, to_dtype, cy_load_all8(x + j * from_size, from_dtype));
-        }
-        if (j == to.cols) continue;
-        cy_store8(at + j * to_size, to_dtype, to.cols - j,
-            cy_load8(x + j * from_size, from_dtype, to.cols - j));
-    }
-}
-
-void cy_convert_avx2(cy_view to, cy_view from)
-{
-    if (to.dtype == CY_F32 && from.dtype == CY_F32) {
-        convert_of(to, CY_F32, from, CY_F32);
-    } else if (to.dtype == CY_F32 && from.dtype == CY_BF16) {
-        convert_of(to, CY_F32, from, CY_BF16);
-    } else if (to.dtype == CY_BF16 && from.dtype == CY_F32) {
-        convert_of(to, CY_BF16, from, CY_F32);
-    } else {
-        convert_of(to, to.dtype, from, from.dtype);
-    }
-}
-
-// to [from.cols, from.rows] = from transposed; columns of `to` up to width_max (a multiple of 8)
-// are set, those beyond from.rows to zero.
-static void transpose(float *to, int64_t stride, cy_view from, int64_t width_max)
-{
-    for (int64_t col = 0; col < from.cols; col += 8) {
-        for (int64_t row = 0; row < width_max; row += 8) {
-            __m256 r[8];
-            for (int i = 0; i < 8; i++) {
-                r[i] = row + i < from.rows
-                    ? cy_load8(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
-                    : _mm256_setzero_ps();
-            }
-            cy_transpose8(r);
-            for (int64_t j = 0; j < 8 && col + j < from.cols; j++) {
-                _mm256_maskstore_ps(
-                    to + (col + j) * stride + row, cy_lanes8(width_max - row), r[j]);
-            }
-        }
-    }
-}
-
-static void transpose_rows(float *to, int64_t stride, cy_view from)
-{
-    transpose(to, stride, from, from.rows);
-}
-
-static void pack_left(void *left, cy_view source, bool transposed)
-{
-    if (transposed) {
-        transpose(left, source.rows, source, source.rows);
-    } else {
-        cy_convert_avx2(cy_view_of(left, CY_F32, source.rows, source.cols), source);
-    }
-}
-
-static void pack_right(void *right, cy_view source, bool transposed)
-{
-    const int64_t cols = transposed ? source.rows : source.cols;
-    const int64_t depth = transposed ? source.cols : source.rows;
-    float *to = right;
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
-        const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
-        if (transposed) {
-            transpose(to, CY_BLOCK_COLS, cy_view_rows(source, col, width), CY_BLOCK_COLS);
-            continue;
-        }
-        for (int64_t k = 0; k < depth; k++) {
-            for (int64_t j = 0; j < CY_BLOCK_COLS; j += 8) {
-                const void *at = j < width ? cy_view_at(source, k, col + j) : source.data;
-                _mm256_storeu_ps(to + k * CY_BLOCK_COLS + j, cy_load8(at, source.dtype, width - j));
-            }
-        }
-    }
-}
 
 static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
     const float *left, int64_t left_stride, const float *right, int64_t depth, int64_t cols,
@@ -200,6 +116,11 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     }
 }
 
+void cy_convert_avx2(cy_view to, cy_view from)
+{
+    convert(to, from);
+}
+
 static void nothing(void)
 {
 }
@@ -217,7 +138,7 @@ const cy_block_ops *cy_block_avx2(void)
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,
-        .convert = cy_convert_avx2,
+        .convert = convert,
         .transpose = transpose_rows,
         .dot = dot_rows,
     };

@@ -27,17 +27,17 @@ static inline void lanes_store(float *at, lanes x)
 
 static inline lanes lanes_load_as(const void *at, cy_dtype dtype, int64_t count)
 {
-    return cy_load8(at, dtype, count);
+    return load8_as(at, dtype, count);
 }
 
 static inline void lanes_store_as(void *at, cy_dtype dtype, int64_t count, lanes x)
 {
-    cy_store8(at, dtype, count, x);
+    store8_as(at, dtype, count, x);
 }
 
 static inline void lanes_store_bf16(uint16_t *at, lanes x)
 {
-    cy_store8(at, CY_BF16, LANES, x);
+    store8_as(at, CY_BF16, LANES, x);
 }
 
 static inline lanes lanes_add(lanes a, lanes b)

@@ -18,7 +18,7 @@ INLINE __m256 load_row(cy_view source, const cy_dtype dtype, int64_t row, int64_
 {
     if (row >= source.rows) return _mm256_setzero_ps();
     const char *at = cy_view_at(source, row, col);
-    return whole ? cy_load_all8(at, dtype) : cy_load8(at, dtype, source.cols - col);
+    return whole ? load8_as(at, dtype, 8) : load8_as(at, dtype, source.cols - col);
 }
 
 // One panel of left from rows as they lie. Of the 8 lanes that are stored for each k, the last two
@@ -32,7 +32,7 @@ INLINE void left_panel(float *to, cy_view source, const cy_dtype dtype)
         for (int i = 0; i < ROWS; i++)
             r[i] = load_row(source, dtype, i, k, whole);
         r[6] = r[7] = _mm256_setzero_ps();
-        cy_transpose8(r);
+        transpose8(r, r);
         for (int64_t i = 0; i < 8 && k + i < depth; i++)
             _mm256_storeu_ps(to + (k + i) * ROWS, r[i]);
     }
@@ -57,8 +57,8 @@ INLINE void left_turned(float *to, cy_view source, const cy_dtype dtype)
                 __builtin_prefetch(ahead + byte);
             float *at = to + first * depth + k * ROWS;
             for (int64_t row = first; row < end; row += ROWS, at += depth * ROWS) {
-                const __m256 x = row + 8 <= count ? cy_load_all8(from + row * size, dtype)
-                                                  : cy_load8(from + row * size, dtype, count - row);
+                const __m256 x = row + 8 <= count ? load8_as(from + row * size, dtype, 8)
+                                                  : load8_as(from + row * size, dtype, count - row);
                 _mm_storeu_ps(at, _mm256_castps256_ps128(x));
                 _mm_storel_pi((__m64 *)(void *)(at + 4), _mm256_extractf128_ps(x, 1));
             }
@@ -101,7 +101,7 @@ INLINE void right_half(float *to, cy_view source, const cy_dtype dtype)
             __m256 r[8];
             for (int i = 0; i < 8; i++)
                 r[i] = load_row(source, dtype, i, k, whole);
-            cy_transpose8(r);
+            transpose8(r, r);
             for (int64_t i = 0; i < 8 && k + i < depth; i++)
                 _mm256_storeu_ps(to + (k + i) * COLS, r[i]);
         }
@@ -116,12 +116,12 @@ INLINE void right_rows(float *right, int64_t stride, cy_view source, const cy_dt
         float *at = right + k * COLS;
         for (int64_t col = 0; col < source.cols; col += COLS, at += stride) {
             if (col + COLS <= source.cols) {
-                _mm256_storeu_ps(at, cy_load_all8(from + col * size, dtype));
-                _mm256_storeu_ps(at + 8, cy_load_all8(from + (col + 8) * size, dtype));
+                _mm256_storeu_ps(at, load8_as(from + col * size, dtype, 8));
+                _mm256_storeu_ps(at + 8, load8_as(from + (col + 8) * size, dtype, 8));
             } else {
                 const int64_t left = source.cols - col;
-                _mm256_storeu_ps(at, cy_load8(from + col * size, dtype, left));
-                _mm256_storeu_ps(at + 8, cy_load8(from + (col + 8) * size, dtype, left - 8));
+                _mm256_storeu_ps(at, load8_as(from + col * size, dtype, left));
+                _mm256_storeu_ps(at + 8, load8_as(from + (col + 8) * size, dtype, left - 8));
             }
         }
     }

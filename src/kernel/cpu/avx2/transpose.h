@@ -4,15 +4,15 @@
 #ifndef CY_KERNEL_CPU_AVX2_TRANSPOSE_H
 #define CY_KERNEL_CPU_AVX2_TRANSPOSE_H
 
-#include <immintrin.h>
-#include <string.h>
+#include "kernel/cpu/avx2/vector.h"
 
-static inline void cy_transpose8(__m256 r[8])
+// to[i][j] = rows[j][i]; `to` may be `rows`.
+static inline void transpose8(float8 to[8], const float8 rows[8])
 {
-    __m256 t[8];
+    float8 r[8], t[8];
     for (int i = 0; i < 8; i += 2) {
-        t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
     }
     for (int i = 0; i < 8; i += 4) {
         r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
@@ -21,10 +21,9 @@ static inline void cy_transpose8(__m256 r[8])
         r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
     }
     for (int i = 0; i < 4; i++) {
-        t[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
-        t[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+        to[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        to[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
     }
-    memcpy(r, t, sizeof(t));
 }
 
 #endif

@@ -9,6 +9,13 @@
 #include <immintrin.h>
 #include <string.h>
 
+typedef __m256 float8;
+
+static inline float8 set8(float x)
+{
+    return _mm256_set1_ps(x);
+}
+
 static inline __m256i cy_lanes8(int64_t count)
 {
     const __m256i index = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -34,45 +41,44 @@ static inline __m128i cy_narrow8_bf16(__m256 x)
     return _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08));
 }
 
-// Eight elements as fp32; where `dtype` is a constant no branch is left.
-static inline __m256 cy_load_all8(const void *from, cy_dtype dtype)
+// Up to eight elements as fp32; lanes from `count` on are zero and not read. No branch is left
+// where `dtype` and a count of 8 are constants.
+static inline float8 load8_as(const void *from, cy_dtype dtype, int64_t count)
 {
-    if (dtype == CY_F32) return _mm256_loadu_ps(from);
-    const __m128i half = _mm_loadu_si128(from);
-    return dtype == CY_BF16 ? cy_widen8_bf16(half) : _mm256_cvtph_ps(half);
-}
-
-static inline void cy_store_all8(void *to, cy_dtype dtype, __m256 x)
-{
+    if (count <= 0) return set8(0.0f);
     if (dtype == CY_F32) {
-        _mm256_storeu_ps(to, x);
-    } else {
-        _mm_storeu_si128(to,
-            dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+        return count >= 8 ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, cy_lanes8(count));
     }
-}
-
-// Up to eight elements as fp32; lanes beyond `count` are zero and not read.
-static inline __m256 cy_load8(const void *from, cy_dtype dtype, int64_t count)
-{
-    if (count <= 0) return _mm256_setzero_ps();
-    if (dtype == CY_F32) return _mm256_maskload_ps(from, cy_lanes8(count));
     uint16_t half[8] = {0};
-    memcpy(half, from, count >= 8 ? 16 : (size_t)count * 2);
-    const __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)half);
+    if (count < 8) {
+        memcpy(half, from, (size_t)count * 2);
+        from = half;
+    }
+    const __m128i bits = _mm_loadu_si128(from);
     return dtype == CY_BF16 ? cy_widen8_bf16(bits) : _mm256_cvtph_ps(bits);
 }
 
-static inline void cy_store8(void *to, cy_dtype dtype, int64_t count, __m256 x)
+// Rounds to nearest even; lanes from `count` on are not written.
+static inline void store8_as(void *to, cy_dtype dtype, int64_t count, float8 x)
 {
+    if (count <= 0) return;
     if (dtype == CY_F32) {
-        _mm256_maskstore_ps(to, cy_lanes8(count), x);
+        if (count >= 8) {
+            _mm256_storeu_ps(to, x);
+        } else {
+            _mm256_maskstore_ps(to, cy_lanes8(count), x);
+        }
+        return;
+    }
+    const __m128i bits =
+        dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT);
+    if (count >= 8) {
+        _mm_storeu_si128(to, bits);
         return;
     }
     uint16_t half[8];
-    _mm_storeu_si128((__m128i *)(void *)half,
-        dtype == CY_BF16 ? cy_narrow8_bf16(x) : _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
-    memcpy(to, half, count >= 8 ? 16 : (size_t)count * 2);
+    _mm_storeu_si128((__m128i *)(void *)half, bits);
+    memcpy(to, half, (size_t)count * 2);
 }
 
 // to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (block.c).

@@ -2,8 +2,10 @@
 #include "kernel/cpu/block.h"
 
 #include "kernel/cpu/neon/lanes.h"
+#include "kernel/cpu/neon/transpose.h"
 
 #include "kernel/cpu/dot_lanes.h"
+#include "kernel/cpu/pack8.h"
 
 // Eight rows by eight columns are 16 accumulators: four pipelines with a latency of four cycles
 // are kept busy by 16 chains. With eight vectors of left, four of its elements each, and two of
@@ -12,97 +14,6 @@
 #define MICRO_ROWS  8
 #define MICRO_COLS  8
 #define MICRO_DEPTH 256
-
-static void convert(cy_view to, cy_view from)
-{
-    for (int64_t i = 0; i < to.rows; i++) {
-        for (int64_t j = 0; j < to.cols; j += 8) {
-            store8_as(cy_view_at(to, i, j), to.dtype, to.cols - j,
-                load8_as(cy_view_at(from, i, j), from.dtype, to.cols - j));
-        }
-    }
-}
-
-// r[i][j] = r[j][i] of four rows.
-NEON_INLINE void transpose4(float32x4_t r[4])
-{
-    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
-    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
-    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3]));
-    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
-    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
-    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
-    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
-    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
-}
-
-// Columns become rows: to[j] = column j of the eight rows.
-NEON_INLINE void transpose8(float8 to[8], const float8 rows[8])
-{
-    for (int i = 0; i < 2; i++) {
-        for (int j = 0; j < 2; j++) {
-            float32x4_t square[4];
-            for (int k = 0; k < 4; k++)
-                square[k] = rows[4 * i + k].val[j];
-            transpose4(square);
-            for (int k = 0; k < 4; k++)
-                to[4 * j + k].val[i] = square[k];
-        }
-    }
-}
-
-// to [from.cols, from.rows] = from transposed; columns of `to` up to width_max are set, those
-// beyond from.rows to zero.
-static void transpose(float *to, int64_t stride, cy_view from, int64_t width_max)
-{
-    for (int64_t col = 0; col < from.cols; col += 8) {
-        for (int64_t row = 0; row < width_max; row += 8) {
-            float8 rows[8], cols[8];
-            for (int i = 0; i < 8; i++) {
-                rows[i] = row + i < from.rows
-                    ? load8_as(cy_view_at(from, row + i, col), from.dtype, from.cols - col)
-                    : set8(0.0f);
-            }
-            transpose8(cols, rows);
-            for (int64_t j = 0; j < 8 && col + j < from.cols; j++)
-                store8_as(to + (col + j) * stride + row, CY_F32, width_max - row, cols[j]);
-        }
-    }
-}
-
-static void transpose_rows(float *to, int64_t stride, cy_view from)
-{
-    transpose(to, stride, from, from.rows);
-}
-
-static void pack_left(void *left, cy_view source, bool transposed)
-{
-    if (transposed) {
-        transpose(left, source.rows, source, source.rows);
-    } else {
-        convert(cy_view_of(left, CY_F32, source.rows, source.cols), source);
-    }
-}
-
-static void pack_right(void *right, cy_view source, bool transposed)
-{
-    const int64_t cols = transposed ? source.rows : source.cols;
-    const int64_t depth = transposed ? source.cols : source.rows;
-    float *to = right;
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
-        const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
-        if (transposed) {
-            transpose(to, CY_BLOCK_COLS, cy_view_rows(source, col, width), CY_BLOCK_COLS);
-            continue;
-        }
-        for (int64_t k = 0; k < depth; k++) {
-            for (int64_t j = 0; j < CY_BLOCK_COLS; j += 8) {
-                const void *at = j < width ? cy_view_at(source, k, col + j) : source.data;
-                store8(to + k * CY_BLOCK_COLS + j, load8_as(at, source.dtype, width - j));
-            }
-        }
-    }
-}
 
 // sum[i] += left[i][lane] times eight columns of one step of depth.
 #define MICRO_STEP(lane)                                                                           \
