@@ -1,50 +1,160 @@
 #define _GNU_SOURCE
 #include "base/file.h"
 
+#include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 bool cy_path_exists(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0;
+    return cy_io_stat(path, &info) == 0;
 }
 
 bool cy_path_is_folder(const char *path)
 {
     struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    return cy_io_stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-bool cy_path_is_empty_folder(const char *path)
+static cy_status look(bool *there, bool *folder, const char *path)
 {
     struct stat info;
-    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode)) return false;
-    DIR *folder = opendir(path);
-    if (folder == NULL) return false;
-    int entries = 0;
-    while (readdir(folder) != NULL)
-        entries++;
+    *there = *folder = false;
+    if (cy_io_stat(path, &info) == 0) {
+        *there = true;
+        *folder = S_ISDIR(info.st_mode);
+        return CY_OK;
+    }
+    if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+    return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+}
+
+cy_status cy_path_find(bool *there, const char *path)
+{
+    bool folder;
+    return look(there, &folder, path);
+}
+
+cy_status cy_path_find_folder(bool *there, const char *path)
+{
+    bool any;
+    return look(&any, there, path);
+}
+
+cy_status cy_folder_next(const char **name, DIR *folder, const char *path)
+{
+    const struct dirent *entry;
+    do {
+        entry = cy_io_next_entry(folder);
+    } while (
+        entry != NULL && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0));
+    if (entry == NULL && errno != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read folder %s", path);
+    *name = entry != NULL ? entry->d_name : NULL;
+    return CY_OK;
+}
+
+cy_status cy_path_find_empty_folder(bool *empty, const char *path)
+{
+    struct stat info;
+    const char *name = NULL;
+    *empty = false;
+    if (cy_io_lstat(path, &info) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    if (!S_ISDIR(info.st_mode)) return CY_OK;
+    DIR *folder = cy_io_open_folder(path);
+    if (folder == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
+    const cy_status status = cy_folder_next(&name, folder, path);
     closedir(folder);
-    return entries <= 2; // "." and ".."
+    *empty = status == CY_OK && name == NULL;
+    return status;
+}
+
+static const char *kind_name(mode_t mode)
+{
+    if (S_ISDIR(mode)) return "a folder";
+    if (S_ISFIFO(mode)) return "a pipe";
+    if (S_ISSOCK(mode)) return "a socket";
+    return "a device";
+}
+
+static cy_status check_kind(const char *path, mode_t mode, bool stream)
+{
+    if (S_ISREG(mode) || (stream && (S_ISFIFO(mode) || S_ISSOCK(mode)))) return CY_OK;
+    return CY_FAIL(CY_ERR_IO, "%s is %s, not a regular file", path, kind_name(mode));
+}
+
+// Without O_NONBLOCK the open of a pipe that nobody writes to never returns.
+static int open_at_once(const char *path)
+{
+    struct stat info;
+    const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    // A regular file that a file server has lent out is not opened at once; the server takes it
+    // back.
+    if (fd < 0 && errno == EWOULDBLOCK && cy_io_stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
+        return cy_io_open(path, O_RDONLY | O_CLOEXEC);
+    }
+    return fd;
+}
+
+static cy_status open_to_read(int *fd, const char *path, bool stream)
+{
+    struct stat info;
+    // A stream that is a pipe waits for its writer, so it is looked at before it is opened.
+    if (stream && cy_io_stat(path, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
+    const bool waits = stream && S_ISFIFO(info.st_mode);
+    const int made = waits ? cy_io_open(path, O_RDONLY | O_CLOEXEC) : open_at_once(path);
+    if (made < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
+    const cy_status status = cy_io_fstat(made, &info) != 0
+        ? CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", path)
+        : check_kind(path, info.st_mode, stream);
+    if (status != CY_OK) {
+        cy_io_close(made);
+        return status;
+    }
+    *fd = made;
+    return CY_OK;
+}
+
+cy_status cy_file_open(int *fd, const char *path)
+{
+    return open_to_read(fd, path, false);
+}
+
+cy_status cy_file_open_stream(int *fd, const char *path)
+{
+    return open_to_read(fd, path, true);
+}
+
+// The system gives the lowest number that is free, so a high one means that many are in use.
+bool cy_file_is_scarce(int fd)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+    return (rlim_t)fd >= limit.rlim_cur / 2;
 }
 
 cy_status cy_file_read(cy_text *text, const char *path, size_t limit)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
+    int fd = -1;
+    CY_TRY(cy_file_open(&fd, path));
     cy_status status = CY_OK;
     char piece[65536];
     for (;;) {
-        const ssize_t got = read(fd, piece, sizeof(piece));
+        const ssize_t got = cy_io_read(fd, piece, sizeof(piece));
         if (got == 0) break;
         if (got < 0) {
             if (errno == EINTR) continue;
@@ -58,7 +168,7 @@ cy_status cy_file_read(cy_text *text, const char *path, size_t limit)
         status = cy_text_add_bytes(text, piece, (size_t)got);
         if (status != CY_OK) break;
     }
-    close(fd);
+    cy_io_close(fd);
     if (status == CY_OK) status = cy_text_add_bytes(text, "", 0); // an empty file is "", not NULL
     if (status != CY_OK) cy_text_free(text);
     return status;
@@ -66,16 +176,16 @@ cy_status cy_file_read(cy_text *text, const char *path, size_t limit)
 
 size_t cy_file_read_some(const char *path, char *bytes, size_t room)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open_at_once(path);
     if (fd < 0) return 0;
     size_t count = 0;
     while (count + 1 < room) {
-        const ssize_t got = read(fd, bytes + count, room - 1 - count);
+        const ssize_t got = cy_io_read(fd, bytes + count, room - 1 - count);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
         count += (size_t)got;
     }
-    close(fd);
+    cy_io_close(fd);
     bytes[count] = '\0';
     return count;
 }
@@ -83,7 +193,7 @@ size_t cy_file_read_some(const char *path, char *bytes, size_t room)
 static cy_status write_all(int fd, const char *path, const char *bytes, size_t count)
 {
     while (count > 0) {
-        const ssize_t put = write(fd, bytes, count);
+        const ssize_t put = cy_io_write(fd, bytes, count);
         if (put < 0) {
             if (errno == EINTR) continue;
             return CY_FAIL_ERRNO(CY_ERR_IO, "write %s", path);
@@ -91,81 +201,153 @@ static cy_status write_all(int fd, const char *path, const char *bytes, size_t c
         bytes += put;
         count -= (size_t)put;
     }
-    if (fsync(fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
+    if (cy_io_sync(fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
     return CY_OK;
+}
+
+// A number that no other process, thread or machine has just taken.
+uint64_t cy_file_unique_number(void)
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == (ssize_t)sizeof(number)) return number;
+    // The system has no random numbers yet. Threads differ in where their stacks are.
+    return (uint64_t)cy_clock_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&number << 20;
+}
+
+cy_status cy_path_beside(cy_text *beside, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
+    // Not of the file's own name, which may be as long as names can be.
+    return cy_text_add(
+        beside, "%.*s.cyclotron-%016" PRIx64 ".tmp", folder, path, cy_file_unique_number());
+}
+
+cy_status cy_file_write_beside(cy_text *beside, const char *path, const void *bytes, size_t count)
+{
+    cy_text made = {0};
+    if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
+    CY_TRY(cy_path_beside(&made, path));
+    const int fd = cy_io_open(made.bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
+    cy_status status = CY_OK;
+    if (fd < 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "create a file beside %s", path);
+    } else {
+        status = write_all(fd, path, bytes, count);
+        cy_io_close(fd);
+        if (status != CY_OK) cy_io_unlink(made.bytes);
+    }
+    if (status == CY_OK) {
+        *beside = made;
+    } else {
+        cy_text_free(&made);
+    }
+    return status;
+}
+
+cy_status cy_file_put(const char *path, const void *bytes, size_t count)
+{
+    cy_text beside = {0};
+    struct stat info;
+    if (cy_io_lstat(path, &info) != 0) {
+        if (errno != ENOENT) return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    } else if (!S_ISREG(info.st_mode)) {
+        return CY_FAIL(CY_ERR_IO, "%s is not a regular file: it is not replaced", path);
+    }
+    cy_status status = CY_OK;
+    CY_TRY(cy_file_write_beside(&beside, path, bytes, count));
+    if (cy_io_rename(beside.bytes, path) != 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", beside.bytes, path);
+        cy_io_unlink(beside.bytes);
+    }
+    cy_text_free(&beside);
+    return status;
 }
 
 cy_status cy_file_write(const char *path, const void *bytes, size_t count)
 {
-    cy_text beside = {0};
-    if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
-    CY_TRY(cy_text_add(&beside, "%s.%ld.tmp", path, (long)getpid()));
-    cy_status status;
-    const int fd = open(beside.bytes, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", beside.bytes);
-        goto free_name;
-    }
-    status = write_all(fd, path, bytes, count);
-    close(fd);
-    if (status == CY_OK && rename(beside.bytes, path) != 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", beside.bytes, path);
-    }
-    if (status != CY_OK) unlink(beside.bytes);
-free_name:
-    cy_text_free(&beside);
-    return status;
+    CY_TRY(cy_file_put(path, bytes, count));
+    return cy_folder_sync_above(path);
+}
+
+// A new folder has its name on the disk only when the folder above it is forced there.
+static cy_status make_one(const char *path)
+{
+    if (path[0] == '\0') return CY_OK;
+    if (cy_io_make_folder(path) == 0) return cy_folder_sync_above(path);
+    return errno == EEXIST ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", path);
 }
 
 cy_status cy_folder_make(const char *path)
 {
     char *copy = NULL;
+    bool folder = false;
     CY_TRY(cy_memory_copy_text(&copy, path));
     cy_status status = CY_OK;
-    for (char *slash = copy;; slash++) {
+    for (char *slash = copy; status == CY_OK; slash++) {
         if (*slash != '/' && *slash != '\0') continue;
         const char kept = *slash;
         *slash = '\0';
-        if (copy[0] != '\0' && mkdir(copy, 0777) != 0 && errno != EEXIST) {
-            status = CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", copy);
-            break;
-        }
+        status = make_one(copy);
         *slash = kept;
         if (kept == '\0') break;
     }
-    if (status == CY_OK && !cy_path_is_folder(path)) {
+    cy_memory_free(copy);
+    if (status == CY_OK) status = cy_path_find_folder(&folder, path);
+    if (status == CY_OK && !folder) {
         status = CY_FAIL(CY_ERR_IO, "%s is there and is not a folder", path);
     }
-    cy_memory_free(copy);
     return status;
 }
 
-cy_status cy_mapping_open(cy_mapping *mapping, const char *path)
+static cy_status remove_entries(const char *path, DIR *entries)
 {
-    struct stat info;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
-    cy_status status = CY_OK;
-    if (fstat(fd, &info) != 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", path);
-    } else if (!S_ISREG(info.st_mode)) {
-        status = CY_FAIL(CY_ERR_IO, "%s is not a file", path);
-    } else if (info.st_size == 0) {
-        *mapping = (cy_mapping){0};
-    } else {
-        void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (bytes == MAP_FAILED) {
-            status = CY_FAIL_ERRNO(CY_ERR_IO, "map %s", path);
-        } else {
-            *mapping = (cy_mapping){.bytes = bytes, .count = (size_t)info.st_size};
+    const char *name = NULL;
+    CY_TRY(cy_folder_next(&name, entries, path));
+    while (name != NULL) {
+        if (cy_io_unlink_at(dirfd(entries), name) != 0 && errno != ENOENT) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "remove %s/%s", path, name);
         }
+        CY_TRY(cy_folder_next(&name, entries, path));
     }
-    close(fd); // a mapping keeps the file alive
+    return CY_OK;
+}
+
+cy_status cy_folder_remove(const char *path)
+{
+    DIR *entries = cy_io_open_folder(path);
+    if (entries == NULL && errno == ENOENT) return CY_OK;
+    if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
+    const cy_status status = remove_entries(path, entries);
+    closedir(entries);
+    CY_TRY(status);
+    if (cy_io_remove_folder(path) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "remove folder %s", path);
+    return CY_OK;
+}
+
+cy_status cy_folder_sync(const char *path)
+{
+    const int fd = cy_io_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
+    cy_status status = CY_OK;
+    // Some file systems cannot force a folder, and say so.
+    if (cy_io_sync(fd) != 0 && errno != EINVAL) status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
+    cy_io_close(fd);
     return status;
 }
 
-void cy_mapping_close(cy_mapping *mapping)
+cy_status cy_folder_sync_above(const char *path)
 {
-    if (mapping->bytes != NULL) munmap(cy_memory_writable(mapping->bytes), mapping->count);
-    *mapping = (cy_mapping){0};
+    cy_text folder = {0};
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    CY_TRY(cy_text_add(&folder, "%.*s", length > 0 ? (int)length : 1, length > 0 ? path : "."));
+    const cy_status status = cy_folder_sync(folder.bytes);
+    cy_text_free(&folder);
+    return status;
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "base/lock.h"
 
+#include "base/io.h"
 #include "base/text.h"
 
 #include <errno.h>
@@ -17,14 +18,14 @@ static void sign(int fd)
     char owner[300], host[200] = "";
     gethostname(host, sizeof(host) - 1);
     const int length = snprintf(owner, sizeof(owner), "process %ld on %s\n", (long)getpid(), host);
-    const bool told = ftruncate(fd, 0) == 0 && pwrite(fd, owner, (size_t)length, 0) > 0;
+    const bool told = cy_io_truncate(fd, 0) == 0 && cy_io_pwrite(fd, owner, (size_t)length, 0) > 0;
     (void)told;
 }
 
 static cy_status refuse(int fd, const char *folder, const cy_folder_use *use)
 {
     char owner[300] = "";
-    const ssize_t got = pread(fd, owner, sizeof(owner) - 1, 0);
+    const ssize_t got = cy_io_pread(fd, owner, sizeof(owner) - 1, 0);
     owner[got > 0 ? strcspn(owner, "\n") : 0] = '\0';
     const cy_status status = CY_FAIL(CY_ERR_REQUEST, "another run %s %s: %s", use->doing, folder,
         owner[0] != '\0' ? owner : "it is locked");
@@ -37,10 +38,10 @@ cy_status cy_folder_hold(int *fd_out, const char *folder, const cy_folder_use *u
     cy_text path = {0};
     CY_TRY(cy_text_add(&path, "%s/%s", folder, use->file));
     cy_status status = CY_OK;
-    const int fd = open(path.bytes, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    const int fd = cy_io_open(path.bytes, O_RDWR | O_CREAT | O_CLOEXEC);
     if (fd < 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path.bytes);
-    } else if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    } else if (cy_io_lock(fd, LOCK_EX) == 0) {
         sign(fd);
         *fd_out = fd;
     } else if (errno == EWOULDBLOCK) {
@@ -48,7 +49,7 @@ cy_status cy_folder_hold(int *fd_out, const char *folder, const cy_folder_use *u
     } else {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "lock %s", path.bytes);
     }
-    if (status != CY_OK && fd >= 0) close(fd);
+    if (status != CY_OK && fd >= 0) cy_io_close(fd);
     cy_text_free(&path);
     return status;
 }

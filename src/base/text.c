@@ -2,8 +2,11 @@
 
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static cy_status reserve(cy_text *text, size_t extra)
@@ -91,4 +94,43 @@ void cy_text_free(cy_text *text)
 {
     cy_memory_free(text->bytes);
     *text = (cy_text){0};
+}
+
+// ---- numbers
+
+void cy_number_set_point(char *printed)
+{
+    char *out = printed;
+    for (const char *c = printed; *c != '\0'; c++) {
+        const bool plain = (*c >= '0' && *c <= '9') || *c == '-' || *c == '+' || *c == 'e';
+        const bool again = !plain && out > printed && out[-1] == '.'; // a mark of several bytes
+        if (!again) *out++ = plain ? *c : '.';
+    }
+    *out = '\0';
+}
+
+cy_json_text cy_json_number(double value, int digits)
+{
+    cy_json_text text;
+    if (!isfinite(value)) return (cy_json_text){"null"};
+    snprintf(text.bytes, sizeof(text.bytes), "%.*g", digits, value);
+    cy_number_set_point(text.bytes);
+    return text;
+}
+
+cy_json_text cy_json_number_shortest(double value)
+{
+    cy_json_text text;
+    if (!isfinite(value)) return (cy_json_text){"null"};
+    if (value == 0 && signbit(value)) return (cy_json_text){"-0.0"}; // a whole 0 has no sign
+    if (value == nearbyint(value) && fabs(value) < 1e15) {
+        snprintf(text.bytes, sizeof(text.bytes), "%.0f", value);
+        return text;
+    }
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text.bytes, sizeof(text.bytes), "%.*g", digits, value);
+        if (strtod(text.bytes, NULL) == value) break;
+    }
+    cy_number_set_point(text.bytes);
+    return text;
 }

@@ -22,6 +22,22 @@ CY_MUST_CHECK cy_status cy_text_add_bytes(cy_text *text, const void *bytes, size
 CY_MUST_CHECK cy_status cy_text_add_json_string(cy_text *text, const char *bytes, size_t count);
 void cy_text_free(cy_text *text);
 
+// Makes the decimal mark of a locale a point, in what printf made of a finite number.
+void cy_number_set_point(char *printed);
+
+// A number as JSON has it, for printf's %s: cy_json_number(x, 6).bytes. The decimal mark is a
+// point, whatever the locale; what is not finite is `null`, because JSON has no word for it.
+typedef struct cy_json_text {
+    char bytes[32];
+} cy_json_text;
+
+// At most `digits` significant digits, 1 to 17. With 17, reading gives the same bits.
+cy_json_text cy_json_number(double value, int digits);
+
+// The fewest digits that read back as the same bits: 0.0003, not 0.00029999999999999997. Whole
+// numbers below 10^15 have no exponent.
+cy_json_text cy_json_number_shortest(double value);
+
 // What follows the colon of a message: a list of lines that begin with "\n  - " as it is, the one
 // line of a list of one without them.
 const char *cy_list_items(const cy_text *lines, int count);

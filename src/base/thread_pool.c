@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -179,7 +180,7 @@ cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
     for (int i = 1; i < workers; i++) {
         made->workers[i].pool = made;
         made->workers[i].index = i;
-        const int failed = pthread_create(&made->workers[i].thread, NULL, work, &made->workers[i]);
+        const int failed = cy_thread_start(&made->workers[i].thread, work, &made->workers[i]);
         if (failed != 0) {
             status = CY_FAIL(CY_ERR_MEMORY, "thread %d of %d could not be started", i, workers);
             goto close;

@@ -59,6 +59,7 @@ typedef struct cy_watch {
     int rank;
     uint64_t beat;
     int64_t since_ns;
+    int64_t begun_ns; // where others are watched instead of the one that is missing; 0: not yet
 } cy_watch;
 
 typedef struct cy_group_ops {
@@ -82,10 +83,11 @@ struct cy_group {
     int rank;
     int size;
     char dimension[CY_DIMENSION_BYTES];
-    bool folds_arrivals; // a receive can reduce what arrives into its place
-    bool messages_only;  // there are no collectives
-    bool counts_between; // the backend itself counts what leaves the node
-    int *nodes;          // owned, [size]: the node of each member; NULL: all of one
+    bool folds_arrivals;  // a receive can reduce what arrives into its place
+    size_t segment_bytes; // plans cut longer messages into such segments; 0: they do not
+    bool messages_only;   // there are no collectives
+    bool counts_between;  // the backend itself counts what leaves the node
+    int *nodes;           // owned, [size]: the node of each member; NULL: all of one
     cy_traffic counters;
 };
 

@@ -110,6 +110,7 @@ void cy_group_init(
     group->rank = rank;
     group->size = size;
     group->folds_arrivals = false;
+    group->segment_bytes = 0;
     group->messages_only = false;
     group->counts_between = false;
     group->nodes = NULL;

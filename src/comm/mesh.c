@@ -247,16 +247,35 @@ static int member(const cy_mesh *mesh, cy_mesh_kind kind, const cy_coordinates *
     return member_of_axes(mesh, kinds[kind].axes, me->at, i);
 }
 
+int cy_mesh_place(const cy_mesh *mesh, cy_mesh_kind kind, int rank)
+{
+    const cy_coordinates me = cy_mesh_coordinates(mesh, rank);
+    const int pp = mesh->size[CY_AXIS_PP];
+    if (kind == CY_MESH_EMBEDDING) {
+        if (me.at[CY_AXIS_PP] == 0) return 0;
+        return me.at[CY_AXIS_PP] == pp - 1 ? 1 : -1;
+    }
+    if (kind == CY_MESH_EP) return me.ep;
+    if (kind == CY_MESH_ETP) return me.etp;
+    if (kind == CY_MESH_EDP) return me.edp;
+    int place = 0;
+    int stride = 1;
+    for (int i = 0; i < CY_AXES; i++) {
+        const cy_axis axis = mesh->order[i];
+        if ((kinds[kind].axes & AXIS(axis)) == 0) continue;
+        place += me.at[axis] * stride;
+        stride *= mesh->size[axis];
+    }
+    return place;
+}
+
 int cy_mesh_ranks(const cy_mesh *mesh, cy_mesh_kind kind, int rank, int *ranks)
 {
     const cy_coordinates me = cy_mesh_coordinates(mesh, rank);
     const int size = cy_mesh_group_size(mesh, kind);
-    int place = -1;
-    for (int i = 0; i < size; i++) {
+    for (int i = 0; i < size; i++)
         ranks[i] = member(mesh, kind, &me, i);
-        if (ranks[i] == rank) place = i;
-    }
-    return place;
+    return cy_mesh_place(mesh, kind, rank);
 }
 
 // ---- overview

@@ -81,6 +81,9 @@ int cy_mesh_group_size(const cy_mesh *mesh, cy_mesh_kind kind);
 // (an embedding group has no middle stages; the list is then that of its pipeline).
 int cy_mesh_ranks(const cy_mesh *mesh, cy_mesh_kind kind, int rank, int *ranks);
 
+// The same place without the list, in constant time.
+int cy_mesh_place(const cy_mesh *mesh, cy_mesh_kind kind, int rank);
+
 // "tp", "cp_dp", "embedding"... and the dimension under which its traffic is counted: "tp", "cp",
 // "pp", "dp", "ep" or "world".
 const char *cy_mesh_kind_name(cy_mesh_kind kind);

@@ -18,6 +18,10 @@
 #define LOOK_NS  20000000 // how often a long wait looks after the others
 #define SLEEP_NS 50000
 
+// A segment is received while the one before it is added, and is still in the core's own cache
+// then. Shorter ones cost more messages; docs/collectives.md has the figures.
+#define SEGMENT_BYTES ((size_t)256 << 10)
+
 // ---- one thread at a time
 
 // MPI was asked for turns of threads only; two at once would damage its lists now and then.
@@ -452,6 +456,7 @@ cy_status mpi_open_group(
     while (ranks[place] != base->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
+    made->base.segment_bytes = SEGMENT_BYTES;
     status = open_members(made);
     if (status != CY_OK) goto free_ranks;
     if (made->contexts != NULL) status = mpi_routes_meet(made);

@@ -3,6 +3,7 @@
 
 #define _GNU_SOURCE
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/mpi_ranks.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
     mpi_launch *made = block;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
-    if (pthread_create(&made->thread, NULL, begin_and_end, made) != 0) {
+    if (cy_thread_start(&made->thread, begin_and_end, made) != 0) {
         cy_memory_free(made);
         return CY_FAIL(CY_ERR_MEMORY, "no thread for the start of MPI");
     }

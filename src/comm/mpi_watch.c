@@ -34,23 +34,33 @@ static cy_status blame(
 
 static void watch(cy_watch *eye, int rank, uint64_t sign)
 {
-    *eye = (cy_watch){.rank = rank, .beat = sign, .since_ns = cy_clock_ns()};
+    eye->rank = rank;
+    eye->beat = sign;
+    eye->since_ns = cy_clock_ns();
+}
+
+static cy_status give_up(mpi_group *group, const mpi_transfer *record, int rank)
+{
+    char why[96];
+    const mpi_world *world = group->world;
+    cy_rank_page_silence(world->process->pages[rank], &world->base.options, why, sizeof(why));
+    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
 }
 
 // What is watched has not changed: fails once that is so for longer than ranks may be still.
 static cy_status bear(mpi_group *group, const mpi_transfer *record, const cy_watch *eye)
 {
-    const double limit_s = group->world->base.options.timeout_s;
+    const mpi_world *world = group->world;
+    const double limit_s =
+        cy_rank_page_limit_s(world->process->pages[eye->rank], &world->base.options);
     if ((double)(cy_clock_ns() - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
-    char why[64];
-    snprintf(why, sizeof(why), "no sign of life for %.3g s from", limit_s);
-    return blame(group, record, eye->rank, why, CY_ERR_TIMEOUT);
+    return give_up(group, record, eye->rank);
 }
 
 // What changes as long as a rank computes, calls or waits.
 static uint64_t sign_of(const cy_rank_page *page)
 {
-    return atomic_load(&page->beat) + atomic_load(&page->looks);
+    return cy_rank_page_life(page) + atomic_load(&page->looks);
 }
 
 // All have come, and one may have stopped since. Who waits looks around and who has gone on
@@ -74,6 +84,18 @@ static cy_status look_at_members(mpi_group *group, const mpi_transfer *record, c
     return CY_OK;
 }
 
+// The one that is missing is on another machine and shows no sign: its time counts from the first
+// look of the wait, and it may be at a file. Meanwhile the members of this machine are watched.
+static cy_status look_from_afar(
+    mpi_group *group, const mpi_transfer *record, int rank, cy_watch *eye)
+{
+    const double limit_s = cy_rank_page_limit_s(NULL, &group->world->base.options);
+    if (eye->begun_ns == 0) eye->begun_ns = cy_clock_ns();
+    if ((double)(cy_clock_ns() - eye->begun_ns) * 1e-9 >= limit_s)
+        return give_up(group, record, rank);
+    return look_at_members(group, record, eye);
+}
+
 cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye)
 {
     mpi_world *world = group->world;
@@ -94,7 +116,7 @@ cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch 
     atomic_store(&mine->waiting_for, member < 0 ? -1 : group->ranks[member]);
     if (member < 0) return look_at_members(group, record, eye);
     const int rank = cy_rank_page_culprit(pages, world->base.size, group->ranks[member]);
-    // Ranks of other machines show no sign: for them the time counts from the start of the wait.
+    if (pages[rank] == NULL) return look_from_afar(group, record, rank, eye);
     const uint64_t beat = cy_rank_page_sign(pages[rank]);
     if (eye->rank == rank && eye->beat == beat) return bear(group, record, eye);
     watch(eye, rank, beat);

@@ -175,7 +175,6 @@ static cy_status share_pages(mpi_process *process, MPI_Comm machine, const int *
     for (int t = 0; t < process->threads; t++) {
         cy_rank_page *mine = process->pages[process->number * process->threads + t];
         cy_rank_page_init(mine);
-        atomic_store(&mine->process, (int)getpid());
     }
     for (int i = 0; i < count; i++) {
         MPI_Aint found = 0;
@@ -356,7 +355,9 @@ static cy_status run_threads(mpi_run *run)
 static cy_status run_alone(mpi_run *run)
 {
     mpi_process *process = run->process;
+    cy_activity_show_on(&process->pages[process->number]->activity);
     const cy_status status = run_rank(run, process->number, NULL);
+    cy_activity_show_on(NULL);
     if (status == CY_OK)
         atomic_store(&process->pages[process->number]->ended, 1);
     else

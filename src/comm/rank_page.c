@@ -2,13 +2,17 @@
 #define _POSIX_C_SOURCE 200809L
 #include "comm/rank_page.h"
 
+#include "base/file.h"
+
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void cy_rank_page_init(cy_rank_page *page)
 {
     memset(page, 0, sizeof(*page));
     atomic_store(&page->waiting_for, -1);
+    atomic_store(&page->process, (int)getpid());
 }
 
 void cy_rank_page_says(
@@ -34,11 +38,54 @@ int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank)
     return rank; // ranks that wait for each other in a ring: any of them is to blame
 }
 
+uint64_t cy_rank_page_life(const cy_rank_page *page)
+{
+    return atomic_load_explicit(&page->beat, memory_order_relaxed) +
+        atomic_load(&page->activity.count);
+}
+
 uint64_t cy_rank_page_sign(const cy_rank_page *page)
 {
     if (page == NULL) return 0;
-    const uint64_t beat = atomic_load_explicit(&page->beat, memory_order_relaxed);
-    return atomic_load(&page->waiting_for) >= 0 ? beat : beat + atomic_load(&page->looks);
+    const uint64_t life = cy_rank_page_life(page);
+    return atomic_load(&page->waiting_for) >= 0 ? life : life + atomic_load(&page->looks);
+}
+
+// Whether the rank's process is stopped (SIGSTOP), traced or gone: the state behind the name in
+// /proc/PID/stat, which ends with the last parenthesis. What a rank did with a file when it was
+// stopped lasts, but no disk is to blame.
+static bool is_stopped(const cy_rank_page *page)
+{
+    char path[64], text[512];
+    const int process = atomic_load(&page->process);
+    if (process == (int)getpid()) return false;
+    snprintf(path, sizeof(path), "/proc/%d/stat", process);
+    // Looking at another is no sign of this thread's own life.
+    cy_activity *shown = cy_activity_show_on(NULL);
+    const size_t bytes = cy_file_read_some(path, text, sizeof(text));
+    cy_activity_show_on(shown);
+    const char *state = bytes > 0 ? strrchr(text, ')') : NULL;
+    return state != NULL && strlen(state) > 2 && strchr("TtZX", state[2]) != NULL;
+}
+
+static bool waits_for_file(const cy_rank_page *page)
+{
+    return cy_activity_lasts(&page->activity) && !is_stopped(page);
+}
+
+double cy_rank_page_limit_s(const cy_rank_page *page, const cy_world_options *options)
+{
+    const double files_s = options->file_timeout_s, others_s = options->timeout_s;
+    if (page == NULL) return files_s > others_s ? files_s : others_s;
+    return waits_for_file(page) ? files_s : others_s;
+}
+
+void cy_rank_page_silence(
+    const cy_rank_page *page, const cy_world_options *options, char *text, size_t bytes)
+{
+    const bool file = page != NULL && waits_for_file(page);
+    snprintf(text, bytes, "no sign of life for %.3g s%s from", cy_rank_page_limit_s(page, options),
+        file ? " (checkpoint.timeout_s)" : "");
 }
 
 void cy_rank_page_describe(
@@ -48,15 +95,19 @@ void cy_rank_page_describe(
         snprintf(text, bytes, "rank %d (%s)", rank, host);
         return;
     }
+    char doing[160];
+    cy_activity_describe(&page->activity, atomic_load(&page->process), doing, sizeof(doing));
+    const char *comma = doing[0] == '\0' ? "" : is_stopped(page) ? ", stopped while " : ", ";
     const uint64_t letters = atomic_load_explicit(&page->last_dimension, memory_order_relaxed);
     const uint64_t call = atomic_load_explicit(&page->last_call, memory_order_relaxed);
     char dimension[sizeof(letters) + 1] = {0};
     memcpy(dimension, &letters, sizeof(letters));
     if (letters == 0) {
-        snprintf(text, bytes, "rank %d (%s), which has not communicated yet", rank, host);
+        snprintf(text, bytes, "rank %d (%s)%s%s, which has not communicated yet", rank, host, comma,
+            doing);
         return;
     }
-    snprintf(text, bytes, "rank %d (%s), last seen in %s %llu of %s", rank, host,
+    snprintf(text, bytes, "rank %d (%s)%s%s, last seen in %s %llu of %s", rank, host, comma, doing,
         cy_operation_name((cy_operation_kind)(call & 0xff)), (unsigned long long)(call >> 8),
         dimension);
 }

@@ -8,7 +8,9 @@
 #ifndef CY_COMM_RANK_PAGE_H
 #define CY_COMM_RANK_PAGE_H
 
+#include "base/activity.h"
 #include "comm/backend.h"
+#include "comm/world.h"
 
 #include <stdatomic.h>
 
@@ -20,9 +22,10 @@ typedef struct cy_rank_page {
     _Atomic int waiting_for;            // a world rank, or -1
     _Atomic int ended;
     _Atomic int process;
+    cy_activity activity; // of its rank's thread: what it does with files
 } cy_rank_page;
 
-// A page of a rank that has not said anything.
+// A page of a rank of this process that has not said anything.
 void cy_rank_page_init(cy_rank_page *page);
 
 // Tells everybody what the rank is about to do. It is a sign of life.
@@ -32,11 +35,23 @@ void cy_rank_page_says(
 // The rank that `rank` really waits for: followed through ranks that wait for others themselves.
 int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank);
 
+// What changes as long as the rank computes, calls others, or comes back from calls on files.
+uint64_t cy_rank_page_life(const cy_rank_page *page);
+
 // What changes as long as the rank may be waited for. Who waits for nobody in particular is inside
 // of a collective to which all have come: it looks after the others itself, and that is life.
 uint64_t cy_rank_page_sign(const cy_rank_page *page);
 
-// "rank 3 (host), last seen in send 12 of pp" into a buffer. `page` may be NULL.
+// How long the sign of a rank may stay the same: what it does with a file has a limit of its own. A
+// rank that shows no page may be at a file as well as not.
+double cy_rank_page_limit_s(const cy_rank_page *page, const cy_world_options *options);
+
+// "no sign of life for 60 s from", with the name of the limit where it is that of files.
+void cy_rank_page_silence(
+    const cy_rank_page *page, const cy_world_options *options, char *text, size_t bytes);
+
+// "rank 3 (host), syncing weights-00003.safetensors for 1800 s, last seen in send 12 of pp" into a
+// buffer. `page` may be NULL.
 void cy_rank_page_describe(
     const cy_rank_page *page, int rank, const char *host, char *text, size_t bytes);
 

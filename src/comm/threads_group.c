@@ -100,9 +100,11 @@ static cy_status report_missing(
         snprintf(text, sizeof(text), "%s %llu of %s waits for %s, which has ended", call,
             (unsigned long long)record->sequence, group->base.dimension, who);
     } else {
-        snprintf(text, sizeof(text), "%s %llu of %s: no sign of life for %.3g s from %s", call,
-            (unsigned long long)record->sequence, group->base.dimension,
-            group->rank->base.options.timeout_s, who);
+        char silence[96];
+        cy_rank_page_silence(
+            run->pages[culprit], &group->rank->base.options, silence, sizeof(silence));
+        snprintf(text, sizeof(text), "%s %llu of %s: %s %s", call,
+            (unsigned long long)record->sequence, group->base.dimension, silence, who);
     }
     const cy_status status = finished ? CY_ERR_PEER : CY_ERR_TIMEOUT;
     group_fail(group->shared, status, text);
@@ -125,7 +127,8 @@ static cy_status look_after(
         *eye = (cy_watch){.rank = culprit, .beat = beat, .since_ns = now};
         return CY_OK;
     }
-    if ((double)(now - eye->since_ns) * 1e-9 < group->rank->base.options.timeout_s) return CY_OK;
+    const double limit_s = cy_rank_page_limit_s(run->pages[culprit], &group->rank->base.options);
+    if ((double)(now - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
     return report_missing(group, record, rank, false);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/threads.h"
 
 #include <sched.h>
@@ -192,7 +193,9 @@ static void *rank_main(void *argument)
     threads_rank *rank = argument;
     threads_run *run = rank->run;
     pin_rank(rank);
+    cy_activity_show_on(&rank->base.page->activity);
     rank->status = run->function(&rank->base, run->context);
+    cy_activity_show_on(NULL);
     if (rank->status != CY_OK) {
         run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
     }
@@ -340,7 +343,7 @@ cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part
     int started = 0;
     for (; started < run->size; started++) {
         threads_rank *rank = &run->ranks[started];
-        if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0) {
+        if (cy_thread_start(&rank->thread, rank_main, rank) != 0) {
             run_abort(run, rank->base.rank, CY_ERR_MEMORY, "its thread could not be started", "");
             break;
         }

@@ -15,6 +15,7 @@ cy_world_options cy_world_defaults(void)
         .ranks = 1,
         .threads_per_rank = 1,
         .timeout_s = 60.0,
+        .file_timeout_s = 1800.0,
         .algorithm = "auto",
     };
 #ifdef CY_DEBUG

@@ -33,6 +33,7 @@ typedef struct cy_world_options {
     int launched;          // processes that were started; 0 where nobody says
     int launched_rank;     // which of them this is; 0 where nobody says
     double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
+    double file_timeout_s; // instead of it, while the rank is inside of a call on a file
     bool check;            // fill buffers in flight with NaN: for tests and debug builds
     int ranks_per_node;    // nodes of so many consecutive ranks; 0: as the machines are
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
@@ -40,7 +41,7 @@ typedef struct cy_world_options {
     uint64_t configuration;      // a hash: ranks whose hashes or builds differ refuse to start
 } cy_world_options;
 
-// 1 rank, 1 thread, 60 s, checks in debug builds, automatic algorithms.
+// 1 rank, 1 thread, 60 s, 1800 s for files, checks in debug builds, automatic algorithms.
 cy_world_options cy_world_defaults(void);
 
 typedef cy_status (*cy_rank_function)(cy_world *world, void *context);

@@ -177,6 +177,32 @@ static inline cy_status suite_scatter_gather(
     return suite_sentinel(own, part, dtype);
 }
 
+// A message to the right and one from the left.
+static inline cy_status suite_neighbours(
+    cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t count)
+{
+    const int rank = cy_group_rank(group);
+    const int size = cy_group_size(group);
+    if (size == 1) return CY_OK;
+    const int left = (rank + size - 1) % size;
+    char *out = suite_take(queue, count, dtype);
+    char *in = suite_take(queue, count, dtype);
+    for (int64_t i = 0; i < count; i++)
+        suite_set(out, dtype, i, (double)((i + (int64_t)rank * 7) % 100));
+    cy_request send = {0}, recv = {0};
+    CY_TRY(cy_group_start_send(
+        group, queue, &send, cy_view_of(out, dtype, 1, count), (rank + 1) % size, 5));
+    CY_TRY(cy_group_start_recv(group, queue, &recv, cy_view_of(in, dtype, 1, count), left, 5));
+    CY_TRY(cy_group_wait(group, queue, &recv));
+    CY_TRY(cy_group_wait(group, queue, &send));
+    for (int64_t i = 0; i < count; i++) {
+        SUITE_EXPECT(suite_get(in, dtype, i) == (double)((i + (int64_t)left * 7) % 100),
+            "message of %lld %s: element %lld", (long long)count, cy_dtype_name(dtype),
+            (long long)i);
+    }
+    return suite_sentinel(in, count, dtype);
+}
+
 static inline cy_status suite_moves(cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t part)
 {
     const int rank = cy_group_rank(group);
@@ -303,7 +329,8 @@ static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int co
 }
 
 // Floats that do not add exactly: all ranks must hold the same bits, in every repeat.
-static inline cy_status suite_same_bits(cy_group *group, cy_queue *queue, cy_dtype dtype)
+static inline cy_status suite_same_bits(
+    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op)
 {
     enum { COUNT = 1003, REPEATS = 3 };
     const int rank = cy_group_rank(group);
@@ -315,19 +342,47 @@ static inline cy_status suite_same_bits(cy_group *group, cy_queue *queue, cy_dty
         for (int i = 0; i < COUNT; i++) {
             suite_set(data, dtype, i, 1.0 / (double)(i * 16 + rank * rank * 7 + 1));
         }
-        CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(data, dtype, 1, COUNT), CY_SUM));
+        CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(data, dtype, 1, COUNT), op));
         if (repeat == 0) memcpy(first, data, bytes);
-        SUITE_EXPECT(memcmp(first, data, bytes) == 0, "repeat %d of %s differs", repeat,
-            cy_dtype_name(dtype));
+        SUITE_EXPECT(memcmp(first, data, bytes) == 0, "repeat %d of %s, reduction %d differs",
+            repeat, cy_dtype_name(dtype), (int)op);
     }
     char *all = suite_take(queue, (int64_t)bytes * size, CY_U8);
     CY_TRY(cy_group_all_gather(group, queue, cy_view_of(all, CY_U8, size, (int64_t)bytes),
         cy_view_of(data, CY_U8, 1, (int64_t)bytes)));
     for (int r = 0; r < size; r++) {
         SUITE_EXPECT(memcmp(all + bytes * (size_t)r, data, bytes) == 0,
-            "%s: rank %d holds other bits", cy_dtype_name(dtype), r);
+            "%s, reduction %d: rank %d holds other bits", cy_dtype_name(dtype), (int)op, r);
     }
     return suite_sentinel(all, (int64_t)bytes * size, CY_U8);
+}
+
+// An average is the sum divided by the ranks, once, and rounded to the dtype, once: operands that
+// do not add exactly, as partial sums hold them.
+static inline cy_status suite_average(cy_group *group, cy_queue *queue, cy_dtype dtype)
+{
+    enum { COUNT = 1003 };
+    const int rank = cy_group_rank(group);
+    const int size = cy_group_size(group);
+    const cy_dtype partial = dtype == CY_F64 ? CY_F64 : CY_F32;
+    char *average = suite_take(queue, COUNT, dtype);
+    char *sum = suite_take(queue, COUNT, partial);
+    for (int i = 0; i < COUNT; i++) {
+        suite_set(average, dtype, i, 1.0 / (double)(i * 16 + rank * rank * 7 + 1));
+        suite_set(sum, partial, i, suite_get(average, dtype, i));
+    }
+    CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(average, dtype, 1, COUNT), CY_AVG));
+    CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(sum, partial, 1, COUNT), CY_SUM));
+    for (int i = 0; i < COUNT; i++) {
+        double wanted = suite_get(sum, partial, i) / size;
+        if (partial == CY_F32) wanted = (double)((float)suite_get(sum, partial, i) / (float)size);
+        char rounded[8];
+        suite_set(rounded, dtype, 0, wanted);
+        SUITE_EXPECT(suite_get(average, dtype, i) == suite_get(rounded, dtype, 0),
+            "average of %s: element %d is %.17g, not %.17g", cy_dtype_name(dtype), i,
+            suite_get(average, dtype, i), suite_get(rounded, dtype, 0));
+    }
+    return suite_sentinel(average, COUNT, dtype);
 }
 
 static const cy_dtype suite_dtypes[] = {CY_F32, CY_F64, CY_BF16, CY_F16, CY_I32, CY_I64, CY_FX64};
@@ -363,10 +418,14 @@ static inline cy_status suite_group(cy_group *group, cy_queue *queue, int64_t la
     for (size_t d = 0; d < sizeof(suite_dtypes) / sizeof(suite_dtypes[0]); d++) {
         const cy_dtype dtype = suite_dtypes[d];
         CY_TRY(suite_reductions(group, queue, dtype, large));
-        SUITE_RUN(suite_moves(group, queue, dtype, 0));
-        SUITE_RUN(suite_moves(group, queue, dtype, 3));
-        SUITE_RUN(suite_moves(group, queue, dtype, large / size));
-        if (dtype < CY_I32) SUITE_RUN(suite_same_bits(group, queue, dtype));
+        const int64_t counts[] = {0, 1, size - 1, size, size + 1, 4099, large};
+        for (int c = 0; c < 7; c++) {
+            SUITE_RUN(suite_moves(group, queue, dtype, c == 6 ? large / size : counts[c]));
+            SUITE_RUN(suite_neighbours(group, queue, dtype, counts[c]));
+        }
+        for (int op = CY_SUM; op <= CY_PROD && dtype < CY_I32; op++)
+            SUITE_RUN(suite_same_bits(group, queue, dtype, (cy_reduce)op));
+        if (dtype < CY_I32) SUITE_RUN(suite_average(group, queue, dtype));
     }
     SUITE_RUN(suite_moves(group, queue, CY_U8, 1001));
     SUITE_RUN(suite_uneven(group, queue, 5));

@@ -72,6 +72,28 @@ static inline cy_status large_reductions(
     return suite_sentinel(own, part, dtype);
 }
 
+// Everybody's part number r to rank r: operand `rank` of what stands at part r.
+static inline cy_status large_exchange(
+    cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t count)
+{
+    const int rank = cy_group_rank(group), size = cy_group_size(group);
+    const int64_t part = count / size;
+    const size_t bytes = (size_t)part * cy_dtype_size(dtype);
+    char *data = suite_take(queue, part * size, dtype);
+    char *got = suite_take(queue, part * size, dtype);
+    for (int to = 0; to < size; to++)
+        large_fill(data + bytes * (size_t)to, dtype, part, 0, CY_MAX, 3 * rank + to);
+    cy_request request = {0};
+    CY_TRY(cy_group_start_all_to_all(group, queue, &request, cy_view_of(got, dtype, size, part),
+        cy_view_of(data, dtype, size, part)));
+    CY_TRY(cy_group_wait(group, queue, &request));
+    for (int from = 0; from < size; from++) {
+        CY_TRY(large_expect(
+            got + bytes * (size_t)from, dtype, part, 1, CY_MAX, 3 * from + rank, "all_to_all"));
+    }
+    return suite_sentinel(got, part * size, dtype);
+}
+
 // Broadcast from the last rank, and a message round the ring.
 static inline cy_status large_moves(cy_group *group, cy_queue *queue, cy_dtype dtype, int64_t count)
 {
@@ -115,6 +137,7 @@ static inline cy_status large_rank(cy_world *world, void *context)
             if (dtype == CY_FX64 && op == CY_PROD) continue; // fixed point is not multiplied
             SUITE_RUN(large_reductions(group, queue, dtype, (cy_reduce)op, count));
         }
+        SUITE_RUN(large_exchange(group, queue, dtype, count));
         SUITE_RUN(large_moves(group, queue, dtype, count));
     }
     // After a failure the memory stays: other ranks may be at work in it.

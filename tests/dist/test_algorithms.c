@@ -2,7 +2,7 @@
 // really sent, the delay of links, and what happens when a rank stops.
 
 #define _GNU_SOURCE
-#include "dist/group_suite.h"
+#include "dist/segments.h"
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -59,6 +59,61 @@ static void a_ring_sends_what_the_formula_says(void **state)
 {
     (void)state;
     run(4, "ring", NULL, count_bytes);
+}
+
+// All bytes go through rank 0: P - 1 tensors into it, and as many out of it.
+static cy_status count_server(cy_world *world, void *context)
+{
+    double *sent = context; // [8]
+    cy_group *group = NULL;
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
+    const int rank = cy_world_rank(world), size = cy_world_size(world);
+    float data[1000];
+    for (int i = 0; i < 1000; i++)
+        data[i] = (float)(rank + i);
+    CY_TRY(cy_group_all_reduce(group, NULL, cy_view_of(data, CY_F32, 1, 1000), CY_SUM));
+    const float wanted = (float)(size * (size - 1) / 2 + size * 999);
+    SUITE_EXPECT(data[999] == wanted, "the sum is %g", (double)data[999]);
+    const cy_algorithm_counters of = cy_algorithm_count(group);
+    SUITE_EXPECT(of.rounds == (rank == 0 ? 2 * (size - 1) : 2), "%lld rounds of rank %d",
+        (long long)of.rounds, rank);
+    sent[rank] = of.bytes;
+    cy_group_close(group);
+    return CY_OK;
+}
+
+static void a_server_carries_everything(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 8; ranks++) {
+        double sent[8] = {0}, into = 0;
+        cy_world_options options = cy_world_defaults();
+        options.ranks = ranks;
+        options.algorithm = "server";
+        CY_CHECK_OK(cy_world_run_threads(&options, count_server, sent));
+        for (int r = 1; r < ranks; r++)
+            into += sent[r];
+        assert_true(sent[0] + into == 2.0 * (ranks - 1) * 4000.0);
+        assert_true(sent[0] == into);
+    }
+}
+
+static cy_status run_segments(cy_world *world, void *context)
+{
+    (void)context;
+    return segments_world(world, 4096);
+}
+
+// As between processes, whose backend cannot add what arrives; tests/dist/test_group_mpi.c has
+// those.
+static void pieces_go_in_segments(void **state)
+{
+    (void)state;
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        cy_world_options options = cy_world_defaults();
+        options.ranks = ranks;
+        CY_CHECK_OK(cy_world_run_threads(&options, run_segments, NULL));
+    }
 }
 
 // A message of n bytes takes latency + n / bandwidth, two at once on one link take turns, and
@@ -292,6 +347,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_equals_serial),
         cmocka_unit_test(a_ring_sends_what_the_formula_says),
+        cmocka_unit_test(a_server_carries_everything),
+        cmocka_unit_test(pieces_go_in_segments),
         cmocka_unit_test(links_are_slow_and_leave_the_rank_free),
         cmocka_unit_test(the_links_of_a_group_choose),
         cmocka_unit_test(a_rank_that_stops_is_named),

@@ -4,6 +4,7 @@
 
 #define _GNU_SOURCE
 #include "dist/interleave.h"
+#include "dist/segments.h"
 #include "support/mpirun.h"
 
 #include "build_info.h"
@@ -61,6 +62,15 @@ static void several_groups_with_threads_of_their_own(void **state)
 {
     (void)state;
     expect_success(2, "ring");
+}
+
+// Pieces of a plan go in segments between processes.
+static void pieces_longer_than_a_segment(void **state)
+{
+    (void)state;
+    expect_success(2, "segments");
+    expect_success(3, "segments");
+    expect_success(2, "segments 2");
 }
 
 static void a_long_computation_is_alive(void **state)
@@ -166,6 +176,12 @@ static cy_status run_groups(cy_world *world, void *context)
         cy_group_close(groups[g]);
     free(data);
     return CY_OK;
+}
+
+static cy_status run_segments(cy_world *world, void *context)
+{
+    (void)context;
+    return segments_world(world, 0);
 }
 
 // Which ranks share what: ranks of a process are neighbours, and all of this is one machine.
@@ -279,6 +295,7 @@ static cy_rank_function function_of(const char *scenario)
     if (strcmp(scenario, "suite") == 0) return run_suite;
     if (strcmp(scenario, "ring") == 0) return run_groups;
     if (strcmp(scenario, "places") == 0) return run_places;
+    if (strcmp(scenario, "segments") == 0) return run_segments;
     return strcmp(scenario, "interleave") == 0 ? run_interleaved : misbehave;
 }
 
@@ -326,6 +343,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_primitive_equals_serial),
         cmocka_unit_test(ranks_share_processes),
         cmocka_unit_test(several_groups_with_threads_of_their_own),
+        cmocka_unit_test(pieces_longer_than_a_segment),
         cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(failures_are_named_once),
         cmocka_unit_test(failures_of_ranks_that_share_processes_are_named_once),

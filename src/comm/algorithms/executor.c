@@ -100,12 +100,14 @@ cy_status planned_prepare(
     record->dtype = o->in.dtype;
     record->source = o->in.data;
     record->target = o->out.data;
+    const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
+    if (reduces) CY_TRY(prepare_reduction(record));
+    const size_t most = group->inside->segment_bytes;
+    record->segment = most > 0 ? (int64_t)(most / cy_dtype_size(record->dtype)) : INT64_MAX;
     switch (o->kind) {
     case CY_OP_ALL_REDUCE:
-        CY_TRY(prepare_reduction(record));
         return plan_all_reduce(group, record, place);
     case CY_OP_REDUCE_SCATTER:
-        CY_TRY(prepare_reduction(record));
         return cy_plan_ring_reduce_scatter(&record->plan, place, cy_view_count(o->out));
     case CY_OP_ALL_GATHER: {
         char *own = (char *)o->out.data + cy_view_bytes(o->in) * (size_t)place.rank;
@@ -136,28 +138,46 @@ static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
     return cy_view_of(bytes + (size_t)first * cy_dtype_size(dtype), dtype, 1, count);
 }
 
+// Segment number `number` of a piece that begins at element `first`.
+static cy_part segment_of(
+    const planned_transfer *record, int64_t first, int64_t count, int64_t number)
+{
+    const int64_t at = number * record->segment;
+    const int64_t left = count - at;
+    return (cy_part){first + at, left < record->segment ? left : record->segment};
+}
+
+// Messages of a piece; an empty one is a message, too.
+static int64_t segments(const planned_transfer *record, int peer, int64_t count)
+{
+    if (peer < 0) return 0;
+    if (count <= record->segment) return 1;
+    return count / record->segment + (count % record->segment > 0 ? 1 : 0);
+}
+
 // What is sent must not change before it has gone.
 static bool sends_what_changes(const cy_round *round)
 {
-    return round->to >= 0 && round->send_first < round->recv_first + round->recv_count &&
+    return round->to >= 0 && round->arrival != CY_ARRIVE_STORE &&
+        round->send_first < round->recv_first + round->recv_count &&
         round->recv_first < round->send_first + round->send_count;
 }
 
-// Where what arrives goes to, and what becomes of it there.
-static cy_status place_arrival(
-    const planned_group *group, planned_transfer *record, const cy_round *round, cy_operation *recv)
+static char *place_of(const planned_transfer *record, int64_t number)
 {
-    record->folds = round->arrival == CY_ARRIVE_STORE ||
-        (group->inside->folds_arrivals && !sends_what_changes(round));
-    char *place = record->target;
-    if (!record->folds) {
-        CY_TRY(take(&record->arrived, &record->arrived_bytes,
-            (size_t)round->recv_count * cy_dtype_size(record->dtype)));
-        place = record->arrived;
-    }
-    const int64_t first = record->folds ? round->recv_first : 0;
-    const cy_view view = piece(place, record->dtype, first, round->recv_count);
-    *recv = (cy_operation){
+    const size_t bytes = (size_t)record->segment * cy_dtype_size(record->dtype);
+    return record->arrived + (size_t)(number % PLANNED_IN_FLIGHT) * bytes;
+}
+
+// Where the next segment that arrives goes to, and what becomes of it there.
+static cy_status post_receive(planned_group *group, planned_transfer *record, const cy_round *round)
+{
+    planned_way *way = &record->recv;
+    const cy_part part = segment_of(record, round->recv_first, round->recv_count, way->posted);
+    const cy_view view = record->folds
+        ? piece(record->target, record->dtype, part.first, part.count)
+        : piece(place_of(record, way->posted), record->dtype, 0, part.count);
+    const cy_operation recv = {
         .kind = CY_OP_RECV,
         .reduce = record->operation.reduce,
         .out = view,
@@ -167,6 +187,10 @@ static cy_status place_arrival(
         .arrival = record->folds ? round->arrival : CY_ARRIVE_STORE,
         .overflow = &record->overflow,
     };
+    cy_request *request = &way->requests[way->posted % PLANNED_IN_FLIGHT];
+    CY_TRY(group->inside->ops->start(group->inside, NULL, request, &recv));
+    ((cy_transfer *)request->handle)->kind = CY_OP_RECV;
+    way->posted++;
     return CY_OK;
 }
 
@@ -181,52 +205,114 @@ void planned_count(planned_group *group, const cy_operation *send)
     }
 }
 
-static cy_status post(planned_group *group, planned_transfer *record, const cy_round *round)
+static cy_operation send_of(const planned_transfer *record, const cy_round *round, cy_part part)
 {
-    if (round->from >= 0) {
-        cy_operation recv;
-        CY_TRY(place_arrival(group, record, round, &recv));
-        CY_TRY(group->inside->ops->start(group->inside, NULL, &record->recv, &recv));
-        ((cy_transfer *)record->recv.handle)->kind = CY_OP_RECV;
+    // Sends only read, but a view has one kind of pointer.
+    char *source;
+    memcpy(&source, &record->source, sizeof(source));
+    const cy_view view = piece(source, record->dtype, part.first, part.count);
+    return (cy_operation){
+        .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
+}
+
+static cy_status post_send(planned_group *group, planned_transfer *record, const cy_round *round)
+{
+    planned_way *way = &record->send;
+    const cy_operation send = send_of(
+        record, round, segment_of(record, round->send_first, round->send_count, way->posted));
+    cy_request *request = &way->requests[way->posted % PLANNED_IN_FLIGHT];
+    CY_TRY(group->inside->ops->start(group->inside, NULL, request, &send));
+    ((cy_transfer *)request->handle)->kind = CY_OP_SEND;
+    way->posted++;
+    return CY_OK;
+}
+
+// A round begins. What a plan sends counts as one message, in however many segments it goes.
+static cy_status begin_round(planned_group *group, planned_transfer *record, const cy_round *round)
+{
+    record->send.posted = record->send.done = 0;
+    record->recv.posted = record->recv.done = 0;
+    const bool whole = round->arrival == CY_ARRIVE_STORE;
+    record->folds = whole || (group->inside->folds_arrivals && !sends_what_changes(round));
+    // Segments are taken in where they were sent from: the ranges have to be the same.
+    CY_ASSERT(!sends_what_changes(round) ||
+        (round->send_first == round->recv_first && round->send_count == round->recv_count));
+    if (round->from >= 0 && !record->folds) {
+        const int64_t most =
+            round->recv_count < record->segment ? round->recv_count : record->segment;
+        const int64_t places = segments(record, round->from, round->recv_count);
+        CY_TRY(take(&record->arrived, &record->arrived_bytes,
+            (size_t)(most * (places < PLANNED_IN_FLIGHT ? places : PLANNED_IN_FLIGHT)) *
+                cy_dtype_size(record->dtype)));
     }
     if (round->to >= 0) {
-        // Sends only read, but a view has one kind of pointer.
-        char *source;
-        memcpy(&source, &record->source, sizeof(source));
-        const cy_view view = piece(source, record->dtype, round->send_first, round->send_count);
-        const cy_operation send = {
-            .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
-        CY_TRY(group->inside->ops->start(group->inside, NULL, &record->send, &send));
-        ((cy_transfer *)record->send.handle)->kind = CY_OP_SEND;
+        const cy_part all = {round->send_first, round->send_count};
+        const cy_operation send = send_of(record, round, all);
         planned_count(group, &send);
     }
     group->sent.rounds++;
+    group->moves++;
     record->posted = true;
     return CY_OK;
 }
 
-static cy_status finish_request(planned_group *group, cy_request *request, bool *done)
+// Whether the oldest message of a direction is over.
+static cy_status finish_oldest(planned_group *group, planned_way *way, bool *over)
 {
-    if (request->handle == NULL) return CY_OK;
-    bool here = false;
-    CY_TRY(group->inside->ops->test(group->inside, request->handle, &here));
-    if (!here) {
-        *done = false;
-        return CY_OK;
-    }
+    cy_request *request = &way->requests[way->done % PLANNED_IN_FLIGHT];
+    CY_TRY(group->inside->ops->test(group->inside, request->handle, over));
+    if (!*over) return CY_OK;
     cy_transfer *transfer = request->handle;
     request->handle = NULL;
+    group->moves++;
     return group->inside->ops->wait(group->inside, NULL, transfer);
 }
 
-// What the group inside has not taken in itself.
-static void take_in(planned_transfer *record, const cy_round *round)
+// A segment that the group inside has not taken in itself.
+static void take_in(planned_transfer *record, const cy_round *round, int64_t number)
 {
-    if (round->from < 0 || record->folds) return;
-    char *there = record->target + (size_t)round->recv_first * cy_dtype_size(record->dtype);
-    const bool overflow = cy_reduce_arrived(there, record->arrived, round->recv_count,
+    if (record->folds) return;
+    const cy_part part = segment_of(record, round->recv_first, round->recv_count, number);
+    char *there = record->target + (size_t)part.first * cy_dtype_size(record->dtype);
+    const bool overflow = cy_reduce_arrived(there, place_of(record, number), part.count,
         record->dtype, record->operation.reduce, round->arrival);
     if (overflow) atomic_store_explicit(&record->overflow, true, memory_order_relaxed);
+}
+
+static cy_status go_on_receiving(
+    planned_group *group, planned_transfer *record, const cy_round *round, bool *over)
+{
+    planned_way *way = &record->recv;
+    const int64_t count = segments(record, round->from, round->recv_count);
+    const bool after_send = !record->folds && sends_what_changes(round);
+    for (;;) {
+        while (way->posted < count && way->posted < way->done + PLANNED_IN_FLIGHT)
+            CY_TRY(post_receive(group, record, round));
+        *over = way->done == count;
+        if (*over || (after_send && record->send.done <= way->done)) return CY_OK;
+        bool here = false;
+        CY_TRY(finish_oldest(group, way, &here));
+        if (!here) return CY_OK;
+        take_in(record, round, way->done);
+        way->done++;
+    }
+}
+
+static cy_status go_on_sending(
+    planned_group *group, planned_transfer *record, const cy_round *round, bool *over)
+{
+    planned_way *way = &record->send;
+    const int64_t count = segments(record, round->to, round->send_count);
+    for (;;) {
+        while (way->posted < count && way->posted < way->done + PLANNED_IN_FLIGHT)
+            CY_TRY(post_send(group, record, round));
+        *over = way->done == count;
+        if (*over) return CY_OK;
+        bool gone = false;
+        CY_TRY(finish_oldest(group, way, &gone));
+        if (!gone) return CY_OK;
+        way->done++;
+    }
 }
 
 // The last round is over: partial results become results.
@@ -253,12 +339,14 @@ cy_status planned_advance(planned_group *group, planned_transfer *record)
             break;
         }
         const cy_round *round = &record->plan.rounds[record->round];
-        if (!record->posted) CY_TRY(post(group, record, round));
-        bool done = true;
-        CY_TRY(finish_request(group, &record->recv, &done));
-        CY_TRY(finish_request(group, &record->send, &done));
-        if (!done) return CY_OK;
-        take_in(record, round);
+        if (!record->posted) CY_TRY(begin_round(group, record, round));
+        // Receives first: what is sent to a rank that expects it is not copied twice.
+        bool received = false;
+        bool sent = false;
+        CY_TRY(go_on_receiving(group, record, round, &received));
+        CY_TRY(go_on_sending(group, record, round, &sent));
+        if (!received && sent) CY_TRY(go_on_receiving(group, record, round, &received));
+        if (!received || !sent) return CY_OK;
         record->posted = false;
         record->round++;
     }

@@ -10,6 +10,15 @@
 
 #include <pthread.h>
 
+// Messages of a round that may be in flight at once, in each direction.
+#define PLANNED_IN_FLIGHT 4
+
+// One direction of a round: a message for each segment of the piece, in order.
+typedef struct planned_way {
+    cy_request requests[PLANNED_IN_FLIGHT]; // of segment i: number i % PLANNED_IN_FLIGHT
+    int64_t posted, done;                   // segments
+} planned_way;
+
 typedef struct planned_transfer {
     cy_transfer base;
     struct planned_transfer *next; // of those in flight, or of the free ones
@@ -21,14 +30,14 @@ typedef struct planned_transfer {
     bool folds;  // of this round: the group inside takes in what arrives
     bool done;
     int tag;
-    cy_request send;
-    cy_request recv;
+    planned_way send, recv;
     cy_dtype dtype;     // of what travels
+    int64_t segment;    // elements of a message at most
     const char *source; // borrowed: what is sent
     char *target;       // borrowed: where what arrives ends
     char *work;         // owned: partial results
     size_t work_bytes;
-    char *arrived; // owned: a piece that is yet to be added
+    char *arrived; // owned: PLANNED_IN_FLIGHT segments that are yet to be added
     size_t arrived_bytes;
     _Atomic bool overflow;
 } planned_transfer;
@@ -38,6 +47,7 @@ typedef struct planned_group {
     cy_group *inside; // owned
     cy_algorithm_options options;
     cy_algorithm_counters sent;
+    int64_t moves; // rounds that have begun, messages that have arrived or gone
     uint64_t sequence;
     planned_transfer *head; // in flight, oldest first
     planned_transfer *tail;

@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "comm/algorithms/executor.h"
 
 #include <sched.h>
@@ -169,28 +170,34 @@ static cy_status test_locked(planned_group *group, planned_transfer *record, boo
     return group->inside->ops->test(group->inside, record->message, done);
 }
 
-// *rounds are those that the group has begun so far.
-static cy_status look(planned_group *group, planned_transfer *record, bool *done, int64_t *rounds)
+// *moves are those of the group so far.
+static cy_status look(planned_group *group, planned_transfer *record, bool *done, int64_t *moves)
 {
     pthread_mutex_lock(&group->lock);
     const cy_status status = test_locked(group, record, done);
-    *rounds = group->sent.rounds;
+    *moves = group->moves;
     pthread_mutex_unlock(&group->lock);
     return status;
 }
 
 static cy_status planned_test(cy_group *base, cy_transfer *transfer, bool *done)
 {
-    int64_t rounds;
-    return look((planned_group *)base, (planned_transfer *)transfer, done, &rounds);
+    int64_t moves;
+    return look((planned_group *)base, (planned_transfer *)transfer, done, &moves);
+}
+
+// The oldest message of a direction that is in flight; NULL: none is.
+static const cy_transfer *oldest(const planned_way *way)
+{
+    return way->done < way->posted ? way->requests[way->done % PLANNED_IN_FLIGHT].handle : NULL;
 }
 
 static cy_status look_after_locked(
     planned_group *group, const planned_transfer *record, cy_watch *watch)
 {
     const cy_transfer *awaited = record->message;
-    if (awaited == NULL) awaited = record->recv.handle;
-    if (awaited == NULL) awaited = record->send.handle;
+    if (awaited == NULL) awaited = oldest(&record->recv);
+    if (awaited == NULL) awaited = oldest(&record->send);
     if (awaited == NULL) return CY_OK;
     const cy_status status = group->inside->ops->look_after(group->inside, awaited, watch);
     if (status == CY_OK) return CY_OK;
@@ -211,12 +218,12 @@ static cy_status planned_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
 {
     planned_group *group = (planned_group *)base;
     planned_transfer *record = (planned_transfer *)transfer;
-    int64_t moved = cy_clock_ns(); // when a round began last
+    int64_t moved = cy_clock_ns(); // when a message came or went last
     int64_t looked = moved;
-    int64_t begun = 0;
+    int64_t moves = 0;
     cy_watch watch = {.rank = -1};
     bool done = false;
-    cy_status status = look(group, record, &done, &begun);
+    cy_status status = look(group, record, &done, &moves);
     while (status == CY_OK && !done) {
         const int64_t now = cy_clock_ns();
         if (now - moved > YIELD_NS)
@@ -227,9 +234,9 @@ static cy_status planned_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
             looked = now;
             status = planned_look_after(base, transfer, &watch);
         }
-        const int64_t before = begun;
-        if (status == CY_OK) status = look(group, record, &done, &begun);
-        if (begun != before) moved = cy_clock_ns();
+        const int64_t before = moves;
+        if (status == CY_OK) status = look(group, record, &done, &moves);
+        if (moves != before) moved = cy_clock_ns();
     }
     pthread_mutex_lock(&group->lock);
     if (status == CY_OK && record->message != NULL) {
@@ -251,12 +258,15 @@ static void planned_abort(cy_group *base, const char *text)
 }
 
 // After a failure the group inside must take its messages back before their memory goes.
-static void cancel(planned_group *group, cy_request *request)
+static void cancel(planned_group *group, planned_way *way)
 {
-    if (request->handle == NULL || group->status == CY_OK) return;
-    cy_group_abort(group->inside, group->text);
-    (void)!group->inside->ops->wait(group->inside, NULL, request->handle);
-    request->handle = NULL;
+    for (int i = 0; i < PLANNED_IN_FLIGHT && group->status != CY_OK; i++) {
+        cy_request *request = &way->requests[i];
+        if (request->handle == NULL) continue;
+        cy_group_abort(group->inside, group->text);
+        (void)!group->inside->ops->wait(group->inside, NULL, request->handle);
+        request->handle = NULL;
+    }
 }
 
 static void free_list(planned_transfer *list)
@@ -321,7 +331,7 @@ cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorit
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->work, NULL);
     if (options->progress_thread) {
-        if (pthread_create(&made->thread, NULL, make_progress, made) != 0) {
+        if (cy_thread_start(&made->thread, make_progress, made) != 0) {
             pthread_cond_destroy(&made->work);
             pthread_mutex_destroy(&made->lock);
             cy_memory_free(made->base.nodes);
