@@ -29,11 +29,15 @@ typedef struct cy_generator_options {
 } cy_generator_options;
 
 // Reads the weights and takes the memory for `context` positions. *generator is owned by the
-// caller, who frees it with cy_generator_close. Fails with CY_ERR_IO or CY_ERR_CORRUPT for files,
+// caller, who frees it with cy_generator_close. A checkpoint whose tokenizer.json is not the one
+// that it was trained with is CY_ERR_REQUEST. Fails with CY_ERR_IO or CY_ERR_CORRUPT for files,
 // which it names, with CY_ERR_MEMORY, and with CY_ERR_UNSUPPORTED for a model that is not in this
 // build.
 CY_API CY_MUST_CHECK cy_status cy_generator_open(
     cy_generator **generator, const cy_generator_options *options);
+// 0 for a checkpoint of an earlier program, which does not say what it was trained with, so that
+// nothing could be compared.
+CY_API int cy_generator_knows_tokenizer(const cy_generator *generator);
 // NULL is fine.
 CY_API void cy_generator_close(cy_generator *generator);
 

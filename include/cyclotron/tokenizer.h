@@ -78,8 +78,8 @@ CY_API CY_MUST_CHECK cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer
     uint64_t *text_bytes, const char *const *paths, size_t count, const char *field,
     const cy_tokenizer_train_options *options);
 
-// Writes tokenizer.json, whole or not at all (CY_ERR_IO). A tokenizer that was read is written as
-// it was.
+// Writes tokenizer.json, whole or not at all (CY_ERR_IO), and replaces a regular file that stands
+// there. A tokenizer that was read is written as it was.
 CY_API CY_MUST_CHECK cy_status cy_tokenizer_save(const cy_tokenizer *tokenizer, const char *path);
 
 // The same bytes in memory, *bytes of them: the tokenizer's, until it is closed.
@@ -125,6 +125,10 @@ CY_API int32_t cy_tokenizer_end_token(const cy_tokenizer *tokenizer);
 
 // A hash of the file, by which token shards know their tokenizer.
 CY_API uint64_t cy_tokenizer_hash(const cy_tokenizer *tokenizer);
+
+// A fingerprint of what decides the ids of a text: tokens, merges, normalizer, words, added tokens
+// and the template, however the file is laid out. Kept in checkpoints. Never 0 or UINT64_MAX.
+CY_API uint64_t cy_tokenizer_fingerprint(const cy_tokenizer *tokenizer);
 
 // How many of the 256 bytes have no token of their own. Text that holds one of them loses it, as
 // it does in the `tokenizers` package.

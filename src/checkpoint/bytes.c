@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "checkpoint/bytes.h"
 
+#include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 
@@ -15,12 +17,21 @@ cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file)
     if (entry->fd < 0) {
         char *path = NULL;
         CY_TRY(cy_folder_join(&path, checkpoint->path, entry->name));
-        entry->fd = open(path, O_RDONLY | O_CLOEXEC);
-        const cy_status status = entry->fd < 0 ? CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path) : CY_OK;
+        const cy_status status = cy_file_open(&entry->fd, path);
         cy_memory_free(path);
         CY_TRY(status);
     }
     *fd = entry->fd;
+    return CY_OK;
+}
+
+cy_status cy_bytes_hold(cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        int fd = -1;
+        CY_TRY(cy_bytes_open(&fd, checkpoint, i));
+        if (cy_file_is_scarce(fd)) break; // the others are opened when they are read
+    }
     return CY_OK;
 }
 
@@ -35,7 +46,7 @@ cy_status cy_bytes_read(
             count--;
             continue;
         }
-        const ssize_t got = preadv(fd, parts, count, (off_t)offset);
+        const ssize_t got = cy_io_preadv(fd, parts, count, (int64_t)offset);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
             return CY_FAIL_ERRNO(CY_ERR_IO, "read %s/%s at byte %" PRIu64, checkpoint->path,

@@ -1,7 +1,7 @@
 // checkpoint/bytes.h: reading byte ranges of a checkpoint's files.
 //
-// Used inside src/checkpoint only. A file is opened when it is first read and closed with the
-// checkpoint.
+// Used inside src/checkpoint only. A file is opened when it is first read, or held, and closed
+// with the checkpoint.
 
 #ifndef CY_CHECKPOINT_BYTES_H
 #define CY_CHECKPOINT_BYTES_H
@@ -12,6 +12,9 @@
 
 // The descriptor of a file of the table.
 CY_MUST_CHECK cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file);
+
+// Opens all files, as long as the process has plenty of descriptors left.
+CY_MUST_CHECK cy_status cy_bytes_hold(cy_checkpoint *checkpoint);
 
 // Fills the parts, [count], at most 1024, with the bytes that follow `offset`. Changes `parts`.
 CY_MUST_CHECK cy_status cy_bytes_read(

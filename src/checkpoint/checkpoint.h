@@ -49,8 +49,9 @@ typedef struct cy_checkpoint {
     int64_t tokens; // trained on so far
     cy_model_shape model;
     bool has_model;
-    char *config_json; // owned: the resolved configuration of the run; NULL in a foreign one
-    char *state_json;  // owned: what the trainer saved beside the tensors; NULL in a foreign one
+    char *config_json;   // owned: the resolved configuration of the run; NULL in a foreign one
+    char *state_json;    // owned: what the trainer saved beside the tensors; NULL in a foreign one
+    char *identity_json; // owned: what its data is known by (identity.h); NULL in one without
     cy_checkpoint_file *files; // owned, [file_count]
     int file_count;
     cy_stored_tensor *tensors; // owned, [tensor_count], sorted by kind and name
@@ -71,8 +72,20 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint);
 // within. CY_ERR_REQUEST when there is none. *path is owned by the caller.
 CY_MUST_CHECK cy_status cy_checkpoint_locate(char **path, const char *given);
 
-// Both in one: opens what a user named.
+// Opens all files of it, too, as far as descriptors last: what a run retires in the meantime can
+// still be read.
+CY_MUST_CHECK cy_status cy_checkpoint_open_held(cy_checkpoint *checkpoint, const char *path);
+
+// Locates and opens what a user named, with its files.
 CY_MUST_CHECK cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given);
+
+// Reads the checkpoint at `path` and leaves nothing behind where it fails.
+typedef cy_status cy_checkpoint_reader(void *context, const char *path);
+
+// Calls `reader` with what cy_checkpoint_locate finds. Where that fails and a run has meanwhile
+// retired or replaced what it read, it is called again with what is the newest then.
+CY_MUST_CHECK cy_status cy_checkpoint_read_newest(
+    const char *given, cy_checkpoint_reader *reader, void *context);
 
 // The stored tensor, or NULL.
 const cy_stored_tensor *cy_checkpoint_find(

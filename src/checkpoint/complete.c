@@ -2,6 +2,7 @@
 #include "checkpoint/complete.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
@@ -29,12 +30,14 @@ static cy_status check_object(const char *json, const char *what)
     return CY_FAIL(CY_ERR_REQUEST, "the %s of a checkpoint is not a JSON object: %s", what, text);
 }
 
-cy_status cy_complete_begin(const cy_save *save, const char *making)
+cy_status cy_complete_begin(const cy_save *save, const char *folder, const char *making)
 {
     CY_TRY(check_object(save->config_json, "configuration"));
     CY_TRY(check_object(save->state_json, "state"));
-    CY_TRY(cy_folder_remove(making)); // of a save that failed and could not clean up
-    if (mkdir(making, 0777) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", making);
+    CY_TRY(check_object(save->identity_json, "identity"));
+    CY_TRY(
+        cy_folder_remove_unnamed(folder, making)); // of a save that failed and could not clean up
+    if (cy_io_make_folder(making) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", making);
     return CY_OK;
 }
 
@@ -47,7 +50,7 @@ static cy_status add_file(cy_checkpoint *table, const cy_saved_file *saved, cons
     const char *bytes = saved->source != NULL ? text.bytes : saved->bytes;
     const size_t count = saved->source != NULL ? text.length : saved->byte_count;
     cy_status status = cy_folder_join(&path, folder, saved->name);
-    if (status == CY_OK) status = cy_file_write(path, bytes, count);
+    if (status == CY_OK) status = cy_file_put(path, bytes, count);
     if (status == CY_OK) {
         cy_checkpoint_file *file = &table->files[table->file_count++];
         *file = (cy_checkpoint_file){.bytes = count, .fd = -1};
@@ -74,6 +77,9 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     if (status == CY_OK && save->state_json != NULL) {
         status = cy_memory_copy_text(&table.state_json, save->state_json);
     }
+    if (status == CY_OK && save->identity_json != NULL) {
+        status = cy_memory_copy_text(&table.identity_json, save->identity_json);
+    }
     table.step = save->step;
     table.tokens = save->tokens;
     if (save->model != NULL) {
@@ -82,14 +88,14 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     }
     if (status == CY_OK) status = cy_checkpoint_to_json(&json, &table);
     if (status == CY_OK) status = cy_folder_join(&path, making, CY_MANIFEST_NAME);
-    if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
+    if (status == CY_OK) status = cy_file_put(path, json.bytes, json.length);
     cy_memory_free(path);
     cy_text_free(&json);
     cy_checkpoint_close(&table);
     for (int i = 0; status == CY_OK && i < ranks; i++) {
         char *part = NULL;
         status = cy_rank_files_part_path(&part, making, i);
-        if (status == CY_OK && unlink(part) != 0) {
+        if (status == CY_OK && cy_io_unlink(part) != 0) {
             status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", part);
         }
         cy_memory_free(part);
@@ -98,20 +104,44 @@ cy_status cy_complete_write(const cy_save *save, const char *making, int ranks)
     return status;
 }
 
+// The names are on the disk, or as they were before: `swapped` says that the two were exchanged.
+static cy_status force_names(
+    const char *folder, const char *making, const char *place, bool swapped)
+{
+    const cy_status status = cy_folder_sync(folder);
+    if (status == CY_OK) return CY_OK;
+    // Both folders are whole, so that either may have the name.
+    const int undone = swapped ? cy_io_exchange(making, place) : cy_io_rename(place, making);
+    if (undone != 0) cy_error_prefix("%s is there, on the disk perhaps not: ", place);
+    return status;
+}
+
+// On a file system that cannot exchange names.
+static cy_status replace_in_two(
+    const char *folder, const char *making, const char *place, const char *old)
+{
+    CY_TRY(cy_folder_remove_unnamed(folder, old));
+    if (cy_io_rename(place, old) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", place, old);
+    }
+    if (cy_io_rename(making, place) != 0) {
+        const cy_status status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
+        if (cy_io_rename(old, place) != 0) cy_error_prefix("%s has lost its name: ", place);
+        return status;
+    }
+    return cy_folder_sync(folder);
+}
+
 cy_status cy_complete_commit(
     const char *folder, const char *making, const char *place, const char *old)
 {
-    if (!cy_path_exists(place)) {
-        if (rename(making, place) == 0) return cy_folder_sync(folder);
+    bool there = false;
+    CY_TRY(cy_path_find(&there, place));
+    if (!there) {
+        if (cy_io_rename(making, place) == 0) return force_names(folder, making, place, false);
         return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
     }
-    if (renameat2(AT_FDCWD, making, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
-        CY_TRY(cy_folder_sync(folder));
-        return CY_OK;
-    }
-    CY_TRY(cy_folder_remove(old));
-    if (rename(place, old) != 0 || rename(making, place) != 0) {
-        return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", making, place);
-    }
-    return cy_folder_sync(folder);
+    if (cy_io_exchange(making, place) == 0) return force_names(folder, making, place, true);
+    if (errno == EINVAL || errno == ENOSYS) return replace_in_two(folder, making, place, old);
+    return CY_FAIL_ERRNO(CY_ERR_IO, "exchange %s and %s", making, place);
 }

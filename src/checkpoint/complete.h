@@ -9,8 +9,9 @@
 
 #include "checkpoint/save.h"
 
-// Checks the texts and makes an empty folder.
-CY_MUST_CHECK cy_status cy_complete_begin(const cy_save *save, const char *making);
+// Checks the texts and makes an empty folder in `folder`.
+CY_MUST_CHECK cy_status cy_complete_begin(
+    const cy_save *save, const char *folder, const char *making);
 
 // When all ranks have written: adds the copied files and the manifest, removes the ranks' parts,
 // forces the folder to disk.

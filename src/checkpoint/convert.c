@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/half.h"
 
+#include <math.h>
 #include <string.h>
 
 bool cy_convert_is_known(cy_dtype to, cy_dtype from)
@@ -95,4 +96,36 @@ void cy_convert(void *out, cy_dtype to, const void *in, cy_dtype from, int64_t c
         widen(wide, (const char *)in + i * from_size, from, some);
         narrow((char *)out + i * to_size, to, wide, some);
     }
+}
+
+// The least magnitude that becomes infinite as a number of this type: half a last place above the
+// largest.
+static double limit_of(cy_dtype to)
+{
+    if (to == CY_F16) return 65520.0;
+    if (to == CY_BF16) return 0x1.ffp127;
+    if (to == CY_F32) return 0x1.ffffffp127;
+    return (double)INFINITY;
+}
+
+int64_t cy_convert_not_finite(cy_dtype to, const void *in, cy_dtype from, int64_t count)
+{
+    const double limit = limit_of(to);
+    int64_t found = 0;
+    if (from == CY_F32) {
+        const float *x = in;
+        const float most = (float)limit; // for fp32 itself this is infinity
+        for (int64_t i = 0; i < count; i++)
+            found += !(fabsf(x[i]) < most);
+        return found;
+    }
+    double wide[256];
+    const int64_t size = (int64_t)cy_dtype_size(from);
+    for (int64_t i = 0; i < count; i += 256) {
+        const int64_t some = count - i < 256 ? count - i : 256;
+        widen(wide, (const char *)in + i * size, from, some);
+        for (int64_t j = 0; j < some; j++)
+            found += !(fabs(wide[j]) < limit);
+    }
+    return found;
 }

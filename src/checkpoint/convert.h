@@ -17,4 +17,8 @@ bool cy_convert_is_known(cy_dtype to, cy_dtype from);
 // aligned.
 void cy_convert(void *out, cy_dtype to, const void *in, cy_dtype from, int64_t count);
 
+// How many of in [count] are not finite, or would not be as numbers of type `to`: of fp32 numbers
+// as fp16 those from 65520 on. `in` is aligned.
+int64_t cy_convert_not_finite(cy_dtype to, const void *in, cy_dtype from, int64_t count);
+
 #endif

@@ -2,6 +2,7 @@
 #include "checkpoint/direct.h"
 
 #include "base/assert.h"
+#include "base/io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,11 +17,11 @@ void cy_direct_open(cy_direct_file *file, const char *path, uint64_t bytes)
 {
     *file = (cy_direct_file){.fd = -1, .bytes = bytes};
     if (bytes == 0) return;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
     if (fd < 0) return;
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    void *map = cy_io_map(bytes, MAP_SHARED, fd);
     if (map == MAP_FAILED) {
-        close(fd);
+        cy_io_close(fd);
         return;
     }
     file->fd = fd;
@@ -30,8 +31,8 @@ void cy_direct_open(cy_direct_file *file, const char *path, uint64_t bytes)
 void cy_direct_close(cy_direct_file *file)
 {
     if (file->fd < 0) return;
-    munmap(file->map, file->bytes);
-    close(file->fd);
+    cy_io_unmap(file->map, file->bytes);
+    cy_io_close(file->fd);
     *file = (cy_direct_file){.fd = -1};
 }
 
@@ -68,7 +69,8 @@ bool cy_direct_read(const cy_direct_file *file, char *memory, uint64_t offset, u
     const uint64_t hull = cy_direct_hull(offset, bytes);
     CY_ASSERT((uintptr_t)memory % CY_DIRECT_ALIGN == 0);
     for (uint64_t done = 0; done < wanted;) {
-        const ssize_t got = pread(file->fd, memory + done, hull - done, (off_t)(first + done));
+        const ssize_t got =
+            cy_io_pread(file->fd, memory + done, hull - done, (int64_t)(first + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return false;
         done += (uint64_t)got;

@@ -3,12 +3,13 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/place.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/export_texts.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/huggingface.h"
-#include "checkpoint/place.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sink.h"
 #include "checkpoint/manifest.h"
@@ -46,6 +47,34 @@ static uint64_t bytes_of(const exporter *out, int tensor)
     return (uint64_t)(wanted->rows * wanted->cols) * cy_dtype_size(dtype_of(out, tensor));
 }
 
+// What a reader of the folder could not compute with is no model: the values of a tensor that are
+// not finite, or would not be in the dtype of the export, are counted in what is stored.
+static cy_status refuse_not_finite(exporter *out, int tensor)
+{
+    const cy_global_tensor *wanted = &out->tensors[tensor];
+    const cy_dtype dtype = dtype_of(out, tensor);
+    const cy_rectangle all = {0, wanted->rows, 0, wanted->cols};
+    const int64_t elements = wanted->rows * wanted->cols;
+    cy_checkpoint_traffic traffic = {0};
+    int64_t lost = 0, never = 0;
+    for (int64_t done = 0; done < elements; done += STREAM_ELEMENTS) {
+        const int64_t left = elements - done;
+        const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
+        const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, CY_F64);
+        CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
+        lost += cy_convert_not_finite(dtype, out->buffer, CY_F64, some);
+        never += cy_convert_not_finite(CY_F64, out->buffer, CY_F64, some);
+    }
+    if (never > 0) {
+        return CY_FAIL(CY_ERR_NOT_FINITE, "%s: %lld of its %lld values are not finite",
+            wanted->name, (long long)never, (long long)elements);
+    }
+    const cy_status status = CY_FAIL(CY_ERR_NOT_FINITE, "%s: %lld of its %lld values are beyond %s",
+        wanted->name, (long long)lost, (long long)elements, cy_dtype_name(dtype));
+    cy_error_set_hint("--dtype=stored keeps them as they are");
+    return status;
+}
+
 static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
 {
     const cy_global_tensor *wanted = &out->tensors[tensor];
@@ -58,6 +87,9 @@ static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
         const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
         const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, dtype);
         CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
+        if (cy_convert_not_finite(dtype, out->buffer, dtype, some) > 0) {
+            return refuse_not_finite(out, tensor);
+        }
         CY_TRY(cy_sink_add(sink, out->buffer, (size_t)some * cy_dtype_size(dtype)));
     }
     return CY_OK;
@@ -150,16 +182,12 @@ static cy_status write_all(exporter *out)
 {
     cy_text json = {0};
     void *buffer = NULL;
-    if (mkdir(out->folder, 0777) != 0) {
-        return CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", out->folder);
-    }
     CY_TRY(cy_memory_take(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
     out->buffer = buffer;
     cy_status status = cy_model_shape_to_config(&json, &out->source->model, dtype_of(out, 0));
     if (status == CY_OK) status = cy_export_text(out->folder, "config.json", &json);
     if (status == CY_OK) status = write_weights(out);
     if (status == CY_OK) status = cy_export_texts(out->source, out->folder);
-    if (status == CY_OK) status = cy_folder_sync(out->folder);
     cy_text_free(&json);
     cy_text_free(&out->index);
     cy_memory_free(buffer);
@@ -174,7 +202,9 @@ static cy_status find_end_token(cy_checkpoint *source)
     if (source->foreign || source->model.eos >= 0) return CY_OK;
     CY_TRY(cy_folder_join(&path, source->path, "tokenizer.json"));
     cy_tokenizer *tokenizer = NULL;
-    const cy_status status = cy_path_exists(path) ? cy_tokenizer_open(&tokenizer, path) : CY_OK;
+    bool there = false;
+    cy_status status = cy_path_find(&there, path);
+    if (there) status = cy_tokenizer_open(&tokenizer, path);
     if (tokenizer != NULL) source->model.eos = cy_tokenizer_end_token(tokenizer);
     cy_tokenizer_close(tokenizer);
     cy_memory_free(path);
@@ -188,7 +218,7 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     cy_global_tensor *tensors = NULL;
     exporter out = {.source = &source, .options = options};
     CY_TRY(cy_place_open(&place, to));
-    cy_status status = cy_checkpoint_open(&source, from);
+    cy_status status = cy_checkpoint_open_held(&source, from);
     if (status != CY_OK) return cy_place_close(&place, status);
     if (!source.has_model) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s does not say what model it is of", from);

@@ -15,7 +15,7 @@ cy_status cy_export_text(const char *folder, const char *name, const cy_text *te
 {
     char *path = NULL;
     CY_TRY(cy_folder_join(&path, folder, name));
-    const cy_status status = cy_file_write(path, text->bytes, text->length);
+    const cy_status status = cy_file_put(path, text->bytes, text->length);
     cy_memory_free(path);
     return status;
 }
@@ -26,8 +26,8 @@ static cy_status read_text(
 {
     char *path = NULL;
     CY_TRY(cy_folder_join(&path, source->path, name));
-    *found = cy_path_exists(path);
-    const cy_status status = *found ? cy_file_read(text, path, TEXT_BYTES_MAX) : CY_OK;
+    cy_status status = cy_path_find(found, path);
+    if (*found) status = cy_file_read(text, path, TEXT_BYTES_MAX);
     cy_memory_free(path);
     return status;
 }

@@ -2,8 +2,10 @@
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/lock.h"
 #include "base/memory.h"
+#include "checkpoint/manifest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -47,9 +49,9 @@ static int64_t step_of(const char *name)
 int cy_folder_step_names(const char *folder)
 {
     int count = 0;
-    DIR *entries = opendir(folder);
+    DIR *entries = cy_io_open_folder(folder);
     if (entries == NULL) return 0;
-    for (const struct dirent *entry; (entry = readdir(entries)) != NULL;)
+    for (const struct dirent *entry; (entry = cy_io_next_entry(entries)) != NULL;)
         count += step_of(entry->d_name) >= 0;
     closedir(entries);
     return count;
@@ -62,28 +64,40 @@ static int by_step(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
+// Whether an entry of a folder is a checkpoint that is whole; *step is its.
+static cy_status is_checkpoint(bool *whole, int64_t *step, const char *folder, const char *entry)
+{
+    char *manifest = NULL;
+    char name[300];
+    *whole = false;
+    *step = step_of(entry);
+    if (*step < 0) return CY_OK;
+    snprintf(name, sizeof(name), "%s/" CY_MANIFEST_NAME, entry);
+    CY_TRY(cy_folder_join(&manifest, folder, name));
+    const cy_status status = cy_path_find(whole, manifest);
+    cy_memory_free(manifest);
+    return status;
+}
+
 cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
 {
-    DIR *entries = opendir(folder);
+    DIR *entries = cy_io_open_folder(folder);
     if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", folder);
     void *list = NULL;
     size_t capacity = 0;
     int found = 0;
+    const char *entry = NULL;
     cy_status status = cy_memory_grow(&list, &capacity, 8, sizeof(int64_t));
-    const struct dirent *entry;
-    while (status == CY_OK && (entry = readdir(entries)) != NULL) {
-        char *manifest = NULL;
-        char name[300];
-        const int64_t step = step_of(entry->d_name);
-        if (step < 0) continue;
-        snprintf(name, sizeof(name), "%s/manifest.json", entry->d_name);
-        status = cy_folder_join(&manifest, folder, name);
-        if (status != CY_OK) break;
-        const bool complete = cy_path_exists(manifest);
-        cy_memory_free(manifest);
-        if (!complete) continue;
-        status = cy_memory_grow(&list, &capacity, (size_t)found + 1, sizeof(int64_t));
-        if (status == CY_OK) ((int64_t *)list)[found++] = step;
+    if (status == CY_OK) status = cy_folder_next(&entry, entries, folder);
+    while (status == CY_OK && entry != NULL) {
+        bool whole = false;
+        int64_t step = -1;
+        status = is_checkpoint(&whole, &step, folder, entry);
+        if (status == CY_OK && whole) {
+            status = cy_memory_grow(&list, &capacity, (size_t)found + 1, sizeof(int64_t));
+            if (status == CY_OK) ((int64_t *)list)[found++] = step;
+        }
+        if (status == CY_OK) status = cy_folder_next(&entry, entries, folder);
     }
     closedir(entries);
     if (status != CY_OK) {
@@ -96,59 +110,40 @@ cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
     return CY_OK;
 }
 
-cy_status cy_folder_remove(const char *path)
+cy_status cy_folder_remove_unnamed(const char *folder, const char *path)
 {
-    DIR *entries = opendir(path);
-    if (entries == NULL && errno == ENOENT) return CY_OK;
-    if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
-    const struct dirent *entry;
-    while ((entry = readdir(entries)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (unlinkat(dirfd(entries), entry->d_name, 0) != 0 && errno != ENOENT) {
-            const cy_status status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s/%s", path, entry->d_name);
-            closedir(entries);
-            return status;
-        }
-    }
-    closedir(entries);
-    if (rmdir(path) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "remove folder %s", path);
-    return CY_OK;
+    bool there = false;
+    CY_TRY(cy_path_find(&there, path));
+    if (!there) return CY_OK;
+    CY_TRY(cy_folder_sync(folder));
+    return cy_folder_remove(path);
 }
 
 cy_status cy_folder_sweep(int *count, const char *folder)
 {
-    DIR *entries = opendir(folder);
+    DIR *entries = cy_io_open_folder(folder);
     if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", folder);
-    cy_status status = CY_OK;
     *count = 0;
-    const struct dirent *entry;
-    while (status == CY_OK && (entry = readdir(entries)) != NULL) {
+    const char *entry = NULL;
+    cy_status status = cy_folder_next(&entry, entries, folder);
+    while (status == CY_OK && entry != NULL) {
         char *path = NULL;
-        if (strncmp(entry->d_name, "." STEP_PREFIX, strlen("." STEP_PREFIX)) != 0) continue;
-        status = cy_folder_join(&path, folder, entry->d_name);
-        if (status == CY_OK) status = cy_folder_remove(path);
-        if (status == CY_OK) ++*count;
-        cy_memory_free(path);
+        if (strncmp(entry, "." STEP_PREFIX, strlen("." STEP_PREFIX)) == 0) {
+            status = cy_folder_join(&path, folder, entry);
+            if (status == CY_OK) status = cy_folder_remove_unnamed(folder, path);
+            if (status == CY_OK) ++*count;
+            cy_memory_free(path);
+        }
+        if (status == CY_OK) status = cy_folder_next(&entry, entries, folder);
     }
     closedir(entries);
-    return status;
-}
-
-cy_status cy_folder_sync(const char *path)
-{
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
-    cy_status status = CY_OK;
-    // Some file systems cannot force a folder, and say so.
-    if (fsync(fd) != 0 && errno != EINVAL) status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
-    close(fd);
     return status;
 }
 
 cy_status cy_folder_lock(int *fd, const char *folder)
 {
     static const cy_folder_use saving = {
-        .file = ".lock",
+        .file = CY_FOLDER_LOCK_NAME,
         .doing = "saves its checkpoints in",
         .hint = "give each run a checkpoint.save_dir of its own",
     };

@@ -14,9 +14,14 @@
 // The steps of the checkpoints in a folder, ascending. *steps is owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder);
 
-// How many entries have the name of a checkpoint, complete or not. A folder that cannot be read has
-// none.
+// How many entries have the name of a checkpoint, complete or not, for a message. A folder that
+// cannot be read has none.
 int cy_folder_step_names(const char *folder);
+
+// Removes PATH in FOLDER, which has not, or no longer, the name of a checkpoint. The names are
+// forced to the disk first: otherwise a loss of power could bring the name back to a folder that
+// has lost files. What is not there is fine.
+CY_MUST_CHECK cy_status cy_folder_remove_unnamed(const char *folder, const char *path);
 
 // FOLDER/step-00000100, or with prefix "." and suffix ".tmp" FOLDER/.step-00000100.tmp. *path is
 // owned by the caller.
@@ -26,14 +31,10 @@ CY_MUST_CHECK cy_status cy_folder_step_path(
 // FOLDER/NAME, owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_join(char **path, const char *folder, const char *name);
 
-// Removes a folder and the files in it. One that is not there is fine.
-CY_MUST_CHECK cy_status cy_folder_remove(const char *path);
-
 // Removes what dead runs left: all that begins with ".step-". *count is how many.
 CY_MUST_CHECK cy_status cy_folder_sweep(int *count, const char *folder);
 
-// Forces the entries of a folder to disk.
-CY_MUST_CHECK cy_status cy_folder_sync(const char *path);
+#define CY_FOLDER_LOCK_NAME ".lock"
 
 // Holds FOLDER/.lock until the descriptor is closed or the process ends, however it ends.
 CY_MUST_CHECK cy_status cy_folder_lock(int *fd, const char *folder);

@@ -2,6 +2,7 @@
 #include "checkpoint/foreign.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
@@ -18,13 +19,14 @@
 #define SINGLE_NAME     "model.safetensors"
 #define INDEX_BYTES_MAX ((size_t)64 << 20)
 
-// Takes no memory: where that is missing, a file would seem to be missing.
-static bool exists(const char *folder, const char *name)
+static cy_status find(bool *there, const char *folder, const char *name)
 {
-    const int at = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    const bool found = at >= 0 && faccessat(at, name, F_OK, 0) == 0;
-    if (at >= 0) close(at);
-    return found;
+    char *path = NULL;
+    *there = false;
+    CY_TRY(cy_folder_join(&path, folder, name));
+    const cy_status status = cy_path_find(there, path);
+    cy_memory_free(path);
+    return status;
 }
 
 // Tensors that files hold and that are no parameters: tables of the rotary embedding, and the
@@ -155,36 +157,60 @@ static cy_status add_files(cy_checkpoint *checkpoint, const char *const *names, 
     return status;
 }
 
-static bool listed(const char *const *names, int count, const char *name)
+// Adds a file of an index that none of its tensors has named before; `seen` is a set of names.
+static cy_status add_name(
+    json_t *seen, const char **names, int *count, const char *name, const char *index_path)
 {
-    for (int i = 0; i < count; i++) {
-        if (strcmp(names[i], name) == 0) return true;
+    if (json_object_get(seen, name) != NULL) return CY_OK;
+    if (json_object_set_new_nocheck(seen, name, json_true()) != 0) {
+        return CY_FAIL(CY_ERR_MEMORY, "%s: no memory for its files", index_path);
     }
-    return false;
+    names[(*count)++] = name;
+    return CY_OK;
 }
 
-// The distinct files of an index, and those of them that are missing, in one failure.
-static cy_status index_files(const cy_checkpoint *checkpoint, const char **names, int *count,
-    json_t *map, const char *index_path)
+// The distinct files of an index, in its order.
+static cy_status index_files(const char **names, int *count, json_t *map, const char *index_path)
 {
     const char *tensor;
     json_t *value;
-    cy_text missing = {0};
-    cy_status status = CY_OK;
+    json_t *seen = json_object();
+    cy_status status =
+        seen != NULL ? CY_OK : CY_FAIL(CY_ERR_MEMORY, "%s: no memory for its files", index_path);
+    if (status != CY_OK) return status;
     json_object_foreach(map, tensor, value)
     {
         const char *name = json_string_value(value);
-        if (name == NULL || name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL) {
-            cy_text_free(&missing);
-            return CY_FAIL(
-                CY_ERR_CORRUPT, "%s: weight_map: %s does not name a file here", index_path, tensor);
-        }
-        if (listed(names, *count, name)) continue;
-        names[(*count)++] = name;
-        if (exists(checkpoint->path, name)) continue;
-        if (status == CY_OK) status = cy_text_add(&missing, " %s", name);
+        const bool is_wrong =
+            name == NULL || name[0] == '\0' || name[0] == '.' || strchr(name, '/') != NULL;
+        status = is_wrong ? CY_FAIL(CY_ERR_CORRUPT, "%s: weight_map: %s does not name a file here",
+                                index_path, tensor)
+                          : add_name(seen, names, count, name, index_path);
+        if (status != CY_OK) break;
     }
-    if (status == CY_OK && missing.length > 0) {
+    json_decref(seen);
+    return status;
+}
+
+#define SHOWN_MISSING 8
+
+// Those of the files that are missing, in one failure.
+static cy_status check_present(
+    const cy_checkpoint *checkpoint, const char *const *names, int count, const char *index_path)
+{
+    cy_text missing = {0};
+    cy_status status = CY_OK;
+    int found = 0;
+    for (int i = 0; i < count && status == CY_OK; i++) {
+        bool there = false;
+        status = find(&there, checkpoint->path, names[i]);
+        if (status != CY_OK || there) continue;
+        if (found++ < SHOWN_MISSING) status = cy_text_add(&missing, " %s", names[i]);
+    }
+    if (status == CY_OK && found > SHOWN_MISSING) {
+        status = cy_text_add(&missing, " and %d more", found - SHOWN_MISSING);
+    }
+    if (status == CY_OK && found > 0) {
         status = CY_FAIL(
             CY_ERR_CORRUPT, "%s names files that are missing:%s", index_path, missing.bytes);
     }
@@ -216,7 +242,8 @@ static cy_status open_map(cy_checkpoint *checkpoint, json_t *map, const char *in
     int count = 0;
     CY_TRY(cy_memory_take(&memory, json_object_size(map), sizeof(char *)));
     const char **names = memory;
-    cy_status status = index_files(checkpoint, names, &count, map, index_path);
+    cy_status status = index_files(names, &count, map, index_path);
+    if (status == CY_OK) status = check_present(checkpoint, names, count, index_path);
     if (status == CY_OK) status = add_files(checkpoint, names, count);
     if (status == CY_OK) status = cy_checkpoint_settle(checkpoint, checkpoint->path, false);
     if (status == CY_OK) status = check_index(checkpoint, map, index_path);
@@ -259,13 +286,16 @@ cy_status cy_foreign_open(cy_checkpoint *checkpoint)
     cy_memory_free(path);
     CY_TRY(status);
     checkpoint->has_model = true;
-    if (exists(checkpoint->path, INDEX_NAME)) return open_index(checkpoint);
-    if (exists(checkpoint->path, SINGLE_NAME)) {
+    bool there = false, pickled = false;
+    CY_TRY(find(&there, checkpoint->path, INDEX_NAME));
+    if (there) return open_index(checkpoint);
+    CY_TRY(find(&there, checkpoint->path, SINGLE_NAME));
+    if (there) {
         CY_TRY(add_files(checkpoint, single, 1));
         return cy_checkpoint_settle(checkpoint, checkpoint->path, false);
     }
-    const bool pickled = exists(checkpoint->path, "pytorch_model.bin") ||
-        exists(checkpoint->path, "pytorch_model.bin.index.json");
+    CY_TRY(find(&pickled, checkpoint->path, "pytorch_model.bin"));
+    if (!pickled) CY_TRY(find(&pickled, checkpoint->path, "pytorch_model.bin.index.json"));
     const cy_status failure = CY_FAIL(
         CY_ERR_IO, "%s: neither " SINGLE_NAME " nor " INDEX_NAME " is there", checkpoint->path);
     if (pickled) {

@@ -3,11 +3,11 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/place.h"
 #include "checkpoint/complete.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/huggingface.h"
 #include "checkpoint/link.h"
-#include "checkpoint/place.h"
 #include "checkpoint/rank_files.h"
 #include "model/manifest.h"
 
@@ -46,30 +46,14 @@ cy_status cy_checkpoint_weights_of(
     return status;
 }
 
-// The tensors of the folder as they are, their memory the mapped files.
-static cy_status map_pieces(
-    cy_checkpoint *source, cy_mapping *mappings, cy_global_tensor *tensors, cy_piece *pieces)
+// The tensors of the folder as they are, each a piece that is read from there.
+static void take_pieces(const cy_checkpoint *source, cy_global_tensor *tensors, cy_piece *pieces)
 {
-    for (int i = 0; i < source->file_count; i++) {
-        char *path = NULL;
-        CY_TRY(cy_folder_join(&path, source->path, source->files[i].name));
-        const cy_status status = cy_mapping_open(&mappings[i], path);
-        cy_memory_free(path);
-        CY_TRY(status);
-        if (mappings[i].count != source->files[i].bytes) {
-            return CY_FAIL(CY_ERR_CORRUPT, "%s/%s changed while it was read", source->path,
-                source->files[i].name);
-        }
-    }
     for (int i = 0; i < source->tensor_count; i++) {
-        const cy_stored_piece *stored = &source->tensors[i].pieces[0];
         tensors[i] = source->tensors[i].tensor;
-        pieces[i] = stored->piece;
+        pieces[i] = source->tensors[i].pieces[0].piece;
         pieces[i].tensor = i;
-        // Only read, as a saved piece is.
-        pieces[i].data = cy_memory_writable(mappings[stored->file].bytes + stored->offset);
     }
-    return CY_OK;
 }
 
 static const char *const carried[] = {
@@ -86,12 +70,15 @@ static cy_status find_carried(cy_saved_file *files, int *count, const char *fold
 {
     for (int i = 0; i < CARRIED_COUNT; i++) {
         char *path = NULL;
+        bool there = false;
         CY_TRY(cy_folder_join(&path, folder, carried[i]));
-        if (cy_path_exists(path)) {
+        const cy_status status = cy_path_find(&there, path);
+        if (there) {
             files[(*count)++] = (cy_saved_file){.name = carried[i], .source = path};
         } else {
             cy_memory_free(path);
         }
+        CY_TRY(status);
     }
     return CY_OK;
 }
@@ -138,25 +125,22 @@ static cy_status check_carried(const cy_saved_file *files, int count)
 static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save save, bool link)
 {
     cy_saved_file files[CARRIED_COUNT];
-    void *memory[3] = {NULL, NULL, NULL};
+    void *memory[2] = {NULL, NULL};
     int64_t bytes = 0;
     int file_count = 0;
-    cy_status status = cy_memory_take(&memory[0], (size_t)source->file_count, sizeof(cy_mapping));
-    if (status != CY_OK) return status;
-    status = cy_memory_take(&memory[1], (size_t)source->tensor_count, sizeof(cy_global_tensor));
-    if (status == CY_OK) {
-        status = cy_memory_take(&memory[2], (size_t)source->tensor_count, sizeof(cy_piece));
-    }
-    if (status == CY_OK) status = map_pieces(source, memory[0], memory[1], memory[2]);
+    const size_t count = (size_t)source->tensor_count;
+    cy_status status = cy_memory_take(&memory[0], count, sizeof(cy_global_tensor));
+    if (status == CY_OK) status = cy_memory_take(&memory[1], count, sizeof(cy_piece));
+    if (status == CY_OK) take_pieces(source, memory[0], memory[1]);
     if (status == CY_OK) status = find_carried(files, &file_count, source->path);
     if (status == CY_OK) status = check_carried(files, file_count);
-    save.tensors = memory[1];
+    save.tensors = memory[0];
     save.tensor_count = source->tensor_count;
-    save.pieces = memory[2];
+    save.pieces = memory[1];
     save.piece_count = source->tensor_count;
+    save.source = source;
     save.files = files;
     save.file_count = file_count;
-    if (status == CY_OK) status = cy_complete_begin(&save, place->making);
     if (status == CY_OK) {
         status = link ? cy_link_files(source, place->making)
                       : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
@@ -164,9 +148,7 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     if (status == CY_OK) status = cy_complete_write(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)
         cy_memory_free(cy_memory_writable(files[i].source));
-    for (int i = 0; i < source->file_count; i++)
-        cy_mapping_close((cy_mapping *)memory[0] + i);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 2; i++)
         cy_memory_free(memory[i]);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "checkpoint/link.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
@@ -20,7 +21,7 @@ static cy_status link_file(const char *folder, const char *from_folder, const ch
     CY_TRY(cy_folder_join(&from, from_folder, name));
     cy_status status = cy_folder_join(&to, folder, name);
     // A folder of a download cache holds symbolic links: the file is meant, not the link to it.
-    if (status == CY_OK && linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0) {
+    if (status == CY_OK && cy_io_link(from, to) != 0) {
         const bool elsewhere = errno == EXDEV;
         status = CY_FAIL_ERRNO(elsewhere ? CY_ERR_REQUEST : CY_ERR_IO, "link %s to %s", from, to);
         if (elsewhere) {
@@ -78,7 +79,7 @@ cy_status cy_link_files(cy_checkpoint *source, const char *folder)
     CY_TRY(checksum_files(source));
     CY_TRY(cy_rank_files_part_path(&path, folder, 0));
     cy_status status = cy_checkpoint_to_json(&json, source);
-    if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
+    if (status == CY_OK) status = cy_file_put(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);
     return status;

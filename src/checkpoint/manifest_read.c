@@ -314,6 +314,7 @@ static cy_status read_root(
     CY_TRY(take_count(&checkpoint->tokens, root, "tokens", where));
     CY_TRY(take_object(&checkpoint->config_json, root, "config", where));
     CY_TRY(take_object(&checkpoint->state_json, root, "state", where));
+    CY_TRY(take_object(&checkpoint->identity_json, root, "identity", where));
     CY_TRY(take_object(&model, root, "model", where));
     if (model != NULL) {
         const cy_status status =

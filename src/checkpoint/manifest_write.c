@@ -81,9 +81,10 @@ cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint)
         CY_TRY(cy_text_add(json, ",\n"));
     }
     // Not through the format: a text may be longer than a formatted one should be.
-    const char *const keys[2] = {"config", "state"};
-    const char *const texts[2] = {checkpoint->config_json, checkpoint->state_json};
-    for (int i = 0; i < 2; i++) {
+    const char *const keys[3] = {"config", "state", "identity"};
+    const char *const texts[3] = {
+        checkpoint->config_json, checkpoint->state_json, checkpoint->identity_json};
+    for (int i = 0; i < 3; i++) {
         if (texts[i] == NULL) continue;
         CY_TRY(cy_text_add(json, "  \"%s\": ", keys[i]));
         CY_TRY(cy_text_add_bytes(json, texts[i], strlen(texts[i])));

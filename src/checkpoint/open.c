@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "checkpoint/bytes.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/foreign.h"
 #include "checkpoint/manifest.h"
@@ -14,6 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// How often a folder is listed, and a checkpoint opened, that a run takes away meanwhile: between
+// two times it has saved another one.
+#define LISTINGS_MOST 8
+#define RETIRED_MOST  16
+
 // Every file of the table must be there with its size; all that are not are named.
 static cy_status check_files(const cy_checkpoint *checkpoint)
 {
@@ -26,9 +33,10 @@ static cy_status check_files(const cy_checkpoint *checkpoint)
         const cy_checkpoint_file *file = &checkpoint->files[i];
         status = cy_folder_join(&path, checkpoint->path, file->name);
         if (status != CY_OK) break;
-        if (stat(path, &info) != 0) {
+        if (cy_io_stat(path, &info) != 0) {
             count++;
-            status = cy_text_add(&wrong, "\n  - %s is missing", file->name);
+            status = cy_text_add(&wrong, "\n  - %s %s", file->name,
+                errno == ENOENT || errno == ENOTDIR ? "is missing" : strerror(errno));
         } else if ((uint64_t)info.st_size != file->bytes) {
             count++;
             status =
@@ -92,13 +100,19 @@ cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
     cy_status status = cy_folder_join(&manifest, path, CY_MANIFEST_NAME);
     if (status == CY_OK) status = cy_folder_join(&config, path, "config.json");
     if (status != CY_OK) goto free_names;
-    if (cy_path_exists(manifest)) {
+    bool own = false, foreign = false, folder = false;
+    status = cy_path_find(&own, manifest);
+    if (status == CY_OK) status = cy_path_find(&foreign, config);
+    if (status == CY_OK) status = cy_path_find_folder(&folder, path);
+    if (status != CY_OK) {
+        goto free_names;
+    } else if (own) {
         status = open_own(&opened, path, manifest);
-    } else if (cy_path_exists(config)) {
+    } else if (foreign) {
         status = refuse_run(path, config);
         if (status == CY_OK) status = cy_memory_copy_text(&opened.path, path);
         if (status == CY_OK) status = cy_foreign_open(&opened);
-    } else if (!cy_path_is_folder(path)) {
+    } else if (!folder) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", path);
     } else {
         status = CY_FAIL(CY_ERR_REQUEST,
@@ -119,7 +133,7 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint)
 {
     for (int i = 0; i < checkpoint->file_count; i++) {
         cy_checkpoint_file *file = &checkpoint->files[i];
-        if (file->fd >= 0) close(file->fd);
+        if (file->fd >= 0) cy_io_close(file->fd);
         cy_memory_free(file->name);
         cy_memory_free(file->checksums);
     }
@@ -135,27 +149,43 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint)
     cy_memory_free(checkpoint->path);
     cy_memory_free(checkpoint->config_json);
     cy_memory_free(checkpoint->state_json);
+    cy_memory_free(checkpoint->identity_json);
     *checkpoint = (cy_checkpoint){0};
+}
+
+// The newest complete step of a folder, or -1. While a run saves there, a listing may miss the new
+// checkpoint and name the old one, which is gone when it is looked at: then it is listed again.
+static cy_status find_newest(int64_t *newest, const char *folder)
+{
+    *newest = -1;
+    for (int tries = 0; tries < LISTINGS_MOST && *newest < 0; tries++) {
+        int64_t *steps = NULL;
+        int count = 0;
+        CY_TRY(cy_folder_steps(&steps, &count, folder));
+        if (count > 0) *newest = steps[count - 1];
+        cy_memory_free(steps);
+    }
+    return CY_OK;
 }
 
 cy_status cy_checkpoint_locate(char **path, const char *given)
 {
     char *manifest = NULL, *config = NULL;
-    int64_t *steps = NULL;
-    int count = 0;
-    if (!cy_path_is_folder(given)) return CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", given);
+    int64_t newest = -1;
+    bool folder = false, own = false, foreign = false;
+    CY_TRY(cy_path_find_folder(&folder, given));
+    if (!folder) return CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", given);
     CY_TRY(cy_folder_join(&manifest, given, CY_MANIFEST_NAME));
-    const bool own = cy_path_exists(manifest);
+    cy_status status = cy_path_find(&own, manifest);
     cy_memory_free(manifest);
+    CY_TRY(status);
     if (own) return cy_memory_copy_text(path, given);
     // Checkpoints come first: a run folder has a config.json too.
-    CY_TRY(cy_folder_steps(&steps, &count, given));
-    const int64_t newest = count > 0 ? steps[count - 1] : -1;
-    cy_memory_free(steps);
+    CY_TRY(find_newest(&newest, given));
     if (newest >= 0) return cy_folder_step_path(path, given, "", newest, "");
     CY_TRY(cy_folder_join(&config, given, "config.json"));
-    const bool foreign = cy_path_exists(config);
-    const cy_status status = foreign ? refuse_run(given, config) : CY_OK;
+    status = cy_path_find(&foreign, config);
+    if (foreign) status = refuse_run(given, config);
     cy_memory_free(config);
     CY_TRY(status);
     if (foreign) return cy_memory_copy_text(path, given);
@@ -169,13 +199,72 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
         "%s holds no checkpoint: no " CY_MANIFEST_NAME ", no step-N folder, no config.json", given);
 }
 
+// ---- reading beside a run that saves
+
+// Which folder stands at a path; zeros: none.
+static cy_status identify(uint64_t id[2], const char *path)
+{
+    struct stat info;
+    id[0] = id[1] = 0;
+    if (cy_io_stat(path, &info) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    id[0] = (uint64_t)info.st_dev;
+    id[1] = (uint64_t)info.st_ino;
+    return CY_OK;
+}
+
+// Reads the checkpoint at `path`; *stays: a failure is not that of one that was taken away
+// meanwhile.
+static cy_status read_one(
+    bool *stays, const char *path, cy_checkpoint_reader *reader, void *context)
+{
+    struct stat info;
+    uint64_t before[2];
+    *stays = true;
+    CY_TRY(identify(before, path));
+    const cy_status status = reader(context, path);
+    if (status == CY_OK) return CY_OK;
+    *stays = before[1] != 0 && cy_io_stat(path, &info) == 0 && before[0] == (uint64_t)info.st_dev &&
+        before[1] == (uint64_t)info.st_ino;
+    return status;
+}
+
+cy_status cy_checkpoint_read_newest(const char *given, cy_checkpoint_reader *reader, void *context)
+{
+    cy_status status = CY_OK;
+    for (int tries = 0; tries < RETIRED_MOST; tries++) {
+        char *path = NULL;
+        bool stays;
+        CY_TRY(cy_checkpoint_locate(&path, given));
+        status = read_one(&stays, path, reader, context);
+        cy_memory_free(path);
+        if (status == CY_OK || stays) return status;
+    }
+    if (cy_error_hint()[0] == '\0') {
+        cy_error_set_hint("a run retires checkpoints there faster than this reads them: a larger "
+                          "checkpoint.keep_last, or a copy, gives it time");
+    }
+    return status;
+}
+
+cy_status cy_checkpoint_open_held(cy_checkpoint *checkpoint, const char *path)
+{
+    CY_TRY(cy_checkpoint_open(checkpoint, path));
+    const cy_status status = cy_bytes_hold(checkpoint);
+    if (status != CY_OK) cy_checkpoint_close(checkpoint);
+    return status;
+}
+
+static cy_status open_held(void *context, const char *path)
+{
+    return cy_checkpoint_open_held(context, path);
+}
+
 cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given)
 {
-    char *path = NULL;
-    CY_TRY(cy_checkpoint_locate(&path, given));
-    const cy_status status = cy_checkpoint_open(checkpoint, path);
-    cy_memory_free(path);
-    return status;
+    return cy_checkpoint_read_newest(given, open_held, checkpoint);
 }
 
 cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)

@@ -3,6 +3,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
@@ -22,7 +23,7 @@ typedef struct shard {
     int rank;
     int blocks;          // of a sink
     cy_checkpoint table; // what this rank writes
-    char *buffer;        // owned, CY_CHUNK_BYTES: for pieces that are not dense in memory
+    char *buffer;        // owned, CY_CHUNK_BYTES: for pieces that do not lie dense in memory
     int64_t bytes;
 } shard;
 
@@ -67,11 +68,22 @@ static cy_status make_entry(
     return CY_OK;
 }
 
-// The next dense portion of a piece, of at most a chunk: where it lies, or is copied to.
-static const char *take_chunk(shard *out, const cy_piece *piece, int64_t index, int64_t count)
+// The next dense portion of a piece, of at most a chunk: *bytes is where it lies, or is copied to.
+static cy_status take_chunk(
+    const char **bytes, shard *out, const cy_piece *piece, int64_t index, int64_t count)
 {
-    if (cy_piece_is_dense(piece)) return cy_piece_at(piece, index);
     const size_t size = cy_dtype_size(piece->dtype);
+    *bytes = out->buffer;
+    if (out->save->source != NULL) {
+        const cy_stored_piece *stored = &out->save->source->tensors[piece->tensor].pieces[0];
+        struct iovec part = {.iov_base = out->buffer, .iov_len = (size_t)count * size};
+        return cy_bytes_read(
+            out->save->source, stored->file, stored->offset + (uint64_t)index * size, &part, 1);
+    }
+    if (cy_piece_is_dense(piece)) {
+        *bytes = cy_piece_at(piece, index);
+        return CY_OK;
+    }
     const int64_t cols = piece->rectangle.cols;
     char *at = out->buffer;
     while (count > 0) {
@@ -82,7 +94,7 @@ static const char *take_chunk(shard *out, const cy_piece *piece, int64_t index, 
         index += some;
         count -= some;
     }
-    return out->buffer;
+    return CY_OK;
 }
 
 static cy_status write_piece(
@@ -97,7 +109,8 @@ static cy_status write_piece(
     for (int64_t done = 0, i = 0; done < piece->count; done += chunk, i++) {
         const int64_t left = piece->count - done;
         const int64_t some = left < chunk ? left : chunk;
-        const char *bytes = take_chunk(out, piece, piece->first + done, some);
+        const char *bytes = NULL;
+        CY_TRY(take_chunk(&bytes, out, piece, piece->first + done, some));
         // The bytes are in the processor's cache when they are copied.
         stored->checksums[i] = cy_checksum(bytes, (size_t)some * size);
         CY_TRY(cy_sink_add(sink, bytes, (size_t)some * size));
@@ -237,7 +250,7 @@ static cy_status write_part(shard *out)
     CY_TRY(group_pieces(&out->table));
     CY_TRY(cy_rank_files_part_path(&path, out->folder, out->rank));
     cy_status status = cy_checkpoint_to_json(&json, &out->table);
-    if (status == CY_OK) status = cy_file_write(path, json.bytes, json.length);
+    if (status == CY_OK) status = cy_file_put(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);
     return status;

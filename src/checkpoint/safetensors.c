@@ -2,6 +2,8 @@
 #include "checkpoint/safetensors.h"
 
 #include "base/assert.h"
+#include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -270,7 +272,7 @@ static cy_status read_start(int fd, const char *path, void *bytes, size_t count)
 {
     size_t done = 0;
     while (done < count) {
-        const ssize_t got = pread(fd, (char *)bytes + done, count - done, (off_t)done);
+        const ssize_t got = cy_io_pread(fd, (char *)bytes + done, count - done, (int64_t)done);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", path);
         if (got == 0) return CY_FAIL(CY_ERR_CORRUPT, "%s: shorter than it was", path);
@@ -286,14 +288,14 @@ cy_status cy_safetensors_open(cy_safetensors *file, const char *path)
     void *header = NULL;
     cy_status status;
 
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
-    if (fstat(fd, &info) != 0) {
+    int fd = -1;
+    CY_TRY(cy_file_open(&fd, path));
+    if (cy_io_fstat(fd, &info) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", path);
         goto close_fd;
     }
     const uint64_t file_bytes = (uint64_t)info.st_size;
-    if (!S_ISREG(info.st_mode) || file_bytes < sizeof(start)) {
+    if (file_bytes < sizeof(start)) {
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: %" PRIu64 " bytes cannot hold a safetensors header",
             path, file_bytes);
         goto close_fd;
@@ -311,7 +313,7 @@ cy_status cy_safetensors_open(cy_safetensors *file, const char *path)
     }
     cy_memory_free(header);
 close_fd:
-    close(fd);
+    cy_io_close(fd);
     return status;
 }
 

@@ -1,16 +1,21 @@
 #define _GNU_SOURCE
 #include "checkpoint/save.h"
 
+#include "base/activity.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "checkpoint/complete.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/rank_files.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct cy_saver {
@@ -51,7 +56,9 @@ static void tell_swept(const cy_saver *saver)
 static void await_sweeper(cy_saver *saver)
 {
     if (!saver->sweeping) return;
+    cy_activity_begin(CY_ACTIVITY_WAIT, "the thread that removes old checkpoints", -1);
     pthread_join(saver->sweeper, NULL);
+    cy_activity_end();
     saver->sweeping = false;
     tell_swept(saver);
 }
@@ -59,7 +66,7 @@ static void await_sweeper(cy_saver *saver)
 // Giving back a file's room can take as long as a good part of writing it.
 static void start_sweeper(cy_saver *saver)
 {
-    saver->sweeping = pthread_create(&saver->sweeper, NULL, sweep, saver) == 0;
+    saver->sweeping = cy_thread_start(&saver->sweeper, sweep, saver) == 0;
     if (saver->sweeping) return;
     sweep(saver);
     tell_swept(saver);
@@ -108,9 +115,49 @@ void cy_saver_close(cy_saver *saver)
 {
     if (saver == NULL) return;
     await_sweeper(saver);
-    if (saver->lock >= 0) close(saver->lock);
+    if (saver->lock >= 0) cy_io_close(saver->lock);
     cy_memory_free(saver->folder);
     cy_memory_free(saver);
+}
+
+// Whether the folder is still the one that rank 0 holds. A lock keeps other runs out as long as its
+// file has its name.
+static cy_status look_at_lock(bool *held, const cy_saver *saver)
+{
+    char *path = NULL;
+    struct stat own, named;
+    *held = false;
+    CY_TRY(cy_folder_join(&path, saver->folder, CY_FOLDER_LOCK_NAME));
+    cy_status status = CY_OK;
+    if (cy_io_fstat(saver->lock, &own) != 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "look at %s, which is open", path);
+    } else if (cy_io_stat(path, &named) == 0) {
+        *held = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    cy_memory_free(path);
+    return status;
+}
+
+// A folder that was deleted or moved away is made again, and held. Where another run has taken the
+// place since, this save fails, and the training goes on.
+static cy_status renew(cy_saver *saver)
+{
+    int lock = -1;
+    bool held;
+    CY_TRY(look_at_lock(&held, saver));
+    if (held) return CY_OK;
+    await_sweeper(saver);
+    CY_TRY(cy_folder_make(saver->folder));
+    const cy_status status = cy_folder_lock(&lock, saver->folder);
+    if (status != CY_OK) return CY_FAIL(CY_ERR_IO, "%s", cy_error_text());
+    cy_io_close(saver->lock);
+    saver->lock = lock;
+    cy_log_add(saver->log, CY_LOG_WARNING,
+        "%s was deleted or moved away, with the checkpoints in it: it is made again",
+        saver->folder);
+    return CY_OK;
 }
 
 // ---- rank 0: names
@@ -130,8 +177,8 @@ static cy_status retire(const cy_saver *saver, int64_t step)
     char *place = NULL, *old = NULL;
     CY_TRY(cy_folder_step_path(&place, saver->folder, "", step, ""));
     cy_status status = cy_folder_step_path(&old, saver->folder, ".", step, ".old");
-    if (status == CY_OK) status = cy_folder_remove(old);
-    if (status == CY_OK && rename(place, old) != 0) {
+    if (status == CY_OK) status = cy_folder_remove_unnamed(saver->folder, old);
+    if (status == CY_OK && cy_io_rename(place, old) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", place, old);
     }
     cy_memory_free(place);
@@ -164,7 +211,8 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
     const bool first = saver->ranks.rank == 0;
     const double start = cy_clock_s();
     await_sweeper(saver);
-    cy_status status = first ? cy_complete_begin(save, making) : CY_OK;
+    cy_status status = first ? renew(saver) : CY_OK;
+    if (first && status == CY_OK) status = cy_complete_begin(save, saver->folder, making);
     CY_TRY(agree(saver, status, "failed while beginning a checkpoint in"));
     status =
         cy_rank_files_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
@@ -186,7 +234,7 @@ static void clean_up(cy_saver *saver, const char *making, cy_status status)
     char text[1024];
     snprintf(text, sizeof(text), "%s", cy_error_text());
     await_sweeper(saver);
-    if (cy_folder_remove(making) != CY_OK) {
+    if (cy_folder_remove_unnamed(saver->folder, making) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "%s", cy_error_text());
     }
     const cy_status same = CY_FAIL(status, "%s", text);

@@ -35,8 +35,9 @@ typedef struct cy_saved_file {
 typedef struct cy_save {
     int64_t step;
     int64_t tokens;
-    const char *config_json; // borrowed, an object: the resolved configuration
-    const char *state_json;  // borrowed, an object: scaler, data position, random state; or NULL
+    const char *config_json;   // borrowed, an object: the resolved configuration
+    const char *state_json;    // borrowed, an object: scaler, data position, random state; or NULL
+    const char *identity_json; // borrowed, an object: what the data is known by; or NULL
     const cy_model_shape *model; // borrowed
     const cy_saved_file *files;  // borrowed, [file_count]
     int file_count;
@@ -47,6 +48,9 @@ typedef struct cy_save {
     // checked. The dtype in memory is the tensor's.
     const cy_piece *pieces; // borrowed, [piece_count]
     int64_t piece_count;
+    // Where the tensors' bytes are read from as they are written, or NULL. Each piece is then all
+    // of its tensor, the one of that number in `source`, and has no memory.
+    cy_checkpoint *source; // borrowed
 } cy_save;
 
 typedef struct cy_save_report {
@@ -54,8 +58,9 @@ typedef struct cy_save_report {
     double total_s; // until the checkpoint stood
 } cy_save_report;
 
-// Writes FOLDER/step-00000100. A step that is there already is replaced in one instant. `report`
-// may be NULL. On failure the rank that met it has the text; the others fail with CY_ERR_PEER.
+// Writes FOLDER/step-00000100; a FOLDER that was deleted is made again. A step that is there
+// already is replaced in one instant. `report` may be NULL. On failure the rank that met it has the
+// text; the others fail with CY_ERR_PEER.
 CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *report);
 
 #endif

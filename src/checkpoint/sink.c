@@ -1,8 +1,11 @@
 #define _GNU_SOURCE
 #include "checkpoint/sink.h"
 
+#include "base/activity.h"
 #include "base/assert.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/thread.h"
 #include "checkpoint/direct.h"
 
 #include <errno.h>
@@ -45,7 +48,7 @@ struct cy_sink {
 static cy_status write_at(cy_sink *out, const char *bytes, size_t count, uint64_t offset)
 {
     while (count > 0) {
-        const ssize_t put = pwrite(out->fd, bytes, count, (off_t)offset);
+        const ssize_t put = cy_io_pwrite(out->fd, bytes, count, (int64_t)offset);
         if (put < 0 && errno == EINTR) continue;
         const int flags = put < 0 && errno == EINVAL ? fcntl(out->fd, F_GETFL) : 0;
         if (put < 0 && flags > 0 && (flags & O_DIRECT) != 0) {
@@ -100,7 +103,7 @@ static void *write_blocks(void *context)
 static cy_status start_threads(cy_sink *out)
 {
     for (; out->thread_count < out->blocks - 1; out->thread_count++) {
-        if (pthread_create(&out->threads[out->thread_count], NULL, write_blocks, out) != 0) {
+        if (cy_thread_start(&out->threads[out->thread_count], write_blocks, out) != 0) {
             return CY_FAIL(CY_ERR_MEMORY, "thread %d of %d could not be started",
                 out->thread_count + 1, out->blocks - 1);
         }
@@ -114,8 +117,10 @@ static void stop_threads(cy_sink *out)
     out->closing = true;
     pthread_cond_broadcast(&out->changed);
     pthread_mutex_unlock(&out->lock);
+    cy_activity_begin(CY_ACTIVITY_WAIT, out->path, -1);
     for (int i = 0; i < out->thread_count; i++)
         pthread_join(out->threads[i], NULL);
+    cy_activity_end();
     out->thread_count = 0;
 }
 
@@ -137,8 +142,10 @@ static cy_status submit(cy_sink *out)
     out->filled = 0;
     pthread_cond_broadcast(&out->changed);
     const int next = (int)(out->current % out->blocks);
+    cy_activity_begin(CY_ACTIVITY_WAIT, out->path, -1);
     while (!out->idle[next])
         pthread_cond_wait(&out->changed, &out->lock);
+    cy_activity_end();
     const cy_status status = out->status;
     pthread_mutex_unlock(&out->lock);
     return status == CY_OK ? CY_OK : CY_FAIL(status, "%s", out->text);
@@ -149,12 +156,12 @@ static cy_status submit(cy_sink *out)
 static cy_status create(cy_sink *out, bool direct)
 {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    out->fd = direct ? open(out->path, flags | O_DIRECT, 0666) : -1;
+    out->fd = direct ? cy_io_open(out->path, flags | O_DIRECT) : -1;
     direct = out->fd >= 0;
     // Where it was refused for another reason the plain way says so.
-    if (!direct) out->fd = open(out->path, flags, 0666);
+    if (!direct) out->fd = cy_io_open(out->path, flags);
     if (out->fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", out->path);
-    if (fallocate(out->fd, 0, 0, (off_t)out->total) != 0 && errno != EOPNOTSUPP &&
+    if (cy_io_allocate(out->fd, (int64_t)out->total) != 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS) {
         return CY_FAIL_ERRNO(
             CY_ERR_IO, "no room for %" PRIu64 " bytes of %s", out->total, out->path);
@@ -202,8 +209,8 @@ static cy_status add_plainly(cy_sink *out, const char *bytes, size_t count)
     // Only a hint to begin early: the fsync at the end is what counts.
     const uint64_t after = out->added / FLUSH_BYTES;
     if (after > before) {
-        sync_file_range(out->fd, (off_t)(before * FLUSH_BYTES),
-            (off_t)((after - before) * FLUSH_BYTES), SYNC_FILE_RANGE_WRITE);
+        (void)cy_io_begin_sync(
+            out->fd, (int64_t)(before * FLUSH_BYTES), (int64_t)((after - before) * FLUSH_BYTES));
     }
     return CY_OK;
 }
@@ -247,7 +254,7 @@ static cy_status finish(cy_sink *out)
         }
         CY_TRY(write_at(out, block + whole, out->filled - whole, offset + whole));
     }
-    if (fsync(out->fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", out->path);
+    if (cy_io_sync(out->fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", out->path);
     return CY_OK;
 }
 
@@ -256,7 +263,7 @@ cy_status cy_sink_close(cy_sink *out, bool keep)
     if (out == NULL) return CY_OK;
     cy_status status = keep ? finish(out) : CY_OK;
     stop_threads(out);
-    if (out->fd >= 0 && close(out->fd) != 0 && keep && status == CY_OK) {
+    if (out->fd >= 0 && cy_io_close(out->fd) != 0 && keep && status == CY_OK) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "close %s", out->path);
     }
     cy_memory_unmap(out->memory, (size_t)out->blocks * BLOCK_BYTES);

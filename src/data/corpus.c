@@ -1,5 +1,6 @@
 #include "data/corpus.h"
 
+#include "base/io.h"
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "data/document.h"
@@ -166,7 +167,10 @@ static cy_status encode_files(corpus *c, cy_corpus_sink sink, void *context)
         .field = options->field, .classes = cuts ? options->tokenizer->splitter.classes : NULL};
     for (int i = 0; i < options->count; i++) {
         struct stat info;
-        if (stat(options->paths[i], &info) == 0) c->total_bytes += info.st_size;
+        if (cy_io_stat(options->paths[i], &info) != 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", options->paths[i]);
+        }
+        c->total_bytes += info.st_size;
     }
     for (int i = 0; i < options->count; i++) {
         cy_document_reader *reader = NULL;

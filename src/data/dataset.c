@@ -78,7 +78,8 @@ static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_opti
     part *p = &dataset->parts[index];
     const cy_source_options source_options = {.tokenizer = options->tokenizer,
         .threads = options->threads,
-        .vocab_size = options->vocab_size};
+        .vocab_size = options->vocab_size,
+        .any_tokenizer = options->any_tokenizer};
     CY_TRY(cy_source_open(&p->source, options->entries[index].path, &source_options));
     const int64_t tokens = p->source->token_count;
     const int64_t held_out = (int64_t)((double)tokens * options->validation_fraction);
@@ -174,6 +175,12 @@ int64_t cy_dataset_seq_length(const cy_dataset *dataset)
 int32_t cy_dataset_vocab_size(const cy_dataset *dataset)
 {
     return dataset->vocab_size;
+}
+
+const cy_token_source *cy_dataset_source(const cy_dataset *dataset, int index)
+{
+    CY_ASSERT(0 <= index && index < dataset->count);
+    return dataset->parts[index].source;
 }
 
 static cy_sample find_train(const cy_dataset *dataset, int64_t number)

@@ -32,6 +32,7 @@ typedef struct cy_dataset_options {
     uint64_t seed;
     int threads;        // to tokenize text with; 0 is 1
     int32_t vocab_size; // the model's, for files that do not say theirs; 0: any token
+    bool any_tokenizer; // take shards of another tokenizer
 } cy_dataset_options;
 
 typedef struct cy_dataset cy_dataset;
@@ -52,6 +53,9 @@ int64_t cy_dataset_seq_length(const cy_dataset *dataset);
 // The highest id that may occur plus one: the tokenizer's, or the largest of the sources',
 // which is 0 where they do not say.
 int32_t cy_dataset_vocab_size(const cy_dataset *dataset);
+
+// Source `index` of the entries, borrowed.
+const cy_token_source *cy_dataset_source(const cy_dataset *dataset, int index);
 
 typedef struct cy_sample {
     int source;

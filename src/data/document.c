@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "data/document.h"
 
 #include "base/memory.h"
@@ -9,7 +10,11 @@
 #include <string.h>
 
 #define PIECE_BYTES ((size_t)1 << 20)
-#define LINE_LIMIT  ((size_t)1 << 30)
+
+// A compressed file of some kilobytes can hold gigabytes of one line, which would all be in memory
+// at once, several times over.
+#define LINE_LIMIT  ((size_t)64 << 20)
+#define WHOLE_LIMIT ((size_t)4 << 30) // of a text that may not be cut
 
 struct cy_document_reader {
     cy_stream *stream;      // owned
@@ -20,8 +25,9 @@ struct cy_document_reader {
     cy_text buffer;         // read and not handed out: from `at`
     size_t at;
     int64_t line;
-    bool ended; // the stream is at its end
-    bool done;  // the last document was handed out
+    size_t line_bytes; // of .txt: since the last newline that was read
+    bool ended;        // the stream is at its end
+    bool done;         // the last document was handed out
 };
 
 // Where the ending `.name` stands in a path, or NULL.
@@ -104,6 +110,10 @@ static cy_status read_more(cy_document_reader *reader)
     size_t count = 0;
     CY_TRY(cy_stream_read(
         reader->stream, buffer->bytes + buffer->length, buffer->capacity - buffer->length, &count));
+    const char *read = buffer->bytes + buffer->length;
+    const char *newline = count > 0 ? memrchr(read, '\n', count) : NULL;
+    reader->line_bytes =
+        newline != NULL ? (size_t)(read + count - newline) - 1 : reader->line_bytes + count;
     buffer->length += count;
     reader->ended = count == 0;
     return CY_OK;
@@ -130,6 +140,7 @@ static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_documen
 {
     size_t cut = 0;
     size_t wanted = PIECE_BYTES;
+    const size_t most = reader->classes != NULL ? LINE_LIMIT : WHOLE_LIMIT;
     if (reader->done) {
         *state = CY_DOCUMENT_NONE;
         return CY_OK;
@@ -137,6 +148,10 @@ static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_documen
     for (;;) {
         while (!reader->ended && reader->buffer.length - reader->at < wanted) {
             CY_TRY(read_more(reader));
+            if (reader->line_bytes > LINE_LIMIT) {
+                return CY_FAIL(
+                    CY_ERR_CORRUPT, "%s: a line of more than %zu bytes", reader->path, LINE_LIMIT);
+            }
         }
         const size_t left = reader->buffer.length - reader->at;
         if (reader->ended && (left < 2 * PIECE_BYTES || reader->classes == NULL)) {
@@ -147,6 +162,10 @@ static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_documen
                 (const unsigned char *)reader->buffer.bytes + reader->at, looked_at);
         }
         if (cut > 0 || reader->ended) break;
+        if (wanted > most) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: more than %zu bytes without a place to cut the text", reader->path, most);
+        }
         wanted *= 2;
     }
     if (cut == 0) cut = reader->buffer.length - reader->at;

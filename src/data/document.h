@@ -2,6 +2,9 @@
 // also compressed, as .gz or .zst. What has another ending is read as .txt, except for the endings
 // of formats that are no text.
 //
+// A line has at most 64 MiB, a .txt file that may not be cut at lines 4 GiB: what is more, in a
+// compressed file that unpacks to it too, is CY_ERR_CORRUPT before it is all in memory.
+//
 // A reader belongs to one thread. A file that is damaged is CY_ERR_CORRUPT with its line.
 
 #ifndef CY_DATA_DOCUMENT_H

@@ -7,21 +7,34 @@
 #include <inttypes.h>
 #include <string.h>
 
+static cy_status verify_shard(const char *path, cy_shard_header *header)
+{
+    cy_shard shard;
+    CY_TRY(cy_shard_open(&shard, path));
+    const cy_status status = cy_shard_verify(&shard);
+    *header = shard.header;
+    cy_shard_close(&shard);
+    return status;
+}
+
 // Shards have a check of their own; of other kinds every token is read and compared.
 static cy_status verify_shards(const char *path, cy_shard_header *header, int *count)
 {
     cy_text name = {0};
     cy_status status = CY_OK;
+    bool there = false;
+    CY_TRY(cy_path_find_folder(&there, path));
+    if (!there) {
+        *count = 1;
+        return verify_shard(path, header);
+    }
     for (*count = 0; status == CY_OK; (*count)++) {
-        cy_shard shard;
         name.length = 0;
         status = cy_text_add(&name, "%s/shard-%05d.tokens", path, *count);
-        if (status != CY_OK || !cy_path_exists(name.bytes)) break;
-        status = cy_shard_open(&shard, name.bytes);
+        if (status == CY_OK) status = cy_path_find(&there, name.bytes);
+        if (status != CY_OK || !there) break;
+        status = verify_shard(name.bytes, header);
         if (status != CY_OK) break;
-        status = cy_shard_verify(&shard, name.bytes);
-        *header = shard.header;
-        cy_shard_close(&shard);
     }
     cy_text_free(&name);
     return status;
@@ -81,15 +94,18 @@ cy_status cy_data_inspect(cy_text *out, const char *path, int json)
 {
     cy_token_source *source = NULL;
     const cy_source_options options = {0};
-    if (cy_path_exists(path) && !cy_path_is_folder(path) && !cy_source_is_file(path)) {
-        return CY_FAIL(
-            CY_ERR_REQUEST, "%s is neither a folder of token shards nor a .bin file", path);
+    bool there = false, shards_here = false;
+    CY_TRY(cy_path_find(&there, path));
+    CY_TRY(cy_path_find_folder(&shards_here, path));
+    if (!shards_here) CY_TRY(cy_shard_is_file(&shards_here, path));
+    if (there && !shards_here && !cy_source_is_file(path)) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "%s is neither a folder of token shards, a shard nor a .bin file", path);
     }
     CY_TRY(cy_source_open(&source, path, &options));
     cy_shard_header header = {0};
     int shards = 0;
-    cy_status status =
-        cy_path_is_folder(path) ? verify_shards(path, &header, &shards) : verify_others(source);
+    cy_status status = shards_here ? verify_shards(path, &header, &shards) : verify_others(source);
     if (status == CY_OK) status = describe(out, source, &header, shards, json);
     cy_source_close(source);
     return status;

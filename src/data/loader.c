@@ -1,9 +1,11 @@
 #define _GNU_SOURCE
 #include "data/loader.h"
 
+#include "base/activity.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -174,7 +176,7 @@ cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options)
     }
     status = make_slots(made);
     if (status != CY_OK) goto close;
-    if (pthread_create(&made->thread, NULL, read_ahead, made) != 0) {
+    if (cy_thread_start(&made->thread, read_ahead, made) != 0) {
         status = CY_FAIL(CY_ERR_MEMORY, "the loader's thread could not be started");
         goto close;
     }
@@ -212,9 +214,11 @@ cy_status cy_loader_next(cy_loader *loader, cy_batch *batch)
         loader->counters.ready++;
     } else {
         const int64_t before = cy_clock_ns();
+        cy_activity_begin(CY_ACTIVITY_WAIT, "the thread that reads the data set", -1);
         while (loader->filled == loader->taken) {
             pthread_cond_wait(&loader->changed, &loader->lock);
         }
+        cy_activity_end();
         loader->counters.wait_ns += cy_clock_ns() - before;
     }
     const slot *s = &loader->slots[loader->taken % loader->slot_count];

@@ -2,12 +2,15 @@
 #include "data/shard.h"
 
 #include "base/assert.h"
+#include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)1 << 20)
@@ -44,21 +47,42 @@ static cy_status check_header(const cy_shard_header *header, const char *path, s
     return CY_OK;
 }
 
+cy_status cy_shard_is_file(bool *shard, const char *path)
+{
+    struct stat info;
+    cy_input_file file;
+    char magic[sizeof(CY_SHARD_MAGIC) - 1];
+    *shard = false;
+    if (cy_io_stat(path, &info) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    if (!S_ISREG(info.st_mode)) return CY_OK;
+    CY_TRY(cy_input_open(&file, path));
+    cy_status status = CY_OK;
+    if (file.bytes >= sizeof(magic)) {
+        status = cy_input_read(&file, magic, 0, sizeof(magic));
+        *shard = status == CY_OK && memcmp(magic, CY_SHARD_MAGIC, sizeof(magic)) == 0;
+    }
+    cy_input_close(&file);
+    return status;
+}
+
 cy_status cy_shard_open(cy_shard *shard, const char *path)
 {
     cy_shard made = {0};
-    CY_TRY(cy_mapping_open(&made.mapping, path));
+    CY_TRY(cy_input_open(&made.file, path));
     cy_status status = CY_OK;
-    if (made.mapping.count < sizeof(made.header)) {
-        status =
-            CY_FAIL(CY_ERR_CORRUPT, "%s: %zu bytes cannot hold a header", path, made.mapping.count);
-    } else {
-        memcpy(&made.header, made.mapping.bytes, sizeof(made.header));
-        made.tokens = made.mapping.bytes + sizeof(made.header);
-        status = check_header(&made.header, path, made.mapping.count);
+    if (made.file.bytes < sizeof(made.header)) {
+        status = CY_FAIL(
+            CY_ERR_CORRUPT, "%s: %" PRIu64 " bytes cannot hold a header", path, made.file.bytes);
     }
+    if (status == CY_OK) {
+        status = cy_input_read(&made.file, &made.header, 0, sizeof(made.header));
+    }
+    if (status == CY_OK) status = check_header(&made.header, path, (size_t)made.file.bytes);
     if (status != CY_OK) {
-        cy_mapping_close(&made.mapping);
+        cy_input_close(&made.file);
         return status;
     }
     *shard = made;
@@ -67,24 +91,26 @@ cy_status cy_shard_open(cy_shard *shard, const char *path)
 
 void cy_shard_close(cy_shard *shard)
 {
-    cy_mapping_close(&shard->mapping);
+    cy_input_close(&shard->file);
     *shard = (cy_shard){0};
 }
 
-void cy_shard_read(const cy_shard *shard, int32_t *out, int64_t first, int64_t count)
+cy_status cy_shard_read(const cy_shard *shard, int32_t *out, int64_t first, int64_t count)
 {
     CY_ASSERT(first >= 0 && count >= 0);
     CY_ASSERT((uint64_t)(first + count) <= shard->header.token_count);
-    if (shard->header.token_bytes == 2) {
-        const unsigned char *from = shard->tokens + 2 * first;
-        for (int64_t i = 0; i < count; i++) {
-            uint16_t token;
-            memcpy(&token, from + 2 * i, 2);
-            out[i] = token;
-        }
-    } else {
-        memcpy(out, shard->tokens + 4 * first, (size_t)count * 4);
+    const size_t size = shard->header.token_bytes;
+    const uint64_t offset = sizeof(shard->header) + (uint64_t)first * size;
+    // Tokens of 2 bytes are read to the end of their place, and widened from its front: what is
+    // written never reaches what is still to be read.
+    char *to = (char *)out + (size_t)count * (sizeof(int32_t) - size);
+    CY_TRY(cy_input_read(&shard->file, to, offset, (size_t)count * size));
+    for (int64_t i = 0; size == 2 && i < count; i++) {
+        uint16_t token;
+        memcpy(&token, to + 2 * i, 2);
+        out[i] = token;
     }
+    return CY_OK;
 }
 
 uint64_t cy_shard_check(uint64_t check, const unsigned char *bytes, size_t count)
@@ -99,23 +125,38 @@ uint64_t cy_shard_check(uint64_t check, const unsigned char *bytes, size_t count
     return check;
 }
 
-cy_status cy_shard_verify(const cy_shard *shard, const char *path)
+#define VERIFIED_AT_ONCE 8192
+
+cy_status cy_shard_verify(const cy_shard *shard)
 {
-    const size_t bytes = (size_t)shard->header.token_count * shard->header.token_bytes;
-    const uint64_t check = cy_shard_check(0, shard->tokens, bytes);
+    unsigned char bytes[VERIFIED_AT_ONCE * 4];
+    const size_t size = shard->header.token_bytes;
+    uint64_t check = 0;
+    int64_t bad = -1;
+    uint32_t bad_token = 0;
+    const int64_t count = (int64_t)shard->header.token_count;
+    for (int64_t at = 0; at < count; at += VERIFIED_AT_ONCE) {
+        const int64_t some = count - at < VERIFIED_AT_ONCE ? count - at : VERIFIED_AT_ONCE;
+        const uint64_t offset = sizeof(shard->header) + (uint64_t)at * size;
+        CY_TRY(cy_input_read(&shard->file, bytes, offset, (size_t)some * size));
+        check = cy_shard_check(check, bytes, (size_t)some * size);
+        for (int64_t i = 0; i < some && bad < 0; i++) {
+            uint32_t token = 0; // little-endian, as the file is
+            memcpy(&token, bytes + (size_t)i * size, size);
+            if (token < shard->header.vocab_size) continue;
+            bad = at + i;
+            bad_token = token;
+        }
+    }
     if (check != shard->header.check) {
         return CY_FAIL(CY_ERR_CORRUPT,
-            "%s: the tokens have check %016" PRIx64 ", the header says %016" PRIx64, path, check,
-            shard->header.check);
+            "%s: the tokens have check %016" PRIx64 ", the header says %016" PRIx64,
+            shard->file.path, check, shard->header.check);
     }
-    for (int64_t i = 0; i < (int64_t)shard->header.token_count; i++) {
-        int32_t token;
-        cy_shard_read(shard, &token, i, 1);
-        if ((uint32_t)token >= shard->header.vocab_size) {
-            return CY_FAIL(CY_ERR_CORRUPT,
-                "%s: token %" PRId64 " is %" PRId32 ", the vocabulary has %" PRIu32, path, i, token,
-                shard->header.vocab_size);
-        }
+    if (bad >= 0) {
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s: token %" PRId64 " is %" PRId32 ", the vocabulary has %" PRIu32, shard->file.path,
+            bad, (int32_t)bad_token, shard->header.vocab_size);
     }
     return CY_OK;
 }
@@ -137,7 +178,7 @@ cy_status cy_shard_create(cy_shard_writer *writer, const char *path, const cy_sh
     made.buffer = block;
     cy_status status = cy_memory_copy_text(&made.path, path);
     if (status != CY_OK) goto free_buffer;
-    made.fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    made.fd = cy_io_open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
     if (made.fd < 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path);
         goto free_path;
@@ -145,7 +186,7 @@ cy_status cy_shard_create(cy_shard_writer *writer, const char *path, const cy_sh
     // The header comes last; until then a reader finds no magic here.
     if (lseek(made.fd, sizeof(made.header), SEEK_SET) < 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "seek in %s", path);
-        close(made.fd);
+        cy_io_close(made.fd);
         goto free_path;
     }
     *writer = made;
@@ -162,7 +203,7 @@ static cy_status write_all(const cy_shard_writer *writer, const void *from, size
 {
     const unsigned char *bytes = from;
     while (count > 0) {
-        const ssize_t put = write(writer->fd, bytes, count);
+        const ssize_t put = cy_io_write(writer->fd, bytes, count);
         if (put < 0) {
             if (errno == EINTR) continue;
             return CY_FAIL_ERRNO(CY_ERR_IO, "write %s", writer->path);
@@ -207,7 +248,7 @@ cy_status cy_shard_add(
 
 static void close_writer(cy_shard_writer *writer)
 {
-    if (writer->fd >= 0) close(writer->fd);
+    if (writer->fd >= 0) cy_io_close(writer->fd);
     cy_memory_free(writer->path);
     cy_memory_free(writer->buffer);
     *writer = (cy_shard_writer){.fd = -1};
@@ -220,7 +261,7 @@ cy_status cy_shard_finish(cy_shard_writer *writer)
         status = CY_FAIL_ERRNO(CY_ERR_IO, "seek in %s", writer->path);
     }
     if (status == CY_OK) status = write_all(writer, &writer->header, sizeof(writer->header));
-    if (status == CY_OK && fsync(writer->fd) != 0) {
+    if (status == CY_OK && cy_io_sync(writer->fd) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", writer->path);
     }
     close_writer(writer);
@@ -229,6 +270,6 @@ cy_status cy_shard_finish(cy_shard_writer *writer)
 
 void cy_shard_abandon(cy_shard_writer *writer)
 {
-    if (writer->path != NULL) unlink(writer->path);
+    if (writer->path != NULL) cy_io_unlink(writer->path);
     close_writer(writer);
 }

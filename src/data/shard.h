@@ -1,4 +1,4 @@
-// data/shard.h: a file of token ids, mapped read-only. docs/formats/shards.md describes it.
+// data/shard.h: a file of token ids, read where they lie. docs/formats/shards.md describes it.
 //
 // A shard is opened and closed by one owner and read by any thread. A file that is not whole is
 // CY_ERR_CORRUPT, which names the file and what does not fit.
@@ -6,9 +6,10 @@
 #ifndef CY_DATA_SHARD_H
 #define CY_DATA_SHARD_H
 
-#include "base/file.h"
+#include "base/input_file.h"
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CY_SHARD_MAGIC   "CYTOKENS"
@@ -29,22 +30,26 @@ typedef struct cy_shard_header {
 } cy_shard_header;
 
 typedef struct cy_shard {
-    cy_mapping mapping;
+    cy_input_file file;
     cy_shard_header header;
-    const unsigned char *tokens; // borrowed from the mapping, [token_count * token_bytes]
 } cy_shard;
+
+// True for a regular file that begins as a shard does, whatever its name.
+CY_MUST_CHECK cy_status cy_shard_is_file(bool *shard, const char *path);
 
 CY_MUST_CHECK cy_status cy_shard_open(cy_shard *shard, const char *path);
 void cy_shard_close(cy_shard *shard);
 
-// tokens [first, first + count) into out [count].
-void cy_shard_read(const cy_shard *shard, int32_t *out, int64_t first, int64_t count);
+// tokens [first, first + count) into out [count]. A file that fails, or is shorter than it was, is
+// an error.
+CY_MUST_CHECK cy_status cy_shard_read(
+    const cy_shard *shard, int32_t *out, int64_t first, int64_t count);
 
 // Goes on with the check of token bytes; starts from 0.
 uint64_t cy_shard_check(uint64_t check, const unsigned char *bytes, size_t count);
 
 // Reads all tokens and compares the check and the largest id with the header.
-CY_MUST_CHECK cy_status cy_shard_verify(const cy_shard *shard, const char *path);
+CY_MUST_CHECK cy_status cy_shard_verify(const cy_shard *shard);
 
 // ---- writing
 

@@ -1,7 +1,9 @@
 #include "data/source.h"
 
+#include "base/activity.h"
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "data/corpus.h"
 #include "data/shard.h"
@@ -9,6 +11,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 void cy_source_close(cy_token_source *source)
 {
@@ -20,7 +23,10 @@ void cy_source_close(cy_token_source *source)
 cy_status cy_source_read(const cy_token_source *source, int32_t *out, int64_t first, int64_t count)
 {
     CY_ASSERT(first >= 0 && count >= 0 && count <= source->token_count - first);
-    source->ops->read(source, out, first, count);
+    cy_activity_begin(CY_ACTIVITY_READ, "the data set", -1);
+    const cy_status status = source->ops->read(source, out, first, count);
+    cy_activity_end();
+    CY_TRY(status);
     // -1 stands for what is no id; it is above every vocabulary as an unsigned number.
     const uint32_t limit = source->vocab_size > 0 ? (uint32_t)source->vocab_size : INT32_MAX;
     uint32_t highest = 0;
@@ -36,6 +42,73 @@ cy_status cy_source_read(const cy_token_source *source, int32_t *out, int64_t fi
         first + bad, (uint32_t)out[bad], limit);
 }
 
+// ---- fingerprints
+
+#define WHOLE_TOKENS ((int64_t)1 << 22)
+#define STRETCH      ((int64_t)1 << 14)
+#define STRETCHES    256
+
+// Goes on over ids [count], two at a time: it runs over all of a text at each start. Kept in files.
+static uint64_t check_ids(uint64_t check, const int32_t *ids, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 2) {
+        const uint64_t second = i + 1 < count ? (uint32_t)ids[i + 1] : UINT32_MAX;
+        const uint64_t pair = (uint32_t)ids[i] | second << 32;
+        check = (check ^ (pair + 1)) * 0x9e3779b97f4a7c15u;
+        check ^= check >> 29;
+    }
+    return check;
+}
+
+// ids [STRETCH] is work space.
+static cy_status check_tokens(
+    uint64_t *check, const cy_token_source *source, int32_t *ids, int64_t first, int64_t count)
+{
+    while (count > 0) {
+        const int64_t step = count < STRETCH ? count : STRETCH;
+        CY_TRY(source->ops->read(source, ids, first, step));
+        *check = check_ids(*check, ids, step);
+        first += step;
+        count -= step;
+    }
+    return CY_OK;
+}
+
+// The last stretch ends with the last token.
+static cy_status sample_tokens(
+    uint64_t *check, const cy_token_source *source, int32_t *ids, int64_t tokens)
+{
+    if (tokens <= WHOLE_TOKENS) return check_tokens(check, source, ids, 0, tokens);
+    const int64_t gaps = STRETCHES - 1, room = tokens - STRETCH;
+    for (int64_t i = 0; i < STRETCHES; i++) {
+        const int64_t first = room / gaps * i + room % gaps * i / gaps;
+        CY_TRY(check_tokens(check, source, ids, first, STRETCH));
+    }
+    return CY_OK;
+}
+
+cy_status cy_source_fingerprint(
+    cy_fingerprint *fingerprint, const cy_token_source *source, int64_t tokens)
+{
+    CY_ASSERT(0 <= tokens && tokens <= source->token_count);
+    cy_fingerprint made = {.tokens = tokens};
+    void *ids = NULL;
+    CY_TRY(cy_memory_take(&ids, (size_t)STRETCH, sizeof(int32_t)));
+    cy_activity_begin(CY_ACTIVITY_READ, "the data set", -1);
+    cy_status status = source->ops->check(source, &made);
+    if (status == CY_OK) status = sample_tokens(&made.sample, source, ids, tokens);
+    cy_activity_end();
+    cy_memory_free(ids);
+    if (status == CY_OK) *fingerprint = made;
+    return status;
+}
+
+bool cy_fingerprint_equal(const cy_fingerprint *one, const cy_fingerprint *other)
+{
+    if (one->tokens != other->tokens || one->sample != other->sample) return false;
+    return one->cuts == 0 || one->cuts != other->cuts || one->checks == other->checks;
+}
+
 // ---- text, tokenized when it is opened
 
 typedef struct text_source {
@@ -43,10 +116,20 @@ typedef struct text_source {
     cy_tokens tokens;
 } text_source;
 
-static void text_read(const cy_token_source *base, int32_t *out, int64_t first, int64_t count)
+static cy_status text_read(const cy_token_source *base, int32_t *out, int64_t first, int64_t count)
 {
     const text_source *source = (const text_source *)base;
     memcpy(out, source->tokens.ids + first, (size_t)count * sizeof(int32_t));
+    return CY_OK;
+}
+
+// All of it: the tokens are in memory, and a word may be replaced by another of one token.
+static cy_status text_check(const cy_token_source *base, cy_fingerprint *fingerprint)
+{
+    const text_source *source = (const text_source *)base;
+    fingerprint->cuts = 1;
+    fingerprint->checks = check_ids(0, source->tokens.ids, fingerprint->tokens);
+    return CY_OK;
 }
 
 static void text_close(cy_token_source *base)
@@ -59,6 +142,7 @@ static void text_close(cy_token_source *base)
 static const cy_token_source_ops text_ops = {
     .name = "text",
     .read = text_read,
+    .check = text_check,
     .close = text_close,
 };
 
@@ -85,6 +169,9 @@ cy_status cy_source_open_text(
     if (options->tokenizer == NULL) {
         return CY_FAIL(CY_ERR_REQUEST, "%s: a tokenizer is needed to read text", path);
     }
+    int fd = -1; // every process of a run reads the text, so it is no stream
+    CY_TRY(cy_file_open(&fd, path));
+    cy_io_close(fd);
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(text_source)));
     text_source *made = block;
@@ -110,14 +197,44 @@ cy_status cy_source_open_text(
 
 // ---- opening
 
+// Whether the tokenizer.json beside shards is the one that made them, which their hash tells, and
+// gives the ids of this tokenizer, laid out in another way.
+static cy_status is_same_tokenizer(
+    bool *same, const cy_token_source *source, const cy_tokenizer *tokenizer)
+{
+    cy_text path = {0};
+    cy_tokenizer *other = NULL;
+    *same = false;
+    cy_status status = cy_text_add(&path, "%s/tokenizer.json", source->path);
+    bool there = false;
+    if (status == CY_OK) status = cy_path_find(&there, path.bytes);
+    if (there) {
+        status = cy_tokenizer_open(&other, path.bytes);
+        if (status == CY_OK) {
+            *same = cy_tokenizer_hash(other) == source->tokenizer_hash &&
+                cy_tokenizer_fingerprint(other) == cy_tokenizer_fingerprint(tokenizer);
+        }
+    }
+    cy_tokenizer_close(other);
+    cy_text_free(&path);
+    return status;
+}
+
 static cy_status check_tokenizer(const cy_token_source *source, const cy_tokenizer *tokenizer)
 {
     if (tokenizer == NULL || source->tokenizer_hash == 0) return CY_OK;
     if (source->tokenizer_hash == cy_tokenizer_hash(tokenizer)) return CY_OK;
+    bool same = false;
+    CY_TRY(is_same_tokenizer(&same, source, tokenizer));
+    if (same) return CY_OK;
     const cy_status status = CY_FAIL(CY_ERR_REQUEST,
         "%s was prepared with another tokenizer (hash %016" PRIx64 ", this one has %016" PRIx64 ")",
         source->path, source->tokenizer_hash, cy_tokenizer_hash(tokenizer));
-    cy_error_set_hint("the tokenizer.json in that folder is the one that it was prepared with");
+    cy_error_set_hint(
+        "give the tokenizer.json that it was prepared with, which 'data prepare' leaves "
+        "in that folder; checkpoint.accept = tokenizer, or eval's --accept-tokenizer, takes the "
+        "ids "
+        "as they are");
     return status;
 }
 
@@ -132,8 +249,12 @@ cy_status cy_source_open(
     cy_token_source **source, const char *path, const cy_source_options *options)
 {
     cy_token_source *made = NULL;
-    if (!cy_path_exists(path)) return CY_FAIL(CY_ERR_REQUEST, "dataset %s: no such file", path);
-    if (cy_path_is_folder(path)) {
+    bool there = false, shards = false;
+    CY_TRY(cy_path_find(&there, path));
+    if (!there) return CY_FAIL(CY_ERR_REQUEST, "dataset %s: no such file", path);
+    CY_TRY(cy_path_find_folder(&shards, path));
+    if (!shards) CY_TRY(cy_shard_is_file(&shards, path));
+    if (shards) {
         CY_TRY(cy_source_open_shards(&made, path));
     } else if (cy_source_is_file(path)) {
         CY_TRY(cy_source_open_file(&made, path));
@@ -146,7 +267,9 @@ cy_status cy_source_open(
     }
     if (made->vocab_size == 0) made->vocab_size = options->vocab_size;
     cy_status status = cy_memory_copy_text(&made->path, path);
-    if (status == CY_OK) status = check_tokenizer(made, options->tokenizer);
+    if (status == CY_OK && !options->any_tokenizer) {
+        status = check_tokenizer(made, options->tokenizer);
+    }
     if (status != CY_OK) {
         cy_source_close(made);
         return status;

@@ -15,10 +15,21 @@
 
 typedef struct cy_token_source cy_token_source;
 
+// What the first tokens of a source are known by, wherever they are stored. Two are of the same
+// tokens where `tokens` and `sample` are equal, and `checks` too where both have equal `cuts`.
+typedef struct cy_fingerprint {
+    int64_t tokens;  // how many
+    uint64_t sample; // of all tokens up to 2^22, else of 256 stretches of 2^14 at even distances
+    uint64_t cuts;   // of how the tokens lie in shards, or that they are of a text; 0: not known
+    uint64_t checks; // of every token: of the checks in the shards' headers, or of a text's tokens
+} cy_fingerprint;
+
 typedef struct cy_token_source_ops {
     const char *name; // "shards", "text", ...
     // tokens [first, first + count) into out [count]; the range was checked
-    void (*read)(const cy_token_source *source, int32_t *out, int64_t first, int64_t count);
+    cy_status (*read)(const cy_token_source *source, int32_t *out, int64_t first, int64_t count);
+    // sets cuts and checks for the first `tokens` tokens; both 0 where nothing stored covers them
+    cy_status (*check)(const cy_token_source *source, cy_fingerprint *fingerprint);
     void (*close)(cy_token_source *source);
 } cy_token_source_ops;
 
@@ -37,19 +48,27 @@ typedef struct cy_source_options {
     const char *field;             // of .jsonl; NULL is "text"
     int threads;                   // for text; 0 is 1
     int32_t vocab_size;            // the reader's, for files that do not say theirs; 0: any token
+    bool any_tokenizer;            // take shards of another tokenizer than this one
 } cy_source_options;
 
-// Opens what stands at a path: a folder of shards, a token file of llm.c or nanoGPT (.bin) or of
-// Megatron (.bin with .idx), or a text file (.txt, .jsonl, also .gz, .zst).
+// Opens what stands at a path: a folder of shards or one shard, a token file of llm.c or nanoGPT
+// (.bin) or of Megatron (.bin with .idx), or a text file (.txt, .jsonl, also .gz, .zst). A shard is
+// known by how it begins, whatever its name.
 // *source is owned by the caller.
 CY_MUST_CHECK cy_status cy_source_open(
     cy_token_source **source, const char *path, const cy_source_options *options);
 void cy_source_close(cy_token_source *source);
 
 // tokens [first, first + count) into out [count]. A token that is not below the vocabulary is
-// CY_ERR_CORRUPT, which names the file and the place.
+// CY_ERR_CORRUPT, which names the file and the place; so is a file that is shorter than it was.
 CY_MUST_CHECK cy_status cy_source_read(
     const cy_token_source *source, int32_t *out, int64_t first, int64_t count);
+
+// The fingerprint of tokens [0, tokens), of which there are at most token_count. Reads at most
+// 2^22 tokens of a file; the tokens of a text are in memory.
+CY_MUST_CHECK cy_status cy_source_fingerprint(
+    cy_fingerprint *fingerprint, const cy_token_source *source, int64_t tokens);
+bool cy_fingerprint_equal(const cy_fingerprint *one, const cy_fingerprint *other);
 
 // ---- the kinds, for source.c
 

@@ -1,5 +1,5 @@
 // A folder of shards as one row of tokens: shard-00000.tokens, shard-00001.tokens and on, which
-// `data prepare` wrote.
+// `data prepare` wrote. Also one of them by itself, under any name.
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -31,7 +31,8 @@ static void shards_close(cy_token_source *base)
     cy_memory_free(source);
 }
 
-static void shards_read(const cy_token_source *base, int32_t *out, int64_t first, int64_t count)
+static cy_status shards_read(
+    const cy_token_source *base, int32_t *out, int64_t first, int64_t count)
 {
     const shard_source *source = (const shard_source *)base;
     int low = 0, high = source->count - 1;
@@ -47,16 +48,35 @@ static void shards_read(const cy_token_source *base, int32_t *out, int64_t first
         const int64_t start = i > 0 ? source->ends[i - 1] : 0;
         const int64_t here = source->ends[i] - first;
         const int64_t taken = count < here ? count : here;
-        cy_shard_read(&source->shards[i], out, first - start, taken);
+        CY_TRY(cy_shard_read(&source->shards[i], out, first - start, taken));
         out += taken;
         first += taken;
         count -= taken;
     }
+    return CY_OK;
+}
+
+// Of the headers: nothing is read. A row that ends within a shard has no check of its end.
+static cy_status shards_check(const cy_token_source *base, cy_fingerprint *fingerprint)
+{
+    const shard_source *source = (const shard_source *)base;
+    uint64_t cuts = 0, checks = 0;
+    int i = 0;
+    for (; i < source->count && source->ends[i] <= fingerprint->tokens; i++) {
+        const uint64_t end = (uint64_t)source->ends[i], check = source->shards[i].header.check;
+        cuts = cy_shard_check(cuts, (const unsigned char *)&end, sizeof(end));
+        checks = cy_shard_check(checks, (const unsigned char *)&check, sizeof(check));
+    }
+    const bool whole = i > 0 && source->ends[i - 1] == fingerprint->tokens;
+    fingerprint->cuts = whole ? cuts : 0;
+    fingerprint->checks = whole ? checks : 0;
+    return CY_OK;
 }
 
 static const cy_token_source_ops shard_ops = {
     .name = "shards",
     .read = shards_read,
+    .check = shards_check,
     .close = shards_close,
 };
 
@@ -88,18 +108,16 @@ static cy_status add_shard(shard_source *source, const char *path)
     return CY_OK;
 }
 
-cy_status cy_source_open_shards(cy_token_source **source, const char *path)
+static cy_status add_folder(shard_source *made, const char *path)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(shard_source)));
-    shard_source *made = block;
-    made->base.ops = &shard_ops;
     cy_text name = {0};
     cy_status status = CY_OK;
     for (int i = 0; i < SHARDS_MAX && status == CY_OK; i++) {
         name.length = 0;
         status = cy_text_add(&name, "%s/shard-%05d.tokens", path, i);
-        if (status != CY_OK || !cy_path_exists(name.bytes)) break;
+        bool there = false;
+        if (status == CY_OK) status = cy_path_find(&there, name.bytes);
+        if (status != CY_OK || !there) break;
         status = add_shard(made, name.bytes);
     }
     if (status == CY_OK && made->count == 0) {
@@ -107,6 +125,18 @@ cy_status cy_source_open_shards(cy_token_source **source, const char *path)
         cy_error_set_hint("'cyclotron data prepare --out=%s ...' makes token shards of text", path);
     }
     cy_text_free(&name);
+    return status;
+}
+
+cy_status cy_source_open_shards(cy_token_source **source, const char *path)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(shard_source)));
+    shard_source *made = block;
+    made->base.ops = &shard_ops;
+    bool folder = false;
+    cy_status status = cy_path_find_folder(&folder, path);
+    if (status == CY_OK) status = folder ? add_folder(made, path) : add_shard(made, path);
     if (status != CY_OK) {
         shards_close(&made->base);
         return status;

@@ -2,6 +2,7 @@
 #include "data/stream.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -45,7 +46,7 @@ void cy_stream_close(cy_stream *stream)
     if (stream == NULL) return;
     if (stream->gzip_open) inflateEnd(&stream->gzip);
     ZSTD_freeDStream(stream->zstd);
-    if (stream->fd >= 0) close(stream->fd);
+    if (stream->fd >= 0) cy_io_close(stream->fd);
     cy_memory_free(stream->input);
     cy_memory_free(stream->path);
     cy_memory_free(stream);
@@ -80,15 +81,11 @@ cy_status cy_stream_open(cy_stream **stream, const char *path)
     if (status == CY_OK) status = cy_memory_take(&block, INPUT_BYTES, 1);
     if (status != CY_OK) goto close;
     made->input = block;
-    made->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (made->fd < 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
-        goto close;
-    }
-    if (cy_path_is_folder(path)) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is a folder, not a file", path);
-        goto close;
-    }
+    bool folder = false;
+    status = cy_path_find_folder(&folder, path);
+    if (folder) status = CY_FAIL(CY_ERR_REQUEST, "%s is a folder, not a file", path);
+    if (status == CY_OK) status = cy_file_open_stream(&made->fd, path);
+    if (status != CY_OK) goto close;
     status = open_decoder(made);
     if (status != CY_OK) goto close;
     *stream = made;
@@ -102,7 +99,7 @@ close:
 static cy_status read_some(cy_stream *stream, void *bytes, size_t room, size_t *count)
 {
     for (;;) {
-        const ssize_t got = read(stream->fd, bytes, room);
+        const ssize_t got = cy_io_read(stream->fd, bytes, room);
         if (got >= 0) {
             *count = (size_t)got;
             stream->position += got;

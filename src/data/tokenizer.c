@@ -270,6 +270,11 @@ uint64_t cy_tokenizer_hash(const cy_tokenizer *tokenizer)
     return tokenizer->hash;
 }
 
+uint64_t cy_tokenizer_fingerprint(const cy_tokenizer *tokenizer)
+{
+    return tokenizer->fingerprint;
+}
+
 int cy_tokenizer_missing_bytes(const cy_tokenizer *tokenizer)
 {
     int missing = 0;

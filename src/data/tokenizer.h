@@ -5,6 +5,7 @@
 
 #include <cyclotron/tokenizer.h>
 
+#include "base/output.h"
 #include "base/text.h"
 #include "data/added.h"
 #include "data/bpe.h"
@@ -32,8 +33,9 @@ struct cy_tokenizer {
     cy_tokens before;          // what the post_processor puts before a text
     cy_tokens after;
     int32_t end_token;
-    cy_text json; // the file, as it was read
-    uint64_t hash;
+    cy_text json;         // the file, as it was read
+    uint64_t hash;        // of the file's bytes
+    uint64_t fingerprint; // of what decides ids
     pthread_mutex_t lock; // guards idle
     cy_encoder *idle;     // owned
 };
@@ -64,6 +66,9 @@ void cy_bpe_trained_free(cy_bpe_trained *trained);
 
 CY_MUST_CHECK cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_splitter *splitter,
     const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options);
+
+// How a tokenizer.json that was trained here is recognised.
+extern const cy_output_kind cy_tokenizer_kind;
 
 // Writes a tokenizer.json; token 0 is the end token.
 CY_MUST_CHECK cy_status cy_tokenizer_write(

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FILE_LIMIT ((size_t)512 << 20)
@@ -402,6 +403,66 @@ static cy_status read_all(cy_tokenizer *tokenizer, const json_t *root, bool gene
     return CY_OK;
 }
 
+// ---- fingerprint
+
+// FNV-1a goes on over bytes [count]; the result is kept in files and must not change.
+static uint64_t hash_on(uint64_t hash, const void *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t hash_tokens(uint64_t hash, const cy_bpe *bpe)
+{
+    for (int32_t id = 0; id < bpe->count; id++) {
+        const cy_bpe_token *token = &bpe->tokens[id];
+        const uint32_t head[2] = {(uint32_t)token->kind, token->bytes};
+        hash = hash_on(hash, head, sizeof(head));
+        if (token->kind != CY_BPE_NONE) {
+            hash = hash_on(hash, bpe->pool + token->first, token->bytes);
+        }
+    }
+    return hash;
+}
+
+// The table has no order of its own, so what its slots give is added up.
+static uint64_t hash_merges(const cy_bpe *bpe)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; bpe->pairs != NULL && i <= bpe->pairs_mask; i++) {
+        const cy_bpe_pair *merge = &bpe->pairs[i];
+        if (merge->pair == UINT64_MAX) continue;
+        const uint64_t numbers[3] = {
+            merge->pair, (uint64_t)(uint32_t)merge->rank, (uint64_t)(uint32_t)merge->id};
+        sum += hash_on(0xcbf29ce484222325u, numbers, sizeof(numbers));
+    }
+    return sum;
+}
+
+static cy_status take_fingerprint(cy_tokenizer *tokenizer, const json_t *root)
+{
+    static const char *const parts[] = {
+        "normalizer", "pre_tokenizer", "post_processor", "added_tokens"};
+    const cy_bpe *bpe = &tokenizer->bpe;
+    const uint64_t numbers[] = {hash_merges(bpe), (uint64_t)bpe->unknown,
+        (uint64_t)bpe->fuse_unknown, (uint64_t)bpe->ignore_merges};
+    uint64_t hash = hash_on(hash_tokens(0xcbf29ce484222325u, bpe), numbers, sizeof(numbers));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const json_t *part = json_object_get(root, parts[i]);
+        if (is_empty(part)) {
+            hash = hash_on(hash, "", 1);
+            continue;
+        }
+        char *text = json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+        if (text == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for %s", parts[i]);
+        hash = hash_on(hash, text, strlen(text) + 1);
+        free(text);
+    }
+    tokenizer->fingerprint = hash + 1 > 1 ? hash : 1; // 0 and UINT64_MAX have meanings of their own
+    return CY_OK;
+}
+
 cy_status cy_tokenizer_parse(cy_tokenizer *tokenizer, bool general)
 {
     json_error_t error;
@@ -411,7 +472,8 @@ cy_status cy_tokenizer_parse(cy_tokenizer *tokenizer, bool general)
         return CY_FAIL(
             CY_ERR_CORRUPT, "line %d, column %d: %s", error.line, error.column, error.text);
     }
-    const cy_status status = read_all(tokenizer, root, general);
+    cy_status status = read_all(tokenizer, root, general);
+    if (status == CY_OK) status = take_fingerprint(tokenizer, root);
     json_decref(root);
     return status;
 }
@@ -426,7 +488,9 @@ static cy_status read_config(cy_tokenizer *tokenizer, const char *path)
     cy_status status =
         cy_text_add_bytes(&name, path, slash != NULL ? (size_t)(slash - path) + 1 : 0);
     if (status == CY_OK) status = cy_text_add(&name, "tokenizer_config.json");
-    if (status != CY_OK || !cy_path_exists(name.bytes)) goto free_name;
+    bool there = false;
+    if (status == CY_OK) status = cy_path_find(&there, name.bytes);
+    if (!there) goto free_name;
     status = cy_file_read(&text, name.bytes, FILE_LIMIT);
     if (status != CY_OK) goto free_name;
     json_error_t error;
@@ -454,8 +518,9 @@ cy_status cy_tokenizer_open(cy_tokenizer **tokenizer, const char *path)
 {
     cy_text file = {0}, json = {0};
     cy_tokenizer *made = NULL;
-    cy_status status =
-        cy_text_add(&file, cy_path_is_folder(path) ? "%s/tokenizer.json" : "%s", path);
+    bool folder = false;
+    cy_status status = cy_path_find_folder(&folder, path);
+    if (status == CY_OK) status = cy_text_add(&file, folder ? "%s/tokenizer.json" : "%s", path);
     if (status == CY_OK) status = cy_file_read(&json, file.bytes, FILE_LIMIT);
     if (status == CY_OK) {
         status = cy_tokenizer_open_text(&made, json.bytes, json.length, file.bytes);

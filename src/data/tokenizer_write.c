@@ -99,6 +99,16 @@ static cy_status add_model(cy_text *json, const cy_bpe_trained *trained, const c
     return cy_text_add(json, "%s]\n  }\n}\n", trained->merge_count > 0 ? "\n    " : "");
 }
 
+// The tokenizers library writes the same lines, and no newline behind the last.
+const cy_output_kind cy_tokenizer_kind = {
+    .name = "a tokenizer",
+    .marks = {{.begins =
+                   "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
+                   "  \"added_tokens\": [\n    {\n      \"id\": 0,\n",
+        .holds = "\n  \"normalizer\": null,\n",
+        .ends = "]\n  }\n}\n"}},
+};
+
 static cy_status add_all(
     cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style, const char *end_token)
 {

@@ -13,6 +13,8 @@ static cy_status check_sizes(cy_text *text, const cy_model_shape *shape)
 {
     COMPLAIN(
         text, shape->layers < 1, "num_hidden_layers is %d, at least 1 is needed\n", shape->layers);
+    COMPLAIN(text, shape->layers > CY_LAYERS_MAX,
+        "num_hidden_layers is %d, models have at most %d\n", shape->layers, CY_LAYERS_MAX);
     COMPLAIN(text, shape->hidden < 1, "hidden_size is %lld, at least 1 is needed\n",
         (long long)shape->hidden);
     COMPLAIN(text, shape->ffn < 1, "intermediate_size is %lld, at least 1 is needed\n",

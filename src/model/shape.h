@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CY_LAYERS_MAX 65536
+
 // Published ways to stretch RoPE beyond the length of training.
 typedef enum cy_rope_scaling {
     CY_ROPE_PLAIN,

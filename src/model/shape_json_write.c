@@ -7,26 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The shortest decimal that reads back as the same number.
-static void format_number(char *text, size_t bytes, double number)
-{
-    if (number == floor(number) && fabs(number) < 1e15) {
-        snprintf(text, bytes, "%.0f", number);
-        return;
-    }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, bytes, "%.*g", digits, number);
-        if (strtod(text, NULL) == number) break;
-    }
-}
-
 static cy_status add_number(cy_text *json, const char *key, double number)
 {
-    char text[40];
-    format_number(text, sizeof(text), number);
+    const cy_json_text text = cy_json_number_shortest(number);
     // transformers insists on the difference between 1 and 1.0.
-    const bool whole = strpbrk(text, ".en") == NULL;
-    return cy_text_add(json, ",\n  \"%s\": %s%s", key, text, whole ? ".0" : "");
+    const bool whole = strpbrk(text.bytes, ".en") == NULL;
+    return cy_text_add(json, ",\n  \"%s\": %s%s", key, text.bytes, whole ? ".0" : "");
 }
 
 static cy_status add_count(cy_text *json, const char *key, int64_t count)
@@ -47,10 +33,9 @@ static cy_status add_token(cy_text *json, const char *key, int64_t token)
 
 static cy_status add_member(cy_text *json, const char *key, double number)
 {
-    char text[40];
-    format_number(text, sizeof(text), number);
-    const bool whole = strpbrk(text, ".en") == NULL;
-    return cy_text_add(json, ", \"%s\": %s%s", key, text, whole ? ".0" : "");
+    const cy_json_text text = cy_json_number_shortest(number);
+    const bool whole = strpbrk(text.bytes, ".en") == NULL;
+    return cy_text_add(json, ", \"%s\": %s%s", key, text.bytes, whole ? ".0" : "");
 }
 
 static const char *const rope_names[] = {
@@ -190,12 +175,10 @@ typedef struct difference {
 
 static cy_status compare(difference *out, const char *key, double there, double here)
 {
-    char a[40], b[40];
     if (there == here) return CY_OK;
-    format_number(a, sizeof(a), there);
-    format_number(b, sizeof(b), here);
     out->count++;
-    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key, a, b);
+    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key,
+        cy_json_number_shortest(there).bytes, cy_json_number_shortest(here).bytes);
 }
 
 static cy_status compare_choice(difference *out, const char *key, bool there, bool here)

@@ -3,7 +3,9 @@
 #define _GNU_SOURCE
 #include "support/support.h"
 
+#include "base/activity.h"
 #include "base/file.h"
+#include "base/input_file.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -12,9 +14,13 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,6 +123,33 @@ static void text_grows(void **state)
     cy_text_free(&text);
 }
 
+static void numbers_become_numbers_of_json(void **state)
+{
+    (void)state;
+    const struct {
+        double value;
+        const char *wanted, *three, *shortest;
+    } cases[] = {{1e22, "1e+22", "1e+22", "1e+22"},
+        {-1.5e-7, "-1.4999999999999999e-07", "-1.5e-07", "-1.5e-07"}, {0.5, "0.5", "0.5", "0.5"},
+        {-0.0, "-0", "-0", "-0.0"}, {0, "0", "0", "0"}, {123456, "123456", "1.23e+05", "123456"},
+        {2251799813685249.5, "2251799813685249.5", "2.25e+15", "2251799813685249.5"},
+        {-DBL_MAX, "-1.7976931348623157e+308", "-1.8e+308", "-1.7976931348623157e+308"},
+        {(double)INFINITY, "null", "null", "null"}, {-(double)INFINITY, "null", "null", "null"},
+        {(double)NAN, "null", "null", "null"}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(cy_json_number(cases[i].value, 17).bytes, cases[i].wanted);
+        assert_string_equal(cy_json_number(cases[i].value, 3).bytes, cases[i].three);
+        assert_string_equal(cy_json_number_shortest(cases[i].value).bytes, cases[i].shortest);
+    }
+    char comma[] = "-1,5e-07",
+         mark[] = "1\xd9\xab"
+                  "5";
+    cy_number_set_point(comma);
+    assert_string_equal(comma, "-1.5e-07");
+    cy_number_set_point(mark);
+    assert_string_equal(mark, "1.5");
+}
+
 static void texts_become_strings_of_json(void **state)
 {
     (void)state;
@@ -217,20 +250,62 @@ static void files_are_whole(void **state)
     snprintf(wanted, sizeof(wanted), "open %s: No such file or directory", path);
     assert_int_equal(cy_file_read(&text, path, 9), CY_ERR_IO);
     assert_string_equal(cy_error_text(), wanted);
-    CY_CHECK_FAILS(cy_file_read(&text, folder, 9), CY_ERR_IO, "directory");
+    CY_CHECK_FAILS(cy_file_read(&text, folder, 9), CY_ERR_IO, "is a folder, not a regular file");
     snprintf(path, sizeof(path), "%s/none/b", folder);
-    snprintf(wanted, sizeof(wanted), "create %s.%ld.tmp: No such file or directory", path,
-        (long)getpid());
+    snprintf(wanted, sizeof(wanted), "create a file beside %s: No such file or directory", path);
     assert_int_equal(cy_file_write(path, "x", 1), CY_ERR_IO);
     assert_string_equal(cy_error_text(), wanted);
-    // A failed rename leaves what was there, and nothing beside it.
+    // What is no file stays, and there is nothing beside it.
     snprintf(path, sizeof(path), "%s/folder", folder);
     CY_CHECK_OK(cy_folder_make(path));
-    snprintf(wanted, sizeof(wanted), "rename %s.%ld.tmp to %s: Is a directory", path,
-        (long)getpid(), path);
+    snprintf(wanted, sizeof(wanted), "%s is not a regular file: it is not replaced", path);
     assert_int_equal(cy_file_write(path, "x", 1), CY_ERR_IO);
     assert_string_equal(cy_error_text(), wanted);
     assert_int_equal(entries(folder), 2);
+}
+
+static void only_a_regular_file_is_read(void **state)
+{
+    (void)state;
+    char folder[200], pipe_path[300], socket_path[300], wanted[900];
+    cy_text text = {0};
+    cy_input_file file;
+    int fd = -1;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(pipe_path, sizeof(pipe_path), "%s/pipe", folder);
+    snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
+    assert_int_equal(
+        mkfifo(pipe_path, 0600), 0); // nobody writes to it: an open could wait for ever
+    assert_int_equal(mknod(socket_path, S_IFSOCK | 0600, 0), 0);
+    const struct {
+        const char *path, *kind;
+        bool stream; // a stream is not refused for its kind
+    } others[] = {
+        {folder, "a folder", false}, {"/dev/zero", "a device", false}, {pipe_path, "a pipe", true}};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        const char *path = others[i].path;
+        snprintf(wanted, sizeof(wanted), "%s is %s, not a regular file", path, others[i].kind);
+        CY_CHECK_FAILS(cy_file_open(&fd, path), CY_ERR_IO, wanted);
+        CY_CHECK_FAILS(cy_file_read(&text, path, 9), CY_ERR_IO, wanted);
+        CY_CHECK_FAILS(cy_input_open(&file, path), CY_ERR_IO, wanted);
+        if (!others[i].stream) {
+            CY_CHECK_FAILS(cy_file_open_stream(&fd, path), CY_ERR_IO, wanted);
+        }
+        assert_int_equal(fd, -1);
+        assert_null(text.bytes);
+        assert_null(text.bytes);
+    }
+    assert_int_equal(cy_file_open(&fd, socket_path), CY_ERR_IO); // a socket cannot be opened at all
+    char some[8];
+    assert_int_equal(cy_file_read_some(pipe_path, some, sizeof(some)), 0);
+    // With a writer the pipe is a stream.
+    const int writer = open(pipe_path, O_RDWR | O_CLOEXEC);
+    assert_true(writer >= 0);
+    CY_CHECK_OK(cy_file_open_stream(&fd, pipe_path));
+    assert_int_equal(write(writer, "ab", 2), 2);
+    assert_int_equal(read(fd, some, 2), 2);
+    close(fd);
+    close(writer);
 }
 
 static void folders_are_made(void **state)
@@ -310,26 +385,122 @@ static void a_folder_is_held_by_one(void **state)
     assert_string_equal(cy_error_text(), wanted);
 }
 
-static void mapping_shows_the_file(void **state)
+static void read_ten(const char *path)
+{
+    cy_input_file file;
+    char bytes[10];
+    CY_CHECK_OK(cy_input_open(&file, path));
+    assert_int_equal(file.bytes, 10);
+    CY_CHECK_OK(cy_input_read(&file, bytes, 0, 10));
+    assert_memory_equal(bytes, "0123456789", 10);
+    CY_CHECK_OK(cy_input_read(&file, bytes, 7, 2));
+    assert_memory_equal(bytes, "78", 2);
+    CY_CHECK_OK(cy_input_read(&file, bytes, 10, 0));
+    // Cut while it is open: what is still there can be read, the rest is an error with its name.
+    assert_int_equal(truncate(path, 5), 0);
+    CY_CHECK_OK(cy_input_read(&file, bytes, 3, 2));
+    CY_CHECK_FAILS(cy_input_read(&file, bytes, 4, 2), CY_ERR_CORRUPT,
+        "has 5 bytes, it had 10 when it was opened");
+    CY_CHECK_FAILS(cy_input_read(&file, bytes, 8, 2), CY_ERR_CORRUPT, path);
+    // Another file of that name is another file, whether this one is kept open or not.
+    const bool kept = file.fd >= 0;
+    CY_CHECK_OK(cy_file_write(path, "0123456789", 10));
+    if (kept) CY_CHECK_FAILS(cy_input_read(&file, bytes, 8, 2), CY_ERR_CORRUPT, "has 5 bytes");
+    if (!kept) CY_CHECK_FAILS(cy_input_read(&file, bytes, 8, 2), CY_ERR_CORRUPT, "was replaced");
+    assert_int_equal(unlink(path), 0);
+    if (!kept) CY_CHECK_FAILS(cy_input_read(&file, bytes, 8, 2), CY_ERR_IO, "No such file");
+    cy_input_close(&file);
+    assert_int_equal(file.fd, -1);
+}
+
+static void an_input_is_read_at_any_place(void **state)
 {
     (void)state;
     char folder[200], path[300];
-    cy_mapping mapping = {0};
+    struct rlimit before;
+    cy_input_file file;
     cy_test_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/a", folder);
-    CY_CHECK_OK(cy_file_write(path, "bytes", 5));
-    CY_CHECK_OK(cy_mapping_open(&mapping, path));
-    assert_int_equal(mapping.count, 5);
-    assert_memory_equal(mapping.bytes, "bytes", 5);
-    cy_mapping_close(&mapping);
-    assert_null(mapping.bytes);
+    CY_CHECK_OK(cy_file_write(path, "0123456789", 10));
+    read_ten(path);
+    // Where descriptors are scarce, none is kept.
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const int free_fd = open("/dev/null", O_RDONLY);
+    const struct rlimit scarce = {.rlim_cur = (rlim_t)free_fd + 3, .rlim_max = before.rlim_max};
+    CY_CHECK_OK(cy_file_write(path, "0123456789", 10));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &scarce), 0);
+    read_ten(path);
     CY_CHECK_OK(cy_file_write(path, "", 0));
-    CY_CHECK_OK(cy_mapping_open(&mapping, path));
-    assert_int_equal(mapping.count, 0);
-    cy_mapping_close(&mapping);
-    CY_CHECK_FAILS(cy_mapping_open(&mapping, folder), CY_ERR_IO, "not a file");
+    for (int i = 0; i < 9; i++) {
+        CY_CHECK_OK(cy_input_open(&file, path));
+        assert_int_equal(file.bytes, 0);
+        assert_int_equal(file.fd, -1);
+    }
+    cy_input_close(&file);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    close(free_fd);
+    CY_CHECK_FAILS(cy_input_open(&file, folder), CY_ERR_IO, "not a regular file");
     snprintf(path, sizeof(path), "%s/b", folder);
-    CY_CHECK_FAILS(cy_mapping_open(&mapping, path), CY_ERR_IO, "No such file");
+    CY_CHECK_FAILS(cy_input_open(&file, path), CY_ERR_IO, "No such file");
+}
+
+// Lines of 0 to 200000 bytes, with and without an end behind the last.
+static void a_file_is_read_by_lines(void **state)
+{
+    (void)state;
+    static const size_t lengths[] = {0, 1, 65535, 65536, 0, 0, 200000, 7};
+    const int count = sizeof(lengths) / sizeof(lengths[0]);
+    char folder[200], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/a", folder);
+    for (int ended = 0; ended < 2; ended++) {
+        cy_text text = {0};
+        for (int i = 0; i < count; i++) {
+            for (size_t k = 0; k < lengths[i]; k++)
+                CY_CHECK_OK(cy_text_add_bytes(&text, &"abcdefgh"[i], 1));
+            if (ended || i + 1 < count) CY_CHECK_OK(cy_text_add_bytes(&text, "\n", 1));
+        }
+        CY_CHECK_OK(cy_file_write(path, text.bytes, text.length));
+        cy_input_file file;
+        CY_CHECK_OK(cy_input_open(&file, path));
+        cy_lines lines = {.file = &file};
+        const char *line = NULL;
+        size_t length = 0;
+        for (int i = 0; i < count; i++) {
+            CY_CHECK_OK(cy_lines_next(&lines, &line, &length));
+            assert_non_null(line);
+            assert_int_equal(length, lengths[i]);
+            assert_int_equal(lines.number, i + 1);
+            if (length > 0) assert_int_equal(line[0], 'a' + i);
+            if (length > 0) assert_int_equal(line[length - 1], 'a' + i);
+        }
+        CY_CHECK_OK(cy_lines_next(&lines, &line, &length));
+        assert_null(line);
+        cy_lines_free(&lines);
+        cy_input_close(&file);
+        cy_text_free(&text);
+    }
+}
+
+static void a_line_without_end_is_refused(void **state)
+{
+    (void)state;
+    char folder[200], path[300];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/a", folder);
+    CY_CHECK_OK(cy_file_write(path, "1\n2", 3));
+    assert_int_equal(truncate(path, (off_t)1 << 30), 0);
+    cy_input_file file;
+    CY_CHECK_OK(cy_input_open(&file, path));
+    cy_lines lines = {.file = &file};
+    const char *line = NULL;
+    size_t length = 0;
+    CY_CHECK_OK(cy_lines_next(&lines, &line, &length));
+    CY_CHECK_FAILS(cy_lines_next(&lines, &line, &length), CY_ERR_CORRUPT,
+        "line 2 has more than 16777216 bytes");
+    assert_true(lines.room < 4 * CY_LINE_BYTES_MAX);
+    cy_lines_free(&lines);
+    cy_input_close(&file);
 }
 
 // ---- trace, log, dtypes
@@ -403,6 +574,28 @@ static void dtypes_have_names(void **state)
         assert_int_equal(cy_dtype_is_float(dtype), dtype <= CY_F16);
 }
 
+// The kernel appends " (deleted)" to the name of an open file that somebody removed.
+static void an_activity_names_a_file_that_is_gone(void **state)
+{
+    (void)state;
+    char folder[200], path[300], text[256];
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/shard.bin", folder);
+    const int file = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(file >= 0);
+    cy_activity activity = {0};
+    cy_activity *before = cy_activity_show_on(&activity);
+    cy_activity_begin(CY_ACTIVITY_SYNC, NULL, file);
+    cy_activity_describe(&activity, (int)getpid(), text, sizeof(text));
+    assert_string_equal(text, "syncing shard.bin for 0 s");
+    assert_int_equal(unlink(path), 0);
+    cy_activity_describe(&activity, (int)getpid(), text, sizeof(text));
+    assert_string_equal(text, "syncing shard.bin for 0 s");
+    cy_activity_end();
+    cy_activity_show_on(before);
+    close(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,15 +603,20 @@ int main(void)
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(text_is_per_thread),
         cmocka_unit_test(text_grows),
+        cmocka_unit_test(numbers_become_numbers_of_json),
         cmocka_unit_test(texts_become_strings_of_json),
         cmocka_unit_test(files_are_whole),
         cmocka_unit_test(large_files_are_read_to_the_byte),
         cmocka_unit_test(a_folder_is_held_by_one),
+        cmocka_unit_test(only_a_regular_file_is_read),
         cmocka_unit_test(folders_are_made),
-        cmocka_unit_test(mapping_shows_the_file),
+        cmocka_unit_test(an_input_is_read_at_any_place),
+        cmocka_unit_test(a_file_is_read_by_lines),
+        cmocka_unit_test(a_line_without_end_is_refused),
         cmocka_unit_test(trace_is_a_ring),
         cmocka_unit_test(log_hands_lines_on),
         cmocka_unit_test(dtypes_have_names),
+        cmocka_unit_test(an_activity_names_a_file_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,8 @@ static void other_failures_keep_their_words(void **state)
     cy_test_folder(folder, sizeof(folder));
     snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s", folder);
     assert_int_equal(mkdir(below(path, folder, "metrics.jsonl"), 0777), 0);
-    snprintf(text, sizeof(text), "logging.run_dir = \"%s\": %s is not a file", folder, path);
+    snprintf(text, sizeof(text), "logging.run_dir = \"%s\": %s is a folder, not a regular file",
+        folder, path);
     CY_CHECK_FAILS(cy_run_folder_open(&opened, &config, 0), CY_ERR_IO, text);
     assert_false(opened.open);
     assert_int_equal(cy_output_status(CY_OK, "k", "file/x"), CY_OK);

@@ -461,6 +461,65 @@ static void two_runs_do_not_share_a_folder(void **state)
     cy_saver_close(second);
 }
 
+static void count_warnings(void *context, cy_log_level level, const char *line)
+{
+    // That a sweep found no folder may be told, too.
+    if (level == CY_LOG_WARNING && strstr(line, "was deleted or moved away") != NULL) {
+        ++*(int *)context;
+    }
+}
+
+// The folder of a run goes: the next save makes it again, and holds it. What another run has taken
+// in the meantime is its own.
+static void a_folder_that_goes_is_made_again(void **state)
+{
+    (void)state;
+    char parent[256], folder[300], moved[300];
+    cy_test_folder(parent, sizeof(parent));
+    snprintf(folder, sizeof(folder), "%s/saves", parent);
+    snprintf(moved, sizeof(moved), "%s/moved", parent);
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_test_shard shard;
+    cy_saver *saver = NULL, *other = NULL;
+    int warnings = 0;
+    const cy_log log = {.write = count_warnings, .context = &warnings};
+    cy_test_tensors(tensors, 1);
+    cy_test_shard_open(&shard, tensors, (cy_test_mesh){1, 1, 1}, 0, 0, true, 0);
+    cy_save save = {
+        .step = 1,
+        .config_json = "{}",
+        .tensors = tensors,
+        .tensor_count = CY_TEST_TENSORS,
+        .pieces = shard.pieces,
+        .piece_count = shard.count,
+    };
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), &log));
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    assert_int_equal(rename(folder, moved), 0);
+    save.step = 2;
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    assert_int_equal(warnings, 1);
+    assert_int_equal(entries(folder, true), 2); // the step and the lock
+    CY_CHECK_FAILS(cy_saver_open(&other, folder, 0, cy_checkpoint_alone(), NULL), CY_ERR_REQUEST,
+        "another run saves its checkpoints in");
+    save.step = 3;
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    assert_int_equal(warnings, 1);
+
+    snprintf(moved, sizeof(moved), "%s/moved2", parent);
+    assert_int_equal(rename(folder, moved), 0);
+    CY_CHECK_OK(cy_saver_open(&other, folder, 0, cy_checkpoint_alone(), NULL));
+    save.step = 4;
+    CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_IO,
+        "another run saves its checkpoints in"); // which a training reports and survives
+    assert_int_equal(entries(folder, true), 1);
+    cy_saver_close(other);
+    CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
+    assert_int_equal(warnings, 2);
+    cy_saver_close(saver);
+    cy_test_shard_close(&shard);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +533,7 @@ int main(void)
         cmocka_unit_test(gaps_and_doubles_are_refused),
         cmocka_unit_test(keep_last_counts_up_to_the_step_saved),
         cmocka_unit_test(two_runs_do_not_share_a_folder),
+        cmocka_unit_test(a_folder_that_goes_is_made_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

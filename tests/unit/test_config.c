@@ -70,6 +70,7 @@ static void defaults(void **state)
     assert_int_equal(c.training.total_train_steps, 0);
     assert_int_equal(c.logging.log_frequency, 1);
     assert_int_equal(c.checkpoint.keep_last, 0);
+    assert_true(c.checkpoint.timeout_s == 1800);
 }
 
 static void table_is_whole(void **state)
@@ -158,7 +159,8 @@ static void wrong_values(void **state)
     refuses("{\"model\": {\"rope_scaling\": 3}}", "model.rope_scaling: an object");
     refuses("{\"distributed\": {\"pp_layers\": [1, -1]}}", "distributed.pp_layers = [1,-1]");
     refuses("{\"dataset\": {\"name\": [{\"path\": \"a\", \"wait\": 1}]}}", "dataset.name = ");
-    refuses("{\"dataset\": {\"name\": [{\"path\": \"a\", \"weight\": -1}]}}", "weight above 0");
+    refuses("{\"dataset\": {\"name\": [{\"path\": \"a\", \"weight\": -1}]}}",
+        "weight from above 0 to 1e30");
     refuses("{\"environment\": {\"OMP_NUM_THREADS\": \"many\"}}", "OMP_NUM_THREADS = \"many\"");
 }
 
@@ -415,7 +417,7 @@ static void round_trips(void **state)
     round_trip_of("{\"model\": {\"name\": \"tiny\"}, \"training\": {\"learning_rate\": -0e-30}}");
     round_trip_of("{\"model\": {\"name\": \"tiny\"}, \"environment\": {\"HF_TOKEN\": \"secret\"},"
                   " \"training\": {\"global_batch_size\": 24, \"micro_batch_size\": 3,"
-                  "  \"learning_rate\": 0.1234567890123456789, \"adam_eps\": 1e-300},"
+                  "  \"learning_rate\": 0.1234567890123456789, \"adam_eps\": 1.5e-37},"
                   " \"dataset\": {\"name\": [{\"path\": \"a\\\"b\\\\c\\n\", \"weight\": 0.3}]},"
                   " \"distributed\": {\"pp_layers\": [1, 1], \"pp_size\": 2}}");
 }

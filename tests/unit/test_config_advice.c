@@ -301,6 +301,12 @@ static const cy_test_refusal ways_to_reduce_cases[] = {
         "distributed.dp_reduce = \"naive\": zero_stage 1 works on buckets\n"
         "  dp_reduce bucketed, or zero_stage 0\n"},
     {"{'model': {'name': 'tiny'}, 'distributed': {'dp_reduce': 'naive'}}", NULL},
+    {"{'model': {'name': 'tiny'}, 'distributed': {'bucket_mb': 4, 'first_bucket_mb': 4}}", NULL},
+    {"{'model': {'name': 'tiny'}, 'distributed': {'bucket_mb': 0.5}}", NULL},
+    {"{'model': {'name': 'tiny'}, 'distributed': {'bucket_mb': 4, 'first_bucket_mb': 4.5}}",
+        "distributed.first_bucket_mb = 4.5: the first bucket is larger than the others, of "
+        "bucket_mb 4\n"
+        "  first_bucket_mb of at most 4\n"},
     {"{'model': {'name': 'tiny'}, 'distributed': {'compression': 'topk', 'zero_stage': 2}}",
         "distributed.compression: zero_stage 2 keeps a part of the gradients; what compression "
         "keeps back is of the whole\n"

@@ -372,24 +372,24 @@ static void ends_of_runs(void **state)
     }
 }
 
-// topk's dense steps: a fifth of the run's where they are not given.
-static void dense_steps_of_topk(void **state)
+// topk's warm-up: two fifths of the run's where they are not given.
+static void warm_up_of_topk(void **state)
 {
     (void)state;
     static const struct {
         const char *compression;
         int steps, given, wanted;
-    } cases[] = {{"topk", 14, -1, 2}, {"topk", 15, -1, 3}, {"topk", 15, 0, 0}, {"topk", 15, 7, 7},
+    } cases[] = {{"topk", 14, -1, 4}, {"topk", 15, -1, 6}, {"topk", 15, 0, 0}, {"topk", 15, 7, 7},
         {"int8", 15, -1, -1}, {"none", 15, -1, -1}};
     for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
         cy_config c;
         char text[256];
         snprintf(text, sizeof(text),
             "{'model': {'name': 'tiny'}, 'training': {'total_train_steps': %d},"
-            " 'distributed': {'compression': '%s', 'topk_dense_steps': %d}}",
+            " 'distributed': {'compression': '%s', 'topk_warmup_steps': %d}}",
             cases[i].steps, cases[i].compression, cases[i].given);
         cy_test_read_config(&c, text, NULL, 0, CY_TEST_RESOLVED, NULL);
-        assert_int_equal(c.distributed.topk_dense_steps, cases[i].wanted);
+        assert_int_equal(c.distributed.topk_warmup_steps, cases[i].wanted);
     }
 }
 
@@ -556,7 +556,7 @@ int main(void)
         cmocka_unit_test(shapes_from_keys),
         cmocka_unit_test(a_folder_goes_before_a_preset),
         cmocka_unit_test(ends_of_runs),
-        cmocka_unit_test(dense_steps_of_topk),
+        cmocka_unit_test(warm_up_of_topk),
         cmocka_unit_test(through_mpi_or_not),
         cmocka_unit_test(tokenizers_beside_the_model),
         cmocka_unit_test(what_is_absent),

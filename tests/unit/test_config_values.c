@@ -32,9 +32,10 @@ static const cy_test_refusal numbers_have_ends_cases[] = {
         "distributed.tp_size = true: a whole number from 1 to 65536 is wanted\n"},
     {"distributed.tp_size=[2]",
         "distributed.tp_size = [2]: a whole number from 1 to 65536 is wanted\n"},
-    {"distributed.topk_dense_steps=-2",
-        "distributed.topk_dense_steps = -2: a whole number from -1 to 281474976710656 is wanted\n"},
-    {"distributed.topk_dense_steps=-1", NULL},
+    {"distributed.topk_warmup_steps=-2",
+        "distributed.topk_warmup_steps = -2: a whole number from -1 to 281474976710656 is "
+        "wanted\n"},
+    {"distributed.topk_warmup_steps=-1", NULL},
     {"training.warmup_steps=-1",
         "training.warmup_steps = -1: a whole number of at least 0 is wanted\n"},
     {"training.warmup_steps=0", NULL},
@@ -45,9 +46,16 @@ static const cy_test_refusal numbers_have_ends_cases[] = {
     {"training.seed=9007199254740994.0",
         "training.seed = 9.00719925474e15: a whole number of at least 0 is wanted\n"},
     {"training.seed=9223372036854775807", NULL},
-    {"distributed.bucket_mb=0", "distributed.bucket_mb = 0: a number above 0 is wanted\n"},
+    {"distributed.bucket_mb=0",
+        "distributed.bucket_mb = 0: a number from above 0 to 1000000000 is wanted\n"},
     {"distributed.bucket_mb=1e-300", NULL},
-    {"distributed.bucket_mb=x", "distributed.bucket_mb = \"x\": a number above 0 is wanted\n"},
+    {"distributed.bucket_mb=x",
+        "distributed.bucket_mb = \"x\": a number from above 0 to 1000000000 is wanted\n"},
+    {"distributed.first_bucket_mb=0",
+        "distributed.first_bucket_mb = 0: a number from above 0 to 1000000000 is wanted\n"},
+    {"distributed.first_bucket_mb=-1",
+        "distributed.first_bucket_mb = -1: a number from above 0 to 1000000000 is wanted\n"},
+    {"distributed.first_bucket_mb=25", NULL},
     {"distributed.topk_ratio=0",
         "distributed.topk_ratio = 0: a number from above 0 to 1 is wanted\n"},
     {"distributed.topk_ratio=1e-9", NULL},
@@ -60,13 +68,19 @@ static const cy_test_refusal numbers_have_ends_cases[] = {
     {"training.adam_beta1=0.9999", NULL},
     {"training.adam_beta1=1", "training.adam_beta1 = 1: a number from 0 to below 1 is wanted\n"},
     {"training.learning_rate=-1e-9",
-        "training.learning_rate = -1e-9: a number of at least 0 is wanted\n"},
+        "training.learning_rate = -1e-9: a number from 0 to 10 is wanted\n"},
     {"training.learning_rate=0", NULL},
-    {"training.learning_rate=1e300", NULL},
+    {"training.learning_rate=10", NULL},
+    {"training.learning_rate=1e39",
+        "training.learning_rate = 1e39: a number from 0 to 10 is wanted\n"},
+    {"training.learning_rate=nan",
+        "training.learning_rate = \"nan\": a number from 0 to 10 is wanted\n"},
+    {"training.adam_eps=1e-38",
+        "training.adam_eps = 1e-38: a number from 1e-37 to 1e+30 is wanted\n"},
     {"training.learning_rate=false",
-        "training.learning_rate = false: a number of at least 0 is wanted\n"},
+        "training.learning_rate = false: a number from 0 to 10 is wanted\n"},
     {"training.learning_rate='1'",
-        "training.learning_rate = \"1\": a number of at least 0 is wanted\n"},
+        "training.learning_rate = \"1\": a number from 0 to 10 is wanted\n"},
 };
 
 static void numbers_have_ends(void **state)
@@ -249,7 +263,7 @@ static const cy_test_refusal lists_of_stages_and_sources_cases[] = {
         "dataset.name = {\"path\":\"a\",\"weight\":\"1\"}: {\"path\": text, \"weight\": number} is "
         "wanted\n"},
     {"dataset.name=[{'path': 'a', 'weight': 0}]",
-        "dataset.name = {\"path\":\"a\",\"weight\":0}: a weight above 0 is wanted\n"},
+        "dataset.name = {\"path\":\"a\",\"weight\":0}: a weight from above 0 to 1e30 is wanted\n"},
     {"dataset.name=[{'path': 'a', 'weight': 1e-9}]", NULL},
     {"dataset.name=[{'path': 'a', 'more': 1}]",
         "dataset.name = {\"path\":\"a\",\"more\":1}: {\"path\": text, \"weight\": number} is "
@@ -500,7 +514,7 @@ static void what_taken_values_come_to(void **state)
     }
     cy_test_read_config(&c, "{'dataset': {'name': [{'path': 'a', 'weight': 0}, 'b', 3, 'c']}}",
         NULL, 0, CY_TEST_FILE,
-        "dataset.name = {\"path\":\"a\",\"weight\":0}: a weight above 0 is wanted\n"
+        "dataset.name = {\"path\":\"a\",\"weight\":0}: a weight from above 0 to 1e30 is wanted\n"
         "dataset.name = 3: {\"path\": text, \"weight\": number} is wanted\n");
     assert_int_equal(c.dataset.source_count, 2);
     assert_string_equal(c.dataset.sources[1].path, "c");
@@ -606,7 +620,7 @@ static const struct {
     {"distributed.pp_layers=[3]", "distributed", "pp_layers", "[3]"},
     {"distributed.pp_layers=[3,0,2]", "distributed", "pp_layers", "[3, 0, 2]"},
     {"distributed.tp_size=1", "distributed", "tp_size", "1"},
-    {"distributed.topk_dense_steps=null", "distributed", "topk_dense_steps", "-1"},
+    {"distributed.topk_warmup_steps=null", "distributed", "topk_warmup_steps", "-1"},
     {"model.head_dim=null", "model", "head_dim", "null"},
     {"model.head_dim=1", "model", "head_dim", "1"},
     {"model.sliding_window=null", "model", "sliding_window", "null"},

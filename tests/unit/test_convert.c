@@ -107,9 +107,42 @@ static void every_pair_and_count(void **state)
     assert_memory_equal(copy, whole, sizeof(whole));
 }
 
+// Exactly the numbers that cy_convert makes infinite, and those that were never finite.
+static void numbers_that_do_not_fit_are_counted(void **state)
+{
+    (void)state;
+    static const cy_dtype dtypes[] = {CY_F64, CY_F32, CY_BF16, CY_F16};
+    static const double values[] = {0, -1, 65504, -65519.99, 65519.996, 65520, -65520, 65536, 1e30,
+        0x1.fep127, 0x1.fefffep127, 0x1.ffp127, -0x1.fffffep127, 0x1.fffffeffp127, 0x1.ffffffp127,
+        -1e39, 1e300, (double)INFINITY, -(double)INFINITY, (double)NAN};
+    for (size_t f = 0; f < 4; f++) {
+        for (size_t t = 0; t < 4; t++) {
+            int64_t all = 0;
+            enum { COUNT = 600 };
+            static double in[COUNT];
+            for (int i = 0; i < COUNT; i++) {
+                double one[1], back;
+                uint64_t out;
+                const double value = values[(size_t)i % (sizeof(values) / sizeof(values[0]))];
+                cy_convert(one, dtypes[f], &value, CY_F64, 1);
+                cy_convert(&out, dtypes[t], one, dtypes[f], 1);
+                cy_convert(&back, CY_F64, &out, dtypes[t], 1);
+                assert_int_equal(
+                    cy_convert_not_finite(dtypes[t], one, dtypes[f], 1), !isfinite(back));
+                memcpy((char *)in + (size_t)i * cy_dtype_size(dtypes[f]), one,
+                    cy_dtype_size(dtypes[f]));
+                all += !isfinite(back);
+            }
+            assert_true(all >= 3 * COUNT / 20 && all < COUNT);
+            assert_int_equal(cy_convert_not_finite(dtypes[t], in, dtypes[f], COUNT), all);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_that_do_not_fit_are_counted),
         cmocka_unit_test(only_floats_become_others),
         cmocka_unit_test(doubles_are_rounded_once),
         cmocka_unit_test(every_pair_and_count),

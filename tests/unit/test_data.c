@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 // From text to micro-batches: shards, preparation, the order of samples, the loader.
 
 #include "support/support.h"
@@ -8,11 +9,13 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char folder[256];
 
@@ -75,9 +78,9 @@ static void shards_hold_what_was_written(void **state)
         write_counting_shard(path, 1000, 300, width);
         cy_shard shard;
         CY_CHECK_OK(cy_shard_open(&shard, path));
-        CY_CHECK_OK(cy_shard_verify(&shard, path));
+        CY_CHECK_OK(cy_shard_verify(&shard));
         int32_t tokens[7];
-        cy_shard_read(&shard, tokens, 298, 7);
+        CY_CHECK_OK(cy_shard_read(&shard, tokens, 298, 7));
         const int32_t wanted[7] = {298, 299, 0, 1, 2, 3, 4};
         assert_memory_equal(tokens, wanted, sizeof(wanted));
         cy_shard_close(&shard);
@@ -101,7 +104,7 @@ static void damaged_shards_are_refused(void **state)
     whole.bytes[70] ^= 1;
     write_file("flipped", whole.bytes, whole.length);
     CY_CHECK_OK(cy_shard_open(&shard, in_folder("flipped")));
-    CY_CHECK_FAILS(cy_shard_verify(&shard, "flipped"), CY_ERR_CORRUPT, "check");
+    CY_CHECK_FAILS(cy_shard_verify(&shard), CY_ERR_CORRUPT, "check");
     cy_shard_close(&shard);
     whole.bytes[0] ^= 1;
     write_file("foreign", whole.bytes, whole.length);
@@ -171,7 +174,7 @@ static void headers_that_contradict_themselves_are_refused(void **state)
         "%s/above: a vocabulary of 2147483648 in tokens of 4 bytes");
     write_counting_shard(in_folder("none"), 0, 10, 2);
     CY_CHECK_OK(cy_shard_open(&shard, in_folder("none")));
-    CY_CHECK_OK(cy_shard_verify(&shard, "none"));
+    CY_CHECK_OK(cy_shard_verify(&shard));
     cy_shard_close(&shard);
 }
 
@@ -202,10 +205,10 @@ static void writers_refuse_what_is_no_token(void **state)
         memcpy(whole.bytes + offsetof(cy_shard_header, vocab_size), &vocab[i], 4);
         write_file("small", whole.bytes, whole.length);
         CY_CHECK_OK(cy_shard_open(&shard, in_folder("small")));
-        if (i == 1) CY_CHECK_OK(cy_shard_verify(&shard, "small"));
+        if (i == 1) CY_CHECK_OK(cy_shard_verify(&shard));
         if (i == 0) {
-            check_text(cy_shard_verify(&shard, "small"), CY_ERR_CORRUPT,
-                "small: token 99 is 99, the vocabulary has 99");
+            check_text(cy_shard_verify(&shard), CY_ERR_CORRUPT,
+                "%s/small: token 99 is 99, the vocabulary has 99");
         }
         cy_shard_close(&shard);
     }
@@ -248,11 +251,11 @@ static void writers_flush_at_any_place(void **state)
         CY_CHECK_OK(cy_shard_finish(&writer));
         cy_shard shard;
         CY_CHECK_OK(cy_shard_open(&shard, path));
-        CY_CHECK_OK(cy_shard_verify(&shard, path));
+        CY_CHECK_OK(cy_shard_verify(&shard));
         assert_int_equal(shard.header.token_count, COUNT);
         assert_int_equal(shard.header.text_bytes, COUNT);
         int32_t *back = malloc(COUNT * sizeof(int32_t));
-        cy_shard_read(&shard, back, 0, COUNT);
+        CY_CHECK_OK(cy_shard_read(&shard, back, 0, COUNT));
         assert_memory_equal(back, tokens, COUNT * sizeof(int32_t));
         free(back);
         cy_shard_close(&shard);
@@ -298,16 +301,19 @@ static void sources_read_across_shards(void **state)
     cy_source_close(source);
 }
 
-// How many files whose path holds `part` this process has in its memory.
-static int mapped_files(const char *part)
+// How many files whose path holds `part` this process has open.
+static int open_files(const char *part)
 {
-    char line[512];
     int count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    assert_non_null(maps);
-    while (fgets(line, sizeof(line), maps) != NULL)
-        count += strstr(line, part) != NULL ? 1 : 0;
-    fclose(maps);
+    DIR *open_ones = opendir("/proc/self/fd");
+    assert_non_null(open_ones);
+    for (const struct dirent *entry; (entry = readdir(open_ones)) != NULL;) {
+        char link[300], target[512] = "";
+        snprintf(link, sizeof(link), "/proc/self/fd/%s", entry->d_name);
+        if (readlink(link, target, sizeof(target) - 1) < 0) continue;
+        count += strstr(target, part) != NULL ? 1 : 0;
+    }
+    closedir(open_ones);
     return count;
 }
 
@@ -322,7 +328,7 @@ static void sources_read_any_range(void **state)
     const cy_source_options options = {0};
     CY_CHECK_OK(cy_source_open(&source, in_folder("three"), &options));
     assert_int_equal(source->token_count, 8);
-    assert_int_equal(mapped_files("/three/"), 3);
+    assert_int_equal(open_files("/three/"), 3);
     assert_string_equal(source->ops->name, "shards");
     for (int64_t first = 0; first <= 8; first++) {
         for (int64_t count = 0; count <= 8 - first; count++) {
@@ -333,7 +339,7 @@ static void sources_read_any_range(void **state)
         }
     }
     cy_source_close(source);
-    assert_int_equal(mapped_files("/three/"), 0);
+    assert_int_equal(open_files("/three/"), 0);
 }
 
 static void what_no_source_can_be_is_refused(void **state)
@@ -647,6 +653,58 @@ static void every_mesh_takes_the_same_samples(void **state)
     }
 }
 
+// What the data ranks of a mesh take in steps `first` to `last`, from a dataset of 120 samples: how
+// often each sample of each epoch, [epochs][120].
+static void count_samples(int64_t (*seen)[120], uint64_t seed, const cy_batch_shape *mesh,
+    int64_t first_step, int64_t last_step)
+{
+    const cy_dataset_entry entry = {.path = in_folder("sampler")};
+    cy_dataset *dataset = open_dataset(&entry, 1, 10, 0.2, 0, seed);
+    assert_int_equal(cy_dataset_samples(dataset, CY_DATASET_TRAIN), 120);
+    for (int rank = 0; rank < mesh->dp_size; rank++) {
+        cy_loader_options options = {.dataset = dataset, .shape = *mesh, .first_step = first_step};
+        options.shape.dp_rank = rank;
+        cy_loader *loader;
+        CY_CHECK_OK(cy_loader_open(&loader, &options));
+        for (int64_t i = 0; i < (last_step - first_step + 1) * mesh->accumulation; i++) {
+            cy_batch batch;
+            CY_CHECK_OK(cy_loader_next(loader, &batch));
+            for (int64_t row = 0; row < batch.rows; row++) {
+                const int64_t number =
+                    cy_batch_sample(&options.shape, batch.step, batch.micro_batch, row);
+                const int64_t first = cy_dataset_find(dataset, CY_DATASET_TRAIN, number).first;
+                assert_int_equal(batch.inputs[row * 10], first < 1000 ? first : first - 1000);
+                seen[number / 120][first / 10]++;
+            }
+        }
+        cy_loader_close(loader);
+    }
+    cy_dataset_close(dataset);
+}
+
+// 16 samples a step, which 120 is no multiple of: steps reach over the end of an epoch, no sample
+// is padding. A run that is resumed at any step, on another mesh, sees what is left of its epoch.
+static void data_ranks_share_every_epoch_and_resume_into_it(void **state)
+{
+    (void)state;
+    make_counting_folder("sampler", 1000, 501);
+    const cy_batch_shape two = {.micro_batch_size = 4, .accumulation = 2, .dp_size = 2};
+    const cy_batch_shape four = {.micro_batch_size = 1, .accumulation = 4, .dp_size = 4};
+    for (int64_t stop = 1; stop <= 29; stop += 7) {
+        int64_t seen[4][120] = {{0}};
+        count_samples(seen, 5, &two, 1, stop);
+        for (int e = 0; e < 4; e++) {
+            for (int i = 0; i < 120; i++)
+                assert_in_range(seen[e][i], 0, 1); // no two ranks have the same sample
+        }
+        count_samples(seen, 5, &four, stop + 1, 30);
+        for (int e = 0; e < 4; e++) {
+            for (int i = 0; i < 120; i++)
+                assert_int_equal(seen[e][i], 1); // together they have all
+        }
+    }
+}
+
 static void loaders_give_inputs_targets_and_positions(void **state)
 {
     (void)state;
@@ -781,6 +839,7 @@ int main(void)
         cmocka_unit_test(a_limit_is_shared_by_weight),
         cmocka_unit_test(what_no_dataset_can_be_is_refused),
         cmocka_unit_test(every_mesh_takes_the_same_samples),
+        cmocka_unit_test(data_ranks_share_every_epoch_and_resume_into_it),
         cmocka_unit_test(loaders_give_inputs_targets_and_positions),
         cmocka_unit_test(a_loader_without_samples_says_so),
         cmocka_unit_test(a_failing_read_comes_out_of_next),

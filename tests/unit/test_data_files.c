@@ -363,7 +363,8 @@ static void what_is_inspected_is_told_in_full(void **state)
         wide[256 + last] = 0;
     }
     write_file("text.txt", "a", 1);
-    snprintf(words, sizeof(words), "%s is neither a folder of token shards nor a .bin file", path);
+    snprintf(words, sizeof(words),
+        "%s is neither a folder of token shards, a shard nor a .bin file", path);
     assert_int_equal(cy_data_inspect(&out, path, 0), CY_ERR_REQUEST);
     assert_string_equal(cy_error_text(), words);
     snprintf(path, sizeof(path), "%s/absent", folder);

@@ -367,6 +367,9 @@ static void indexes_that_lie_are_refused(void **state)
         {"{\"weight_map\": {\"a\": 1}}", NO_FILE},
         {"{\"weight_map\": {\"a\": \"x\", \"b\": \"y\", \"c\": \"x\"}}",
             "names files that are missing: x y"},
+        {"{\"weight_map\": {\"a\": \"1\", \"b\": \"2\", \"c\": \"3\", \"d\": \"4\", \"e\": \"5\", "
+         "\"f\": \"6\", \"g\": \"7\", \"h\": \"8\", \"i\": \"2\", \"j\": \"9\", \"k\": \"10\"}}",
+            "names files that are missing: 1 2 3 4 5 6 7 8 and 2 more"},
         {"{\"weight_map\": {\"model.norm.weight\": \"model-00001-of-00002.safetensors\", "
          "\"lm_head.weight\": \"model-00001-of-00002.safetensors\"}}",
             "tensor model.norm.weight is not in model-00001-of-00002.safetensors"},

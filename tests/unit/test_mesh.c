@@ -82,6 +82,7 @@ static void partitions(const cy_mesh *mesh, cy_mesh_kind kind)
     for (int rank = 0; rank < mesh->world; rank++) {
         const int place = cy_mesh_ranks(mesh, kind, rank, ranks);
         HOLDS(0 <= place && place < size && ranks[place] == rank);
+        HOLDS(cy_mesh_place(mesh, kind, rank) == place);
         for (int i = 1; i < size; i++)
             HOLDS(ranks[i - 1] < ranks[i]);
         if (owner[rank] < 0) {

@@ -82,22 +82,6 @@ static void short_numbers_have_three_digits(void **state)
     }
 }
 
-static void json_numbers_keep_their_signs_and_exponents(void **state)
-{
-    (void)state;
-    const struct {
-        double value;
-        const char *wanted;
-    } cases[] = {{1e22, "1e+22"}, {-1.5e-7, "-1.4999999999999999e-07"}, {0.5, "0.5"}, {-0.0, "-0"},
-        {2251799813685249.5, "2251799813685249.5"}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        cy_text text = {0};
-        CY_CHECK_OK(cy_number_json(&text, cases[i].value));
-        assert_string_equal(text.bytes, cases[i].wanted);
-        cy_text_free(&text);
-    }
-}
-
 static double number_at(const json_t *object, const char *name)
 {
     const json_t *value = json_object_get(object, name);
@@ -298,7 +282,7 @@ static void a_history_reads_what_was_written(void **state)
     assert_true(isnan(history.loss.value[9]));
     assert_true(history.val_loss.step[1] == 8 && history.val_loss.value[1] == 4.5);
     cy_history_close(&history);
-    CY_CHECK_FAILS(cy_history_open(&history, folder), CY_ERR_IO, "is not a file");
+    CY_CHECK_FAILS(cy_history_open(&history, folder), CY_ERR_IO, "not a regular file");
 }
 
 // A value that is no number leaves a gap; one that is not there leaves nothing.
@@ -379,7 +363,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(console_line_is_to_the_letter),
         cmocka_unit_test(short_numbers_have_three_digits),
-        cmocka_unit_test(json_numbers_keep_their_signs_and_exponents),
         cmocka_unit_test(step_object_holds_every_field),
         cmocka_unit_test(what_is_not_finite_is_null),
         cmocka_unit_test(a_resumed_run_goes_on_from_its_own_step),

@@ -3,7 +3,9 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "base/lock.h"
 #include "data/bpe.h"
+#include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"
@@ -230,52 +232,65 @@ static void what_is_there_is_not_written_over(void **state)
     CY_CHECK_OK(cy_folder_make(in_folder("empty")));
     CY_CHECK_OK(prepare(in_folder("empty/"), paths, 1, 1, 0, &result));
     assert_true(cy_path_exists(in_folder("empty/tokenizer.json")));
-    // A dead run's folder is swept away.
-    CY_CHECK_OK(cy_folder_make(in_folder(".late.999999999.tmp")));
-    CY_CHECK_OK(cy_file_write(in_folder(".late.999999999.tmp/shard-00000.tokens"), "x", 1));
-    CY_CHECK_OK(prepare(in_folder("late"), paths, 1, 1, 0, &result));
-    assert_false(cy_path_exists(in_folder(".late.999999999.tmp")));
+    // A file in the way is not written over.
+    CY_CHECK_OK(cy_file_write(in_folder("way"), "x", 1));
+    char wanted[600];
+    snprintf(wanted, sizeof(wanted), "%s/way is there already: it is not written over", folder);
+    assert_int_equal(prepare(in_folder("way"), paths, 1, 1, 0, &result), CY_ERR_REQUEST);
+    assert_string_equal(cy_error_text(), wanted);
+    assert_string_equal(cy_error_hint(), "name a new folder, or remove that one");
 }
 
-// The folder that is made stands beside the place; of another's only dead runs' are swept away.
+static void make_attempt(const char *name, const char *owner)
+{
+    char path[120];
+    snprintf(path, sizeof(path), "parent/%s", name);
+    CY_CHECK_OK(cy_folder_make(in_folder(path)));
+    snprintf(path, sizeof(path), "parent/%s/shard-00000.tokens", name);
+    CY_CHECK_OK(cy_file_write(in_folder(path), "x", 1));
+    snprintf(path, sizeof(path), "parent/%s/.making", name);
+    if (owner != NULL) CY_CHECK_OK(cy_file_write(in_folder(path), owner, strlen(owner)));
+}
+
+// The folder that is made stands beside the place; of others' only dead attempts are swept away.
 static void only_what_dead_runs_left_is_swept(void **state)
 {
     (void)state;
+    static const cy_folder_use use = {.file = ".making", .doing = "is made in", .hint = "wait"};
     static const struct {
         const char *name;
+        const char *owner; // in its lock; NULL: no lock
+        bool held;
         bool stays;
     } cases[] = {
-        {".swept.999999999.tmp", false},
-        {".swept.1.tmp", true}, // the first process always runs
-        {".swept.999999999.old", true},
-        {".swept.999999999.tmp2", true},
-        {".swept..tmp", true},
-        {".swept.tmp", true},
-        {".other.999999999.tmp", true},
+        {".swept.0123456789abcdef.tmp", "process 1 on x\n", false, false},
+        {".swept.1123456789abcdef.tmp", "process 1 on x\n", true, true},
+        {".swept.2123456789abcdef.tmp", "", false, true},   // its lock is about to be taken
+        {".swept.3123456789abcdef.tmp", NULL, false, true}, // is about to be renamed
+        {".swept.0123456789abcdef.old", "process 1 on x\n", false, true},
+        {".swept.0123456789abcdef.tmp2", "process 1 on x\n", false, true},
+        {".swept.0123456789abcde.tmp", "process 1 on x\n", false, true},
+        {".swept.x.0123456789abcdef.tmp", "process 1 on x\n", false, true},
+        {".other.0123456789abcdef.tmp", "process 1 on x\n", false, true},
     };
-    char file[400];
+    char file[400], name[120];
     snprintf(file, sizeof(file), "%s/a.jsonl", folder);
     const char *paths[] = {file};
     cy_prepare_result result;
-    char own[60];
-    CY_CHECK_OK(cy_folder_make(in_folder("parent")));
+    int held = -1;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char name[80];
+        make_attempt(cases[i].name, cases[i].owner);
         snprintf(name, sizeof(name), "parent/%s", cases[i].name);
-        CY_CHECK_OK(cy_folder_make(in_folder(name)));
+        if (cases[i].held) CY_CHECK_OK(cy_folder_hold(&held, in_folder(name), &use));
     }
-    // One of this process is a leftover too.
-    snprintf(own, sizeof(own), "parent/.swept.%ld.tmp", (long)getpid());
-    CY_CHECK_OK(cy_folder_make(in_folder(own)));
-    CY_CHECK_OK(cy_file_write(in_folder("parent/.swept.999999999.tmp/x"), "x", 1));
     CY_CHECK_OK(prepare(in_folder("parent/swept///"), paths, 1, 0, 0, &result));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char name[80];
         snprintf(name, sizeof(name), "parent/%s", cases[i].name);
         assert_int_equal(cy_path_exists(in_folder(name)), cases[i].stays);
     }
-    assert_false(cy_path_exists(in_folder(own)));
+    close(held);
     assert_true(cy_path_exists(in_folder("parent/swept/shard-00000.tokens")));
+    assert_false(cy_path_exists(in_folder("parent/swept/.making")));
     // A path without a folder is one in this folder.
     char before[500];
     assert_non_null(getcwd(before, sizeof(before)));
@@ -283,13 +298,6 @@ static void only_what_dead_runs_left_is_swept(void **state)
     CY_CHECK_OK(prepare("here", paths, 1, 1, 0, &result));
     assert_int_equal(chdir(before), 0);
     assert_true(cy_path_exists(in_folder("here/tokenizer.json")));
-    // A file in the way is not written over.
-    CY_CHECK_OK(cy_file_write(in_folder("way"), "x", 1));
-    char wanted[600];
-    snprintf(wanted, sizeof(wanted), "%s/way is there already and is not an empty folder", folder);
-    assert_int_equal(prepare(in_folder("way"), paths, 1, 1, 0, &result), CY_ERR_REQUEST);
-    assert_string_equal(cy_error_text(), wanted);
-    assert_string_equal(cy_error_hint(), "choose another folder, or remove it");
 }
 
 typedef struct reports {
@@ -446,6 +454,39 @@ static void another_tokenizer_is_refused(void **state)
     cy_tokenizer_close(other);
 }
 
+// What a file is called does not tell what it holds.
+static void a_shard_is_known_by_its_header(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"other.tokens", "other.bin", "other.txt", "other"};
+    cy_prepare_result result;
+    const char *paths[] = {in_folder("p1.txt")};
+    CY_CHECK_OK(prepare(in_folder("renamed"), paths, 1, 1, 0, &result));
+    cy_text text = {0};
+    int32_t wanted[8], ids[8];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char shard[600], place[600];
+        snprintf(shard, sizeof(shard), "%s", in_folder("renamed/shard-00000.tokens"));
+        snprintf(place, sizeof(place), "%s", in_folder(names[i]));
+        cy_token_source *source = NULL;
+        CY_CHECK_OK(cy_source_open(&source, in_folder("renamed"), &(cy_source_options){0}));
+        CY_CHECK_OK(cy_source_read(source, wanted, 0, 8));
+        cy_source_close(source);
+        assert_int_equal(rename(shard, place), 0);
+        CY_CHECK_OK(cy_source_open(&source, place, &(cy_source_options){0}));
+        assert_string_equal(source->ops->name, "shards");
+        assert_int_equal(source->token_count, result.tokens);
+        assert_true(source->tokenizer_hash == cy_tokenizer_hash(tokenizer));
+        CY_CHECK_OK(cy_source_read(source, ids, 0, 8));
+        assert_memory_equal(ids, wanted, sizeof(ids));
+        cy_source_close(source);
+        CY_CHECK_OK(cy_data_inspect(&text, place, 0));
+        assert_non_null(strstr(text.bytes, "shards      1, 2 bytes a token"));
+        cy_text_free(&text);
+        assert_int_equal(rename(place, shard), 0);
+    }
+}
+
 int main(void)
 {
     cy_test_folder(folder, sizeof(folder));
@@ -465,6 +506,7 @@ int main(void)
         cmocka_unit_test(the_template_may_end_documents),
         cmocka_unit_test(shards_end_where_they_are_full),
         cmocka_unit_test(another_tokenizer_is_refused),
+        cmocka_unit_test(a_shard_is_known_by_its_header),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cy_tokenizer_close(tokenizer);
