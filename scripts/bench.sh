@@ -117,10 +117,22 @@ bench_comm() {
         }' "$out/comm.json" | tee -a "$figures"
 }
 
-# A model with many small parameters over MPI: buckets against a message a parameter, medians of five
-# turns. The model has 32 features, so that messages weigh more than products on any processor.
+# A model with many small parameters: buckets against a message a parameter, medians of five turns. Over
+# links of 50 us and 100 MB a second, which take no core; and over MPI, where the model has 32 features, so
+# that messages weigh more than products on any processor.
 bench_buckets() {
     local way _ small
+    : >"$out/buckets-link.txt"
+    for _ in 1 2 3 4 5; do
+        for way in naive bucketed; do
+            "$program" bench step bench/step/many-small.json --json --warmup=5 --steps=20 --link-us=50 \
+                --link-gb-s=0.1 --logging.measure_peak=false --distributed.dp_reduce="$way" \
+                >"$out/buckets-link-$way.json"
+        done
+        awk "BEGIN { print $(field "$out/buckets-link-bucketed.json" tok_s) / $(field "$out/buckets-link-naive.json" tok_s) }" |
+            tee -a "$out/buckets-link.txt"
+    done
+    figure buckets.bucketed_over_naive_link "$(sort -g "$out/buckets-link.txt" | sed -n 3p)" of-rate
     if ! "$program" --version | grep -q '^backends:.* mpi' || ! command -v mpirun >/dev/null; then
         figure buckets.bucketed_over_naive - "no MPI"
         return
@@ -146,7 +158,8 @@ bench_compression() {
     for kind in none int8 topk; do
         measure bench/step/hidden-256-bf16.json "link-$kind" --warmup=1 --steps=5 \
             --training.micro_batch_size=2 --distributed.dp_size=2 --distributed.threads_per_rank=1 \
-            --distributed.bucket_mb=4 --distributed.compression="$kind" --link-gb-s=0.02 --link-us=50 \
+            --distributed.bucket_mb=4 --distributed.compression="$kind" \
+            --distributed.topk_warmup_steps=0 --link-gb-s=0.02 --link-us=50 \
             --logging.measure_peak=false
         echo "$kind: $(field "$out/step-link-$kind.json" tok_s) tokens/s"
     done
@@ -242,9 +255,10 @@ bench_start() {
 bench_recompute() {
     measured smollm-135m-bf16
     measured smollm-135m-bf16-recompute
-    figure recompute.time_added "$(awk "BEGIN { printf \"%.4f\",
-        $(field "$out/step-smollm-135m-bf16.json" tok_s) /
-        $(field "$out/step-smollm-135m-bf16-recompute.json" tok_s) - 1 }")" of-step
+    local plain recomputed
+    plain=$(field "$out/step-smollm-135m-bf16.json" tok_s)
+    recomputed=$(field "$out/step-smollm-135m-bf16-recompute.json" tok_s)
+    figure recompute.time_added "$(awk "BEGIN { printf \"%.4f\", $plain / $recomputed - 1 }")" of-step
 }
 
 # A model with random weights of the first shape.
@@ -259,16 +273,11 @@ saved_model() {
 # llama-bench measures what the aim was taken from. 2 operations a parameter and token, as
 # llama.cpp's share of 0.60 was counted.
 bench_decode() {
-    if [ "$isa" != auto ]; then
-        local name
-        for name in of_read of_reading_beside of_read_512 of_reading_beside_512 prefill_of_peak; do
-            figure "decode.$name" - "bench decode takes no instruction set"
-        done
-        return
-    fi
     saved_model
-    "$program" bench decode "$out/saves" --prompt-tokens=512 --json >"$out/decode-512.json"
-    "$program" bench decode "$out/saves" --prompt-tokens=16 --tokens=128 --json >"$out/decode.json"
+    "$program" bench decode "$out/saves" ${kernel_options[@]+"${kernel_options[@]}"} \
+        --prompt-tokens=512 --json >"$out/decode-512.json"
+    "$program" bench decode "$out/saves" ${kernel_options[@]+"${kernel_options[@]}"} \
+        --prompt-tokens=16 --tokens=128 --json >"$out/decode.json"
     measured smollm-135m-bf16
     figure decode.tokens "$(field "$out/decode.json" decode_tok_s)" tok/s
     figure decode.tokens_512 "$(field "$out/decode-512.json" decode_tok_s)" tok/s

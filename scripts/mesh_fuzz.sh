@@ -5,8 +5,8 @@
 #
 # A case draws a model (heads, widths, layers, vocabulary, window, rotary positions, norms, biases), a
 # batch, a dtype or strict mode, and a mesh of at most --ranks ranks (8) with engine, ZeRO stage,
-# context style, rank order and bucket size. One rank and the mesh train it for six steps on the same
-# text. In a third of the cases the mesh stops halfway and a second mesh continues from its
+# context style, rank order, bucket sizes and level of instructions. One rank, at the level of the
+# processor, and the mesh train it for six steps on the same text. In a third of the cases the mesh stops halfway and a second mesh continues from its
 # checkpoint. Losses, gradient norms and every weight tensor must agree within the bounds of the dtype
 # (scripts/mesh_runs.sh); in strict mode all bits must be equal.
 #
@@ -72,6 +72,17 @@ chance() {
     draw "$2"
     [ "$drawn" -lt "$1" ]
 }
+
+# The levels of instructions that this processor has; other processors draw others at the same place.
+levels=()
+for level in ref avx2 avx512 avx512_bf16 amx neon; do
+    if said=$("$program" doctor --quick --isa="$level" 2>&1); then
+        levels+=("$level")
+    elif ! grep -q 'this processor does not support it' <<<"$said"; then
+        echo "mesh_fuzz: error: doctor --isa=$level: $said" >&2
+        exit 1
+    fi
+done
 
 # ---- what is drawn
 
@@ -167,6 +178,10 @@ draw_split() {
     fi
     pick bucketed bucketed naive; split+=" dp_reduce=$drawn"
     pick 25 0.01 0.001; split+=" bucket_mb=$drawn"
+    # A fifth, a half or all of a bucket of 0.001; absent: 1, or all of a smaller bucket.
+    pick 0 0 0.0002 0.0005 0.001
+    if [ "$drawn" != 0 ]; then split+=" first_bucket_mb=$drawn"; fi
+    pick auto "${levels[@]}"; split+=" isa=$drawn"
     pick tp,cp,pp,dp dp,pp,cp,tp cp,dp,tp,pp pp,tp,dp,cp; split+=" rank_order=$drawn"
     pick none none selective full; split+=" --training.recompute=$drawn"
     if chance 1 4; then split+=" threads_per_rank=2"; fi

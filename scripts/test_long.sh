@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # What takes long: every test, the whole table of meshes, tests under the address, undefined, thread
-# and leak sanitizers, two ranks of MPI in valgrind, the fuzzers, and an hour of random meshes.
+# and leak sanitizers, two ranks of MPI in valgrind, the fuzzers, an hour of random meshes, 1400
+# random faults to whole runs, and 100000 to calls on files.
 #
 #   scripts/test_long.sh [tests] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
+#                        [run_faults] [file_faults]
 #
 # All of them unless some are named. FUZZ_RUNS is how often each fuzzer runs (1000000); FUZZ_SECONDS
-# limits each (1800). Ends with one line a part, and fails where a part did.
+# limits each (1800); FILE_FAULTS_CASES is how many faults calls on files meet (100000). Ends with one
+# line a part, and fails where a part did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -87,11 +90,17 @@ fuzzers() {
 
 fuzz_meshes() { scripts/mesh_fuzz.sh --seconds="${FUZZ_MESHES_SECONDS:-3600}" --ranks=16; }
 
+run_faults() { scripts/run_faults.sh --cases="${RUN_FAULTS_CASES:-1400}"; }
+
+file_faults() { build/tests/test_unit_file_faults_slow --cases="${FILE_FAULTS_CASES:-100000}"; }
+
 parts=("$@")
-[ $# -gt 0 ] || parts=(tests meshes leaks address thread valgrind fuzzers fuzz_meshes)
+[ $# -gt 0 ] || parts=(tests meshes leaks address thread valgrind fuzzers fuzz_meshes run_faults
+    file_faults)
 for part in "${parts[@]}"; do
     case $part in
-    tests | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes) ;;
+    tests | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes | run_faults | \
+        file_faults) ;;
     *) echo "test-long: error: what is $part" >&2; exit 2 ;;
     esac
 done
@@ -114,6 +123,8 @@ for part in "${parts[@]}"; do
         valgrind) valgrind ;;
         fuzzers) fuzzers ;;
         fuzz_meshes) fuzz_meshes ;;
+        run_faults) run_faults ;;
+        file_faults) file_faults ;;
         esac
     )
     status=$?

@@ -38,11 +38,13 @@ static const cy_usage usage = {
 
 static void print_json(const cy_bench_checkpoint_result *r)
 {
-    printf("{\"bytes\": %lld, \"save_s\": %.6g, \"plain_write_s\": %.6g, \"load_s\": %.6g, "
-           "\"plain_read_s\": %.6g, \"read_bytes\": %lld, \"verify_bytes\": %lld, "
+    printf("{\"bytes\": %lld, \"save_s\": %s, \"plain_write_s\": %s, \"load_s\": %s, "
+           "\"plain_read_s\": %s, \"read_bytes\": %lld, \"verify_bytes\": %lld, "
            "\"file_bytes\": %lld, \"ranks\": %d}\n",
-        (long long)r->bytes, r->save_s, r->plain_write_s, r->load_s, r->plain_read_s,
-        (long long)r->read_bytes, (long long)r->verify_bytes, (long long)r->file_bytes, r->ranks);
+        (long long)r->bytes, cy_json_number(r->save_s, 6).bytes,
+        cy_json_number(r->plain_write_s, 6).bytes, cy_json_number(r->load_s, 6).bytes,
+        cy_json_number(r->plain_read_s, 6).bytes, (long long)r->read_bytes,
+        (long long)r->verify_bytes, (long long)r->file_bytes, r->ranks);
 }
 
 static void print_line(const char *what, double seconds, double plain_s, int64_t bytes)

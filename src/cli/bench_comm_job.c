@@ -1,6 +1,7 @@
 // Starting this program again under mpirun.
 
 #define _GNU_SOURCE
+#include "base/io.h"
 #include "cli/bench_comm.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
@@ -87,9 +88,9 @@ cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
     pid_t child = 0;
     const int refused = posix_spawnp(&child, "mpirun", &actions, NULL, arguments, environ);
     posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
+    cy_io_close(ends[1]);
     if (refused != 0) {
-        close(ends[0]);
+        cy_io_close(ends[0]);
         if (refused == ENOENT && strcmp(v->backend, "mpi") != 0) {
             cy_report_warning("mpirun is not installed: threads only");
             return CY_OK;
@@ -101,10 +102,10 @@ cy_status bench_run_under_mpi(const bench_values *v, bench_table *t)
     cy_status status = CY_OK;
     char piece[4096];
     ssize_t got;
-    while ((got = read(ends[0], piece, sizeof(piece))) > 0) {
+    while ((got = cy_io_read(ends[0], piece, sizeof(piece))) > 0) {
         if (status == CY_OK) status = cy_text_add_bytes(&text, piece, (size_t)got);
     }
-    close(ends[0]);
+    cy_io_close(ends[0]);
     if (status == CY_OK) {
         status = wait_for(child);
     } else {

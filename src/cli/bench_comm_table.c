@@ -39,9 +39,10 @@ cy_status bench_rows_to_json(cy_text *text, const bench_table *t)
         const bench_row *r = &t->rows[i];
         CY_TRY(cy_text_add(text,
             "%s\n{\"op\":\"%s\",\"algorithm\":\"%s\",\"backend\":\"%s\",\"ranks\":%d,"
-            "\"bytes\":%lld,\"us\":%.3f,\"bus_gb_s\":%.4f}",
+            "\"bytes\":%lld,\"us\":%s,\"bus_gb_s\":%s}",
             i == 0 ? "" : ",", bench_op_name(r->op), r->algorithm, r->backend, r->ranks,
-            (long long)r->bytes, r->us, r->bus_gb_s));
+            (long long)r->bytes, cy_json_number(r->us, 6).bytes,
+            cy_json_number(r->bus_gb_s, 6).bytes));
     }
     return cy_text_add(text, "\n]\n");
 }

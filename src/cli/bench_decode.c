@@ -46,19 +46,26 @@ static void print(const values *given, int threads, const cy_bench_decode_result
     const double share_with_context =
         (r->weight_bytes + r->context_bytes) * r->decode_tok_s / r->read_bytes_s;
     if (given->json) {
-        printf("{\"first_token_ms\": %.6g, \"decode_tok_s\": %.6g, \"weights_gb_s\": %.6g, "
-               "\"decode_tok_s_min\": %.6g, \"decode_tok_s_max\": %.6g, \"weights_gb\": %.6g, "
-               "\"cache_gb\": %.6g, \"read_gb_s\": %.6g, \"share_of_read\": %.4g, "
-               "\"share_with_context\": %.4g, \"beside_gb_s\": %.6g, \"share_beside\": %.4g, "
+        printf("{\"first_token_ms\": %s, \"decode_tok_s\": %s, \"weights_gb_s\": %s, "
+               "\"decode_tok_s_min\": %s, \"decode_tok_s_max\": %s, \"weights_gb\": %s, "
+               "\"cache_gb\": %s, \"read_gb_s\": %s, \"share_of_read\": %s, "
+               "\"share_with_context\": %s, \"beside_gb_s\": %s, \"share_beside\": %s, "
                "\"prompt_tokens\": %lld, \"tokens\": %lld, "
                "\"threads\": %d, "
                "\"dtype\": \"%s\"}\n",
-            r->first_token_s * 1e3, r->decode_tok_s, r->weight_bytes_s * 0x1p-30,
-            r->decode_tok_s_min, r->decode_tok_s_max, r->weight_bytes * 0x1p-30,
-            r->cache_bytes * 0x1p-30, r->read_bytes_s * 0x1p-30,
-            r->weight_bytes_s / r->read_bytes_s, share_with_context, r->beside_bytes_s * 0x1p-30,
-            r->share_beside, (long long)r->prompt, (long long)r->tokens, threads,
-            cy_dtype_name(r->dtype));
+            cy_json_number(r->first_token_s * 1e3, 6).bytes,
+            cy_json_number(r->decode_tok_s, 6).bytes,
+            cy_json_number(r->weight_bytes_s * 0x1p-30, 6).bytes,
+            cy_json_number(r->decode_tok_s_min, 6).bytes,
+            cy_json_number(r->decode_tok_s_max, 6).bytes,
+            cy_json_number(r->weight_bytes * 0x1p-30, 6).bytes,
+            cy_json_number(r->cache_bytes * 0x1p-30, 6).bytes,
+            cy_json_number(r->read_bytes_s * 0x1p-30, 6).bytes,
+            cy_json_number(r->weight_bytes_s / r->read_bytes_s, 4).bytes,
+            cy_json_number(share_with_context, 4).bytes,
+            cy_json_number(r->beside_bytes_s * 0x1p-30, 6).bytes,
+            cy_json_number(r->share_beside, 4).bytes, (long long)r->prompt, (long long)r->tokens,
+            threads, cy_dtype_name(r->dtype));
         return;
     }
     printf("first token   %.2f ms after a prompt of %lld tokens, %d thread%s, %s\n",

@@ -423,9 +423,11 @@ static void measure_items(workload *w, int *printed)
         const char *dtype = cy_dtype_name(w->dtype);
         if (w->v->json) {
             printf("%s\n  {\"op\": \"%s\", \"dtype\": \"%s\", \"shape\": \"%s\", \"isa\": \"%s\", "
-                   "\"gflop_s\": %.6g, \"gb_s\": %.6g, \"share_of_peak\": %.4g}",
+                   "\"gflop_s\": %s, \"gb_s\": %s, \"share_of_peak\": %s}",
                 *printed > 0 ? "," : "", items[i].op, dtype, shape, w->queue.kernels->name,
-                cost.flops / seconds * 1e-9, cost.bytes / seconds * 0x1p-30, share);
+                cy_json_number(cost.flops / seconds * 1e-9, 6).bytes,
+                cy_json_number(cost.bytes / seconds * 0x1p-30, 6).bytes,
+                cy_json_number(share, 4).bytes);
         } else {
             printf("%-20s %-5s %-16s %10.1f %9.1f %9.2f  %3.0f %% of %s\n", items[i].op, dtype,
                 shape, seconds * 1e6, cost.flops / seconds * 1e-9, cost.bytes / seconds * 0x1p-30,

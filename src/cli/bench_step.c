@@ -2,11 +2,12 @@
 
 #include "train/bench_step.h"
 
-#include "base/file.h"
+#include "base/output.h"
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/process_start.h"
 #include "cli/report.h"
+#include "observe/profile.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,36 +56,36 @@ static const cy_usage usage = {
 // A member of the JSON object; what was not measured is null.
 static void print_member(const char *name, double value)
 {
-    if (isfinite(value)) {
-        printf("\"%s\": %.6g, ", name, value);
-    } else {
-        printf("\"%s\": null, ", name);
-    }
+    printf("\"%s\": %s, ", name, cy_json_number(value, 6).bytes);
 }
 
 // `profile` is the operators' object, or NULL.
 static void print_json(const cy_config *config, const cy_bench_step_result *r, const char *profile)
 {
-    printf("{\"tok_s\": %.6g, \"tok_s_min\": %.6g, \"tok_s_max\": %.6g, ", r->tok_s, r->tok_s_min,
-        r->tok_s_max);
+    printf("{");
+    print_member("tok_s", r->tok_s);
+    print_member("tok_s_min", r->tok_s_min);
+    print_member("tok_s_max", r->tok_s_max);
     print_member("mfu", r->mfu);
     print_member("mfu_causal", r->mfu_causal);
-    printf("\"flops_per_token\": %.17g, ", r->flops_per_token);
+    printf("\"flops_per_token\": %s, ", cy_json_number(r->flops_per_token, 17).bytes);
     print_member("peak_gflop_s", r->peak_flop_s > 0 ? r->peak_flop_s * 1e-9 : (double)NAN);
-    printf("\"peak_rss_gb\": %.6g, \"planned_gb\": %.6g, \"first_step_s\": %.6g, \"ranks\": %d, "
-           "\"threads\": %d, \"dtype\": \"%s\", \"seq\": %lld, \"batch\": %lld, "
+    print_member("peak_rss_gb", r->peak_rss_bytes * 0x1p-30);
+    print_member("planned_gb", r->planned_bytes * 0x1p-30);
+    print_member("first_step_s", r->first_step_s);
+    printf("\"ranks\": %d, \"threads\": %d, \"dtype\": \"%s\", \"seq\": %lld, \"batch\": %lld, "
            "\"params\": %lld, \"traffic\": [",
-        r->peak_rss_bytes * 0x1p-30, r->planned_bytes * 0x1p-30, r->first_step_s, r->ranks,
-        r->threads, cy_dtype_name(config->model.dtype), (long long)config->training.seq_length,
-        (long long)cy_config_batch_samples(config), (long long)r->params);
+        r->ranks, r->threads, cy_dtype_name(config->model.dtype),
+        (long long)config->training.seq_length, (long long)cy_config_batch_samples(config),
+        (long long)r->params);
     const char *comma = "";
     for (int i = 0; i < CY_TRAFFIC_WORLD; i++) {
         const cy_traffic *sent = &r->traffic.of[i];
         if (sent->messages == 0) continue;
-        printf("%s{\"dimension\": \"%s\", \"bytes\": %.17g, \"messages\": %lld, "
-               "\"exposed_s\": %.6g}",
-            comma, cy_traffic_dimension(i), sent->bytes, (long long)sent->messages,
-            sent->exposed_s);
+        printf("%s{\"dimension\": \"%s\", \"bytes\": %s, \"messages\": %lld, "
+               "\"exposed_s\": %s}",
+            comma, cy_traffic_dimension(i), cy_json_number(sent->bytes, 17).bytes,
+            (long long)sent->messages, cy_json_number(sent->exposed_s, 6).bytes);
         comma = ", ";
     }
     printf("]");
@@ -138,12 +139,21 @@ static int bench(const values *given, const cy_config *config)
     };
     const bool tells = wanted.machine.rank == 0;
     cy_bench_step_result result;
-    cy_status status = cy_bench_step(config, &wanted, &result);
-    if (status == CY_OK && tells && given->timeline != NULL) {
-        status = cy_file_write(given->timeline, timeline.bytes, timeline.length);
+    cy_status status = CY_OK;
+    if (tells && given->timeline != NULL) {
+        status = cy_output_check(given->timeline, &cy_timeline_kind);
     }
     if (status == CY_OK && tells && given->schedule_svg != NULL) {
-        status = cy_file_write(given->schedule_svg, picture.bytes, picture.length);
+        status = cy_output_check(given->schedule_svg, &cy_output_svg);
+    }
+    if (status == CY_OK) status = cy_bench_step(config, &wanted, &result);
+    if (status == CY_OK && tells && given->timeline != NULL) {
+        status =
+            cy_output_write(given->timeline, &cy_timeline_kind, timeline.bytes, timeline.length);
+    }
+    if (status == CY_OK && tells && given->schedule_svg != NULL) {
+        status =
+            cy_output_write(given->schedule_svg, &cy_output_svg, picture.bytes, picture.length);
     }
     if (status == CY_OK && tells) {
         if (given->json) {

@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/huggingface.h"
+#include "checkpoint/identity.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/load_config.h"
@@ -122,6 +123,7 @@ static cy_status add_json(cy_text *out, const cy_checkpoint *checkpoint)
     }
     CY_TRY(add_object(out, "config", checkpoint->config_json));
     CY_TRY(add_object(out, "state", checkpoint->state_json));
+    CY_TRY(add_object(out, "identity", checkpoint->identity_json));
     return add_json_lists(out, checkpoint);
 }
 
@@ -133,7 +135,31 @@ static void print_model(const cy_model_shape *model)
         model->head_dim, model->kv_heads, model->vocab, model->tied ? ", tied" : "");
 }
 
-static void print_human(const cy_checkpoint *checkpoint, bool tensors)
+// What the data of a run is known by.
+static cy_status print_identity(const cy_checkpoint *checkpoint)
+{
+    if (checkpoint->foreign || checkpoint->step == 0) return CY_OK;
+    if (checkpoint->identity_json == NULL) {
+        printf("data        no fingerprints: an earlier program wrote it\n");
+        return CY_OK;
+    }
+    cy_identity identity;
+    CY_TRY(cy_identity_read(&identity, checkpoint));
+    if (identity.tokenizer != 0) printf("tokenizer   %016" PRIx64 "\n", identity.tokenizer);
+    for (int i = 0; i < identity.source_count; i++) {
+        const cy_source_identity *source = &identity.sources[i];
+        printf("data        %016" PRIx64 ", %" PRId64 " tokens of %s\n",
+            source->whole.sample ^ source->whole.checks, source->whole.tokens, source->path);
+    }
+    printf("order       seed %" PRId64 ", %" PRId64 " samples of %" PRId64
+           " tokens a step, validation fraction %s\n",
+        identity.seed, identity.batch_samples, identity.seq_length,
+        cy_json_number_shortest(identity.validation_fraction).bytes);
+    cy_identity_free(&identity);
+    return CY_OK;
+}
+
+static cy_status print_human(const cy_checkpoint *checkpoint, bool tensors)
 {
     const totals sums = count_up(checkpoint);
     printf("checkpoint  %s\n", checkpoint->path);
@@ -144,6 +170,7 @@ static void print_human(const cy_checkpoint *checkpoint, bool tensors)
         printf(
             "step        %" PRId64 ", %" PRId64 " tokens\n", checkpoint->step, checkpoint->tokens);
     }
+    CY_TRY(print_identity(checkpoint));
     if (checkpoint->has_model) print_model(&checkpoint->model);
     printf("parameters  %" PRId64 "\n", sums.elements[CY_TENSOR_WEIGHT]);
     for (int kind = 0; kind < CY_TENSOR_KINDS; kind++) {
@@ -169,6 +196,7 @@ static void print_human(const cy_checkpoint *checkpoint, bool tensors)
         printf("  %-60s %16s %s, %" PRId64 " pieces\n", label, shape,
             cy_dtype_name(stored->tensor.dtype), stored->piece_count);
     }
+    return CY_OK;
 }
 
 static int inspect(int argc, char **argv)
@@ -182,7 +210,7 @@ static int inspect(int argc, char **argv)
         cy_status status = cy_checkpoint_open_located(&checkpoint, arguments.positional[0]);
         if (status == CY_OK && v.json) status = add_json(&json, &checkpoint);
         if (status == CY_OK && v.json) fputs(json.bytes, stdout);
-        if (status == CY_OK && !v.json) print_human(&checkpoint, v.tensors);
+        if (status == CY_OK && !v.json) status = print_human(&checkpoint, v.tensors);
         exit_status = cy_report_output(cy_report_status(status));
         cy_text_free(&json);
         cy_checkpoint_close(&checkpoint);
@@ -232,8 +260,8 @@ static cy_status verify_located(const char *given, bool json)
         status = cy_text_add(&out, "{\"path\":");
         if (status == CY_OK) status = add_quoted(&out, checkpoint.path);
         if (status == CY_OK) {
-            status = cy_text_add(&out, ",\"ok\":true,\"bytes\":%" PRId64 ",\"seconds\":%.6f}\n",
-                traffic.verify_bytes, seconds);
+            status = cy_text_add(&out, ",\"ok\":true,\"bytes\":%" PRId64 ",\"seconds\":%s}\n",
+                traffic.verify_bytes, cy_json_number(seconds, 6).bytes);
         }
         if (status == CY_OK) fputs(out.bytes, stdout);
         cy_text_free(&out);
@@ -344,21 +372,30 @@ static uint64_t read_size(const char *text)
     return 0;
 }
 
+typedef struct exporting {
+    const char *out;
+    const cy_export_options *options;
+} exporting;
+
+static cy_status export_from(void *context, const char *path)
+{
+    const exporting *run = context;
+    CY_TRY(cy_checkpoint_export(path, run->out, run->options));
+    printf("%s: made from %s\n", run->out, path);
+    return CY_OK;
+}
+
 static int export_folder(const move_values *v, const char *given)
 {
     cy_export_options options = {.keep_dtype = strcmp(v->dtype, "stored") == 0};
-    char *path = NULL;
     options.shard_bytes = read_size(v->shard_size);
     if (options.shard_bytes == 0) {
         return cy_usage_error(
             &export_usage, "--shard-size=%s is not a size such as 500MB or 5GB", v->shard_size);
     }
     cy_dtype_from_name(&options.dtype, v->dtype);
-    cy_status status = cy_checkpoint_locate(&path, given);
-    if (status == CY_OK) status = cy_checkpoint_export(path, v->out, &options);
-    if (status == CY_OK) printf("%s: made from %s\n", v->out, path);
-    cy_memory_free(path);
-    return cy_report_output(cy_report_status(status));
+    exporting run = {.out = v->out, .options = &options};
+    return cy_report_output(cy_report_status(cy_checkpoint_read_newest(given, export_from, &run)));
 }
 
 static int export_command(int argc, char **argv)

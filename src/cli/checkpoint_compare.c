@@ -73,9 +73,8 @@ static cy_status add_tensor(
         CY_TRY(cy_text_add(&all->tensors, "%s{\"kind\":\"%s\",\"name\":",
             all->tensors.length > 0 ? "," : "", cy_tensor_kind_name(tensor->kind)));
         CY_TRY(cy_text_add_json_string(&all->tensors, tensor->name, strlen(tensor->name)));
-        CY_TRY(cy_text_add(&all->tensors, ",\"difference\":"));
-        CY_TRY(cy_number_json(&all->tensors, relative));
-        return cy_text_add(&all->tensors, ",\"equal\":%s}", difference->equal ? "true" : "false");
+        return cy_text_add(&all->tensors, ",\"difference\":%s,\"equal\":%s}",
+            cy_json_number(relative, 17).bytes, difference->equal ? "true" : "false");
     }
     if (!all->given->tensors) return CY_OK;
     cy_tensor_label(label, sizeof(label), tensor);
@@ -117,8 +116,8 @@ static cy_status print_json(const comparison *all)
         count += all->kinds[i].count;
         equal += all->kinds[i].equal;
     }
-    cy_status status = cy_text_add(&out, "{\"difference\":");
-    if (status == CY_OK) status = cy_number_json(&out, weights->worst);
+    cy_status status =
+        cy_text_add(&out, "{\"difference\":%s", cy_json_number(weights->worst, 17).bytes);
     if (status == CY_OK) {
         status = cy_text_add(&out, ",\"equal\":%s,\"tensors\":[%s]}\n",
             equal == count ? "true" : "false",

@@ -75,7 +75,8 @@ static const cy_option own_options[] = {
     {"use-cpu", CY_OPTION_FLAG, offsetof(values, use_cpu), .doc = "train on the processor"},
     {"use-fused-adam", CY_OPTION_FLAG, offsetof(values, use_fused_adam),
         .doc = "optimizer in one pass, which is the default"},
-    {"force", CY_OPTION_FLAG, offsetof(values, force), .doc = "write over a file that is there"},
+    {"force", CY_OPTION_FLAG, offsetof(values, force),
+        .doc = "replace a config.json that this command or a run wrote"},
     {"json", CY_OPTION_FLAG, offsetof(values, json),
         .doc = "print {\"path\", \"global_batch_size\", \"global_batch_tokens\"} only"},
 };
@@ -145,12 +146,13 @@ static cy_status make_file(cy_config *config, cy_config_errors *errors, cy_text 
     CY_TRY(cy_text_add(path, "/config.json"));
     if (!v->force && cy_path_exists(path->bytes)) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is there already", path->bytes);
-        cy_error_set_hint("--force writes over it");
+        cy_error_set_hint("--force replaces it");
         return status;
     }
     cy_text json = {0};
     status = cy_config_to_json(&json, &as_given);
-    if (status == CY_OK) status = cy_file_write(path->bytes, json.bytes, json.length);
+    if (status == CY_OK)
+        status = cy_output_write(path->bytes, &cy_config_kind, json.bytes, json.length);
     cy_text_free(&json);
     return status;
 }

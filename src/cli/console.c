@@ -1,15 +1,41 @@
-// Writes a run's standard output and standard error from a thread of its own (see console.h).
+// Writes a run's standard output and standard error from threads of their own (see console.h).
 #define _POSIX_C_SOURCE 200809L
 #include "cli/console.h"
 
+#include "base/io.h"
 #include "cli/report.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BACKLOG_BYTES ((size_t)256 << 10)
 #define CLOSE_S       5
+
+static bool is_same_file(int one, int other)
+{
+    struct stat of_one, of_other;
+    return cy_io_fstat(one, &of_one) == 0 && cy_io_fstat(other, &of_other) == 0 &&
+        of_one.st_dev == of_other.st_dev && of_one.st_ino == of_other.st_ino;
+}
+
+// False: a writer is still inside a write to standard error.
+static bool finish(cy_console *console)
+{
+    bool ended = true;
+    if (console->err_writer != NULL) ended = cy_async_writer_finish(console->err_writer, CLOSE_S);
+    if (console->out_writer != console->err_writer)
+        (void)cy_async_writer_finish(console->out_writer, CLOSE_S);
+    return ended;
+}
+
+static void close_writers(cy_console *console)
+{
+    if (console->out_writer != console->err_writer) cy_async_writer_close(console->out_writer);
+    cy_async_writer_close(console->err_writer);
+}
 
 cy_status cy_console_open(cy_console *console)
 {
@@ -18,12 +44,18 @@ cy_status cy_console_open(cy_console *console)
     const cy_async_target err = {
         .name = "standard error", .fd = STDERR_FILENO, .backlog_bytes = BACKLOG_BYTES};
     cy_console opened = {0};
-    CY_TRY(cy_async_writer_open(&opened.writer));
-    cy_status status = cy_async_writer_add(opened.writer, &opened.out, &out);
-    if (status == CY_OK) status = cy_async_writer_add(opened.writer, &opened.err, &err);
+    CY_TRY(cy_async_writer_open(&opened.out_writer));
+    cy_status status = CY_OK;
+    if (is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
+        opened.err_writer = opened.out_writer;
+    } else {
+        status = cy_async_writer_open(&opened.err_writer);
+    }
+    if (status == CY_OK) status = cy_async_writer_add(opened.out_writer, &opened.out, &out);
+    if (status == CY_OK) status = cy_async_writer_add(opened.err_writer, &opened.err, &err);
     if (status != CY_OK) {
-        cy_async_writer_finish(opened.writer, CLOSE_S);
-        cy_async_writer_close(opened.writer);
+        (void)finish(&opened);
+        close_writers(&opened);
         return status;
     }
     fflush(stdout);
@@ -35,32 +67,47 @@ cy_status cy_console_open(cy_console *console)
 
 void cy_console_out(cy_console *console, const char *text, size_t length)
 {
-    cy_async_write(console->writer, console->out, text, length);
+    cy_async_write(console->out_writer, console->out, text, length);
 }
 
 void cy_console_err(cy_console *console, const char *text, size_t length)
 {
-    cy_async_write(console->writer, console->err, text, length);
+    cy_async_write(console->err_writer, console->err, text, length);
 }
 
 bool cy_console_is_broken(const cy_console *console)
 {
-    return cy_async_is_broken(console->writer, console->out);
+    return cy_async_is_broken(console->out_writer, console->out);
 }
 
-int cy_console_close(cy_console *console, int exit_status)
+static void report_lost(cy_async_writer *writer)
 {
-    cy_async_writer_finish(console->writer, CLOSE_S);
-    const int64_t dropped = cy_async_dropped(console->writer, console->out);
-    const bool broken = cy_console_is_broken(console);
-    const bool failed = cy_async_has_failed(console->writer, console->out);
     cy_text reason = {0};
-    while (cy_async_take_report(console->writer, &reason)) {
+    while (cy_async_take_report(writer, &reason)) {
         cy_report_warning("%s", reason.bytes);
         reason.length = 0;
     }
     cy_text_free(&reason);
-    cy_async_writer_close(console->writer);
+}
+
+// A write would wait for a reader for ever, and the run never end.
+static void drop_standard_error(void)
+{
+    const int nowhere = cy_io_open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0) return;
+    (void)dup2(nowhere, STDERR_FILENO);
+    cy_io_close(nowhere);
+}
+
+int cy_console_close(cy_console *console, int exit_status)
+{
+    if (!finish(console)) drop_standard_error();
+    const int64_t dropped = cy_async_dropped(console->out_writer, console->out);
+    const bool broken = cy_console_is_broken(console);
+    const bool failed = cy_async_has_failed(console->out_writer, console->out);
+    report_lost(console->out_writer);
+    if (console->err_writer != console->out_writer) report_lost(console->err_writer);
+    close_writers(console);
     if (exit_status != CY_EXIT_DONE || dropped == 0) return exit_status;
     if (broken) return 128 + SIGPIPE;
     if (!failed)

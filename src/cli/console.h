@@ -9,11 +9,13 @@
 #include "observe/async_writer.h"
 
 typedef struct cy_console {
-    cy_async_writer *writer; // owned
-    int out, err;            // its targets
+    // Owned. A thread for each stream, so that none waits for the other's reader; one for both
+    // where they are the same terminal, pipe or file, and lines keep their order there.
+    cy_async_writer *out_writer, *err_writer;
+    int out, err; // their targets
 } cy_console;
 
-// Starts the writer's thread: call it once the signals are blocked that no such thread may get.
+// Starts the threads that write: call it once the signals are blocked that no such thread may get.
 // SIGPIPE is ignored from then on.
 CY_MUST_CHECK cy_status cy_console_open(cy_console *console);
 
@@ -23,9 +25,10 @@ void cy_console_err(cy_console *console, const char *text, size_t length);
 // Whether whoever read standard output has closed it.
 bool cy_console_is_broken(const cy_console *console);
 
-// Writes what is left, within some seconds, and reports on standard error what was lost. Returns
-// `exit_status`, or where that is CY_EXIT_DONE the status of what befell standard output: 141 for a
-// reader that has gone, CY_EXIT_FAILED for lines that could not be written.
+// Writes what is left, within some seconds, and reports on standard error what was lost. Where
+// nobody reads standard error, what is written to it from then on goes nowhere, or it would wait.
+// Returns `exit_status`, or where that is CY_EXIT_DONE the status of what befell standard output:
+// 141 for a reader that has gone, CY_EXIT_FAILED for lines that could not be written.
 int cy_console_close(cy_console *console, int exit_status);
 
 #endif

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "base/cpu.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/thread_pool.h"
 #include "build_info.h"
 #include "cli/commands.h"
@@ -130,11 +131,7 @@ static void find_memory(report *r)
         "%.1f GB, %.1f GB available%s", (double)memory.total_bytes * 0x1p-30, free_gb,
         limited ? " under a limit of this process's control group" : "");
     char modes[128] = "";
-    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-    if (file != NULL) {
-        if (fgets(modes, sizeof(modes), file) == NULL) modes[0] = '\0';
-        fclose(file);
-    }
+    (void)cy_file_read_some("/sys/kernel/mm/transparent_hugepage/enabled", modes, sizeof(modes));
     const bool has_huge = strstr(modes, "[always]") != NULL || strstr(modes, "[madvise]") != NULL;
     find(r, has_huge ? FINDING_GOOD : FINDING_MISSING, "huge pages",
         has_huge ? NULL : "echo madvise >/sys/kernel/mm/transparent_hugepage/enabled",
@@ -161,7 +158,7 @@ static bool in_path(const char *name)
         const size_t length = strcspn(path, ":");
         char file[1024];
         snprintf(file, sizeof(file), "%.*s/%s", (int)length, path, name);
-        if (access(file, X_OK) == 0) return true;
+        if (cy_io_access(file, X_OK) == 0) return true;
         path += length + (path[length] == ':');
     }
     return false;
@@ -184,7 +181,7 @@ static void find_libraries(report *r)
             has_mpirun ? NULL : "install openmpi-bin, or load the cluster's module",
             has_mpirun ? "found" : "neither mpirun nor srun is in PATH");
     }
-    const bool has_gpu = access("/dev/nvidiactl", F_OK) == 0;
+    const bool has_gpu = cy_io_access("/dev/nvidiactl", F_OK) == 0;
     find(r, FINDING_GOOD, "GPU", NULL,
         has_gpu ? "found, but this build trains on the processor"
                 : "none found; this build trains on the processor");

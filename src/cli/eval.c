@@ -14,7 +14,7 @@ typedef struct values {
     const char *split, *isa;
     double validation_fraction;
     int64_t seq_length, max_tokens;
-    bool json;
+    bool accept_tokenizer, json;
 } values;
 
 static const cy_option options[] = {
@@ -29,6 +29,8 @@ static const cy_option options[] = {
         .word = "N", .doc = "stop after N tokens; 0: all"},
     {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
         .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
+    {"accept-tokenizer", CY_OPTION_FLAG, offsetof(values, accept_tokenizer),
+        .doc = "take shards that another tokenizer made"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -51,14 +53,10 @@ static void print(const values *given, const cy_evaluation *found)
             found->held_out ? "" : " (nothing was held out: all of the data)");
         return;
     }
-    printf("{\"loss\": %.17g, \"perplexity\": %.17g, \"bits_per_byte\": ", found->loss,
-        found->perplexity);
-    if (isfinite(found->bits_per_byte)) {
-        printf("%.17g", found->bits_per_byte);
-    } else {
-        printf("null"); // shards without a tokenizer do not tell their bytes
-    }
-    printf(", \"tokens\": %lld}\n", (long long)found->tokens);
+    // Shards without a tokenizer do not tell their bytes.
+    printf("{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld}\n",
+        cy_json_number(found->loss, 17).bytes, cy_json_number(found->perplexity, 17).bytes,
+        cy_json_number(found->bits_per_byte, 17).bytes, (long long)found->tokens);
 }
 
 int cy_command_eval(int argc, char **argv)
@@ -77,9 +75,14 @@ int cy_command_eval(int argc, char **argv)
             .max_tokens = given.max_tokens,
             .isa = cy_config_isa_named(given.isa),
             .cores = cy_machine_found().cores,
+            .accept_tokenizer = given.accept_tokenizer,
         };
         cy_evaluation found;
         const cy_status done = cy_evaluate(&wanted, &found);
+        if (done == CY_OK && found.unmarked) {
+            fprintf(stderr, "cyclotron: %s carries no fingerprint of its tokenizer: not compared\n",
+                wanted.checkpoint);
+        }
         if (done == CY_OK) print(&given, &found);
         status = done == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(done);
     }

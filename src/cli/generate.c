@@ -81,8 +81,8 @@ static cy_status print_json(const values *given, const cy_generated *made)
         status = cy_text_add(&json, "%s%d", i > 0 ? ", " : "", (int)made->tokens[i]);
     }
     if (status == CY_OK) {
-        status = cy_text_add(&json, "], \"prefill_s\": %.6g, \"decode_tok_s\": %.6g}",
-            made->prefill_s, made->decode_tok_s);
+        status = cy_text_add(&json, "], \"prefill_s\": %s, \"decode_tok_s\": %s}",
+            cy_json_number(made->prefill_s, 6).bytes, cy_json_number(made->decode_tok_s, 6).bytes);
     }
     if (status == CY_OK) puts(json.bytes);
     cy_text_free(&json);
@@ -100,6 +100,10 @@ static cy_status generate(const values *given, const char *path)
     };
     cy_generator *generator = NULL;
     CY_TRY(cy_generator_open(&generator, &opening));
+    if (!cy_generator_knows_tokenizer(generator)) {
+        fprintf(
+            stderr, "cyclotron: %s carries no fingerprint of its tokenizer: not compared\n", path);
+    }
     cy_generate_request request = cy_generate_defaults();
     request.prompt = given->prompt;
     request.prompt_bytes = strlen(given->prompt);

@@ -1,6 +1,8 @@
 #define _POSIX_C_SOURCE 200809L
 // The program: finds the subcommand and hands it its arguments.
 
+#include "base/io.h"
+#include "base/thread.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -8,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 // In the order of a user's work. One line a command; its function stands in commands.h.
@@ -53,14 +56,26 @@ static bool hold_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", mode) != fd) return false;
+        if (fcntl(fd, F_GETFD) < 0 && cy_io_open("/dev/null", mode) != fd) return false;
     }
     return true;
+}
+
+// Whoever runs out of stack ends with a fault that says nothing.
+static bool has_stack(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= CY_MAIN_STACK_BYTES) return true;
+    cy_report_error("the stack is limited to %llu KiB, %zu KiB are needed",
+        (unsigned long long)limit.rlim_cur / 1024, CY_MAIN_STACK_BYTES / 1024);
+    cy_report_hint("'ulimit -s %zu' before the program, or more", CY_THREAD_STACK_BYTES / 1024);
+    return false;
 }
 
 int main(int argc, char **argv)
 {
     if (!hold_standard_streams()) return CY_EXIT_FAILED;
+    if (!has_stack()) return CY_EXIT_REQUEST;
     // A file that grows beyond its limit is then a write that fails, told as a full disk is.
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {

@@ -5,6 +5,7 @@
 #include "cli/report.h"
 
 #include "base/file.h"
+#include "base/output.h"
 #include "cli/metrics_table.h"
 #include "observe/curve.h"
 
@@ -76,7 +77,8 @@ static cy_status write_own_row(const char *run, const cy_metrics_row *row)
     if (status == CY_OK) status = cy_text_add(&path, "/metrics.csv");
     if (status == CY_OK) status = cy_metrics_add_csv_head(&table);
     if (status == CY_OK) status = cy_metrics_add_csv(&table, row);
-    if (status == CY_OK) status = cy_file_write(path.bytes, table.bytes, table.length);
+    if (status == CY_OK)
+        status = cy_output_write(path.bytes, &cy_metrics_table_kind, table.bytes, table.length);
     cy_text_free(&table);
     cy_text_free(&path);
     return status;
@@ -113,7 +115,7 @@ static int print_table(const values *v, const cy_arguments *arguments)
         status = cy_text_add(&table, table.length == 0 ? "[]\n" : "\n]\n");
     }
     if (status == CY_OK && v->out != NULL) {
-        status = cy_file_write(v->out, table.bytes, table.length);
+        status = cy_output_write(v->out, &cy_metrics_table_kind, table.bytes, table.length);
     } else if (status == CY_OK) {
         fputs(table.bytes, stdout);
     }
@@ -142,7 +144,8 @@ static cy_status draw(const values *v, const char *run, const cy_history *histor
     cy_status status = CY_OK;
     if (v->svg != NULL) {
         status = cy_curve_svg(&out, &page, curves, count);
-        if (status == CY_OK) status = cy_file_write(v->svg, out.bytes, out.length);
+        if (status == CY_OK)
+            status = cy_output_write(v->svg, &cy_output_svg, out.bytes, out.length);
         out.length = 0;
     }
     if (status == CY_OK && v->plot) {

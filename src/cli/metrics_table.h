@@ -6,6 +6,7 @@
 #ifndef CY_CLI_METRICS_TABLE_H
 #define CY_CLI_METRICS_TABLE_H
 
+#include "base/output.h"
 #include "base/text.h"
 #include "observe/history.h"
 #include "train/config.h"
@@ -29,6 +30,9 @@ CY_MUST_CHECK cy_status cy_metrics_folder(cy_text *folder, const char *run);
 // steps do not count as speeds.
 CY_MUST_CHECK cy_status cy_metrics_row_fill(
     cy_metrics_row *row, const char *run, const cy_history *history, double skip);
+
+// How a file with such a table, CSV or JSON, is recognised.
+extern const cy_output_kind cy_metrics_table_kind;
 
 CY_MUST_CHECK cy_status cy_metrics_add_csv_head(cy_text *table);
 CY_MUST_CHECK cy_status cy_metrics_add_csv(cy_text *table, const cy_metrics_row *row);

@@ -5,7 +5,7 @@
 #include "cli/report.h"
 
 #include "base/assert.h"
-#include "base/file.h"
+#include "base/output.h"
 #include "parallel/pipeline/check.h"
 #include "parallel/pipeline/draw.h"
 
@@ -86,14 +86,17 @@ static cy_status add_json(cy_text *text, const result *r)
     CY_TRY(cy_text_add(text,
         "{\"engine\":\"%s\",\"stages\":%d,\"microbatches\":%d,\"chunks\":%d,"
         "\"placement\":\"%s\",\"ticks\":%" PRId64 ",\"span\":%" PRId64
-        ",\"bubble\":%.17g,\"bubble_alone\":%.17g,\"messages\":%" PRId64
+        ",\"bubble\":%s,\"bubble_alone\":%s,\"messages\":%" PRId64
         ",\"peak_stash\":%d,\"peak_kept\":%d,"
-        "\"simulated\":{\"end\":%.17g,\"span\":%.17g,\"bubble\":%.17g,\"bubble_alone\":%.17g},"
+        "\"simulated\":{\"end\":%s,\"span\":%s,\"bubble\":%s,\"bubble_alone\":%s},"
         "\"ranks\":[",
         cy_pipeline_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
-        s->placement == CY_PLACEMENT_V ? "v" : "loop", cost->ticks, cost->span, cost->bubble,
-        cost->bubble_alone, cost->messages, cost->peak_stash, cost->peak_kept, r->timeline.end,
-        r->timeline.span, r->timeline.bubble, r->timeline.bubble_alone));
+        s->placement == CY_PLACEMENT_V ? "v" : "loop", cost->ticks, cost->span,
+        cy_json_number(cost->bubble, 17).bytes, cy_json_number(cost->bubble_alone, 17).bytes,
+        cost->messages, cost->peak_stash, cost->peak_kept,
+        cy_json_number(r->timeline.end, 17).bytes, cy_json_number(r->timeline.span, 17).bytes,
+        cy_json_number(r->timeline.bubble, 17).bytes,
+        cy_json_number(r->timeline.bubble_alone, 17).bytes));
     for (int rank = 0; rank < s->stages; rank++) {
         const cy_rank_cost *one = &cost->ranks[rank];
         CY_TRY(cy_text_add(text,
@@ -150,7 +153,8 @@ static cy_status write_svg(const char *path, const result *r)
         status = cy_timeline_draw_svg(&picture, &r->timeline,
             &(cy_drawing){.title = title.bytes, .unit = "ticks", .scale = 1.0});
     }
-    if (status == CY_OK) status = cy_file_write(path, picture.bytes, picture.length);
+    if (status == CY_OK)
+        status = cy_output_write(path, &cy_output_svg, picture.bytes, picture.length);
     cy_text_free(&title);
     cy_text_free(&picture);
     return status;

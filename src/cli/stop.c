@@ -3,6 +3,7 @@
 #include "cli/stop.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 
 #include <stddef.h>
 
@@ -35,7 +36,7 @@ static void *watch(void *context)
     do {
         number = wait_for_stop(stop);
         if (number == 0) return NULL;
-    } while (cy_clock_ns() - first < ONE_WISH_NS || number == SIGUSR2);
+    } while (cy_clock_ns() - first < ONE_WISH_NS || number == SIGUSR2 || number == SIGXCPU);
     // The second one meets the system's own action, and this thread alone can get it.
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
@@ -58,6 +59,7 @@ void cy_stop_open(cy_stop *stop, bool saves)
     if (saves) {
         sigaddset(&stop->signals, SIGUSR1);
         sigaddset(&stop->signals, SIGUSR2);
+        sigaddset(&stop->signals, SIGXCPU); // the system sends it again each second
     }
     atomic_init(&stop->asked, 0);
     atomic_init(&stop->closing, false);
@@ -67,7 +69,7 @@ void cy_stop_open(cy_stop *stop, bool saves)
     // A shell lets what it starts in the background ignore SIGINT: sigwait would never see it.
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
-    stop->watching = pthread_create(&stop->thread, NULL, watch, stop) == 0;
+    stop->watching = cy_thread_start(&stop->thread, watch, stop) == 0;
     if (!stop->watching) pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
 }
 

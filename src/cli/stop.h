@@ -24,7 +24,8 @@ typedef struct cy_stop {
 } cy_stop;
 
 // From now on SIGINT, SIGTERM and SIGHUP are only noted; a second one ends the process at once.
-// With `saves` so is SIGUSR2, which asks to stop as these do, and SIGUSR1, which asks for a save.
+// With `saves` so are SIGUSR2 and SIGXCPU, which ask to stop as these do and never end the process
+// at once, and SIGUSR1, which asks for a save.
 // SIGHUP stays ignored where it is, as under nohup. Opens in place. Where no thread can be had, all
 // keep the system's own action.
 void cy_stop_open(cy_stop *stop, bool saves);

@@ -2,10 +2,13 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "data/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -77,9 +80,16 @@ static int train(const train_values *values, const cy_arguments *arguments)
     const double start = cy_clock_s();
     cy_tokenizer *tokenizer = NULL;
     uint64_t bytes = 0;
-    cy_status status = cy_tokenizer_train_files(&tokenizer, &bytes, arguments->positional,
-        (size_t)arguments->count, values->field, &options);
-    if (status == CY_OK) status = cy_tokenizer_save(tokenizer, values->out);
+    cy_status status = cy_output_check(values->out, &cy_tokenizer_kind);
+    if (status == CY_OK) {
+        status = cy_tokenizer_train_files(&tokenizer, &bytes, arguments->positional,
+            (size_t)arguments->count, values->field, &options);
+    }
+    if (status == CY_OK) {
+        size_t length = 0;
+        const char *json = cy_tokenizer_json(tokenizer, &length);
+        status = cy_output_write(values->out, &cy_tokenizer_kind, json, length);
+    }
     if (status != CY_OK) {
         cy_tokenizer_close(tokenizer);
         return cy_report_status(status);
@@ -88,8 +98,8 @@ static int train(const train_values *values, const cy_arguments *arguments)
     const int32_t made = cy_tokenizer_vocab_size(tokenizer);
     cy_tokenizer_close(tokenizer);
     if (values->json) {
-        printf("{\"vocab_size\": %" PRId32 ", \"text_bytes\": %" PRIu64 ", \"seconds\": %.3f}\n",
-            made, bytes, seconds);
+        printf("{\"vocab_size\": %" PRId32 ", \"text_bytes\": %" PRIu64 ", \"seconds\": %s}\n",
+            made, bytes, cy_json_number(seconds, 4).bytes);
     } else {
         printf("%s: %" PRId32 " tokens from %.2f MB of text in %.2f s\n", values->out, made,
             (double)bytes / 1e6, seconds);
@@ -123,7 +133,7 @@ static cy_status read_input(cy_text *text, const cy_arguments *arguments)
     if (strcmp(path, "-") != 0) return cy_file_read(text, path, INPUT_LIMIT);
     char piece[65536];
     for (;;) {
-        const ssize_t got = read(STDIN_FILENO, piece, sizeof(piece));
+        const ssize_t got = cy_io_read(STDIN_FILENO, piece, sizeof(piece));
         if (got == 0) return cy_text_add_bytes(text, "", 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read stdin");

@@ -21,9 +21,9 @@ static const cy_usage usage = {
     .most = 1,
     .doc = "Trains as a configuration says; ranks are threads unless mpirun or srun started them.",
     .more =
-        "Ctrl-C, SIGTERM, SIGHUP and SIGUSR2 end the run after the step that is under way, with a\n"
-        "save where checkpoint.save_dir is set; a second one ends it at once. SIGUSR1 saves and\n"
-        "goes on. Any process of the run may get them.",
+        "Ctrl-C, SIGTERM, SIGHUP, SIGUSR2 and SIGXCPU end the run after the step that is under\n"
+        "way, with a save where checkpoint.save_dir is set; a second one of the first three ends\n"
+        "it at once. SIGUSR1 saves and goes on. Any process of the run may get them.",
     .overrides = true,
 };
 

@@ -6,24 +6,46 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "checkpoint/identity.h"
 #include "infer/model.h"
 #include "infer/sample.h"
 #include "infer/stops.h"
 #include "infer/characters.h"
+
+#include <math.h>
 
 #define MOST_DEFAULT_CONTEXT 4096
 
 struct cy_generator {
     cy_tokenizer *tokenizer; // owned
     cy_decoder decoder;
-    bool decoding; // the decoder is open
+    bool decoding;        // the decoder is open
+    bool knows_tokenizer; // it was compared, or there is nothing that it should be
     cy_sampler sampler;
-    float *logits; // owned, [vocab]
+    float *logits;    // owned, [vocab]
+    int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer has not
+    int64_t unnamed_count;
     cy_stops stops;
 };
 
-static cy_status open_parts(
-    cy_generator *generator, const cy_generator_options *options, cy_checkpoint *checkpoint)
+// Vocabularies are padded, so a model has logits for ids that stand for no text. One that ends a
+// text may still be chosen.
+static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)vocab, sizeof(int32_t)));
+    generator->unnamed = block;
+    for (int32_t id = 0; id < vocab; id++) {
+        size_t bytes;
+        const bool named = cy_tokenizer_token(generator->tokenizer, id, &bytes) != NULL;
+        if (named || cy_stops_has(&generator->stops, id)) continue;
+        generator->unnamed[generator->unnamed_count++] = id;
+    }
+    return CY_OK;
+}
+
+static cy_status open_parts(cy_generator *generator, const cy_generator_options *options,
+    cy_checkpoint *checkpoint, const char *path)
 {
     void *block = NULL;
     cy_dtype dtype;
@@ -31,9 +53,11 @@ static cy_status open_parts(
         return CY_FAIL(CY_ERR_REQUEST, "a context of %lld tokens: 0 to %d are taken",
             (long long)options->context, INT32_MAX);
     }
-    CY_TRY(cy_model_find(checkpoint, &dtype, options->path));
+    CY_TRY(cy_model_find(checkpoint, &dtype, path));
     if (options->dtype != NULL) CY_TRY(cy_model_dtype(&dtype, options->dtype));
     CY_TRY(cy_model_tokenizer(&generator->tokenizer, checkpoint));
+    generator->knows_tokenizer = checkpoint->step == 0 || checkpoint->identity_json != NULL;
+    CY_TRY(cy_identity_check_own_tokenizer(checkpoint, generator->tokenizer));
     const cy_model_shape *shape = &checkpoint->model;
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
@@ -53,29 +77,50 @@ static cy_status open_parts(
     CY_TRY(cy_sampler_open(&generator->sampler, shape->vocab));
     CY_TRY(cy_memory_take(&block, (size_t)shape->vocab, sizeof(float)));
     generator->logits = block;
-    return cy_stops_find(&generator->stops, checkpoint, generator->tokenizer);
+    CY_TRY(cy_stops_find(&generator->stops, checkpoint, generator->tokenizer));
+    return find_unnamed(generator, shape->vocab);
 }
 
-cy_status cy_generator_open(cy_generator **generator, const cy_generator_options *options)
+typedef struct opening {
+    const cy_generator_options *options;
+    cy_generator *generator; // made
+} opening;
+
+static cy_status open_generator(void *context, const char *path)
 {
+    opening *run = context;
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(cy_generator)));
     cy_generator *made = block;
     cy_checkpoint checkpoint = {0};
-    const cy_status status = open_parts(made, options, &checkpoint);
+    const cy_status status = open_parts(made, run->options, &checkpoint, path);
     if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
     if (status != CY_OK) {
         cy_generator_close(made);
         return status;
     }
-    *generator = made;
+    run->generator = made;
     return CY_OK;
+}
+
+cy_status cy_generator_open(cy_generator **generator, const cy_generator_options *options)
+{
+    opening run = {.options = options};
+    CY_TRY(cy_checkpoint_read_newest(options->path, open_generator, &run));
+    *generator = run.generator;
+    return CY_OK;
+}
+
+int cy_generator_knows_tokenizer(const cy_generator *generator)
+{
+    return generator->knows_tokenizer;
 }
 
 void cy_generator_close(cy_generator *generator)
 {
     if (generator == NULL) return;
     cy_memory_free(generator->logits);
+    cy_memory_free(generator->unnamed);
     cy_sampler_close(&generator->sampler);
     if (generator->decoding) cy_decoder_close(&generator->decoder);
     cy_tokenizer_close(generator->tokenizer);
@@ -113,6 +158,8 @@ static cy_status choose(generation *run)
 {
     cy_generator *generator = run->generator;
     int32_t token;
+    for (int64_t i = 0; i < generator->unnamed_count; i++)
+        generator->logits[generator->unnamed[i]] = -INFINITY;
     CY_TRY(cy_sample_token(&token, &generator->sampler, generator->logits, &run->spec,
         (int64_t)run->tokens.count, run->tokens.ids, (int64_t)run->tokens.count));
     if (cy_stops_has(&generator->stops, token)) {

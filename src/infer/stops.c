@@ -47,7 +47,9 @@ static cy_status add_file(cy_stops *stops, const char *folder, const char *name)
     cy_text path = {0}, text = {0};
     json_error_t error;
     cy_status status = cy_text_add(&path, "%s/%s", folder, name);
-    if (status == CY_OK && cy_path_exists(path.bytes)) {
+    bool there = false;
+    if (status == CY_OK) status = cy_path_find(&there, path.bytes);
+    if (there) {
         status = cy_file_read(&text, path.bytes, CONFIG_BYTES_MAX);
         if (status == CY_OK) {
             json_t *root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);

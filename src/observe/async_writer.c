@@ -2,9 +2,12 @@
 #define _GNU_SOURCE
 #include "observe/async_writer.h"
 
+#include "base/activity.h"
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +34,8 @@ typedef struct target {
     int fd;
     const void *header; // borrowed
     size_t header_bytes;
-    char *ring; // owned, [capacity]
+    bool header_due; // of a file that may have none yet, or a part
+    char *ring;      // owned, [capacity]
     size_t capacity;
     size_t first, used; // where the oldest record begins, and the bytes of all
     size_t written;     // of the oldest record, after a short write
@@ -39,6 +43,8 @@ typedef struct target {
     int64_t failures, failures_told; // times that writing began to fail
     bool failing, failing_told;
     int error; // errno of the last failure
+    bool wrote;
+    int force_error; // errno of the fsync at the end; 0: it succeeded
     double retry_s;
     atomic_bool broken;
 } target;
@@ -111,19 +117,30 @@ static void drop_all(target *from)
 
 // ---- writing, by the thread alone and without the lock; it alone takes records out of the ring
 
-static bool write_header(const target *to)
+// The bytes at the beginning of an empty file, or what is left of them.
+static bool write_header(target *to)
 {
     struct stat info;
-    if (to->header_bytes == 0 || fstat(to->fd, &info) != 0 || info.st_size > 0) return true;
-    return write(to->fd, to->header, to->header_bytes) == (ssize_t)to->header_bytes;
+    if (!to->header_due) return true;
+    if (cy_io_fstat(to->fd, &info) != 0) return false;
+    while (info.st_size < (off_t)to->header_bytes) {
+        const ssize_t put = cy_io_write(to->fd, (const char *)to->header + info.st_size,
+            to->header_bytes - (size_t)info.st_size);
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return false;
+        info.st_size += put;
+    }
+    to->header_due = false;
+    return true;
 }
 
 static bool open_file(target *to)
 {
-    const int fd = open(to->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    const int fd = cy_io_open(to->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false;
-    if (to->fd >= 0) close(to->fd);
+    if (to->fd >= 0) cy_io_close(to->fd);
     to->fd = fd;
+    to->header_due = to->header_bytes > 0;
     return write_header(to);
 }
 
@@ -132,9 +149,13 @@ static bool stay_at_path(target *to)
 {
     struct stat there, here;
     if (to->path == NULL) return true;
-    if (to->fd >= 0 && stat(to->path, &there) == 0 && fstat(to->fd, &here) == 0 &&
-        there.st_dev == here.st_dev && there.st_ino == here.st_ino) {
-        return true;
+    if (to->fd >= 0) {
+        if (cy_io_fstat(to->fd, &here) != 0) return false;
+        const bool named = cy_io_stat(to->path, &there) == 0;
+        if (!named && errno != ENOENT && errno != ENOTDIR) return false;
+        if (named && there.st_dev == here.st_dev && there.st_ino == here.st_ino) {
+            return write_header(to);
+        }
     }
     to->written = 0;
     if (cy_folder_make(to->folder) != CY_OK) {
@@ -154,10 +175,11 @@ static bool write_record(target *to, size_t count)
         const size_t whole = to->capacity - begin < left ? to->capacity - begin : left;
         const struct iovec parts[2] = {{.iov_base = to->ring + begin, .iov_len = whole},
             {.iov_base = to->ring, .iov_len = left - whole}};
-        const ssize_t put = writev(to->fd, parts, left > whole ? 2 : 1);
+        const ssize_t put = cy_io_writev(to->fd, parts, left > whole ? 2 : 1);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return false;
         to->written += (size_t)put;
+        to->wrote = true;
     }
     return true;
 }
@@ -199,6 +221,26 @@ static void note_result(cy_async_writer *writer, target *at, bool good, int erro
     at->retry_s = now_s() + RETRY_S;
 }
 
+// Forces what was written to the disk, with the names of files that were made. Without the lock.
+static int force_one(const target *at)
+{
+    if (at->path == NULL || at->fd < 0 || !at->wrote) return 0;
+    if (cy_io_sync(at->fd) != 0) return errno;
+    errno = 0;
+    if (cy_folder_sync(at->folder) == CY_OK) return 0;
+    return errno != 0 ? errno : EIO;
+}
+
+static void force_all(cy_async_writer *writer)
+{
+    for (int i = 0; i < writer->count; i++) {
+        pthread_mutex_unlock(&writer->lock);
+        const int error = force_one(&writer->targets[i]);
+        pthread_mutex_lock(&writer->lock);
+        writer->targets[i].force_error = error;
+    }
+}
+
 static void *run(void *context)
 {
     cy_async_writer *writer = context;
@@ -224,6 +266,7 @@ static void *run(void *context)
             pthread_cond_wait(&writer->work, &writer->lock);
         }
     }
+    force_all(writer);
     writer->ended = true;
     pthread_cond_broadcast(&writer->done);
     pthread_mutex_unlock(&writer->lock);
@@ -244,7 +287,7 @@ cy_status cy_async_writer_open(cy_async_writer **writer)
     pthread_cond_init(&made->work, &monotonic);
     pthread_cond_init(&made->done, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    const int error = pthread_create(&made->thread, NULL, run, made);
+    const int error = cy_thread_start(&made->thread, run, made);
     if (error != 0) {
         made->joined = true;
         cy_async_writer_close(made);
@@ -257,7 +300,7 @@ cy_status cy_async_writer_open(cy_async_writer **writer)
 
 static void free_target(target *at)
 {
-    if (at->path != NULL && at->fd >= 0) close(at->fd);
+    if (at->path != NULL && at->fd >= 0) cy_io_close(at->fd);
     cy_memory_free(at->name);
     cy_memory_free(at->path);
     cy_memory_free(at->folder);
@@ -334,8 +377,10 @@ bool cy_async_flush(cy_async_writer *writer, double seconds)
     const struct timespec until = instant(now_s() + seconds);
     pthread_mutex_lock(&writer->lock);
     int error = 0;
+    cy_activity_begin(CY_ACTIVITY_WAIT, "the thread that writes logs", -1);
     while (some_wait(writer, false) && error == 0)
         error = pthread_cond_timedwait(&writer->done, &writer->lock, &until);
+    cy_activity_end();
     const bool all = !some_wait(writer, true);
     pthread_mutex_unlock(&writer->lock);
     return all;
@@ -348,6 +393,12 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     const int64_t dropped = at->dropped - at->dropped_told;
     const bool failed = at->failures > at->failures_told;
     if (atomic_load(&at->broken)) return CY_OK; // its reader knows
+    if (at->force_error != 0 && final) {
+        const int error = at->force_error;
+        at->force_error = 0;
+        return cy_text_add(line, "%s could not be forced to the disk: %s: lines may be lost",
+            at->name, strerror(error));
+    }
     if (at->failing && final && dropped > 0) {
         at->dropped_told = at->dropped;
         at->failing_told = true;
@@ -364,6 +415,9 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     at->dropped_told = at->dropped;
     at->failures_told = at->failures;
     if (at->failing_told || failed) {
+        // What began and ended between two reports has its cause here.
+        if (!at->failing_told)
+            CY_TRY(cy_text_add(line, "%s was not written: %s; ", at->name, strerror(at->error)));
         at->failing_told = false;
         CY_TRY(cy_text_add(line, "%s can be written again", at->name));
         if (dropped == 0) return cy_text_add(line, "; no line was lost");
@@ -404,15 +458,17 @@ int64_t cy_async_dropped(cy_async_writer *writer, int number)
     return dropped;
 }
 
-void cy_async_writer_finish(cy_async_writer *writer, double seconds)
+bool cy_async_writer_finish(cy_async_writer *writer, double seconds)
 {
     const struct timespec until = instant(now_s() + seconds);
     pthread_mutex_lock(&writer->lock);
     writer->closing = true;
     pthread_cond_signal(&writer->work);
     int error = 0;
+    cy_activity_begin(CY_ACTIVITY_WAIT, "the thread that writes logs", -1);
     while (!writer->ended && error == 0)
         error = pthread_cond_timedwait(&writer->done, &writer->lock, &until);
+    cy_activity_end();
     const bool ended = writer->ended;
     if (!ended) {
         for (int i = 0; i < writer->count; i++) {
@@ -428,10 +484,11 @@ void cy_async_writer_finish(cy_async_writer *writer, double seconds)
     pthread_mutex_unlock(&writer->lock);
     if (!ended) {
         pthread_detach(writer->thread);
-        return;
+        return false;
     }
     pthread_join(writer->thread, NULL);
     writer->joined = true;
+    return true;
 }
 
 void cy_async_writer_close(cy_async_writer *writer)

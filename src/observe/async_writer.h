@@ -58,9 +58,10 @@ bool cy_async_has_failed(cy_async_writer *writer, int number);
 // Records of the target that were dropped so far.
 int64_t cy_async_dropped(cy_async_writer *writer, int number);
 
-// Writes what is left, within `seconds`, and ends the thread. Records that could not be written by
-// then count as dropped. A thread that is still inside a write is left to the end of the process.
-void cy_async_writer_finish(cy_async_writer *writer, double seconds);
+// Writes what is left, within `seconds`, forces the files to the disk and ends the thread. Records
+// that could not be written by then count as dropped. False: the thread is still inside a write,
+// and is left to the end of the process.
+bool cy_async_writer_finish(cy_async_writer *writer, double seconds);
 
 // After cy_async_writer_finish. NULL is allowed.
 void cy_async_writer_close(cy_async_writer *writer);

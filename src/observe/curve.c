@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "observe/number.h"
 
 #include <math.h>
@@ -174,7 +175,8 @@ static cy_status add_label(cy_text *out, double x, double y, const char *anchor,
 static cy_status add_head(cy_text *out, const cy_curve_page *page)
 {
     CY_TRY(cy_text_add(out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\">\n<title>",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
+        "role=\"img\">\n" CY_OUTPUT_SVG_COMMENT "\n<title>",
         PAGE_WIDTH, PAGE_HEIGHT));
     CY_TRY(add_escaped(out, page->title));
     return cy_text_add(out,

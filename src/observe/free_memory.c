@@ -1,6 +1,7 @@
 #include "observe/free_memory.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "observe/proc_number.h"
 
 #include <stdio.h>
@@ -60,7 +61,7 @@ static void hold_to_group(cy_free_memory *memory, const char *root, const char *
     char path[PATH_BYTES];
     struct stat info;
     const int length = snprintf(path, sizeof(path), "%s%s", root, folder);
-    if (length < PATH_BYTES && stat(path, &info) == 0) memory->group = info.st_ino;
+    if (length < PATH_BYTES && cy_io_stat(path, &info) == 0) memory->group = info.st_ino;
 }
 
 // The group itself and those above it: the limit of each holds. In a container the path may be that

@@ -1,6 +1,6 @@
 #include "observe/history.h"
 
-#include "base/file.h"
+#include "base/input_file.h"
 #include "base/median.h"
 #include "base/memory.h"
 
@@ -73,18 +73,19 @@ static cy_status read_line(cy_history *history, const char *line, size_t length)
 
 cy_status cy_history_open(cy_history *history, const char *path)
 {
-    cy_mapping file = {0};
-    CY_TRY(cy_mapping_open(&file, path));
-    const char *bytes = (const char *)file.bytes;
+    cy_input_file file;
+    CY_TRY(cy_input_open(&file, path));
     cy_history made = {.unreadable = 0};
-    cy_status status = CY_OK;
-    for (size_t first = 0; first < file.count && status == CY_OK;) {
-        const char *end = memchr(bytes + first, '\n', file.count - first);
-        const size_t length = end != NULL ? (size_t)(end - bytes) - first : file.count - first;
-        status = read_line(&made, bytes + first, length);
-        first += length + 1;
+    cy_lines lines = {.file = &file};
+    const char *line = NULL;
+    size_t length = 0;
+    cy_status status = cy_lines_next(&lines, &line, &length);
+    while (status == CY_OK && line != NULL) {
+        status = read_line(&made, line, length);
+        if (status == CY_OK) status = cy_lines_next(&lines, &line, &length);
     }
-    cy_mapping_close(&file);
+    cy_lines_free(&lines);
+    cy_input_close(&file);
     if (status != CY_OK) {
         cy_history_close(&made);
         return status;

@@ -3,6 +3,8 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/input_file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "observe/number.h"
 
@@ -61,8 +63,7 @@ cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics)
 
 static cy_status add_number(cy_text *line, const char *name, double value)
 {
-    CY_TRY(cy_text_add(line, ",\"%s\":", name));
-    return cy_number_json(line, value);
+    return cy_text_add(line, ",\"%s\":%s", name, cy_json_number(value, 17).bytes);
 }
 
 static cy_status add_comm(cy_text *line, const cy_step_metrics *metrics)
@@ -100,6 +101,12 @@ cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
     CY_TRY(add_number(line, "data_s", metrics->data_s));
     CY_TRY(add_number(line, "data_ready", metrics->data_ready));
     CY_TRY(add_comm(line, metrics));
+    if (metrics->topk_ratio > 0) {
+        CY_TRY(cy_text_add(
+            line, ",\"topk\":{\"ratio\":%s", cy_json_number(metrics->topk_ratio, 17).bytes));
+        CY_TRY(cy_text_add(line, ",\"sent\":%" PRId64 ",\"elements\":%" PRId64 "}",
+            metrics->topk_sent, metrics->topk_elements));
+    }
     CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
     if (metrics->repeats > 0) CY_TRY(cy_text_add(line, ",\"repeated\":%d", metrics->repeats));
     if (metrics->has_params_hash) {
@@ -129,55 +136,41 @@ static int64_t step_of(const char *line, size_t length)
     return step;
 }
 
-// The bytes of the line that begins at `first`, without its end.
-static size_t line_length(const cy_mapping *file, size_t first)
-{
-    const unsigned char *begin = file->bytes + first;
-    const unsigned char *end = memchr(begin, '\n', file->count - first);
-    return end != NULL ? (size_t)(end - begin) : file->count - first;
-}
-
+// Adds the lines up to `last_step` to *kept; *steps counts the lines that have a step.
 static cy_status keep_lines(
-    cy_text *kept, const cy_mapping *old, int64_t last_step, int64_t *unreadable)
+    cy_text *kept, int64_t *steps, int64_t *unreadable, const cy_input_file *old, int64_t last_step)
 {
-    for (size_t first = 0; first < old->count;) {
-        const char *line = (const char *)old->bytes + first;
-        const size_t length = line_length(old, first);
+    cy_lines lines = {.file = old};
+    const char *line = NULL;
+    size_t length = 0;
+    cy_status status = cy_lines_next(&lines, &line, &length);
+    while (status == CY_OK && line != NULL) {
         const int64_t step = step_of(line, length);
-        if (step < 0) {
-            ++*unreadable;
-        } else if (step <= last_step && last_step > 0) {
-            CY_TRY(cy_text_add_bytes(kept, line, length));
-            CY_TRY(cy_text_add_bytes(kept, "\n", 1));
+        *steps += step >= 0;
+        *unreadable += step < 0;
+        if (step >= 0 && step <= last_step && last_step > 0) {
+            status = cy_text_add_bytes(kept, line, length);
+            if (status == CY_OK) status = cy_text_add_bytes(kept, "\n", 1);
         }
-        first += length + 1;
+        if (status == CY_OK) status = cy_lines_next(&lines, &line, &length);
     }
-    return CY_OK;
-}
-
-static bool holds_step(const cy_mapping *file)
-{
-    for (size_t first = 0; first < file->count;) {
-        const size_t length = line_length(file, first);
-        if (step_of((const char *)file->bytes + first, length) >= 0) return true;
-        first += length + 1;
-    }
-    return false;
+    cy_lines_free(&lines);
+    return status;
 }
 
 static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *unreadable)
 {
-    cy_mapping old = {0};
+    cy_input_file old;
     cy_text kept = {0};
-    CY_TRY(cy_mapping_open(&old, path));
-    cy_status status = keep_lines(&kept, &old, last_step, unreadable);
-    const bool same = kept.length == old.count &&
-        (kept.length == 0 || memcmp(kept.bytes, old.bytes, kept.length) == 0);
-    if (status == CY_OK && !same) {
+    int64_t steps = 0;
+    CY_TRY(cy_input_open(&old, path));
+    cy_status status = keep_lines(&kept, &steps, unreadable, &old, last_step);
+    // What is kept are lines of the file, so all of them are as long as the file.
+    if (status == CY_OK && (kept.length != old.bytes || *unreadable > 0)) {
         status = cy_file_write(path, kept.length > 0 ? kept.bytes : "", kept.length);
     }
     cy_text_free(&kept);
-    cy_mapping_close(&old);
+    cy_input_close(&old);
     return status;
 }
 
@@ -189,7 +182,9 @@ cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer, c
 {
     CY_ASSERT(last_step >= 0);
     int64_t dropped = 0;
-    if (cy_path_exists(path)) CY_TRY(drop_later_lines(path, last_step, &dropped));
+    bool there = false;
+    CY_TRY(cy_path_find(&there, path));
+    if (there) CY_TRY(drop_later_lines(path, last_step, &dropped));
 
     cy_metrics_file opened = {.writer = writer};
     const cy_async_target target = {.name = path, .path = path, .backlog_bytes = BACKLOG_BYTES};
@@ -205,11 +200,13 @@ static cy_status rename_to_free(int *number, const char *path)
     cy_text name = {0};
     cy_status status;
     int tried = 0;
+    bool taken = false;
     do {
         name.length = 0;
         status = cy_text_add(&name, "%s.%d", path, ++tried);
-    } while (status == CY_OK && cy_path_exists(name.bytes));
-    if (status == CY_OK && rename(path, name.bytes) != 0) {
+        if (status == CY_OK) status = cy_path_find(&taken, name.bytes);
+    } while (status == CY_OK && taken);
+    if (status == CY_OK && cy_io_rename(path, name.bytes) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", path, name.bytes);
     }
     cy_text_free(&name);
@@ -217,15 +214,26 @@ static cy_status rename_to_free(int *number, const char *path)
     return status;
 }
 
-cy_status cy_metrics_file_set_aside(int *number, const char *path)
+cy_status cy_metrics_file_set_aside(int *number, const char *path, int64_t last_step)
 {
-    cy_mapping old = {0};
-    if (cy_path_exists(path)) CY_TRY(cy_mapping_open(&old, path));
-    const bool keep = holds_step(&old);
-    cy_mapping_close(&old);
-    if (keep) return rename_to_free(number, path);
+    cy_input_file old;
+    cy_text kept = {0};
+    int64_t steps = 0, unreadable = 0;
+    bool there = false;
     *number = 0;
-    return CY_OK;
+    CY_TRY(cy_path_find(&there, path));
+    if (!there) return CY_OK;
+    CY_TRY(cy_input_open(&old, path));
+    bool keep = old.bytes > 0;
+    cy_status status = CY_OK;
+    if (keep && last_step > 0) {
+        status = keep_lines(&kept, &steps, &unreadable, &old, 0);
+        keep = steps == 0;
+    }
+    cy_text_free(&kept);
+    cy_input_close(&old);
+    CY_TRY(status);
+    return keep ? rename_to_free(number, path) : CY_OK;
 }
 
 void cy_metrics_file_close(cy_metrics_file *file)

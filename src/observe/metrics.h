@@ -46,6 +46,9 @@ typedef struct cy_step_metrics {
     int repeats;       // strict mode: how often the step was done again
     bool has_params_hash;
     uint64_t params_hash;
+    // Top-k compression: the ratio of this step, and how many elements all ranks sent of how many.
+    double topk_ratio; // 0: nothing was compressed so, and none of it is written
+    int64_t topk_sent, topk_elements;
     cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]
     int comm_count;
 } cy_step_metrics;
@@ -80,10 +83,11 @@ CY_MUST_CHECK cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_wri
 // What was written is the writer's: it is on its way until cy_async_writer_finish.
 void cy_metrics_file_close(cy_metrics_file *file);
 
-// Keeps a file that holds a line of some step by giving it the first name of PATH.1, PATH.2, ...
-// that is free; *number is which. 0: there is no file, or nothing in it to keep. The caller sees to
-// it that nobody else gives such names meanwhile.
-CY_MUST_CHECK cy_status cy_metrics_file_set_aside(int *number, const char *path);
+// Keeps a file that the run behind `last_step` does not go on with, because it begins (0) or
+// because no line of the file has a step, by giving it the first name of PATH.1, PATH.2, ... that
+// is free; *number is which. 0: there is no such file, or nothing in it. The caller sees to it that
+// nobody else gives such names meanwhile.
+CY_MUST_CHECK cy_status cy_metrics_file_set_aside(int *number, const char *path, int64_t last_step);
 
 // Append one line each. They fail for want of memory alone.
 CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);

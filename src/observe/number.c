@@ -1,18 +1,7 @@
 #include "observe/number.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
-
-// Adds what printf made of a number, with whatever the locale puts for the point made a point.
-static cy_status add_plain(cy_text *text, const char *printed)
-{
-    for (const char *c = printed; *c != '\0'; c++) {
-        const bool plain = (*c >= '0' && *c <= '9') || *c == '-' || *c == '+' || *c == 'e';
-        CY_TRY(cy_text_add_bytes(text, plain ? c : ".", 1));
-    }
-    return CY_OK;
-}
 
 // The sign of what is no number says nothing and differs from processor to processor.
 static cy_status add_not_finite(cy_text *text, double value)
@@ -20,20 +9,13 @@ static cy_status add_not_finite(cy_text *text, double value)
     return cy_text_add(text, "%g", isnan(value) ? fabs(value) : value);
 }
 
-cy_status cy_number_json(cy_text *text, double value)
-{
-    if (!isfinite(value)) return cy_text_add(text, "null");
-    char printed[40];
-    snprintf(printed, sizeof(printed), "%.17g", value);
-    return add_plain(text, printed);
-}
-
 cy_status cy_number_fixed(cy_text *text, double value, int digits)
 {
     if (!isfinite(value)) return add_not_finite(text, value);
     char printed[400];
     snprintf(printed, sizeof(printed), "%.*f", digits, value);
-    return add_plain(text, printed);
+    cy_number_set_point(printed);
+    return cy_text_add(text, "%s", printed);
 }
 
 cy_status cy_number_short(cy_text *text, double value)

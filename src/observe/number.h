@@ -1,4 +1,4 @@
-// observe/number.h: numbers as people and as programs read them.
+// observe/number.h: numbers as people read them.
 //
 // Whatever the locale of the process is, the decimal mark is a point. Fails only for memory. Safe
 // from any thread.
@@ -7,10 +7,6 @@
 #define CY_OBSERVE_NUMBER_H
 
 #include "base/text.h"
-
-// As JSON: 17 significant digits, so that reading gives the same bits; `null` for what is not
-// finite, because JSON has no word for it.
-CY_MUST_CHECK cy_status cy_number_json(cy_text *text, double value);
 
 // For people: three significant digits and K, M, B or T for 10^3, 10^6, 10^9, 10^12: 512, 8.19K,
 // 98.3K, 1.00M. Rounding may carry into the next unit: 999,950 is 1.00M.

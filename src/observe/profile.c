@@ -164,8 +164,7 @@ cy_status cy_profile_add_table(cy_text *out, const cy_profile *profile, cy_peaks
 
 static cy_status add_field(cy_text *out, const char *name, double value)
 {
-    CY_TRY(cy_text_add(out, ",\"%s\":", name));
-    return cy_number_json(out, value);
+    return cy_text_add(out, ",\"%s\":%s", name, cy_json_number(value, 17).bytes);
 }
 
 cy_status cy_profile_add_json(cy_text *out, const cy_profile *profile, cy_peaks peaks)
@@ -232,10 +231,17 @@ static cy_status add_rank(cy_text *out, const cy_trace *trace, int rank, int64_t
     return CY_OK;
 }
 
+#define TIMELINE_BEGINS "{\"otherData\":{\"program\":\"cyclotron\"}"
+
+const cy_output_kind cy_timeline_kind = {
+    .name = "a timeline",
+    .marks = {{.begins = TIMELINE_BEGINS, .ends = "\n]}\n"}},
+};
+
 cy_status cy_profile_add_timeline(cy_text *out, const cy_trace *const *traces, int count)
 {
     const int64_t origin_ns = earliest_of(traces, count);
-    CY_TRY(cy_text_add(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+    CY_TRY(cy_text_add(out, TIMELINE_BEGINS ",\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
     for (int rank = 0; rank < count; rank++) {
         CY_TRY(add_rank(out, traces[rank], rank, origin_ns));
     }

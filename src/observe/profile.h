@@ -8,6 +8,7 @@
 #ifndef CY_OBSERVE_PROFILE_H
 #define CY_OBSERVE_PROFILE_H
 
+#include "base/output.h"
 #include "base/text.h"
 #include "base/trace.h"
 
@@ -55,5 +56,8 @@ CY_MUST_CHECK cy_status cy_profile_add_json(
 // it): one process a rank, one row a kind of span, times from the earliest span.
 CY_MUST_CHECK cy_status cy_profile_add_timeline(
     cy_text *out, const cy_trace *const *traces, int count);
+
+// How a file with such timelines is recognised.
+extern const cy_output_kind cy_timeline_kind;
 
 #endif

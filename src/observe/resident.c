@@ -2,6 +2,7 @@
 #include "observe/resident.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "observe/proc_number.h"
 
 #include <errno.h>
@@ -31,11 +32,11 @@ cy_status cy_resident_read(cy_resident *resident)
 
 cy_status cy_resident_reset_peak(void)
 {
-    const int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    const int fd = cy_io_open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_UNSUPPORTED, "resetting the peak of memory");
-    const ssize_t put = write(fd, "5", 1); // proc(5): resets the peak resident set size
+    const ssize_t put = cy_io_write(fd, "5", 1); // proc(5): resets the peak resident set size
     const int reason = errno;
-    close(fd);
+    cy_io_close(fd);
     errno = reason;
     if (put != 1) return CY_FAIL_ERRNO(CY_ERR_UNSUPPORTED, "resetting the peak of memory");
     return CY_OK;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "observe/tensorboard.h"
 
+#include "base/io.h"
 #include "base/memory.h"
 
 #include <errno.h>
@@ -111,9 +112,9 @@ static cy_status create(cy_text *path, const char *folder)
         path->length = 0;
         CY_TRY(cy_text_add(path, "%s/events.out.tfevents.%lld.%s", folder, now, host));
         if (i > 0) CY_TRY(cy_text_add(path, ".%d", i));
-        const int fd = open(path->bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        const int fd = cy_io_open(path->bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
         if (fd >= 0) {
-            close(fd);
+            cy_io_close(fd);
             return CY_OK;
         }
         if (errno != EEXIST) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path->bytes);

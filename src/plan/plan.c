@@ -40,17 +40,25 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
     }
 }
 
-// Opening has rehearsed a step and an evaluation; one step more, alone, is what is told.
-static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
+static cy_status rehearse_step(cy_rank_traffic *sent, cy_engine *engine, int64_t step)
 {
-    const cy_adamw_spec adamw = {.step = 1};
+    const cy_adamw_spec adamw = {.step = step};
     cy_step_result result;
-    const cy_rank_traffic sent = cy_traffic_now(&engine->options.groups);
-    const cy_cost before = engine->queue.planned;
+    const cy_rank_traffic before = cy_traffic_now(&engine->options.groups);
     engine->queue.dry = true;
     CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
-    const cy_rank_traffic more = cy_traffic_now(&engine->options.groups);
-    planned->traffic = cy_traffic_between(&sent, &more);
+    const cy_rank_traffic after = cy_traffic_now(&engine->options.groups);
+    *sent = cy_traffic_between(&before, &after);
+    return CY_OK;
+}
+
+// Opening the engine has rehearsed a step and an evaluation. This rehearses one more step, whose
+// costs the plan shows; with top-k compression it is a step after the warm-up.
+static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
+{
+    const int64_t warmup = engine->options.config->distributed.topk_warmup_steps;
+    const cy_cost before = engine->queue.planned;
+    CY_TRY(rehearse_step(&planned->traffic, engine, warmup > 0 ? warmup + 1 : 1));
     planned->cost.flops = engine->queue.planned.flops - before.flops;
     planned->cost.bytes = engine->queue.planned.bytes - before.bytes;
     return CY_OK;
@@ -67,6 +75,32 @@ static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
     memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
     plan->bucket_count = count;
     plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
+    return CY_OK;
+}
+
+static cy_status rehearse_stages(cy_plan *plan, cy_engine *engine)
+{
+    const cy_config_distributed *distributed = &plan->config->distributed;
+    const double ratio = distributed->topk_ratio;
+    const int64_t warmup = distributed->topk_warmup_steps;
+    const double ranks = cy_group_size(engine->options.groups.gradient);
+    if (distributed->compression != CY_CONFIG_COMPRESSION_TOPK || ranks == 1) return CY_OK;
+    int dp = 0;
+    while (strcmp(cy_traffic_dimension(dp), "dp") != 0)
+        dp++;
+    for (int i = 0; i <= cy_topk_stages(ratio, warmup); i++) {
+        cy_rank_traffic sent;
+        const int64_t first = cy_topk_stage_first(ratio, warmup, i);
+        CY_TRY(rehearse_step(&sent, engine, first));
+        plan->stages[plan->stage_count++] = (cy_plan_stage){
+            .first = first,
+            .ratio = cy_topk_stage_ratio(ratio, warmup, i),
+            .bytes = sent.of[dp].bytes,
+        };
+    }
+    for (int i = 0; i < plan->bucket_count; i++)
+        plan->dense_bytes += (double)plan->buckets[i].count * (double)plan->bucket_element;
+    plan->dense_bytes *= 2.0 * (ranks - 1.0) / ranks;
     return CY_OK;
 }
 
@@ -87,6 +121,7 @@ static cy_status plan_engine(cy_plan *plan, const cy_rank *rank, cy_engine *engi
         status = cy_resident_read(&resident);
         if (status == CY_OK) plan->resident = resident.now_bytes;
         if (status == CY_OK) status = keep_buckets(plan, engine);
+        if (status == CY_OK) status = rehearse_stages(plan, engine);
     }
     cy_engine_close(engine);
     return status;
@@ -118,6 +153,15 @@ static cy_status plan_schedule(cy_plan *plan)
     return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);
 }
 
+// The first of the ranks that hold, compute and send the same as this one: without ZeRO the
+// data-parallel replicas do.
+static int first_alike(const cy_plan *plan, const cy_coordinates *at)
+{
+    const bool sharded = plan->config->distributed.zero_stage > 0;
+    return cy_mesh_rank(&plan->mesh, at->at[CY_AXIS_TP], at->at[CY_AXIS_CP], at->at[CY_AXIS_PP],
+        sharded ? at->at[CY_AXIS_DP] : 0);
+}
+
 static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
 {
     void *block = NULL;
@@ -127,8 +171,16 @@ static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
     plan->free_bytes = cy_free_memory_read("").bytes;
     CY_TRY(cy_memory_take(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
     plan->ranks = block;
-    for (int i = 0; i < plan->mesh.world; i++)
-        CY_TRY(plan_rank(plan, machine, i));
+    for (int i = 0; i < plan->mesh.world; i++) {
+        const cy_coordinates at = cy_mesh_coordinates(&plan->mesh, i);
+        const int first = first_alike(plan, &at);
+        if (first == i) {
+            CY_TRY(plan_rank(plan, machine, i));
+        } else {
+            plan->ranks[i] = plan->ranks[first];
+            plan->ranks[i].at = at;
+        }
+    }
     return CY_OK;
 }
 
@@ -165,4 +217,22 @@ size_t cy_plan_bytes(const cy_plan *plan)
     for (int i = 0; i < plan->mesh.world; i++)
         bytes += plan->ranks[i].memory.total;
     return bytes;
+}
+
+double cy_plan_topk_bytes(const cy_plan *plan)
+{
+    const int64_t end = cy_config_last_step(plan->config) + 1;
+    double bytes = 0;
+    for (int i = 0; i < plan->stage_count; i++) {
+        const bool last = i == plan->stage_count - 1;
+        const int64_t next = last ? end : plan->stages[i + 1].first;
+        const int64_t steps = (next < end ? next : end) - plan->stages[i].first;
+        if (steps > 0) bytes += (double)steps * plan->stages[i].bytes;
+    }
+    return bytes;
+}
+
+double cy_plan_dense_bytes(const cy_plan *plan)
+{
+    return (double)cy_config_last_step(plan->config) * plan->dense_bytes;
 }

@@ -34,6 +34,13 @@ typedef struct cy_plan_rank {
     cy_rank_traffic traffic; // that it sends in a step
 } cy_plan_rank;
 
+// Steps in which top-k compression has one ratio. The last stage is what the warm-up leads to.
+typedef struct cy_plan_stage {
+    int64_t first; // step, from 1; the stage ends where the next begins, or with the run
+    double ratio;
+    double bytes; // of gradients that rank 0 sends in a step
+} cy_plan_stage;
+
 typedef struct cy_plan {
     const cy_config *config; // borrowed
     cy_mesh mesh;
@@ -46,8 +53,11 @@ typedef struct cy_plan {
     cy_flat_range *buckets; // owned, [bucket_count]: rank 0's, each a message of gradients
     int bucket_count;
     size_t bucket_element; // bytes of one of their elements
-    size_t free_bytes;     // of this machine, see cy_free_memory
-    size_t resident; // of this process with its libraries, measured; ranks as threads share it
+    cy_plan_stage stages[CY_TOPK_STAGES + 1];
+    int stage_count;    // 0: without top-k compression
+    double dense_bytes; // of gradients that rank 0 would send in a step without compression
+    size_t free_bytes;  // of this machine, see cy_free_memory
+    size_t resident;    // of this process with its libraries, measured; ranks as threads share it
 } cy_plan;
 
 // Plans a resolved and checked configuration for a machine.
@@ -58,6 +68,11 @@ void cy_plan_close(cy_plan *plan);
 // The rank that needs most memory, and what all ranks need together with what is resident already.
 int cy_plan_largest(const cy_plan *plan);
 size_t cy_plan_bytes(const cy_plan *plan);
+
+// What rank 0 sends of gradients in all steps of the run under top-k compression, and would send
+// without it.
+double cy_plan_topk_bytes(const cy_plan *plan);
+double cy_plan_dense_bytes(const cy_plan *plan);
 
 // For a person, and as one JSON object.
 CY_MUST_CHECK cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan);

@@ -6,8 +6,7 @@
 
 static cy_status add_number(cy_text *json, const char *before, double value)
 {
-    CY_TRY(cy_text_add(json, "%s", before));
-    return cy_number_json(json, value);
+    return cy_text_add(json, "%s%s", before, cy_json_number(value, 17).bytes);
 }
 
 static cy_status add_mesh(cy_text *json, const cy_plan *plan)
@@ -123,6 +122,24 @@ static cy_status add_rank(cy_text *json, const cy_plan_rank *rank, int number)
     return cy_text_add(json, "}}");
 }
 
+static cy_status add_topk(cy_text *json, const cy_plan *plan)
+{
+    if (plan->stage_count == 0) return CY_OK;
+    CY_TRY(cy_text_add(json, ",\"topk\":{\"stages\":["));
+    for (int i = 0; i < plan->stage_count; i++) {
+        const cy_plan_stage *stage = &plan->stages[i];
+        CY_TRY(
+            cy_text_add(json, "%s{\"first_step\":%lld", i > 0 ? "," : "", (long long)stage->first));
+        CY_TRY(add_number(json, ",\"ratio\":", stage->ratio));
+        CY_TRY(add_number(json, ",\"rank_bytes\":", stage->bytes));
+        CY_TRY(cy_text_add(json, "}"));
+    }
+    CY_TRY(add_number(json, "],\"dense_rank_bytes\":", plan->dense_bytes));
+    CY_TRY(add_number(json, ",\"run_rank_bytes\":", cy_plan_topk_bytes(plan)));
+    CY_TRY(add_number(json, ",\"run_dense_rank_bytes\":", cy_plan_dense_bytes(plan)));
+    return cy_text_add(json, "}");
+}
+
 cy_status cy_plan_add_json(cy_text *json, const cy_plan *plan)
 {
     CY_TRY(cy_text_add(json, "{\"mesh\":"));
@@ -138,6 +155,7 @@ cy_status cy_plan_add_json(cy_text *json, const cy_plan *plan)
     CY_TRY(add_schedule(json, plan));
     CY_TRY(cy_text_add(json, ",\"buckets\":"));
     CY_TRY(add_buckets(json, plan));
+    CY_TRY(add_topk(json, plan));
     CY_TRY(cy_text_add(json, ",\"ranks\":["));
     for (int i = 0; i < plan->mesh.world; i++)
         CY_TRY(add_rank(json, &plan->ranks[i], i));

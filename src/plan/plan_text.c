@@ -199,6 +199,28 @@ static cy_status add_work(cy_text *text, const cy_plan *plan)
     return CY_OK;
 }
 
+// "steps 1-50, ratio 0.25: 0.24 MB a step" for each stage, and the whole run.
+static cy_status add_topk(cy_text *text, const cy_plan *plan)
+{
+    if (plan->stage_count == 0) return CY_OK;
+    CY_TRY(cy_text_add(text,
+        "\ntop-k compression: of gradients rank 0 sends, where it would send %.3f MB a step\n",
+        plan->dense_bytes * MB));
+    for (int i = 0; i < plan->stage_count; i++) {
+        const cy_plan_stage *stage = &plan->stages[i];
+        if (i + 1 < plan->stage_count) {
+            CY_TRY(cy_text_add(
+                text, "  steps %lld-%lld", (long long)stage->first, (long long)stage[1].first - 1));
+        } else {
+            CY_TRY(cy_text_add(text, "  from step %lld", (long long)stage->first));
+        }
+        CY_TRY(cy_text_add(text, ", ratio %g: %.3f MB a step\n", stage->ratio, stage->bytes * MB));
+    }
+    return cy_text_add(text, "  in %lld steps: %.3f MB, %.2f %% of what it would send\n",
+        (long long)cy_config_last_step(plan->config), cy_plan_topk_bytes(plan) * MB,
+        100.0 * cy_plan_topk_bytes(plan) / cy_plan_dense_bytes(plan));
+}
+
 // By what `train` would refuse to run all ranks here; libraries are resident already.
 static cy_status add_fit(cy_text *text, const cy_plan *plan)
 {
@@ -222,5 +244,6 @@ cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan)
     CY_TRY(add_buckets(text, plan));
     CY_TRY(add_memory(text, plan));
     CY_TRY(add_work(text, plan));
+    CY_TRY(add_topk(text, plan));
     return add_fit(text, plan);
 }

@@ -2,6 +2,8 @@
 #include "train/bench_checkpoint.h"
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/io.h"
 #include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
@@ -33,18 +35,18 @@ typedef struct bench_run {
 static cy_status each_file(
     const char *folder, cy_status (*see)(void *context, int fd), void *context)
 {
-    DIR *entries = opendir(folder);
+    DIR *entries = cy_io_open_folder(folder);
     if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", folder);
-    cy_status status = CY_OK;
-    for (const struct dirent *e; status == CY_OK && (e = readdir(entries)) != NULL;) {
-        if (e->d_name[0] == '.') continue;
-        const int fd = openat(dirfd(entries), e->d_name, O_RDONLY | O_CLOEXEC);
-        if (fd < 0) {
-            status = CY_FAIL_ERRNO(CY_ERR_IO, "open %s/%s", folder, e->d_name);
-            continue;
+    const char *name = NULL;
+    cy_status status = cy_folder_next(&name, entries, folder);
+    while (status == CY_OK && name != NULL) {
+        if (name[0] != '.') {
+            const int fd = cy_io_open_at(dirfd(entries), name, O_RDONLY | O_CLOEXEC);
+            status =
+                fd < 0 ? CY_FAIL_ERRNO(CY_ERR_IO, "open %s/%s", folder, name) : see(context, fd);
+            if (fd >= 0) cy_io_close(fd);
         }
-        status = see(context, fd);
-        close(fd);
+        if (status == CY_OK) status = cy_folder_next(&name, entries, folder);
     }
     closedir(entries);
     return status;
@@ -53,7 +55,7 @@ static cy_status each_file(
 static cy_status add_size(void *context, int fd)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "stat a file");
+    if (cy_io_fstat(fd, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "stat a file");
     *(int64_t *)context += (int64_t)info.st_size;
     return CY_OK;
 }
@@ -70,23 +72,23 @@ static cy_status write_blocks(int fd, char *block, int64_t bytes, const char *pa
 {
     for (int64_t left = bytes; left > 0;) {
         const size_t some = left < (int64_t)BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
-        const ssize_t put = write(fd, block, some);
+        const ssize_t put = cy_io_write(fd, block, some);
         if (put < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "write %s", path);
         left -= put;
     }
-    if (fsync(fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
+    if (cy_io_sync(fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
     return CY_OK;
 }
 
 static cy_status time_write(const bench_run *bench, char *block, int64_t bytes, double *seconds)
 {
     const double start = cy_clock_s();
-    const int fd = open(bench->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = cy_io_open(bench->plain, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC);
     if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", bench->plain);
     cy_status status = write_blocks(fd, block, bytes, bench->plain);
     *seconds = cy_clock_s() - start;
     if (status == CY_OK) status = forget(NULL, fd);
-    close(fd);
+    cy_io_close(fd);
     return status;
 }
 
@@ -100,7 +102,7 @@ static cy_status read_file(void *context, int fd)
 {
     plain_reading *reading = context;
     for (;;) {
-        const ssize_t got = read(fd, reading->block, BLOCK_BYTES);
+        const ssize_t got = cy_io_read(fd, reading->block, BLOCK_BYTES);
         if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", reading->path);
         if (got == 0) return CY_OK;
         reading->bytes += got;
@@ -139,7 +141,7 @@ static cy_status time_plain_write(const bench_run *bench, int64_t bytes, double 
     char *block = NULL;
     CY_TRY(take_block(&block));
     cy_status status = time_write(bench, block, bytes, seconds);
-    if (unlink(bench->plain) != 0 && status == CY_OK) {
+    if (cy_io_unlink(bench->plain) != 0 && status == CY_OK) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", bench->plain);
     }
     cy_memory_free(block);

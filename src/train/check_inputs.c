@@ -4,14 +4,20 @@
 #include "checkpoint/checkpoint.h"
 #include "train/config/errors.h"
 #include "train/feed.h"
+#include "train/identity.h"
 #include "train/state.h"
 
-static cy_status check_data(const cy_config *config, int threads)
+static cy_status check_identity(
+    const cy_config *config, const cy_run_data *data, const char *path, bool weights_only)
 {
-    cy_run_data data;
-    CY_TRY(cy_run_data_open_to_train(&data, config, threads));
-    cy_run_data_close(&data);
-    return CY_OK;
+    cy_identity identity;
+    cy_text lines = {0}; // what a run would tell is no fault
+    CY_TRY(cy_identity_of_run(&identity, config, data));
+    const cy_status status =
+        cy_identity_compare(&lines, &identity, config, data, path, weights_only);
+    cy_text_free(&lines);
+    cy_identity_free(&identity);
+    return status;
 }
 
 static cy_status check_model(const cy_config *config, const char *path)
@@ -23,26 +29,32 @@ static cy_status check_model(const cy_config *config, const char *path)
     return status;
 }
 
-static cy_status check_start(const cy_config *config)
+// `data` is NULL where it could not be opened.
+static cy_status check_start(const cy_config *config, const cy_run_data *data)
 {
-    char *path = NULL;
+    char *found = NULL;
     bool weights_only;
-    CY_TRY(cy_state_locate(&path, &weights_only, config));
-    cy_status status = CY_OK;
-    if (path != NULL) {
-        status = check_model(config, path);
-    } else if (config->model.init == CY_CONFIG_INIT_PRETRAINED) {
-        status = check_model(config, config->model.name);
+    CY_TRY(cy_state_locate(&found, &weights_only, config));
+    const char *path = found;
+    if (path == NULL && config->model.init == CY_CONFIG_INIT_PRETRAINED) {
+        path = config->model.name;
+        weights_only = true;
     }
-    cy_memory_free(path);
+    cy_status status = path != NULL ? check_model(config, path) : CY_OK;
+    if (status == CY_OK && path != NULL && data != NULL) {
+        status = check_identity(config, data, path, weights_only);
+    }
+    cy_memory_free(found);
     return status;
 }
 
 cy_status cy_check_inputs(const cy_config *config, cy_config_errors *errors, int threads)
 {
-    cy_status status = check_data(config, threads);
-    if (status != CY_OK) cy_config_fault_of(errors, status, "dataset: %s", cy_error_text());
-    status = check_start(config);
+    cy_run_data data;
+    const cy_status opened = cy_run_data_open_to_train(&data, config, threads);
+    if (opened != CY_OK) cy_config_fault_of(errors, opened, "dataset: %s", cy_error_text());
+    const cy_status status = check_start(config, opened == CY_OK ? &data : NULL);
     if (status != CY_OK) cy_config_fault_of(errors, status, "checkpoint: %s", cy_error_text());
+    if (opened == CY_OK) cy_run_data_close(&data);
     return cy_config_errors_status(errors);
 }

@@ -2,6 +2,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "train/config/errors.h"
 
@@ -27,11 +28,11 @@ static void cut_last_part(char *path)
 // why not. What is asked for below a file is not missing (ENOENT) but impossible (ENOTDIR).
 static bool may_write_nearest(char *path)
 {
-    while (access(path, F_OK) != 0) {
+    while (cy_io_access(path, F_OK) != 0) {
         if (errno != ENOENT) return false;
         cut_last_part(path);
     }
-    return access(path, W_OK | X_OK) == 0;
+    return cy_io_access(path, W_OK | X_OK) == 0;
 }
 
 cy_status cy_check_output(const char *key, const char *folder)
@@ -49,6 +50,19 @@ cy_status cy_check_output(const char *key, const char *folder)
     return status;
 }
 
+cy_status cy_check_run_config(const char *run_dir)
+{
+    cy_text path = {0};
+    CY_TRY(cy_text_add(&path, "%s/config.json", run_dir));
+    const cy_status status = cy_output_check(path.bytes, &cy_config_kind);
+    cy_text_free(&path);
+    if (status == CY_ERR_REQUEST) {
+        cy_error_prefix("logging.run_dir = \"%s\": ", run_dir);
+        cy_error_set_hint("give the run a folder of its own");
+    }
+    return status;
+}
+
 static void add_fault(cy_config_errors *errors, const char *key, const char *folder)
 {
     if (folder[0] == '\0') return;
@@ -59,7 +73,12 @@ static void add_fault(cy_config_errors *errors, const char *key, const char *fol
 void cy_check_outputs(const cy_config *config, cy_config_errors *errors)
 {
     add_fault(errors, "checkpoint.save_dir", config->checkpoint.save_dir);
+    const int before = errors->count;
     add_fault(errors, "logging.run_dir", config->logging.run_dir);
+    if (errors->count == before && config->logging.run_dir[0] != '\0') {
+        const cy_status status = cy_check_run_config(config->logging.run_dir);
+        if (status != CY_OK) cy_config_fault_of(errors, status, "%s", cy_error_text());
+    }
 }
 
 cy_status cy_output_status(cy_status status, const char *key, const char *folder)

@@ -12,7 +12,12 @@
 // not and the nearest one above it that is may not, or is no folder. Makes nothing.
 CY_MUST_CHECK cy_status cy_check_output(const char *key, const char *folder);
 
-// Adds a fault for each such folder that a configuration, which has no faults of its own, names.
+// CY_ERR_REQUEST where logging.run_dir holds a config.json that is no run's, such as a model's: a
+// run would write its own there.
+CY_MUST_CHECK cy_status cy_check_run_config(const char *run_dir);
+
+// Adds a fault for each folder of both kinds that a configuration, which has no faults of its own,
+// names.
 void cy_check_outputs(const cy_config *config, cy_config_errors *errors);
 
 // The status that opening the folder of a key ended with. A CY_ERR_IO gets the words that

@@ -17,6 +17,7 @@
 #ifndef CY_TRAIN_CONFIG_H
 #define CY_TRAIN_CONFIG_H
 
+#include "base/output.h"
 #include "base/text.h"
 #include "model/shape.h"
 #include "optim/rate.h"
@@ -111,6 +112,15 @@ typedef enum cy_config_resume {
     CY_CONFIG_RESUMES,
 } cy_config_resume;
 
+// What of a checkpoint's identity may be another than the run's.
+typedef enum cy_config_accept {
+    CY_CONFIG_ACCEPT_NOTHING,
+    CY_CONFIG_ACCEPT_TOKENIZER, // another tokenizer, and what the data becomes by it
+    CY_CONFIG_ACCEPT_DATA,      // other tokens under the same path
+    CY_CONFIG_ACCEPT_ALL,
+    CY_CONFIG_ACCEPTS,
+} cy_config_accept;
+
 typedef enum cy_config_load_what {
     CY_CONFIG_LOAD_ALL,
     CY_CONFIG_LOAD_WEIGHTS,
@@ -140,9 +150,10 @@ typedef struct cy_config_distributed {
     cy_config_cp_layout cp_layout;
     cy_config_dp_reduce dp_reduce;
     double bucket_mb;
+    double first_bucket_mb; // 0: see cy_config_first_bucket_mb
     cy_config_compression compression;
     double topk_ratio;
-    int64_t topk_dense_steps; // before topk begins; its ratio falls to a quarter after each
+    int64_t topk_warmup_steps; // in which the ratio falls by quarters; -1 before resolving
     cy_config_backend backend;
     char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
     int threads_per_rank;                  // 0: cores / ranks on the machine
@@ -228,7 +239,9 @@ typedef struct cy_config_checkpoint {
     char load_path[CY_CONFIG_PATH_BYTES];
     cy_config_resume resume;
     cy_config_load_what load;
+    cy_config_accept accept;
     int64_t keep_last; // 0: all
+    double timeout_s;  // of one call on a file
 } cy_config_checkpoint;
 
 typedef struct cy_config_logging {
@@ -311,6 +324,9 @@ CY_MUST_CHECK cy_status cy_config_load(cy_config *config, cy_config_errors *erro
     const char *path, const char *const *overrides, int override_count, cy_config_purpose purpose,
     const cy_config_machine *machine);
 
+// How a file with such a configuration is recognised.
+extern const cy_output_kind cy_config_kind;
+
 // The resolved configuration as JSON that starts the same run again. Appended to *json.
 CY_MUST_CHECK cy_status cy_config_to_json(cy_text *json, const cy_config *config);
 
@@ -324,6 +340,10 @@ bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *mac
 
 // Ranks that each process runs: all of them where they are threads of one.
 int cy_config_ranks_of_process(const cy_config *config, const cy_config_machine *machine);
+
+// MiB of the gradient bucket that fills first: first_bucket_mb; where it is absent, the smaller of
+// 1 and bucket_mb.
+double cy_config_first_bucket_mb(const cy_config_distributed *distributed);
 
 // Samples and tokens of a global batch.
 int64_t cy_config_batch_samples(const cy_config *config);

@@ -158,9 +158,8 @@ static cy_compression_spec compression_of(const cy_engine *engine, const storage
     return (cy_compression_spec){
         .kind = (cy_compression)config->distributed.compression,
         .ratio = config->distributed.topk_ratio,
-        // After the dense steps comes a quarter.
-        .most_ratio = fmax(
-            config->distributed.topk_ratio, config->distributed.topk_dense_steps > 0 ? 0.25 : 0.0),
+        .most_ratio = cy_topk_stage_ratio(
+            config->distributed.topk_ratio, config->distributed.topk_warmup_steps, 0),
         .most_norm =
             config->training.grad_clip * (double)cy_config_batch_tokens(config) / sqrt(ranks),
         .model = engine->options.groups.norm,
@@ -191,6 +190,7 @@ static cy_status open_reducer(cy_engine *engine)
         .naive = distributed->dp_reduce == CY_CONFIG_DP_NAIVE,
         .compression = compression_of(engine, &ranges),
         .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
+        .first_bucket_bytes = (size_t)(cy_config_first_bucket_mb(distributed) * 0x1p20),
         .weight_dtype = dtype,
         .master_dtype = cy_sum_dtype(dtype),
         .grad_dtype = storage->grad_dtype,

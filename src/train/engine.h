@@ -132,9 +132,14 @@ CY_MUST_CHECK cy_status cy_engine_initialize(cy_engine *engine);
 // Writes the weights for compute from the master copies: after a load.
 CY_MUST_CHECK cy_status cy_engine_masters_changed(cy_engine *engine);
 
-// One optimizer step: all micro-batches, forward and backward, sums over ranks, clipping, AdamW. A
-// loss or gradient that is not finite is CY_ERR_NOT_FINITE and names the first such tensor; the
-// weights are then as before. (With fp16 an overflow skips the update instead.)
+// Reads all micro-batches of a step into the engine, for a train_step without a source. An
+// evaluation takes their place.
+CY_MUST_CHECK cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source);
+
+// One optimizer step on what `source` gives, or on what was read where it is NULL: all
+// micro-batches, forward and backward, sums over ranks, clipping, AdamW. A loss or gradient that is
+// not finite is CY_ERR_NOT_FINITE and names the first such tensor; the masters are then as before.
+// (With fp16 an overflow skips the update instead.)
 CY_MUST_CHECK cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result);
 

@@ -2,6 +2,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/parameters.h"
+#include "checkpoint/identity.h"
 #include "train/feed.h"
 #include "train/state.h"
 
@@ -67,7 +70,9 @@ static cy_status make_config(evaluate_run *run)
     config->dataset.validation_fraction =
         options->validation_fraction < 0 ? held_out : options->validation_fraction;
     CY_TRY(set_path(config->dataset.tokenizer, run->checkpoint.path, "/tokenizer.json"));
-    if (!cy_path_exists(config->dataset.tokenizer)) config->dataset.tokenizer[0] = '\0';
+    bool there = false;
+    CY_TRY(cy_path_find(&there, config->dataset.tokenizer));
+    if (!there) config->dataset.tokenizer[0] = '\0';
     for (int i = 0; i < options->data_count; i++) {
         CY_TRY(set_path(config->dataset.sources[i].path, options->data[i], ""));
     }
@@ -99,6 +104,31 @@ static cy_status count_bytes(
     return status;
 }
 
+// Names the cause where it is in the weights, as the model holds them.
+static cy_status report_not_finite(
+    const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
+{
+    cy_parameters weights = {0};
+    CY_TRY(cy_parameters_of_weights(&weights, &engine->storage));
+    const char *name = NULL;
+    int64_t found = 0;
+    for (size_t i = 0; i < weights.piece_count && found == 0; i++) {
+        const cy_piece *piece = &weights.pieces[i];
+        name = weights.tensors[piece->tensor].name;
+        for (int64_t row = 0; row < piece->rectangle.rows; row++) {
+            found +=
+                cy_convert_not_finite(piece->dtype, cy_piece_at(piece, row * piece->rectangle.cols),
+                    piece->dtype, piece->rectangle.cols);
+        }
+    }
+    const cy_status status =
+        CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
+            run->checkpoint.path, (long long)result->tokens, found > 0 ? ": so are values of " : "",
+            found > 0 ? name : "", found > 0 ? "" : ", though all weights are");
+    cy_parameters_close(&weights);
+    return status;
+}
+
 static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *context)
 {
     evaluate_run *run = context;
@@ -107,11 +137,12 @@ static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *c
     // Where nothing was held out, all of the data is evaluated.
     result->held_out = run->config.dataset.validation_fraction > 0;
     const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
-    cy_run_position position;
     cy_checkpoint_traffic traffic = {0};
-    CY_TRY(cy_state_load(engine, rank, run->checkpoint.path, true, &position, &traffic));
-    CY_TRY(cy_feed_evaluate(
-        engine, &run->data, &rank->at, split, options->max_tokens, &result->loss, &result->tokens));
+    CY_TRY(cy_state_load_weights(engine, rank, &run->checkpoint, &traffic));
+    bool unread = false; // and the status says so
+    CY_TRY(cy_feed_evaluate(engine, &run->data, &rank->at, split, options->max_tokens,
+        &result->loss, &result->tokens, &unread));
+    if (!isfinite(result->loss)) return report_not_finite(run, engine, result);
     int64_t bytes = 0;
     if (run->data.tokenizer != NULL) CY_TRY(count_bytes(run, split, result->tokens, &bytes));
     const double bits = result->loss * (double)result->tokens / log(2.0);
@@ -129,19 +160,20 @@ static cy_status evaluate_rank(const cy_rank *rank, void *context)
     return cy_rank_with_engine(rank, &opening, evaluate_engine, context);
 }
 
-static cy_status evaluate(evaluate_run *run)
+static cy_status evaluate(void *context, const char *path)
 {
-    char *path = NULL;
-    if (run->options->data_count > CY_CONFIG_MOST_SOURCES) {
-        return CY_FAIL(CY_ERR_REQUEST, "%d sources of data, at most %d", run->options->data_count,
-            CY_CONFIG_MOST_SOURCES);
+    evaluate_run *run = context;
+    CY_TRY(cy_checkpoint_open_held(&run->checkpoint, path));
+    cy_status status = make_config(run);
+    if (status == CY_OK && run->options->accept_tokenizer) {
+        run->config.checkpoint.accept = CY_CONFIG_ACCEPT_TOKENIZER;
     }
-    CY_TRY(cy_checkpoint_locate(&path, run->options->checkpoint));
-    cy_status status = cy_checkpoint_open(&run->checkpoint, path);
-    cy_memory_free(path);
-    CY_TRY(status);
-    status = make_config(run);
     if (status == CY_OK) status = cy_run_data_open(&run->data, &run->config, run->options->cores);
+    if (status == CY_OK && run->data.tokenizer != NULL) {
+        status = cy_identity_check_own_tokenizer(&run->checkpoint, run->data.tokenizer);
+        if (status != CY_OK) cy_run_data_close(&run->data);
+    }
+    run->evaluation->unmarked = run->checkpoint.step > 0 && run->checkpoint.identity_json == NULL;
     if (status == CY_OK) {
         const cy_config_machine machine = {.cores = run->options->cores};
         status = cy_ranks_run(&run->config, &machine, evaluate_rank, run);
@@ -153,13 +185,17 @@ static cy_status evaluate(evaluate_run *run)
 
 cy_status cy_evaluate(const cy_evaluate_options *options, cy_evaluation *evaluation)
 {
+    if (options->data_count > CY_CONFIG_MOST_SOURCES) {
+        return CY_FAIL(CY_ERR_REQUEST, "%d sources of data, at most %d", options->data_count,
+            CY_CONFIG_MOST_SOURCES);
+    }
     void *block = NULL;
     CY_TRY(cy_memory_take(&block, 1, sizeof(evaluate_run)));
     evaluate_run *run = block;
     run->options = options;
     run->evaluation = evaluation;
     *evaluation = (cy_evaluation){0};
-    const cy_status status = evaluate(run);
+    const cy_status status = cy_checkpoint_read_newest(options->checkpoint, evaluate, run);
     cy_memory_free(run);
     return status;
 }

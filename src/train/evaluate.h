@@ -18,6 +18,7 @@ typedef struct cy_evaluate_options {
     int64_t max_tokens;         // 0: all
     cy_config_isa isa;
     int cores;
+    bool accept_tokenizer; // take data of another tokenizer
 } cy_evaluate_options;
 
 typedef struct cy_evaluation {
@@ -26,6 +27,7 @@ typedef struct cy_evaluation {
     double bits_per_byte; // of the text that the tokens stand for
     int64_t tokens;
     bool held_out; // the data was cut; otherwise all of it was evaluated
+    bool unmarked; // a checkpoint of an earlier program, without fingerprints to compare
 } cy_evaluation;
 
 CY_MUST_CHECK cy_status cy_evaluate(const cy_evaluate_options *options, cy_evaluation *evaluation);

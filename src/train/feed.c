@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 
+#include <stdio.h>
 #include <string.h>
 
 // ---- the data of a run
@@ -14,9 +15,9 @@ static cy_status open_tokenizer(cy_tokenizer **tokenizer, const cy_config *confi
     }
     cy_text path = {0};
     cy_status status = cy_text_add(&path, "%s/tokenizer.json", config->dataset.sources[0].path);
-    if (status == CY_OK && cy_path_exists(path.bytes)) {
-        status = cy_tokenizer_open(tokenizer, path.bytes);
-    }
+    bool there = false;
+    if (status == CY_OK) status = cy_path_find(&there, path.bytes);
+    if (there) status = cy_tokenizer_open(tokenizer, path.bytes);
     cy_text_free(&path);
     return status;
 }
@@ -41,6 +42,8 @@ static cy_status open_parts(cy_run_data *data, const cy_config *config, int thre
         .seed = (uint64_t)config->training.seed,
         .threads = threads,
         .vocab_size = (int32_t)config->shape.vocab, // at most 2^28
+        .any_tokenizer = config->checkpoint.accept == CY_CONFIG_ACCEPT_TOKENIZER ||
+            config->checkpoint.accept == CY_CONFIG_ACCEPT_ALL,
     };
     CY_TRY(cy_dataset_open(&data->dataset, &options));
     const int64_t vocab = cy_dataset_vocab_size(data->dataset);
@@ -148,10 +151,35 @@ typedef struct evaluation {
     cy_batch_shape shape;
     int64_t samples; // that are to be evaluated, over all ranks
     int64_t seq_length;
-    int64_t tokens; // with a target, so far, on this rank
+    int64_t tokens;   // with a target, so far, on this rank
+    cy_status status; // of reading: the other ranks are told at the end
+    char error[512];  // its text
 } evaluation;
 
-// Micro-batch i takes the i-th round of samples; rows beyond the last sample have no targets.
+static void clear_row(int32_t *in, int32_t *out, int64_t columns)
+{
+    memset(in, 0, (size_t)columns * sizeof(int32_t));
+    for (int64_t i = 0; i < columns; i++)
+        out[i] = -1;
+}
+
+static cy_status read_row(const evaluation *run, int32_t *in, int32_t *out, int64_t sample)
+{
+    const cy_batch_shape *shape = &run->shape;
+    for (int i = 0; i < shape->range_count; i++) {
+        const cy_position_range range = shape->ranges[i];
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, in, shape->split, sample, range.first, range.count));
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, out, shape->split, sample, range.first + 1, range.count));
+        in += range.count;
+        out += range.count;
+    }
+    return CY_OK;
+}
+
+// Micro-batch i takes the i-th round of samples; rows beyond the last sample have no targets, and
+// none have when a read has failed: the ranks compute together to the end.
 static cy_status fill_evaluation(
     void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
 {
@@ -162,28 +190,22 @@ static cy_status fill_evaluation(
         const int64_t sample = cy_batch_sample(shape, micro_batch + 1, 0, row);
         int32_t *in = inputs + row * columns;
         int32_t *out = targets + row * columns;
-        if (sample >= run->samples) {
-            memset(in, 0, (size_t)columns * sizeof(int32_t));
-            for (int64_t i = 0; i < columns; i++)
-                out[i] = -1;
-            continue;
+        const bool wanted = sample < run->samples && run->status == CY_OK;
+        if (wanted) run->status = read_row(run, in, out, sample);
+        if (wanted && run->status != CY_OK) {
+            snprintf(run->error, sizeof(run->error), "%s", cy_error_text());
         }
-        for (int i = 0; i < shape->range_count; i++) {
-            const cy_position_range range = shape->ranges[i];
-            CY_TRY(cy_dataset_read(
-                run->data->dataset, in, shape->split, sample, range.first, range.count));
-            CY_TRY(cy_dataset_read(
-                run->data->dataset, out, shape->split, sample, range.first + 1, range.count));
-            in += range.count;
-            out += range.count;
+        if (wanted && run->status == CY_OK) {
+            run->tokens += columns;
+        } else {
+            clear_row(in, out, columns);
         }
-        run->tokens += columns;
     }
     return CY_OK;
 }
 
 cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_coordinates *at,
-    cy_dataset_split split, int64_t max_tokens, double *loss, int64_t *tokens)
+    cy_dataset_split split, int64_t max_tokens, double *loss, int64_t *tokens, bool *unread)
 {
     const cy_config *config = engine->options.config;
     cy_position_range ranges[CY_CONTEXT_RANGES];
@@ -208,6 +230,12 @@ cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data, const cy_
     }
     sums[1] = (double)run.tokens;
     const cy_engine_groups *groups = &engine->options.groups;
+    double failed = run.status != CY_OK;
+    CY_TRY(cy_group_all_reduce(
+        groups->world, &engine->queue, cy_view_of(&failed, CY_F64, 1, 1), CY_MAX));
+    *unread = failed > 0;
+    if (run.status != CY_OK) return CY_FAIL(run.status, "%s", run.error);
+    if (failed > 0) return CY_FAIL(CY_ERR_PEER, "another rank could not read its samples");
     CY_TRY(cy_group_all_reduce(
         groups->gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
     // Every stage has counted the tokens, the last one has the losses.

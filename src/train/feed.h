@@ -40,9 +40,11 @@ cy_loader_counters cy_feed_count(const cy_feed *feed);
 cy_batch_source cy_feed_source(cy_feed *feed);
 
 // The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
-// share. Collective over the world. *tokens is what was counted, over all ranks.
+// share. Collective over the world. *tokens is what was counted, over all ranks. Where a rank
+// cannot read its samples, all return together: it with what went wrong, the others with
+// CY_ERR_PEER; *unread is then true, and the ranks may go on together.
 CY_MUST_CHECK cy_status cy_feed_evaluate(cy_engine *engine, const cy_run_data *data,
     const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
-    int64_t *tokens);
+    int64_t *tokens, bool *unread);
 
 #endif

@@ -56,16 +56,11 @@ static cy_status open_listed(
 static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
 {
     if (rank->world != NULL) return cy_world_open_kind(rank->world, group, &rank->mesh, kind);
-    void *block = NULL;
-    const int size = cy_mesh_group_size(&rank->mesh, kind);
-    CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int)));
-    int *ranks = block;
-    const int place = cy_mesh_ranks(&rank->mesh, kind, rank->rank, ranks);
+    const int place = cy_mesh_place(&rank->mesh, kind, rank->rank);
     *group = cy_group_self(); // where the rank is in no group of this kind
-    const cy_status status =
-        place < 0 ? CY_OK : cy_group_open_dry(group, place, size, cy_mesh_kind_dimension(kind));
-    cy_memory_free(block);
-    return status;
+    if (place < 0) return CY_OK;
+    return cy_group_open_dry(
+        group, place, cy_mesh_group_size(&rank->mesh, kind), cy_mesh_kind_dimension(kind));
 }
 
 // The tensor-parallel ranks that hold the same kv heads: neighbours, as cy_param_slice deals them.
@@ -169,6 +164,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.launched = run.machine->world;
     options.launched_rank = run.machine->rank;
     options.timeout_s = config->distributed.timeout_s;
+    options.file_timeout_s = config->checkpoint.timeout_s;
     options.algorithm = config->distributed.algorithm;
     options.ranks_per_node = config->distributed.ranks_per_node;
     options.delay = delay;

@@ -2,6 +2,7 @@
 #include "train/run_folder.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/lock.h"
 #include "train/check_outputs.h"
 
@@ -12,7 +13,8 @@ static cy_status write_config(const cy_config *config, const char *folder)
     cy_text json = {0}, path = {0};
     cy_status status = cy_config_to_json(&json, config);
     if (status == CY_OK) status = cy_text_add(&path, "%s/config.json", folder);
-    if (status == CY_OK) status = cy_file_write(path.bytes, json.bytes, json.length);
+    if (status == CY_OK)
+        status = cy_output_write(path.bytes, &cy_config_kind, json.bytes, json.length);
     cy_text_free(&json);
     cy_text_free(&path);
     return status;
@@ -24,8 +26,7 @@ static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t la
     cy_text path = {0};
     CY_TRY(write_config(config, run_dir));
     CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
-    cy_status status = CY_OK;
-    if (last_step == 0) status = cy_metrics_file_set_aside(&folder->set_aside, path.bytes);
+    cy_status status = cy_metrics_file_set_aside(&folder->set_aside, path.bytes, last_step);
     if (status == CY_OK) status = cy_async_writer_open(&folder->writer);
     if (status == CY_OK) {
         status =
@@ -48,7 +49,7 @@ static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
     cy_events_close(&folder->events);
     cy_metrics_file_close(&folder->metrics);
     cy_async_writer_close(folder->writer);
-    if (folder->lock >= 0) close(folder->lock);
+    if (folder->lock >= 0) cy_io_close(folder->lock);
 }
 
 cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
@@ -60,6 +61,7 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
     };
     const char *run_dir = config->logging.run_dir;
     cy_run_folder opened = {.open = true, .lock = -1};
+    CY_TRY(cy_check_run_config(run_dir));
     cy_status status = cy_folder_make(run_dir);
     if (status == CY_OK) status = cy_folder_hold(&opened.lock, run_dir, &writing);
     if (status == CY_OK) status = fill(&opened, config, last_step);

@@ -20,7 +20,8 @@ typedef struct cy_run_folder {
 } cy_run_folder;
 
 // Makes logging.run_dir, holds it, writes config.json into it and opens metrics.jsonl behind
-// `last_step`, and TensorBoard's file; a run that begins (0) sets an earlier one's metrics aside.
+// `last_step`, and TensorBoard's file; metrics that are not continued are set aside.
+// CY_ERR_REQUEST where config.json is not a run's: nothing is touched then either.
 // CY_ERR_REQUEST where another run writes there: nothing of its is touched then.
 CY_MUST_CHECK cy_status cy_run_folder_open(
     cy_run_folder *folder, const cy_config *config, int64_t last_step);

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
+#include "checkpoint/convert.h"
 #include "checkpoint/parameters.h"
 #include "train/kept_back.h"
 #include "train/replicas.h"
@@ -47,7 +48,9 @@ cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine)
 static cy_status try_locate(char **path, const char *folder, bool *found)
 {
     *found = false;
-    if (!cy_path_exists(folder)) return CY_OK;
+    bool there = false;
+    CY_TRY(cy_path_find(&there, folder));
+    if (!there) return CY_OK;
     const cy_status status = cy_checkpoint_locate(path, folder);
     if (status == CY_ERR_REQUEST) return CY_OK;
     *found = status == CY_OK;
@@ -85,10 +88,11 @@ static cy_status write_state(cy_text *json, const cy_engine *engine)
 {
     const cy_scaler *scaler = &engine->scaler;
     CY_TRY(cy_text_add(json,
-        "{\"scaler\":{\"scale\":%.17g,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
+        "{\"scaler\":{\"scale\":%s,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
         "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}",
-        scaler->scale, (long long)scaler->clean_steps, (long long)scaler->skipped_steps,
-        (long long)scaler->stuck_steps, (long long)engine->options.config->training.seed));
+        cy_json_number(scaler->scale, 17).bytes, (long long)scaler->clean_steps,
+        (long long)scaler->skipped_steps, (long long)scaler->stuck_steps,
+        (long long)engine->options.config->training.seed));
     if (engine->context.sums != NULL) CY_TRY(write_exponents(json, &engine->sums));
     return cy_text_add(json, "}");
 }
@@ -213,6 +217,13 @@ static bool has_moments(const cy_checkpoint *checkpoint)
     return false;
 }
 
+cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
+    cy_checkpoint_traffic *traffic)
+{
+    bool left_out = false;
+    return load_tensors(engine, rank, checkpoint, true, &left_out, traffic);
+}
+
 cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
     cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
@@ -234,22 +245,14 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
 
 // What a save is put together from. Start from a zeroed struct.
 typedef struct saved_parts {
-    cy_text config_json, state_json;
+    cy_text config_json, state_json, identity_json;
     cy_parameters parameters;
     cy_kept_back kept_back;
     cy_save_report report;
 } saved_parts;
 
-static void close_parts(saved_parts *parts)
-{
-    cy_parameters_close(&parts->parameters);
-    cy_kept_back_close(&parts->kept_back);
-    cy_text_free(&parts->config_json);
-    cy_text_free(&parts->state_json);
-}
-
-static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const cy_tokenizer *tokenizer, saved_parts *parts)
+// Lists what this rank has to save.
+static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
     const cy_config *config = engine->options.config;
     // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
@@ -261,14 +264,33 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     };
     cy_parameters *parameters = &parts->parameters;
     const cy_kept_back *kept_back = &parts->kept_back;
-    CY_TRY(cy_config_to_json(&parts->config_json, config));
-    CY_TRY(write_state(&parts->state_json, engine));
     CY_TRY(cy_parameters_of_training(parameters, &engine->storage, engine->reducer, true, &share));
     CY_TRY(cy_kept_back_list(&parts->kept_back, engine, rank));
-    if (kept_back->count > 0) {
-        CY_TRY(
-            cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece));
+    if (kept_back->count == 0) return CY_OK;
+    return cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece);
+}
+
+static void close_parts(saved_parts *parts)
+{
+    cy_parameters_close(&parts->parameters);
+    cy_kept_back_close(&parts->kept_back);
+    cy_text_free(&parts->config_json);
+    cy_text_free(&parts->state_json);
+    cy_text_free(&parts->identity_json);
+}
+
+static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
+    cy_run_position position, const cy_state_data *data, saved_parts *parts)
+{
+    const cy_config *config = engine->options.config;
+    const cy_parameters *parameters = &parts->parameters;
+    CY_TRY(cy_config_to_json(&parts->config_json, config));
+    CY_TRY(write_state(&parts->state_json, engine));
+    if (data != NULL && data->identity != NULL) {
+        CY_TRY(cy_identity_to_json(&parts->identity_json, data->identity));
     }
+    CY_TRY(list_saved(parts, engine, rank));
+    const cy_tokenizer *tokenizer = data != NULL ? data->tokenizer : NULL;
     cy_saved_file file = {.name = "tokenizer.json"};
     if (tokenizer != NULL) file.bytes = cy_tokenizer_json(tokenizer, &file.byte_count);
     const cy_save save = {
@@ -276,6 +298,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
         .tokens = position.tokens,
         .config_json = parts->config_json.bytes,
         .state_json = parts->state_json.bytes,
+        .identity_json = parts->identity_json.bytes,
         .model = &config->shape,
         .files = &file,
         .file_count = tokenizer != NULL ? 1 : 0,
@@ -287,12 +310,81 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     return cy_saver_save(saver, &save, &parts->report);
 }
 
+// ---- what is not finite
+
+#define SCAN_ELEMENTS ((int64_t)1 << 18) // of a task
+
+typedef struct scan {
+    const cy_piece *piece; // dense
+    cy_dtype as;
+    _Atomic int64_t found;
+} scan;
+
+static void scan_task(void *context, int64_t task, int worker)
+{
+    (void)worker;
+    scan *s = context;
+    const cy_piece *piece = s->piece;
+    const int64_t first = task * SCAN_ELEMENTS, left = piece->count - first;
+    const char *data = (const char *)piece->data + first * (int64_t)cy_dtype_size(piece->dtype);
+    s->found += cy_convert_not_finite(
+        s->as, data, piece->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
+}
+
+static int64_t count_in(cy_engine *engine, const cy_piece *piece, cy_tensor_kind kind)
+{
+    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
+    scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
+    cy_pool_run(engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
+    return s.found;
+}
+
+static cy_status check_parts(cy_engine *engine, const cy_parameters *parameters, int64_t step)
+{
+    int64_t place = parameters->tensor_count, found = 0;
+    for (size_t i = 0; i < parameters->piece_count; i++) {
+        const cy_piece *piece = &parameters->pieces[i];
+        if (piece->tensor > place) continue;
+        const int64_t more = count_in(engine, piece, parameters->tensors[piece->tensor].kind);
+        if (more == 0) continue;
+        found = piece->tensor == place ? found + more : more;
+        place = piece->tensor;
+    }
+    const int64_t mine = place;
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(&place, CY_I64, 1, 1), CY_MIN));
+    if (place == parameters->tensor_count) return CY_OK;
+    if (mine != place) found = 0;
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(&found, CY_I64, 1, 1), CY_SUM));
+    const cy_global_tensor *tensor = &parameters->tensors[place];
+    const cy_status status =
+        CY_FAIL(CY_ERR_NOT_FINITE, "step %lld: %s %s: %lld of its %lld values are not finite in %s",
+            (long long)step, cy_tensor_kind_name(tensor->kind), tensor->name, (long long)found,
+            (long long)(tensor->rows * tensor->cols),
+            cy_dtype_name(
+                tensor->kind == CY_TENSOR_WEIGHT ? engine->storage.weight_dtype : tensor->dtype));
+    cy_error_set_hint("this state is not saved; a lower training.learning_rate, or a "
+                      "training.grad_clip, keeps it finite");
+    return status;
+}
+
+cy_status cy_state_check_finite(cy_engine *engine, const cy_rank *rank, int64_t step)
+{
+    saved_parts parts = {0};
+    cy_status status = list_saved(&parts, engine, rank);
+    if (status == CY_OK) status = check_parts(engine, &parts.parameters, step);
+    close_parts(&parts);
+    return status;
+}
+
 cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report)
+    cy_run_position position, const cy_state_data *data, cy_save_report *report)
 {
     saved_parts parts = {0};
     CY_TRY(cy_replicas_check(engine, rank, position.step));
-    const cy_status status = save_parts(engine, rank, saver, position, tokenizer, &parts);
+    CY_TRY(cy_state_check_finite(engine, rank, position.step));
+    const cy_status status = save_parts(engine, rank, saver, position, data, &parts);
     close_parts(&parts);
     if (status == CY_OK && report != NULL) *report = parts.report;
     return status;

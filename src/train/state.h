@@ -4,6 +4,7 @@
 #ifndef CY_TRAIN_STATE_H
 #define CY_TRAIN_STATE_H
 
+#include "checkpoint/identity.h"
 #include "checkpoint/save.h"
 #include "train/ranks.h"
 
@@ -34,10 +35,25 @@ CY_MUST_CHECK cy_status cy_state_locate(char **path, bool *weights_only, const c
 CY_MUST_CHECK cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path,
     bool weights_only, cy_run_position *position, cy_checkpoint_traffic *traffic);
 
-// Writes a checkpoint, where ranks that hold copies of a parameter hold the same
-// (cy_replicas_check). Collective. `tokenizer` is that of the data, or NULL; *report is
-// what this rank wrote and how long it took, and may be NULL.
+// Loads the weights alone, from a checkpoint that is open.
+CY_MUST_CHECK cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank,
+    cy_checkpoint *checkpoint, cy_checkpoint_traffic *traffic);
+
+// Fails with CY_ERR_NOT_FINITE, on every rank and with the first such tensor of the model, where a
+// weight, a moment or what compression keeps back is not finite, or a weight would not be in the
+// dtype of the model. Collective; reads what a save writes, once.
+CY_MUST_CHECK cy_status cy_state_check_finite(cy_engine *engine, const cy_rank *rank, int64_t step);
+
+// What a checkpoint keeps of the data that it was trained on.
+typedef struct cy_state_data {
+    const cy_tokenizer *tokenizer; // borrowed; NULL: none
+    const cy_identity *identity;   // borrowed; NULL: none
+} cy_state_data;
+
+// Writes a checkpoint, where all of the state is finite (cy_state_check_finite) and ranks that hold
+// copies of a parameter hold the same (cy_replicas_check). Collective. `data` NULL: none; *report
+// is what this rank wrote and how long it took, and may be NULL.
 CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
-    cy_run_position position, const cy_tokenizer *tokenizer, cy_save_report *report);
+    cy_run_position position, const cy_state_data *data, cy_save_report *report);
 
 #endif

@@ -12,6 +12,7 @@
 #include "train/config/rate.h"
 #include "train/engine/strict.h"
 #include "train/feed.h"
+#include "train/identity.h"
 #include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/state.h"
@@ -20,14 +21,14 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #define PADDING_MOST 1024 // rows of a vocabulary that round it up
 
 // How long a save waits for lines of steps that are on their way to metrics.jsonl, so that a
-// checkpoint seldom outlives the lines before it, and how long the end of a run does.
+// checkpoint seldom outlives the lines before it. The end of a run waits checkpoint.timeout_s.
 #define LINES_BEFORE_SAVE_S 1
-#define LINES_AT_END_S      60
 
 // What all ranks of a run share.
 typedef struct trainer_run {
@@ -35,6 +36,7 @@ typedef struct trainer_run {
     const cy_config_machine *machine;
     const cy_trainer_events *events;
     cy_run_data data;
+    cy_identity identity;      // owned: of the data
     char *start_path;          // owned: the checkpoint to start from, or NULL
     bool weights_only;         // take nothing but weights from there
     cy_train_summary *summary; // written by rank zero
@@ -53,10 +55,14 @@ typedef struct rank_run {
     cy_rate_spec rate;
     int64_t last_step;
     cy_rank_traffic sent;     // of this rank in the last step
-    cy_loader_counters asked; // likewise, of its micro-batches
-    double peak_flop_s;       // of the cores of all ranks together; 0: not measured
-    int stopped;              // what should_stop of some process returned
-    bool save_wanted;         // should_save of some process did
+    cy_loader_counters asked; // of the micro-batches of the step that is read or trained
+    double read_s;            // that reading them took
+    cy_status failure;        // of reading data, on this rank
+    char failure_text[1024];
+    bool read_failed;   // on some rank
+    double peak_flop_s; // of the cores of all ranks together; 0: not measured
+    int stopped;        // what should_stop of some process returned
+    bool save_wanted;   // should_save of some process did
 } rank_run;
 
 static bool is_zero(const rank_run *trainer)
@@ -100,19 +106,51 @@ static bool asks(const rank_run *trainer)
     return trainer->rank->rank % cy_config_ranks_of_process(run->config, run->machine) == 0;
 }
 
-// A signal may reach any process of the run, and what it asks for happens in all of them.
-static cy_status agree_signals(rank_run *trainer)
+static cy_loader_counters asked_between(cy_loader_counters before, cy_loader_counters after)
+{
+    return (cy_loader_counters){
+        .batches = after.batches - before.batches,
+        .ready = after.ready - before.ready,
+        .wait_ns = after.wait_ns - before.wait_ns,
+        .fill_ns = after.fill_ns - before.fill_ns,
+    };
+}
+
+// A failure to read data: the run goes on until all ranks know, and has saved what it has.
+static void keep_failure(rank_run *trainer, cy_status status)
+{
+    if (status == CY_OK || trainer->failure != CY_OK) return;
+    trainer->failure = status;
+    snprintf(trainer->failure_text, sizeof(trainer->failure_text), "%s", cy_error_text());
+}
+
+// Reads the micro-batches of the step after this one.
+static void read_ahead(rank_run *trainer)
+{
+    const double start = cy_clock_s();
+    const cy_batch_source source = cy_feed_source(&trainer->feed);
+    const cy_loader_counters before = cy_feed_count(&trainer->feed);
+    keep_failure(trainer, cy_engine_read(&trainer->engine, &source));
+    trainer->asked = asked_between(before, cy_feed_count(&trainer->feed));
+    trainer->read_s = cy_clock_s() - start;
+}
+
+// A signal may reach any process of the run, and what it asks for happens in all of them. A rank
+// that cannot read its data ends the run, and no rank may begin a step that it is not in.
+// `listens`: signals are looked at; the others come later.
+static cy_status agree(rank_run *trainer, bool listens)
 {
     const cy_trainer_events *events = trainer->run->events;
-    double wanted[2] = {0, 0}; // stop, save
-    if (asks(trainer)) {
+    double wanted[3] = {0, 0, trainer->failure != CY_OK}; // stop, save, data failed
+    if (listens && asks(trainer)) {
         wanted[0] = events->should_stop(events->context);
         wanted[1] = events->should_save(events->context);
     }
     CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(wanted, CY_F64, 1, 2), CY_MAX));
+        cy_view_of(wanted, CY_F64, 1, 3), CY_MAX));
     trainer->stopped = (int)wanted[0];
     trainer->save_wanted = wanted[1] > 0;
+    trainer->read_failed = wanted[2] > 0;
     if (trainer->save_wanted && asks(trainer)) events->saving(events->context);
     return CY_OK;
 }
@@ -152,6 +190,21 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
     return CY_OK;
 }
 
+// What top-k compression sent of the gradients of all ranks.
+static cy_status add_topk(rank_run *trainer, cy_step_metrics *metrics)
+{
+    cy_engine *engine = &trainer->engine;
+    const cy_topk_sent sent = cy_reducer_topk_sent(engine->reducer);
+    if (sent.ratio == 0) return CY_OK; // on all ranks alike
+    int64_t counts[] = {sent.sent, sent.elements};
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, cy_view_of(counts, CY_I64, 1, 2), CY_SUM));
+    metrics->topk_ratio = sent.ratio;
+    metrics->topk_sent = counts[0];
+    metrics->topk_elements = counts[1];
+    return CY_OK;
+}
+
 // How long the slowest rank waited for its micro-batches, and how many of all ranks' it found
 // ready.
 static cy_status add_waiting(rank_run *trainer, cy_step_metrics *metrics)
@@ -164,16 +217,6 @@ static cy_status add_waiting(rank_run *trainer, cy_step_metrics *metrics)
         cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
     metrics->data_ready = counts[0] / counts[1];
     return CY_OK;
-}
-
-static cy_loader_counters asked_between(cy_loader_counters before, cy_loader_counters after)
-{
-    return (cy_loader_counters){
-        .batches = after.batches - before.batches,
-        .ready = after.ready - before.ready,
-        .wait_ns = after.wait_ns - before.wait_ns,
-        .fill_ns = after.fill_ns - before.fill_ns,
-    };
 }
 
 // After the first step, which should not wait for it.
@@ -217,6 +260,7 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     metrics->mfu_causal = cy_flops_share(
         metrics->tok_s, cy_flops_per_token_causal(&config->shape, length), trainer->peak_flop_s);
     CY_TRY(add_traffic(trainer, metrics));
+    CY_TRY(add_topk(trainer, metrics));
     CY_TRY(add_waiting(trainer, metrics));
     const int64_t every = config->logging.hash_frequency;
     if (every > 0 && trainer->position.step % every == 0) {
@@ -288,8 +332,15 @@ static cy_status evaluate(rank_run *trainer)
 {
     double loss = 0;
     int64_t tokens = 0;
-    CY_TRY(cy_feed_evaluate(&trainer->engine, &trainer->run->data, &trainer->rank->at,
-        CY_DATASET_VALIDATION, trainer->run->config->logging.eval_tokens, &loss, &tokens));
+    bool unread = false;
+    const cy_status status = cy_feed_evaluate(&trainer->engine, &trainer->run->data,
+        &trainer->rank->at, CY_DATASET_VALIDATION, trainer->run->config->logging.eval_tokens, &loss,
+        &tokens, &unread);
+    if (unread) { // agree() tells the ranks that only heard of it
+        if (status != CY_ERR_PEER) keep_failure(trainer, status);
+        return CY_OK;
+    }
+    CY_TRY(status);
     if (!is_zero(trainer)) return CY_OK;
     trainer->run->summary->val_loss = loss;
     if (trainer->folder.open) {
@@ -313,8 +364,10 @@ static cy_status save(rank_run *trainer)
         const bool all = cy_async_flush(trainer->folder.writer, LINES_BEFORE_SAVE_S);
         (void)all; // what is late is still on its way
     }
-    const cy_status status = cy_state_save(&trainer->engine, trainer->rank, trainer->saver,
-        trainer->position, trainer->run->data.tokenizer, NULL);
+    const cy_state_data data = {
+        .tokenizer = trainer->run->data.tokenizer, .identity = &trainer->run->identity};
+    const cy_status status = cy_state_save(
+        &trainer->engine, trainer->rank, trainer->saver, trainer->position, &data, NULL);
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);
@@ -338,10 +391,12 @@ static cy_status after_step(rank_run *trainer)
 {
     const cy_config *config = trainer->run->config;
     const int64_t step = trainer->position.step;
-    CY_TRY(agree_signals(trainer));
-    const bool ends = trainer->stopped > 0 || step == trainer->last_step;
     if (due(step, config->logging.eval_frequency)) CY_TRY(evaluate(trainer));
+    if (step < trainer->last_step) read_ahead(trainer);
+    CY_TRY(agree(trainer, true));
+    const bool ends = trainer->stopped > 0 || trainer->read_failed || step == trainer->last_step;
     if (trainer->saver == NULL) {
+        if (ends) CY_TRY(cy_state_check_finite(&trainer->engine, trainer->rank, step));
         if (trainer->save_wanted) note(trainer, "nothing is saved: checkpoint.save_dir is not set");
         return CY_OK;
     }
@@ -364,20 +419,18 @@ static cy_status train_step(rank_run *trainer)
         .weight_decay = training->weight_decay,
         .step = step,
     };
-    const cy_batch_source source = cy_feed_source(&trainer->feed);
     const cy_engine_groups *groups = &trainer->engine.options.groups;
     const cy_rank_traffic before = cy_traffic_now(groups);
-    const cy_loader_counters asked = cy_feed_count(&trainer->feed);
     cy_step_result result;
-    CY_TRY(cy_engine_train_step(&trainer->engine, &source, &adamw, &result));
-    trainer->asked = asked_between(asked, cy_feed_count(&trainer->feed));
+    CY_TRY(cy_engine_train_step(&trainer->engine, NULL, &adamw, &result));
     const cy_rank_traffic after = cy_traffic_now(groups);
     trainer->sent = cy_traffic_between(&before, &after);
     trainer->position.step = step;
     trainer->position.tokens += cy_config_batch_tokens(trainer->run->config);
 
     cy_step_metrics metrics;
-    CY_TRY(measure(trainer, &result, adamw.learning_rate, cy_clock_s() - start, &metrics));
+    const double seconds = trainer->read_s + cy_clock_s() - start;
+    CY_TRY(measure(trainer, &result, adamw.learning_rate, seconds, &metrics));
     CY_TRY(report(trainer, &metrics));
     return after_step(trainer);
 }
@@ -535,8 +588,18 @@ static cy_status run_steps(rank_run *trainer)
     }
     tell_of_unused_tokens(trainer);
     if (trainer->position.step >= trainer->last_step) tell_of_no_steps(trainer);
-    while (trainer->position.step < trainer->last_step && trainer->stopped == 0) {
+    if (trainer->position.step < trainer->last_step) {
+        read_ahead(trainer);
+        CY_TRY(agree(trainer, false));
+    }
+    while (trainer->position.step < trainer->last_step && trainer->stopped == 0 &&
+        !trainer->read_failed) {
         CY_TRY(train_step(trainer));
+    }
+    if (trainer->failure != CY_OK) return CY_FAIL(trainer->failure, "%s", trainer->failure_text);
+    if (trainer->read_failed) {
+        return cy_state_await_reason(
+            &trainer->engine, CY_FAIL(CY_ERR_PEER, "another rank could not read its data"));
     }
     if (asks(trainer)) trainer->run->summary->stopped = trainer->stopped;
     return CY_OK;
@@ -552,12 +615,38 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     const cy_status status = run_steps(self);
     cy_feed_close(&self->feed);
     cy_text lost = {0};
-    cy_run_folder_close(&self->folder, LINES_AT_END_S, &lost);
+    cy_run_folder_close(&self->folder, self->run->config->checkpoint.timeout_s, &lost);
     if (lost.length > 0) note(self, "warning: %s", lost.bytes);
     cy_text_free(&lost);
     if (self->saver != NULL) cy_saver_close(self->saver);
     cy_engine_close(&self->engine);
     cy_memory_free(self);
+    return status;
+}
+
+// Finds where the run starts, and whether that was trained on the data of this run. Every process
+// does, as its data may lie on another disk; the first one tells.
+static cy_status find_start(trainer_run *run)
+{
+    const cy_config *config = run->config;
+    CY_TRY(cy_state_locate(&run->start_path, &run->weights_only, config));
+    CY_TRY(cy_identity_of_run(&run->identity, config, &run->data));
+    const bool pretrained = config->model.init == CY_CONFIG_INIT_PRETRAINED;
+    const char *path = run->start_path != NULL ? run->start_path
+        : pretrained                           ? config->model.name
+                                               : NULL;
+    if (path == NULL) return CY_OK;
+    cy_text lines = {0};
+    const cy_status status = cy_identity_compare(&lines, &run->identity, config, &run->data, path,
+        run->weights_only || run->start_path == NULL);
+    for (char *line = lines.bytes;
+         status == CY_OK && run->machine->rank == 0 && line != NULL && *line != '\0';) {
+        char *end = strchr(line, '\n');
+        *end = '\0';
+        run->events->note(run->events->context, line);
+        line = end + 1;
+    }
+    cy_text_free(&lines);
     return status;
 }
 
@@ -567,8 +656,9 @@ cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machi
     *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .machine = machine, .events = events, .summary = summary};
     CY_TRY(cy_run_data_open_to_train(&run.data, config, machine->cores));
-    cy_status status = cy_state_locate(&run.start_path, &run.weights_only, config);
+    cy_status status = find_start(&run);
     if (status == CY_OK) status = cy_ranks_run(config, machine, run_rank, &run);
+    cy_identity_free(&run.identity);
     cy_memory_free(run.start_path);
     cy_run_data_close(&run.data);
     return status;

@@ -62,7 +62,7 @@ is err ""
 # shellcheck disable=SC2016 # awk's
 if ! awk -F'[:,}]' -v ranks=2 '
     /^\[|^\]/ { next }
-    !/^\{"op":"all_reduce","algorithm":"[a-z]+","backend":"threads","ranks":2,"bytes":[0-9]+,"us":[0-9.]+,"bus_gb_s":[0-9.]+\},?$/ {
+    !/^\{"op":"all_reduce","algorithm":"[a-z]+","backend":"threads","ranks":2,"bytes":[0-9]+,"us":[0-9.]+(e[-+][0-9]+)?,"bus_gb_s":[0-9.]+(e-[0-9]+)?\},?$/ {
         print "another row: " $0; faults++; next
     }
     {

@@ -88,7 +88,7 @@ says out '"threads_per_rank": 2,'
 says out '"run_name": "one"'
 expect 2 config create --out_dir="$folder" --exp-name=one --model-name=tiny
 says err "$folder/one/config.json is there already"
-says err '  hint: --force writes over it'
+says err '  hint: --force replaces it'
 expect 0 config create --out_dir="$folder" --exp-name=one --model-name=tiny --seq-len=64 --force --json
 is out "{\"path\": \"$folder/one/config.json\", \"global_batch_size\": 1, \"global_batch_tokens\": 64}"
 expect 2 config create --out_dir="$folder" --exp-name=two --tp=2 --use_wandb

@@ -25,12 +25,17 @@ train 0 first --training.total_train_steps=2 --checkpoint.save_dir="$saves"
 same "the first save" "step-00000002" "$(cd "$saves" && echo *)"
 bytes=$(du -sb "$saves/step-00000002" | cut -f 1)
 
-# full LEFT: fills the disk up to LEFT bytes.
+# full LEFT: fills the disk up to LEFT bytes. A run that writes meanwhile may take some of them first.
 full() {
-    rm -f "$folder/disk/filler"
-    local free
-    free=$(($(stat -f -c '%a * %S' "$folder/disk") - $1))
-    fallocate -l "$free" "$folder/disk/filler" || exit 1
+    local free try
+    for try in 1 2 3 4 5 6 7 8 9 10; do
+        rm -f "$folder/disk/filler"
+        free=$(($(stat -f -c '%a * %S' "$folder/disk") - $1))
+        fallocate -l "$free" "$folder/disk/filler" 2>"$folder/log" && return
+    done
+    echo "FAIL: the disk was not filled in $try tries: $(cat "$folder/log")"
+    [ -z "${process:-}" ] || kill -9 "$process"
+    exit 1
 }
 
 # Nothing left, room for a part of the files, and room for all of them but the manifest.

@@ -40,6 +40,11 @@ first=$(generated 5)
 same "one seed twice" "$first" "$(generated 5)"
 [ "$first" != "$(generated 6)" ] || { echo "FAIL: two seeds, one text"; failures=$((failures + 1)); }
 
+# The model has 320 ids, the tokenizer 300: what is drawn almost evenly is among those.
+expect 0 generate "$saved" --prompt="a" --max-tokens=63 --temperature=1e6 --json
+drawn=$(grep -oE '\[[0-9, ]*\]' "$folder/out" | tr -d '[],' | tr ' ' '\n' | sort -n)
+holds "ids that the tokenizer has" "$(tail -1 <<<"$drawn") < 300 && $(wc -l <<<"$drawn") > 20"
+
 # Nothing is asked for.
 expect 0 generate "$saved" --prompt="a" --max-tokens=0 --json
 says out '"text": "", "tokens": []'

@@ -150,9 +150,10 @@ changes $d.cp_style=ulysses $two_cp
 changes $d.cp_layout=contiguous $two_cp
 changes $d.dp_reduce=naive $two_dp
 changes $d.bucket_mb=0.01 $two_dp
+changes $d.first_bucket_mb=0.01 $two_dp
 changes $d.compression=int8 $two_dp
-changes $d.topk_ratio=0.5 $two_dp --$d.compression=topk --$d.topk_dense_steps=0
-changes $d.topk_dense_steps=1 $two_dp --$d.compression=topk
+changes $d.topk_ratio=0.5 $two_dp --$d.compression=topk --$d.topk_warmup_steps=0
+changes $d.topk_warmup_steps=1 $two_dp --$d.compression=topk
 refuses $d.backend=mpi $two_dp
 changes $d.algorithm=ring --$d.dp_size=4
 changes $d.ranks_per_node=2 --$d.dp_size=4 --$d.algorithm=hierarchical
@@ -232,7 +233,9 @@ changes checkpoint.save_frequency=1 --checkpoint.save_dir=@/made
 changes checkpoint.load_path=@/saves
 changes checkpoint.resume=auto --checkpoint.save_dir=@/saves
 changes checkpoint.load=weights --checkpoint.load_path=@/saves
+elsewhere checkpoint.accept cli/test_identity.sh
 changes checkpoint.keep_last=1 --checkpoint.save_dir=@/made --checkpoint.save_frequency=1
+elsewhere checkpoint.timeout_s cli/test_slow_files_slow.sh
 
 # ---- logging
 

@@ -173,4 +173,12 @@ expect 0 "${wide[@]}" --distributed.tp_size=2 --distributed.sequence_parallel=tr
 # Half of 128 tokens less, 64 wide in bf16, for both norms of each of the four layers at least.
 equal "activations of norms" "$split_activations - $(number activations) > 4 * 2 * 64 * 64 * 2"
 
+# Replicas are planned once: each further one is like the first.
+expect 0 plan "$folder/plan.json" --distributed.dp_size=16384 --json
+check "16384 ranks" test "$(grep -o '"rank":' "$folder/out" | wc -l)" = 16384
+check "one kind of rank" test "$(grep -o '"tp":0,"cp":0,"pp":0,"dp":[0-9]*,[^}]*' "$folder/out" |
+    sed 's/"dp":[0-9]*//' | sort -u | wc -l)" = 1
+equal "memory of 16384 ranks" \
+    "$(number total_bytes) == $(number libraries_bytes) + 16384 * $(number total)"
+
 finish

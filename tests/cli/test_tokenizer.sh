@@ -139,7 +139,8 @@ cp "$folder/out" "$folder/inspected"
 expect 0 data prepare --tokenizer="$folder/t.json" --out="$folder/again" --json "$text"
 is err ""
 # Into the folder that one is in; what a process that is gone has left there is removed.
-mkdir "$folder/.beside.99999999.tmp"
+mkdir "$folder/.beside.0123456789abcdef.tmp"
+echo process 1 >"$folder/.beside.0123456789abcdef.tmp/.making"
 # shellcheck disable=SC2016 # the inner shell's
 check "a folder without a path" bash -c 'cd "$2" && "$1" data prepare --tokenizer=t.json --out=beside few.txt \
     >beside.out 2>&1' _ "$(realpath "$cyclotron")" "$folder"
@@ -150,8 +151,8 @@ for field in tokens documents text_bytes shards; do
     says out "$wanted"
 done
 expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/shards" "$text"
-is err "cyclotron: error: $folder/shards is there already and is not an empty folder
-  hint: choose another folder, or remove it"
+is err "cyclotron: error: $folder/shards is there already: it is not written over
+  hint: name a new folder, or remove that one"
 printf '\xff' | dd of="$folder/shards/shard-00000.tokens" bs=1 seek=71 conv=notrunc 2>/dev/null
 expect 1 data inspect "$folder/shards"
 says err 'shard-00000.tokens: the tokens have check'
@@ -162,7 +163,7 @@ for file in x.parquet shards/shard-00000.tokens; do
   hint: convert it to .txt or .jsonl, which may be compressed as .gz or .zst"
 done
 expect 2 data inspect "$text"
-is err "cyclotron: error: $text is neither a folder of token shards nor a .bin file"
+is err "cyclotron: error: $text is neither a folder of token shards, a shard nor a .bin file"
 expect 2 data prepare --tokenizer="$folder/t.json" --out="$folder/other" "$folder/empty.jsonl"
 is err 'cyclotron: error: there is no document in what was given'
 [ ! -e "$folder/other" ] || { echo "FAIL: a folder without shards"; failures=$((failures + 1)); }

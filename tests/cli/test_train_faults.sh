@@ -44,7 +44,8 @@ says err ' is 257, the vocabulary has 257'
 # ---- a loss or gradient that is not finite: step and tensor, status 1, the last save stands
 
 train 0 before --training.total_train_steps=2 --checkpoint.save_dir="$folder/good"
-train 1 after --training.learning_rate=1e30 --training.warmup_steps=0 \
+train 1 after --training.learning_rate=10 --training.warmup_steps=0 --training.total_train_steps=400 \
+    --training.lr_schedule=constant --training.lr_decay_steps=null \
     --checkpoint.load_path="$folder/good" --checkpoint.save_dir="$folder/good"
 check "step and tensor of what is not finite" \
     grep -qE 'error: step [0-9]+: .*first tensor.*not finite: (model\.|lm_head)' "$folder/err"

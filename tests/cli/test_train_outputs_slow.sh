@@ -45,9 +45,18 @@ exec 8<>"$folder/fifo" # open for reading, and never read
 "$cyclotron" train "$folder/tiny.json" --training.total_train_steps=4000 \
     --checkpoint.save_dir="$folder/unread/saves" >"$folder/fifo" 2>"$folder/err"
 same "status of a run that nobody reads" 0 $?
-exec 8>&-
 same "saves of a run that nobody reads" 1 "$(saves unread)"
 says err 'standard output was not written fast enough: '
+says err 'saved step 4000 in ' # what is read does not wait for what is not
+
+# Nobody reads what the run says of itself: it ends all the same.
+timeout 0.5 cat /dev/zero >"$folder/fifo" # to the last byte
+timeout -s KILL 60 "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/mute/saves" \
+    >"$folder/out" 2>"$folder/fifo"
+same "status of a run whose errors nobody reads" 0 $?
+same "steps of a run whose errors nobody reads" 8 "$(grep -c 'Step:' "$folder/out")"
+same "saves of a run whose errors nobody reads" 1 "$(saves mute)"
+exec 8>&-
 
 # Under nohup a hang-up stays ignored.
 start nohup nohup "$cyclotron"
@@ -59,9 +68,12 @@ wait "$process"
 same "status under nohup" 143 $?
 
 # A folder of metrics that is deleted is made again; one that cannot be is reported once.
+# It is stopped meanwhile, or it could make the folder again before a file is in its place.
 start deleted "$cyclotron"
+kill -STOP "$process"
 mv "$folder/deleted" "$folder/moved"
 : >"$folder/deleted"
+kill -CONT "$process"
 for _ in $(seq 400); do
     grep -q 'cannot be written' "$folder/deleted.err" && break
     sleep 0.05

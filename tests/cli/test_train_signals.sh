@@ -19,10 +19,10 @@ stop_by() {
     done
     # A library's kernels may use the stack pointer for other things, so no thread that computes
     # may be made to run a handler: one thread alone waits for signals.
-    local blocked=0 tasks=0 mask # HUP 1, INT 2, USR1 10, USR2 12, TERM 15
+    local blocked=0 tasks=0 mask # HUP 1, INT 2, USR1 10, USR2 12, TERM 15, XCPU 24
     while read -r mask; do
         tasks=$((tasks + 1))
-        (((0x$mask & 0x4a03) == 0x4a03)) && blocked=$((blocked + 1))
+        (((0x$mask & 0x804a03) == 0x804a03)) && blocked=$((blocked + 1))
     done < <(sed -n 's/^SigBlk:\s*//p' "/proc/$process/task/"*/status)
     same "threads that have the signals blocked, of $tasks" "$((tasks - 1))" "$blocked"
     kill -"$signal" "$process"
@@ -43,6 +43,7 @@ stop_by INT 130
 stop_by TERM 143
 stop_by HUP 129
 stop_by USR2 140
+stop_by XCPU 152
 
 # Whoever reads the steps goes away: one save, and the status of a closed pipe.
 "$cyclotron" train "$folder/tiny.json" --training.total_train_steps=1000000 \

@@ -85,11 +85,7 @@ static void parity_check(parity_reference *reference, const parity_case *c)
     const double loss = cy_test_loss_difference(&split, one);
     const double gradient = cy_test_gradient_difference(&split, one, &config);
     const double weight = cy_test_weight_difference(&split, one, &config);
-    double norm = 0;
-    for (int i = 0; i < c->steps; i++) {
-        const double difference = fabs(split.norm[i] - one->norm[i]) / one->norm[i];
-        cy_test_worse(&norm, difference);
-    }
+    const double norm = cy_test_norm_difference(&split, one);
     if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-9) ||
         split.copies_differ != 0) {
         print_error("engine %d, %d stages, %d chunks, %d micro-batches, %s, dp %d, tp %d, cp %d, "

@@ -31,12 +31,13 @@ static void expect_parity(cy_config split, int steps)
         cy_test_train(&b, &dense, count, "ref");
         const double gradients = count == 1 ? cy_test_gradient_difference(&a, &b, &split) : 0.0;
         const double losses = cy_test_loss_difference(&a, &b);
-        if (!(gradients <= 1e-12) || !(losses <= 1e-10) || a.copies_differ != 0) {
+        const double norms = cy_test_norm_difference(&a, &b);
+        if (!(gradients <= 1e-12 && losses <= 1e-10 && norms <= 1e-6) || a.copies_differ != 0) {
             const cy_config_distributed *d = &split.distributed;
-            fail_msg("tp %d cp %d dp %d style %d layout %d: gradients differ by %g, losses by %g "
-                     "in %d steps, %lld copies differ",
+            fail_msg("tp %d cp %d dp %d style %d layout %d: gradients differ by %g, losses by %g, "
+                     "norms by %g in %d steps, %lld copies differ",
                 d->tp_size, d->cp_size, d->dp_size, (int)d->cp_style, (int)d->cp_layout, gradients,
-                losses, count, (long long)a.copies_differ);
+                losses, norms, count, (long long)a.copies_differ);
         }
         cy_test_training_close(&a);
         cy_test_training_close(&b);

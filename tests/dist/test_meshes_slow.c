@@ -33,12 +33,12 @@ static void expect_same(const cy_config *config, const cy_test_training *dense)
     cy_test_train(&split, config, STEPS, "ref");
     const double losses = cy_test_loss_difference(&split, dense);
     const double weights = cy_test_weight_difference(&split, dense, config);
-    if (!(losses <= 1e-10 && weights <= 1e-9) || split.copies_differ != 0) {
-        fail_msg(
-            "tp %d cp %d dp %d style %d zero %d: losses differ by %g, weights by %g, %lld copies "
-            "differ",
+    const double norms = cy_test_norm_difference(&split, dense);
+    if (!(losses <= 1e-10 && weights <= 1e-9 && norms <= 1e-6) || split.copies_differ != 0) {
+        fail_msg("tp %d cp %d dp %d style %d zero %d: losses differ by %g, weights by %g, norms by "
+                 "%g, %lld copies differ",
             d->tp_size, d->cp_size, d->dp_size, (int)d->cp_style, d->zero_stage, losses, weights,
-            (long long)split.copies_differ);
+            norms, (long long)split.copies_differ);
     }
     cy_test_training_close(&split);
 }

@@ -1,9 +1,16 @@
 // A gradient that is not finite ends the run with the name of the first such tensor of the model:
-// the same on every rank, whether or not it holds a part of that tensor.
+// the same on every rank, whether or not it holds a part of that tensor. A state that is not finite
+// is not saved.
 
 #include "support/engines.h"
 #include "support/meshes.h"
 #include "support/support.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/parameters.h"
+#include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -69,10 +76,104 @@ static void the_first_tensor_is_named_by_all(void **state)
     expect_one_name(&config);
 }
 
+// ---- the state that a save would write
+
+typedef struct spoilt_state {
+    const char *folder;
+    cy_tensor_kind kind; // what the last rank spoils
+    double value;
+    char text[RANKS][1024]; // what each rank fails with
+} spoilt_state;
+
+// The first value of that kind that the rank alone holds.
+static cy_status spoil_state(cy_engine *engine, cy_tensor_kind kind, double value)
+{
+    static const cy_parameters_share first_copies = {.rank = 0, .size = 1};
+    cy_parameters parameters = {0};
+    CY_TRY(cy_parameters_of_training(
+        &parameters, &engine->storage, engine->reducer, true, &first_copies));
+    size_t i = 0;
+    while (
+        i < parameters.piece_count && parameters.tensors[parameters.pieces[i].tensor].kind != kind)
+        i++;
+    CY_ASSERT(i < parameters.piece_count && parameters.pieces[i].dtype == CY_F32);
+    *(float *)parameters.pieces[i].data = (float)value;
+    cy_parameters_close(&parameters);
+    return CY_OK;
+}
+
+static cy_status save_and_spoil(cy_engine *engine, const cy_rank *rank, void *context)
+{
+    spoilt_state *run = context;
+    cy_saver *saver = NULL;
+    CY_TRY(cy_engine_initialize(engine));
+    CY_TRY(cy_saver_open(&saver, run->folder, 1, cy_state_ranks(rank, engine), NULL));
+    cy_status status = cy_state_save(engine, rank, saver, (cy_run_position){.step = 7}, NULL, NULL);
+    if (status == CY_OK) status = cy_state_check_finite(engine, rank, 8);
+    if (status == CY_OK) {
+        if (rank->rank == RANKS - 1) status = spoil_state(engine, run->kind, run->value);
+    }
+    if (status == CY_OK &&
+        cy_state_save(engine, rank, saver, (cy_run_position){.step = 8}, NULL, NULL) ==
+            CY_ERR_NOT_FINITE) {
+        snprintf(run->text[rank->rank], sizeof(run->text[0]), "%s", cy_error_text());
+    }
+    cy_saver_close(saver);
+    return status;
+}
+
+// The good checkpoint of step 7 stands, and every rank knows what is wrong with step 8.
+static void expect_refusal(const cy_config *config, cy_tensor_kind kind, double value)
+{
+    static spoilt_state run;
+    char folder[200], wanted[100];
+    cy_test_folder(folder, sizeof(folder));
+    memset(&run, 0, sizeof(run));
+    run = (spoilt_state){.folder = folder, .kind = kind, .value = value};
+    CY_CHECK_OK(cy_test_on_mesh(config, "auto", NULL, save_and_spoil, &run));
+    snprintf(wanted, sizeof(wanted), "step 8: %s ", cy_tensor_kind_name(kind));
+    for (int i = 0; i < RANKS; i++) {
+        if (strncmp(run.text[i], wanted, strlen(wanted)) != 0 ||
+            strstr(run.text[i], " values are not finite in ") == NULL ||
+            strstr(run.text[i], ": 1 of its ") == NULL) {
+            fail_msg("rank %d says \"%s\"", i, run.text[i]);
+        }
+        assert_string_equal(run.text[i], run.text[0]);
+    }
+    int64_t *steps = NULL;
+    int count = 0;
+    CY_CHECK_OK(cy_folder_steps(&steps, &count, folder));
+    assert_int_equal(count, 1);
+    assert_int_equal(steps[0], 7);
+    cy_memory_free(steps);
+}
+
+static void a_state_that_is_not_finite_is_not_saved(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F32);
+    config.distributed.pp_size = RANKS;
+    config.distributed.pp_engine = CY_PIPELINE_1F1B;
+    expect_refusal(&config, CY_TENSOR_WEIGHT, (double)NAN);
+    cy_test_config(&config, CY_F32);
+    config.distributed.tp_size = RANKS;
+    expect_refusal(&config, CY_TENSOR_ADAM_V, (double)INFINITY);
+    cy_test_config(&config, CY_BF16);
+    config.distributed.dp_size = RANKS;
+    config.distributed.zero_stage = 3;
+    expect_refusal(&config, CY_TENSOR_ADAM_M, -(double)INFINITY);
+    expect_refusal(&config, CY_TENSOR_WEIGHT, 0x1.ffp127); // finite, but no bf16 number
+    cy_test_config(&config, CY_F16);
+    config.distributed.tp_size = RANKS;
+    expect_refusal(&config, CY_TENSOR_WEIGHT, -65520);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_tensor_is_named_by_all),
+        cmocka_unit_test(a_state_that_is_not_finite_is_not_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

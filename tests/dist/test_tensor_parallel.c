@@ -44,9 +44,10 @@ static void expect_parity(cy_config split, int steps, double gradient_bound, dou
     cy_test_train(&a, &split, steps, "ref");
     cy_test_train(&b, &dense, steps, "ref");
     const double losses = cy_test_loss_difference(&a, &b);
-    if (!(losses <= loss_bound) || a.copies_differ != 0) {
-        fail_msg("tp %d: losses differ by %g within %d steps, %lld copies differ",
-            split.distributed.tp_size, losses, steps, (long long)a.copies_differ);
+    const double norms = cy_test_norm_difference(&a, &b);
+    if (!(losses <= loss_bound && norms <= 1e-6) || a.copies_differ != 0) {
+        fail_msg("tp %d: losses differ by %g within %d steps, norms by %g, %lld copies differ",
+            split.distributed.tp_size, losses, steps, norms, (long long)a.copies_differ);
     }
     cy_test_training_close(&a);
     cy_test_training_close(&b);

@@ -13,5 +13,6 @@ SETUP=no TEXT='' CYCLOTRON=$(realpath "$CYCLOTRON") DEMO=$folder/demo TRAIN_SECO
 bits=$(sed -nE 's/^demo: ([0-9.]+) bits per byte$/\1/p' "$folder/out")
 [ -n "$bits" ]
 [ -s "$folder/demo/loss.svg" ]
-# Letters at random cost some 4.2 bits in this text; what learns for seconds is well below that.
-awk "BEGIN { exit !($bits > 0.5 && $bits < 4) }"
+# A model that has learnt nothing gives each of 8192 tokens the same probability: 13 bits for the 4 bytes of
+# a token, 3.27 bits per byte. 20 steps, the least that the demo takes, are well below that.
+awk "BEGIN { exit !($bits > 0.5 && $bits < 3) }"

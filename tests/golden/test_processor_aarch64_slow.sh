@@ -21,10 +21,13 @@ cross_build() {
         -DCMAKE_TOOLCHAIN_FILE="$source_folder/cmake/aarch64.cmake" -DCY_SYSROOT="$sysroot" &&
         cmake --build "$build" -j "$(nproc)" --target cyclotron $tests
 }
+exec 9>"$build.lock" # the other test builds there, too
+flock 9
 if ! cross_build >"$folder/log" 2>&1; then
     tail -n 20 "$folder/log"
     exit 1
 fi
+exec 9>&-
 
 for test in $tests; do
     qemu-aarch64 -L "$sysroot" "$build/tests/$test" >"$folder/log" 2>&1 || {

@@ -20,6 +20,7 @@ void cy_test_config(cy_config *config, cy_dtype dtype)
             .rank_order = "tp,cp,pp,dp",
             .algorithm = "auto",
             .timeout_s = 60},
+        .checkpoint = {.timeout_s = 1800},
         .model = {.dtype = dtype, .use_flash_attention = true, .use_fused_adam = true},
         .training = {.seed = 42,
             .learning_rate = 1e-2,

@@ -232,6 +232,16 @@ double cy_test_loss_difference(const cy_test_training *a, const cy_test_training
     return most;
 }
 
+double cy_test_norm_difference(const cy_test_training *a, const cy_test_training *b)
+{
+    double most = 0;
+    for (int i = 0; i < a->steps; i++) {
+        const double difference = fabs(a->norm[i] / b->norm[i] - 1.0);
+        cy_test_worse(&most, difference);
+    }
+    return most;
+}
+
 double cy_test_gradient_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config)
 {

@@ -31,9 +31,12 @@ void cy_test_training_close(cy_test_training *training);
 // The same training on one rank, whose accumulation takes the place of data parallel ranks.
 cy_config cy_test_dense(const cy_config *split);
 
-// The largest difference of any loss, and of gradients relative to the largest gradient of their
-// tensor.
+// The largest difference of any loss.
 double cy_test_loss_difference(const cy_test_training *a, const cy_test_training *b);
+
+// The largest difference of a step's gradient norm, relative to b's.
+double cy_test_norm_difference(const cy_test_training *a, const cy_test_training *b);
+// Of gradients, relative to the largest gradient of their tensor.
 double cy_test_gradient_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config);
 

@@ -22,7 +22,7 @@
 
 typedef struct figure_file {
     cy_safetensors header;
-    cy_mapping mapping;
+    cy_text bytes;
     const char *path;
 } figure_file;
 
@@ -41,13 +41,13 @@ static cy_status open_figures(figure_file *in, const char *path)
 {
     in->path = path;
     CY_TRY(cy_safetensors_open(&in->header, path));
-    return cy_mapping_open(&in->mapping, path);
+    return cy_file_read(&in->bytes, path, (size_t)1 << 30);
 }
 
 static const void *find(const figure_file *in, const cy_safetensors_entry **entry, const char *name)
 {
     *entry = cy_safetensors_find(&in->header, name);
-    return *entry == NULL ? NULL : in->mapping.bytes + (*entry)->offset;
+    return *entry == NULL ? NULL : in->bytes.bytes + (*entry)->offset;
 }
 
 static cy_status need(const figure_file *in, const void **data, const cy_safetensors_entry **entry,
@@ -306,6 +306,6 @@ cy_status cy_parity_measure(cy_parity *parity, const char *folder, const char *f
         status = compute(&run, ROWS_A_STEP / 2, entry->dims[1] / ROWS_A_STEP - 1, tp);
     if (status == CY_OK) status = compare_generation(&run);
     cy_safetensors_close(&run.figures.header);
-    cy_mapping_close(&run.figures.mapping);
+    cy_text_free(&run.figures.bytes);
     return status;
 }

@@ -24,7 +24,24 @@ find src include \( -name '*.[ch]' -o -name '*.cu' \) | sort | xargs awk '
     FILENAME !~ /^src\/cli\// && calls("getenv|secure_getenv|setenv|putenv") {
         report("a library reads no environment")
     }
+    # What the layer of calls on files does not see, faults cannot be put into and nobody knows of.
+    FILENAME != "src/base/io.c" && calls("open|openat|creat|close|read|pread|readv|preadv|preadv2|" \
+            "write|pwrite|writev|pwritev|pwritev2|ftruncate|truncate|fallocate|posix_fallocate|fsync|" \
+            "fdatasync|syncfs|sync_file_range|flock|lockf|rename|renameat|renameat2|link|linkat|" \
+            "symlink|symlinkat|unlink|unlinkat|remove|mkdir|mkdirat|rmdir|stat|lstat|fstat|fstatat|" \
+            "statx|access|faccessat|opendir|fdopendir|readdir|scandir|nftw|fopen|fdopen|freopen|" \
+            "tmpfile|mkstemp|mkdtemp|dprintf|sendfile|copy_file_range|gzopen|json_load_file|" \
+            "json_dump_file|json_loadf|json_dumpf|json_loadfd|json_dumpfd") {
+        report("calls on files go through base/io.h")
+    }
+    FILENAME !~ /^src\/base\/(io|memory)\.c$/ && calls("mmap|munmap|mremap|msync") {
+        report("files are mapped by base/io.h, memory by base/memory.h")
+    }
     FILENAME !~ /^src\/base\/assert/ && calls("assert|abort") { report("CY_ASSERT is ours") }
+    # printf writes nan and inf, which are no JSON; what draws XML writes attributes.
+    FILENAME !~ /draw_svg/ && /\\":? ?%[-+0-9.*]*l?[aefgAEFG]/ {
+        report("a number in JSON is cy_json_number of base/text.h")
+    }
     # File-scope variables that are neither const nor per thread.
     /^(static )?[A-Za-z_][A-Za-z0-9_ ]*[ *][A-Za-z_][A-Za-z0-9_]*(\[[^]]*\])*( =.*)?;?$/ &&
         /[;=]/ && !/[()]/ && !/^(typedef|return|extern|goto|enum|struct [a-z_]+;|#)/ && !/const / &&

@@ -320,6 +320,13 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
             d->zero_stage);
         cy_config_advice(errors, "dp_reduce bucketed, or zero_stage 0");
     }
+    if (d->first_bucket_mb > d->bucket_mb) {
+        cy_config_fault(errors,
+            "distributed.first_bucket_mb = %g: the first bucket is larger than the others, of "
+            "bucket_mb %g",
+            d->first_bucket_mb, d->bucket_mb);
+        cy_config_advice(errors, "first_bucket_mb of at most %g", d->bucket_mb);
+    }
     if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
     if (d->zero_stage > 0) {
         cy_config_fault(errors,

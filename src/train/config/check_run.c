@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "build_info.h"
+#include "data/shard.h"
 #include "train/config/check.h"
 
 #include <stdio.h>
@@ -60,6 +61,13 @@ static void check_rate(const cy_config *config, cy_config_errors *errors, cy_con
         cy_config_fault(errors, "training.min_learning_rate = %g: above learning_rate %g",
             t->min_learning_rate, t->learning_rate);
     }
+    if (t->learning_rate * t->weight_decay >= 2) {
+        cy_config_fault(errors,
+            "training.weight_decay = %g: with learning_rate %g each step multiplies a matrix by "
+            "%g, so "
+            "it grows without end",
+            t->weight_decay, t->learning_rate, 1 - t->learning_rate * t->weight_decay);
+    }
     if (t->lr_decay_steps == 0) return;
     if (t->lr_schedule == CY_RATE_CONSTANT) {
         cy_config_fault(errors, "training.lr_decay_steps = %lld: lr_schedule constant has no decay",
@@ -100,7 +108,11 @@ static void check_sources(const cy_config *config, cy_config_errors *errors)
         if (cy_path_exists(path)) {
             const size_t length = strlen(path);
             const char *ending = length < 4 ? "" : path + length - 4;
-            has_text = has_text || (strcmp(ending, ".bin") != 0 && strcmp(ending, ".idx") != 0);
+            const bool of_tokens = strcmp(ending, ".bin") == 0 || strcmp(ending, ".idx") == 0;
+            bool shard = false;
+            const cy_status status = of_tokens ? CY_OK : cy_shard_is_file(&shard, path);
+            if (status != CY_OK) cy_config_fault_of(errors, status, "%s", cy_error_text());
+            has_text = has_text || (!of_tokens && !shard);
             continue;
         }
         cy_config_fault(errors, "dataset.name = \"%s\": no such file or folder", path);

@@ -67,8 +67,10 @@ static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_e
     if (name[0] == '\0') return true;
     char path[CY_CONFIG_PATH_BYTES + 16];
     snprintf(path, sizeof(path), "%s/config.json", name);
-    if (cy_path_exists(path)) {
-        const cy_status status = cy_model_shape_read(shape, path);
+    bool there = false;
+    cy_status status = cy_path_find(&there, path);
+    if (status != CY_OK || there) {
+        if (there) status = cy_model_shape_read(shape, path);
         if (status == CY_OK) return true;
         cy_config_fault_of(errors, status, "model.name = \"%s\": %s", name, cy_error_text());
         return false;
@@ -333,9 +335,9 @@ static void resolve_batch(cy_config *config, cy_config_errors *errors)
 static void resolve_compression(cy_config *config)
 {
     cy_config_distributed *distributed = &config->distributed;
-    if (distributed->topk_dense_steps >= 0) return;
+    if (distributed->topk_warmup_steps >= 0) return;
     if (distributed->compression != CY_CONFIG_COMPRESSION_TOPK) return;
-    distributed->topk_dense_steps = cy_config_last_step(config) / 5;
+    distributed->topk_warmup_steps = cy_config_last_step(config) / 5 * 2;
 }
 
 static void resolve_tokenizer(cy_config *config, cy_config_errors *errors)
@@ -343,7 +345,12 @@ static void resolve_tokenizer(cy_config *config, cy_config_errors *errors)
     char path[CY_CONFIG_PATH_BYTES + 16];
     if (config->dataset.tokenizer[0] != '\0' || !cy_path_is_folder(config->model.name)) return;
     const int length = snprintf(path, sizeof(path), "%s/tokenizer.json", config->model.name);
-    if (!cy_path_exists(path)) return;
+    bool there = false;
+    const cy_status status = cy_path_find(&there, path);
+    if (status != CY_OK) {
+        cy_config_fault_of(errors, status, "dataset.tokenizer: %s", cy_error_text());
+    }
+    if (!there) return;
     if (length < CY_CONFIG_PATH_BYTES) {
         memcpy(config->dataset.tokenizer, path, (size_t)length + 1);
     } else {
@@ -380,6 +387,12 @@ int64_t cy_config_world(const cy_config *config)
 {
     const cy_config_distributed *d = &config->distributed;
     return (int64_t)d->tp_size * d->cp_size * d->pp_size * d->dp_size;
+}
+
+double cy_config_first_bucket_mb(const cy_config_distributed *distributed)
+{
+    if (distributed->first_bucket_mb > 0) return distributed->first_bucket_mb;
+    return distributed->bucket_mb < 1 ? distributed->bucket_mb : 1;
 }
 
 int64_t cy_config_batch_samples(const cy_config *config)

@@ -2,6 +2,7 @@
 
 #include "kernel/kernel.h"
 #include "model/presets.h"
+#include "model/shape.h"
 #include "parallel/pipeline/schedule.h"
 
 #include <string.h>
@@ -13,6 +14,10 @@
 #define PATH(part, field)                                                                          \
     .kind = CY_KEY_PATH, AT(part, field), .bytes = sizeof(((cy_config *)NULL)->part.field)
 #define NAMED(part, field) .name = #field, AT(part, field)
+
+// AdamW moves a weight by about the learning rate in each step. The smallest model of examples/
+// learns with 1 and has no finite gradient after some tens of steps with 10.
+#define MOST_LEARNING_RATE 10
 
 // clang-format off: one key a paragraph, its words last
 static const cy_key keys[] = {
@@ -59,17 +64,19 @@ static const cy_key keys[] = {
         .choices = CY_CONFIG_DP_REDUCES, .values = "bucketed|naive",
         .doc = "gradients in buckets, or one message a parameter"},
     {NAMED(distributed, bucket_mb), .kind = CY_KEY_NUMBER, .initial = "25", .above = true,
-        .doc = "size of a gradient bucket, in MiB"},
+        .high = 1e9, .doc = "size of a gradient bucket, in MiB"},
+    {NAMED(distributed, first_bucket_mb), .kind = CY_KEY_NUMBER, .above = true, .high = 1e9,
+        .doc = "size of the bucket that fills first, at most bucket_mb; absent: 1, or bucket_mb "
+               "where that is smaller"},
     {NAMED(distributed, compression), .kind = CY_KEY_CHOICE, .initial = "none",
         .choices = CY_CONFIG_COMPRESSIONS, .values = "none|topk|int8",
         .doc = "of gradients between replicas"},
     {NAMED(distributed, topk_ratio), .kind = CY_KEY_NUMBER, .initial = "0.01", .above = true,
         .high = 1, .doc = "part of the gradient that topk sends"},
-    {NAMED(distributed, topk_dense_steps), .kind = CY_KEY_COUNT, .initial = "-1", .low = -1,
+    {NAMED(distributed, topk_warmup_steps), .kind = CY_KEY_COUNT, .initial = "-1", .low = -1,
         .high = 0x1p48,
-        .doc =
-            "steps before topk begins; its ratio falls by quarters after each so many more; -1: a "
-            "fifth of the run's"},
+        .doc = "steps in which topk's ratio falls by quarters to topk_ratio, a quarter in step 1; "
+               "0: topk_ratio from step 1; -1: two fifths of the run's"},
     {NAMED(distributed, backend), .kind = CY_KEY_CHOICE, .initial = "auto",
         .choices = CY_CONFIG_BACKENDS, .values = "auto|self|threads|mpi|nccl|gloo",
         .doc = "what carries messages; auto: mpi under mpirun or srun, else threads; gloo: auto"},
@@ -92,7 +99,7 @@ static const cy_key keys[] = {
         .initial = "tp,cp,pp,dp",
         .doc = "order of the axes in a rank's number, fastest first"},
     {NAMED(distributed, timeout_s), .kind = CY_KEY_NUMBER, .initial = "60", .above = true,
-        .doc = "seconds since the last sign of life after which a rank is given up"},
+        .high = 1e9, .doc = "seconds since the last sign of life after which a rank is given up"},
     {NAMED(distributed, use_cpu), .kind = CY_KEY_BOOL, .initial = "true",
         .doc = "train on the processor"},
 
@@ -105,7 +112,8 @@ static const cy_key keys[] = {
         .doc = "architecture, in Hugging Face's word; absent: from name, else llama"},
     {NAMED(model, init), .kind = CY_KEY_CHOICE, .initial = "random", .choices = CY_CONFIG_INITS,
         .values = "random|pretrained", .doc = "first weights: random, or those in the folder"},
-    {NAMED(model, num_hidden_layers), .kind = CY_KEY_INT, .low = 1, .high = 65536, .doc = "layers"},
+    {NAMED(model, num_hidden_layers), .kind = CY_KEY_INT, .low = 1, .high = CY_LAYERS_MAX,
+        .doc = "layers"},
     {NAMED(model, hidden_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 24,
         .doc = "width of the residual stream"},
     {NAMED(model, intermediate_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 26,
@@ -120,7 +128,7 @@ static const cy_key keys[] = {
         .doc = "tokens; at least those of the tokenizer"},
     {NAMED(model, max_position_embeddings), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 24,
         .doc = "longest context; absent: what name says, at least training.seq_length"},
-    {NAMED(model, rms_norm_eps), .kind = CY_KEY_NUMBER, .above = true, .high = 1,
+    {NAMED(model, rms_norm_eps), .kind = CY_KEY_NUMBER, .low = 1e-37, .high = 1,
         .doc = "added to the mean square in norms"},
     {NAMED(model, rope_theta), .kind = CY_KEY_NUMBER, .above = true,
         .doc = "base of the rotary positions' wavelengths"},
@@ -164,9 +172,9 @@ static const cy_key keys[] = {
     {NAMED(training, seed), .kind = CY_KEY_COUNT, .initial = "42", .low = 0,
         .doc = "of weights and data order"},
     {NAMED(training, learning_rate), .kind = CY_KEY_NUMBER, .initial = "3e-4", .low = 0,
-        .doc = "highest learning rate"},
+        .high = MOST_LEARNING_RATE, .doc = "highest learning rate"},
     {NAMED(training, min_learning_rate), .kind = CY_KEY_NUMBER, .initial = "0", .low = 0,
-        .doc = "where linear, cosine and wsd end"},
+        .high = MOST_LEARNING_RATE, .doc = "where linear, cosine and wsd end"},
     {NAMED(training, lr_schedule), .kind = CY_KEY_CHOICE, .initial = "constant",
         .choices = CY_RATES, .values = "constant|linear|cosine|wsd",
         .doc = "what follows the warm-up"},
@@ -175,14 +183,14 @@ static const cy_key keys[] = {
     {NAMED(training, lr_decay_steps), .kind = CY_KEY_COUNT, .low = 1,
         .doc = "step at which linear and cosine end; absent: the last step. wsd: length of the "
                "decay"},
-    {NAMED(training, weight_decay), .kind = CY_KEY_NUMBER, .initial = "0.01", .low = 0,
-        .doc = "of matrices"},
+    {NAMED(training, weight_decay), .kind = CY_KEY_NUMBER, .initial = "0.01", .low = 0, .high = 1e6,
+        .doc = "of matrices; with learning_rate it must stay below 2 / learning_rate"},
     {NAMED(training, adam_beta1), .kind = CY_KEY_NUMBER, .initial = "0.9", .low = 0, .high = 1,
         .below = true, .doc = "decay of the first moment"},
     {NAMED(training, adam_beta2), .kind = CY_KEY_NUMBER, .initial = "0.999", .low = 0, .high = 1,
         .below = true, .doc = "decay of the second moment"},
-    {NAMED(training, adam_eps), .kind = CY_KEY_NUMBER, .initial = "1e-8", .above = true,
-        .doc = "added to the root of the second moment"},
+    {NAMED(training, adam_eps), .kind = CY_KEY_NUMBER, .initial = "1e-8", .low = 1e-37,
+        .high = 1e30, .doc = "added to the root of the second moment"},
     {NAMED(training, grad_clip), .kind = CY_KEY_NUMBER, .initial = "0", .low = 0,
         .doc = "largest norm of the gradient; 0: no limit"},
     {NAMED(training, total_train_steps), .kind = CY_KEY_COUNT, .low = 1,
@@ -237,9 +245,14 @@ static const cy_key keys[] = {
         .doc = "auto: the newest of save_dir, or a fresh start where there is none"},
     {NAMED(checkpoint, load), .kind = CY_KEY_CHOICE, .initial = "all", .choices = CY_CONFIG_LOADS,
         .values = "all|weights", .doc = "weights: start at step 1 with the loaded weights"},
+    {NAMED(checkpoint, accept), .kind = CY_KEY_CHOICE, .initial = "nothing",
+        .choices = CY_CONFIG_ACCEPTS, .values = "nothing|tokenizer|data|all",
+        .doc = "what may differ from the run that saved: its tokenizer, its data's content"},
     {NAMED(checkpoint, keep_last), .kind = CY_KEY_COUNT, .initial = "0", .low = 0, .high = 1 << 30,
         .doc = "newest checkpoints that are kept; 0: all"},
 
+    {NAMED(checkpoint, timeout_s), .kind = CY_KEY_NUMBER, .initial = "1800", .above = true,
+        .doc = "seconds that a rank may spend in one call on a file before it is given up"},
     {.name = "run_dir",
         PATH(logging, run_dir),
         .doc = "folder of metrics.jsonl and config.json, exactly this one; one run at a time"},

@@ -33,6 +33,8 @@ int cy_key_choice(const char *values, const char *word)
     return -1;
 }
 
+#define MOST_WEIGHT 1e30 // sums of weights stay finite
+
 // What is wanted, in words: "a whole number from 1 to 64".
 static void describe_range(char *text, size_t bytes, const cy_key *key)
 {
@@ -246,8 +248,8 @@ static bool read_source(
         return false;
     }
     source->weight = weight != NULL ? json_number_value(weight) : 1;
-    if (!(source->weight > 0) || !isfinite(source->weight)) {
-        wrong_value(errors, key, value, "a weight above 0 is wanted");
+    if (!(source->weight > 0 && source->weight <= MOST_WEIGHT)) {
+        wrong_value(errors, key, value, "a weight from above 0 to 1e30 is wanted");
         return false;
     }
     return copy_text(errors, key, source->path, sizeof(source->path), json_string_value(path));

@@ -11,17 +11,7 @@
 
 cy_status cy_config_json_number(cy_text *json, double number)
 {
-    // The fewest digits that read back as the same bits: 0.0003, not 0.00029999999999999997.
-    char digits[40];
-    if (number == 0 && signbit(number)) return cy_text_add(json, "-0.0"); // a whole 0 has no sign
-    if (number == nearbyint(number) && fabs(number) < 1e15) {
-        return cy_text_add(json, "%.0f", number);
-    }
-    for (int precision = 1; precision <= 17; precision++) {
-        snprintf(digits, sizeof(digits), "%.*g", precision, number);
-        if (strtod(digits, NULL) == number) break;
-    }
-    return cy_text_add(json, "%s", digits);
+    return cy_text_add(json, "%s", cy_json_number_shortest(number).bytes);
 }
 
 static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
@@ -117,6 +107,14 @@ cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key
     }
     return cy_text_add(json, "null");
 }
+
+// picotron's files begin alike and have fewer keys.
+const cy_output_kind cy_config_kind = {
+    .name = "a configuration",
+    .marks = {{.begins = "{\n    \"distributed\": {\n        \"tp_size\": ",
+        .holds = ",\n        \"bucket_mb\": ",
+        .ends = "\n    }\n}\n"}},
+};
 
 cy_status cy_config_to_json(cy_text *json, const cy_config *config)
 {

@@ -151,17 +151,56 @@ static cy_status try_step(cy_engine *engine, double tokens)
     return cy_update_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
-// Sparse gradients come late and as sums, whose squares say nothing of a step's gradient: AdamW's
-// second moment is that of the dense beginning (Tang et al., "1-bit Adam", 2021).
+// Of a step ahead, over the learning rate: where next to nothing is known of the second moment.
+#define MOST_AHEAD 10.0
+#define HELD_BELOW 0.25
+
+// The first steps of topk, in which AdamW's second moment is updated with what comes. When less
+// than a quarter comes, and that late and as sums, whose squares say nothing of a step's gradient,
+// it is held (Tang et al., "1-bit Adam", 2021). 0: it never is.
+static int64_t moment_steps(const cy_config_distributed *distributed)
+{
+    const double ratio = distributed->topk_ratio;
+    const int64_t warmup = distributed->topk_warmup_steps;
+    const int stages = cy_topk_stages(ratio, warmup);
+    int stage = 0;
+    while (stage < stages && cy_topk_stage_ratio(ratio, warmup, stage) >= HELD_BELOW)
+        stage++;
+    if (stage == stages && ratio >= HELD_BELOW) return 0;
+    return cy_topk_stage_first(ratio, warmup, stage) - 1;
+}
+
 static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
 {
-    const cy_config_distributed *distributed = &engine->options.config->distributed;
-    const int64_t dense = distributed->topk_dense_steps;
-    const double ratio = cy_topk_ratio_at(distributed->topk_ratio, dense, adamw->step);
-    if (engine->queue.dry) return; // plans the steps after the beginning
+    const cy_config *config = engine->options.config;
+    const cy_config_distributed *distributed = &config->distributed;
+    const double ratio =
+        cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
     cy_reducer_set_ratio(engine->reducer, ratio);
-    adamw->v_steps = dense;
+    adamw->v_steps = moment_steps(distributed);
     adamw->v_share = ratio / 4.0; // a sum may be of more steps than most
+
+    if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
+    cy_adamw_spec before = *adamw;
+    before.step--;
+    const double seen = (double)cy_adamw_second_of(&before).steps;
+    const cy_ahead_spec ahead = {
+        .learning_rate = adamw->learning_rate,
+        .scale = 1.0 / (double)cy_config_batch_tokens(config),
+        .root = 1.0 / sqrt(1.0 - pow(adamw->beta2, seen)),
+        .eps = adamw->eps,
+        .most = MOST_AHEAD,
+    };
+    cy_reducer_look_ahead(engine->reducer, &ahead);
+}
+
+cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source)
+{
+    for (int64_t i = 0; i < engine->micro_batches; i++) {
+        CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
+            engine->targets + i * engine->tokens));
+    }
+    return CY_OK;
 }
 
 cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
@@ -173,10 +212,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         begin_topk(engine, &held);
         adamw = &held;
     }
-    for (int64_t i = 0; i < engine->micro_batches && !engine->queue.dry; i++) {
-        CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
-            engine->targets + i * engine->tokens));
-    }
+    if (source != NULL) CY_TRY(cy_engine_read(engine, source));
     int raised = 0;
     for (bool again = true; again;) {
         cy_engine_begin_try(engine);

@@ -1,0 +1,24 @@
+// train/identity.h: whether a run goes on with the tokenizer and the data of its checkpoint.
+//
+// The identity of a run is what its checkpoints keep (checkpoint/identity.h). A difference that
+// nobody can mean is an error that names checkpoint.accept; one that may be meant is one line.
+// Every process of a run compares for itself; one of them tells.
+
+#ifndef CY_TRAIN_IDENTITY_H
+#define CY_TRAIN_IDENTITY_H
+
+#include "checkpoint/identity.h"
+#include "train/feed.h"
+
+// *identity is owned by the caller.
+CY_MUST_CHECK cy_status cy_identity_of_run(
+    cy_identity *identity, const cy_config *config, const cy_run_data *data);
+
+// Compares a run with the checkpoint or the Hugging Face folder at `path` that it starts from: the
+// tokenizer, and, unless only weights are taken, sources and order. Adds one line to *lines, each
+// with its line end, for each difference that is let pass, and for a checkpoint without an
+// identity.
+CY_MUST_CHECK cy_status cy_identity_compare(cy_text *lines, const cy_identity *run,
+    const cy_config *config, const cy_run_data *data, const char *path, bool weights_only);
+
+#endif
