@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes src/data/unicode_classes.c and src/data/unicode_compose.c.
+"""Makes src/tokenizer/unicode_classes.c and src/tokenizer/unicode_compose.c.
 
     pip install tokenizers; python3 scripts/unicode_tables.py
 
@@ -16,7 +16,7 @@ LETTER, NUMBER, SPACE, NUMERIC, WORD, STRIP, MOVES = 1, 2, 4, 8, 16, 32, 64
 POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 HEAD = """// Made by scripts/unicode_tables.py from the character tables of the `tokenizers` package.
 
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 """
 

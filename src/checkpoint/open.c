@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/foreign.h"
+#include "checkpoint/hf/foreign.h"
 #include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/huggingface.h"
+#include "checkpoint/hf/huggingface.h"
 #include "checkpoint/identity.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"

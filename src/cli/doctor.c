@@ -14,7 +14,7 @@
 #include "kernel/open.h"
 #include "kernel/peak.h"
 #include "observe/free_memory.h"
-#include "train/config.h"
+#include "config/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>

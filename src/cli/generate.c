@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "train/config.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #define CY_CLI_LOAD_CONFIG_H
 
 #include "cli/options.h"
-#include "train/config.h"
+#include "config/config.h"
 
 // What this process was given: cores, and ranks where mpirun or srun started several. Reads the
 // environment.

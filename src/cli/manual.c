@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "train/config/doc.h"
+#include "config/doc.h"
 
 #include <stdio.h>
 #include <string.h>

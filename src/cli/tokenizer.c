@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/thread_pool.h"
 #include "data/document.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <string.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "data/stream.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <inttypes.h>
 #include <jansson.h>

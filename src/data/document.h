@@ -16,8 +16,9 @@
 #include <stdint.h>
 
 typedef struct cy_document_options {
-    const char *field;      // borrowed; of .jsonl; NULL is "text"
-    const uint8_t *classes; // borrowed; where set, long texts are cut at lines, see data/split.h
+    const char *field; // borrowed; of .jsonl; NULL is "text"
+    const uint8_t
+        *classes; // borrowed; where set, long texts are cut at lines, see tokenizer/split.h
 } cy_document_options;
 
 typedef struct cy_document_reader cy_document_reader;

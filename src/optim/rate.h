@@ -40,7 +40,7 @@ typedef struct cy_rate_spec {
 } cy_rate_spec;
 
 // The learning rate of step `step` >= 1 under a spec that a configuration may have
-// (train/config/check_run.c).
+// (config/check_run.c).
 double cy_rate_at(const cy_rate_spec *spec, int64_t step);
 
 #endif

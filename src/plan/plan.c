@@ -4,8 +4,8 @@
 #include "base/memory.h"
 #include "observe/free_memory.h"
 #include "observe/resident.h"
-#include "train/config/mesh.h"
-#include "train/config/pipeline.h"
+#include "config/mesh.h"
+#include "config/pipeline.h"
 #include "train/ranks.h"
 
 #include <string.h>

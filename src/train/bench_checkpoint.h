@@ -4,7 +4,7 @@
 #ifndef CY_TRAIN_BENCH_CHECKPOINT_H
 #define CY_TRAIN_BENCH_CHECKPOINT_H
 
-#include "train/config.h"
+#include "config/config.h"
 
 typedef struct cy_bench_checkpoint_options {
     const char *folder; // borrowed: where everything is written; on the disk in question

@@ -10,7 +10,7 @@
 #include "observe/resident.h"
 #include "parallel/pipeline/draw.h"
 #include "parallel/pipeline/measured.h"
-#include "train/engine/strict.h"
+#include "engine/strict.h"
 #include "train/ranks.h"
 
 #include <math.h>

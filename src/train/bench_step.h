@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "comm/world.h"
-#include "train/config.h"
+#include "config/config.h"
 #include "train/traffic.h"
 
 typedef struct cy_bench_step_options {

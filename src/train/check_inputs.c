@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "train/config/errors.h"
+#include "config/errors.h"
 #include "train/feed.h"
 #include "train/identity.h"
 #include "train/state.h"

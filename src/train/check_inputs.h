@@ -4,7 +4,7 @@
 #ifndef CY_TRAIN_CHECK_INPUTS_H
 #define CY_TRAIN_CHECK_INPUTS_H
 
-#include "train/config.h"
+#include "config/config.h"
 
 // Opens tokenizer, data and the checkpoint that a run of this configuration, which has no faults of
 // its own, would begin with, and closes them again: what cannot be read, data too short for one

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "train/config/errors.h"
+#include "config/errors.h"
 
 #include <errno.h>
 #include <string.h>

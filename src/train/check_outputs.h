@@ -6,7 +6,7 @@
 #ifndef CY_TRAIN_CHECK_OUTPUTS_H
 #define CY_TRAIN_CHECK_OUTPUTS_H
 
-#include "train/config.h"
+#include "config/config.h"
 
 // CY_ERR_IO where the folder of a key ("logging.run_dir") is there and may not be written, or is
 // not and the nearest one above it that is may not, or is no folder. Makes nothing.

@@ -4,7 +4,7 @@
 #define CY_TRAIN_EVALUATE_H
 
 #include "data/dataset.h"
-#include "train/config.h"
+#include "config/config.h"
 
 #include <stdbool.h>
 

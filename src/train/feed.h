@@ -8,7 +8,7 @@
 
 #include "comm/mesh.h"
 #include "data/loader.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 // The dataset of a run and its tokenizer. Immutable once it is open.
 typedef struct cy_run_data {

@@ -1,7 +1,7 @@
 #include "train/kept_back.h"
 
 #include "base/memory.h"
-#include "data/hash.h"
+#include "base/hash.h"
 
 #include <stdio.h>
 #include <string.h>

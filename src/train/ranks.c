@@ -2,9 +2,9 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "data/hash.h"
+#include "base/hash.h"
 #include "train/algorithms.h"
-#include "train/config/mesh.h"
+#include "config/mesh.h"
 
 typedef struct ranks_run {
     const cy_config *config;

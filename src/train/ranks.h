@@ -9,7 +9,7 @@
 
 #include "comm/mesh.h"
 #include "comm/world.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 typedef struct cy_rank {
     cy_world *world; // borrowed; NULL when there is one rank

@@ -8,7 +8,7 @@
 
 #include "observe/metrics.h"
 #include "observe/tensorboard.h"
-#include "train/config.h"
+#include "config/config.h"
 
 typedef struct cy_run_folder {
     cy_async_writer *writer; // owned: writes all files that grow with the run

@@ -7,7 +7,7 @@
 #ifndef CY_TRAIN_TRAFFIC_H
 #define CY_TRAIN_TRAFFIC_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 #define CY_TRAFFIC_DIMENSIONS 5
 #define CY_TRAFFIC_WORLD      4 // the last; those before it carry the model's tensors

@@ -6,7 +6,7 @@
 #include <cyclotron/train.h>
 
 #include "observe/metrics.h"
-#include "train/config.h"
+#include "config/config.h"
 
 // What the run tells whoever started it, from rank zero's thread. All functions are set.
 typedef struct cy_trainer_events {

@@ -3,7 +3,7 @@
 
 #include <cyclotron/tokenizer.h>
 
-#include "checkpoint/huggingface.h"
+#include "checkpoint/hf/huggingface.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"

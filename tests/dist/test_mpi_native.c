@@ -3,7 +3,7 @@
 // there is nothing to test, and it says so.
 
 #define _POSIX_C_SOURCE 200809L
-#include "comm/mpi_native.h"
+#include "comm/mpi/native.h"
 #include "comm/world.h"
 #include "support/mpirun.h"
 #include "support/support.h"

@@ -3,7 +3,7 @@
 
 #include "fuzz.h"
 
-#include "train/config.h"
+#include "config/config.h"
 
 #include <stdlib.h>
 #include <string.h>

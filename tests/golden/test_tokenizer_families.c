@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "data/document.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef CY_TESTS_CONFIGS_H
 #define CY_TESTS_CONFIGS_H
 
-#include "train/config.h"
+#include "config/config.h"
 
 // What is done with what is given.
 typedef enum cy_test_reading {

@@ -3,7 +3,7 @@
 #ifndef CY_TESTS_ENGINES_H
 #define CY_TESTS_ENGINES_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 #include "train/state.h"
 
 // A resolved configuration of a model with 2 layers, hidden 32, 4 heads, 2 kv heads, ffn 48,

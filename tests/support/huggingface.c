@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/huggingface.h"
+#include "checkpoint/hf/huggingface.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sink.h"
 #include "model/shape_json.h"

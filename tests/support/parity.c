@@ -10,7 +10,7 @@
 #include "infer/model.h"
 #include "infer/sample.h"
 #include "model/shape_json.h"
-#include "train/engine/pipeline.h"
+#include "engine/pipeline.h"
 #include "train/state.h"
 
 #include <math.h>

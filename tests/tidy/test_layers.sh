@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$SOURCE"
 
-layers="base device kernel comm parallel model data optim checkpoint observe train plan infer cli"
+layers="base device kernel comm parallel model tokenizer data optim checkpoint observe config engine train plan infer cli"
 
 find src include -name '*.[ch]' -o -name '*.cu' | sort | xargs awk -v layers="$layers" '
     BEGIN {

@@ -5,9 +5,9 @@
 
 #include "base/file.h"
 #include "model/presets.h"
-#include "train/config.h"
-#include "train/config/table.h"
-#include "train/config/value.h"
+#include "config/config.h"
+#include "config/table.h"
+#include "config/value.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "train/config.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

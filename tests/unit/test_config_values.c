@@ -4,10 +4,10 @@
 #include "support/configs.h"
 #include "support/support.h"
 
-#include "train/config/pipeline.h"
-#include "train/config/rate.h"
-#include "train/config/table.h"
-#include "train/config/value.h"
+#include "config/pipeline.h"
+#include "config/rate.h"
+#include "config/table.h"
+#include "config/value.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -189,9 +189,8 @@ static void each_word_has_its_value(void **state)
         for (const char *c = key->values; *c != '\0'; c++)
             words += *c == '|';
         if (words == key->choices) continue;
-        print_error(
-            "%s.%s: %d words in src/train/config/table.c (%s), but %d values in the enum of "
-            "src/train/config.h: change both, and what the compiler then names\n",
+        print_error("%s.%s: %d words in src/config/table.c (%s), but %d values in the enum of "
+                    "src/config/config.h: change both, and what the compiler then names\n",
             key->section, key->name, words, key->values, key->choices);
         wrong++;
     }

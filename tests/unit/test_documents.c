@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "data/document.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 
 #include <stdio.h>
 #include <stdlib.h>

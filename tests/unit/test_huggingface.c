@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/huggingface.h"
+#include "checkpoint/hf/huggingface.h"
 
 #include <dirent.h>
 #include <stdio.h>

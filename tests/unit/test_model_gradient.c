@@ -3,7 +3,7 @@
 
 #include "support/engines.h"
 #include "support/support.h"
-#include "train/engine/pipeline.h"
+#include "engine/pipeline.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/lock.h"
-#include "data/bpe.h"
+#include "tokenizer/bpe.h"
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "data/shard.h"

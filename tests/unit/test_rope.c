@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "data/hash.h"
+#include "base/hash.h"
 #include "model/rope.h"
 
 #include <math.h>

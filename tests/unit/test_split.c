@@ -3,7 +3,7 @@
 
 #include "support/support.h"
 
-#include "data/split.h"
+#include "tokenizer/split.h"
 
 #include <stdio.h>
 #include <stdlib.h>

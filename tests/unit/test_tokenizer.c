@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/random.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

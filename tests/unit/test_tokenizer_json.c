@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include "support/support.h"
 
-#include "data/tokenizer.h"
-#include "data/train_words.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/train_words.h"
 
 #define WORDS  40000 // more than two sizes of the table have room for
 #define ROUNDS 3

@@ -1,0 +1,240 @@
+#define _GNU_SOURCE
+#include <cyclotron/tokenizer.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/place.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/hf/export_texts.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/sink.h"
+#include "checkpoint/manifest.h"
+#include "model/shape_json.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define STREAM_ELEMENTS ((int64_t)1 << 18)
+
+typedef struct exporter {
+    cy_checkpoint *source;
+    const cy_export_options *options;
+    const char *folder;
+    const cy_global_tensor *tensors; // [count]: what the model needs, in the model's order
+    int count;
+    char *buffer;  // owned, STREAM_ELEMENTS of the largest type
+    cy_text index; // "name": "file" lines
+    uint64_t total;
+} exporter;
+
+static cy_dtype dtype_of(const exporter *out, int tensor)
+{
+    if (!out->options->keep_dtype) return out->options->dtype;
+    const cy_global_tensor *wanted = &out->tensors[tensor];
+    return cy_checkpoint_find(out->source, wanted->kind, wanted->name)->tensor.dtype;
+}
+
+static uint64_t bytes_of(const exporter *out, int tensor)
+{
+    const cy_global_tensor *wanted = &out->tensors[tensor];
+    return (uint64_t)(wanted->rows * wanted->cols) * cy_dtype_size(dtype_of(out, tensor));
+}
+
+// What a reader of the folder could not compute with is no model: the values of a tensor that are
+// not finite, or would not be in the dtype of the export, are counted in what is stored.
+static cy_status refuse_not_finite(exporter *out, int tensor)
+{
+    const cy_global_tensor *wanted = &out->tensors[tensor];
+    const cy_dtype dtype = dtype_of(out, tensor);
+    const cy_rectangle all = {0, wanted->rows, 0, wanted->cols};
+    const int64_t elements = wanted->rows * wanted->cols;
+    cy_checkpoint_traffic traffic = {0};
+    int64_t lost = 0, never = 0;
+    for (int64_t done = 0; done < elements; done += STREAM_ELEMENTS) {
+        const int64_t left = elements - done;
+        const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
+        const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, CY_F64);
+        CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
+        lost += cy_convert_not_finite(dtype, out->buffer, CY_F64, some);
+        never += cy_convert_not_finite(CY_F64, out->buffer, CY_F64, some);
+    }
+    if (never > 0) {
+        return CY_FAIL(CY_ERR_NOT_FINITE, "%s: %lld of its %lld values are not finite",
+            wanted->name, (long long)never, (long long)elements);
+    }
+    const cy_status status = CY_FAIL(CY_ERR_NOT_FINITE, "%s: %lld of its %lld values are beyond %s",
+        wanted->name, (long long)lost, (long long)elements, cy_dtype_name(dtype));
+    cy_error_set_hint("--dtype=stored keeps them as they are");
+    return status;
+}
+
+static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
+{
+    const cy_global_tensor *wanted = &out->tensors[tensor];
+    const cy_rectangle all = {0, wanted->rows, 0, wanted->cols};
+    const cy_dtype dtype = dtype_of(out, tensor);
+    const int64_t elements = wanted->rows * wanted->cols;
+    cy_checkpoint_traffic traffic = {0};
+    for (int64_t done = 0; done < elements; done += STREAM_ELEMENTS) {
+        const int64_t left = elements - done;
+        const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
+        const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, dtype);
+        CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
+        if (cy_convert_not_finite(dtype, out->buffer, dtype, some) > 0) {
+            return refuse_not_finite(out, tensor);
+        }
+        CY_TRY(cy_sink_add(sink, out->buffer, (size_t)some * cy_dtype_size(dtype)));
+    }
+    return CY_OK;
+}
+
+// Writes the tensors [first, end) as one file.
+static cy_status write_shard(exporter *out, int first, int end, const char *path)
+{
+    void *memory = NULL;
+    cy_text header = {0};
+    cy_sink *sink = NULL;
+    CY_TRY(cy_memory_take(&memory, (size_t)(end - first), sizeof(cy_safetensors_entry)));
+    cy_safetensors_entry *entries = memory;
+    for (int i = first; i < end; i++) {
+        const cy_global_tensor *tensor = &out->tensors[i];
+        const bool matrix = tensor->dimensions == 2;
+        entries[i - first] = (cy_safetensors_entry){
+            .name = cy_memory_writable(tensor->name), // only read
+            .dtype = dtype_of(out, i),
+            .dimensions = tensor->dimensions,
+            .dims = {matrix ? tensor->rows : tensor->cols, tensor->cols},
+        };
+    }
+    cy_status status = cy_safetensors_header(&header, entries, end - first, "{\"format\":\"pt\"}");
+    if (status == CY_OK) {
+        const cy_safetensors_entry *last = &entries[end - first - 1];
+        status = cy_sink_open(&sink, path, last->offset + last->bytes, 0);
+    }
+    if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);
+    for (int i = first; status == CY_OK && i < end; i++)
+        status = stream_tensor(out, sink, i);
+    const cy_status closed = cy_sink_close(sink, status == CY_OK);
+    if (status == CY_OK) status = closed;
+    cy_text_free(&header);
+    cy_memory_free(memory);
+    return status;
+}
+
+// One past the last tensor of the shard that begins with `first`.
+static int shard_end(const exporter *out, int first)
+{
+    uint64_t bytes = bytes_of(out, first);
+    int end = first + 1;
+    while (end < out->count && bytes + bytes_of(out, end) <= out->options->shard_bytes) {
+        bytes += bytes_of(out, end++);
+    }
+    return end;
+}
+
+static cy_status write_weights(exporter *out)
+{
+    int shards = 0;
+    for (int first = 0; first < out->count; first = shard_end(out, first))
+        shards++;
+    int shard = 0;
+    for (int first = 0, end; first < out->count; first = end) {
+        char name[64] = "model.safetensors";
+        char *path = NULL;
+        end = shard_end(out, first);
+        shard++;
+        if (shards > 1) {
+            snprintf(name, sizeof(name), "model-%05d-of-%05d.safetensors", shard, shards);
+        }
+        CY_TRY(cy_folder_join(&path, out->folder, name));
+        const cy_status status = write_shard(out, first, end, path);
+        cy_memory_free(path);
+        CY_TRY(status);
+        for (int i = first; i < end; i++) {
+            out->total += bytes_of(out, i);
+            CY_TRY(cy_text_add(&out->index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "",
+                out->tensors[i].name, name));
+        }
+    }
+    if (shards == 1) return CY_OK;
+    cy_text json = {0};
+    cy_status status = cy_text_add(&json,
+        "{\n  \"metadata\": {\"total_size\": %" PRIu64 "},\n  \"weight_map\": {", out->total);
+    if (status == CY_OK) {
+        status = cy_text_add_bytes(&json, out->index.bytes, out->index.length);
+    }
+    if (status == CY_OK) status = cy_text_add(&json, "\n  }\n}\n");
+    if (status == CY_OK) {
+        status = cy_export_text(out->folder, "model.safetensors.index.json", &json);
+    }
+    cy_text_free(&json);
+    return status;
+}
+
+static cy_status write_all(exporter *out)
+{
+    cy_text json = {0};
+    void *buffer = NULL;
+    CY_TRY(cy_memory_take(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
+    out->buffer = buffer;
+    cy_status status = cy_model_shape_to_config(&json, &out->source->model, dtype_of(out, 0));
+    if (status == CY_OK) status = cy_export_text(out->folder, "config.json", &json);
+    if (status == CY_OK) status = write_weights(out);
+    if (status == CY_OK) status = cy_export_texts(out->source, out->folder);
+    cy_text_free(&json);
+    cy_text_free(&out->index);
+    cy_memory_free(buffer);
+    return status;
+}
+
+// A model that was trained here ends its texts with the tokenizer's end token: who reads the folder
+// must know it. What came from elsewhere says so itself.
+static cy_status find_end_token(cy_checkpoint *source)
+{
+    char *path = NULL;
+    if (source->foreign || source->model.eos >= 0) return CY_OK;
+    CY_TRY(cy_folder_join(&path, source->path, "tokenizer.json"));
+    cy_tokenizer *tokenizer = NULL;
+    bool there = false;
+    cy_status status = cy_path_find(&there, path);
+    if (there) status = cy_tokenizer_open(&tokenizer, path);
+    if (tokenizer != NULL) source->model.eos = cy_tokenizer_end_token(tokenizer);
+    cy_tokenizer_close(tokenizer);
+    cy_memory_free(path);
+    return status;
+}
+
+cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export_options *options)
+{
+    cy_checkpoint source;
+    cy_place place;
+    cy_global_tensor *tensors = NULL;
+    exporter out = {.source = &source, .options = options};
+    CY_TRY(cy_place_open(&place, to));
+    cy_status status = cy_checkpoint_open_held(&source, from);
+    if (status != CY_OK) return cy_place_close(&place, status);
+    if (!source.has_model) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s does not say what model it is of", from);
+    }
+    if (status == CY_OK) status = find_end_token(&source);
+    if (status == CY_OK) status = cy_checkpoint_weights_of(&tensors, &out.count, &source.model);
+    if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, tensors, out.count);
+    cy_checkpoint_traffic traffic = {0};
+    if (status == CY_OK) {
+        status = cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic);
+    }
+    out.folder = place.making;
+    out.tensors = tensors;
+    if (status == CY_OK) status = cy_place_make(&place);
+    if (status == CY_OK) status = write_all(&out);
+    cy_memory_free(tensors);
+    cy_checkpoint_close(&source);
+    return cy_place_close(&place, status);
+}

@@ -1,0 +1,177 @@
+#define _GNU_SOURCE
+#include <cyclotron/tokenizer.h>
+
+#include "base/file.h"
+#include "base/memory.h"
+#include "base/place.h"
+#include "checkpoint/complete.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/link.h"
+#include "checkpoint/rank_files.h"
+#include "model/manifest.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+cy_status cy_checkpoint_weights_of(
+    cy_global_tensor **tensors, int *count, const cy_model_shape *shape)
+{
+    cy_manifest manifest;
+    void *memory = NULL;
+    CY_TRY(cy_manifest_open(&manifest, shape));
+    const size_t each = sizeof(cy_global_tensor) + sizeof(manifest.params[0].name);
+    const cy_status status = cy_memory_take(&memory, (size_t)manifest.count, each);
+    cy_global_tensor *list = memory;
+    char *name = (char *)(list + manifest.count);
+    for (int i = 0; status == CY_OK && i < manifest.count; i++) {
+        const cy_param *param = &manifest.params[i];
+        memcpy(name, param->name, sizeof(param->name));
+        list[i] = (cy_global_tensor){
+            .name = name,
+            .kind = CY_TENSOR_WEIGHT,
+            .dtype = CY_F32,
+            .dimensions = param->dimensions,
+            .rows = param->rows,
+            .cols = param->cols,
+        };
+        name += sizeof(param->name);
+    }
+    if (status == CY_OK) {
+        *tensors = list;
+        *count = manifest.count;
+    }
+    cy_manifest_close(&manifest);
+    return status;
+}
+
+// The tensors of the folder as they are, each a piece that is read from there.
+static void take_pieces(const cy_checkpoint *source, cy_global_tensor *tensors, cy_piece *pieces)
+{
+    for (int i = 0; i < source->tensor_count; i++) {
+        tensors[i] = source->tensors[i].tensor;
+        pieces[i] = source->tensors[i].pieces[0].piece;
+        pieces[i].tensor = i;
+    }
+}
+
+static const char *const carried[] = {
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "generation_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+};
+#define CARRIED_COUNT     ((int)(sizeof(carried) / sizeof(carried[0])))
+#define CARRIED_BYTES_MAX ((size_t)1 << 30)
+
+static cy_status find_carried(cy_saved_file *files, int *count, const char *folder)
+{
+    for (int i = 0; i < CARRIED_COUNT; i++) {
+        char *path = NULL;
+        bool there = false;
+        CY_TRY(cy_folder_join(&path, folder, carried[i]));
+        const cy_status status = cy_path_find(&there, path);
+        if (there) {
+            files[(*count)++] = (cy_saved_file){.name = carried[i], .source = path};
+        } else {
+            cy_memory_free(path);
+        }
+        CY_TRY(status);
+    }
+    return CY_OK;
+}
+
+static cy_status check_json(const char *path)
+{
+    cy_text text = {0};
+    json_error_t error;
+    CY_TRY(cy_file_read(&text, path, CARRIED_BYTES_MAX));
+    json_t *root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);
+    const cy_status status = root != NULL ? CY_OK
+                                          : CY_FAIL(CY_ERR_CORRUPT, "%s: line %d, column %d: %s",
+                                                path, error.line, error.column, error.text);
+    json_decref(root);
+    cy_text_free(&text);
+    return status;
+}
+
+static cy_status check_tokenizer(const char *path)
+{
+    cy_tokenizer *tokenizer = NULL;
+    const cy_status status = cy_tokenizer_open(&tokenizer, path);
+    if (status == CY_OK) {
+        cy_tokenizer_close(tokenizer);
+    } else if (status == CY_ERR_UNSUPPORTED) {
+        cy_error_set_hint("without its tokenizer.json the folder is imported for its weights");
+    }
+    return status;
+}
+
+// A file that is cut short or of no use here is found now, not when a text is asked for.
+static cy_status check_carried(const cy_saved_file *files, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(files[i].name, "tokenizer.json") == 0) {
+            CY_TRY(check_tokenizer(files[i].source));
+        } else if (strstr(files[i].name, ".json") != NULL) {
+            CY_TRY(check_json(files[i].source));
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save save, bool link)
+{
+    cy_saved_file files[CARRIED_COUNT];
+    void *memory[2] = {NULL, NULL};
+    int64_t bytes = 0;
+    int file_count = 0;
+    const size_t count = (size_t)source->tensor_count;
+    cy_status status = cy_memory_take(&memory[0], count, sizeof(cy_global_tensor));
+    if (status == CY_OK) status = cy_memory_take(&memory[1], count, sizeof(cy_piece));
+    if (status == CY_OK) take_pieces(source, memory[0], memory[1]);
+    if (status == CY_OK) status = find_carried(files, &file_count, source->path);
+    if (status == CY_OK) status = check_carried(files, file_count);
+    save.tensors = memory[0];
+    save.tensor_count = source->tensor_count;
+    save.pieces = memory[1];
+    save.piece_count = source->tensor_count;
+    save.source = source;
+    save.files = files;
+    save.file_count = file_count;
+    if (status == CY_OK) {
+        status = link ? cy_link_files(source, place->making)
+                      : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
+    }
+    if (status == CY_OK) status = cy_complete_write(&save, place->making, 1);
+    for (int i = 0; i < file_count; i++)
+        cy_memory_free(cy_memory_writable(files[i].source));
+    for (int i = 0; i < 2; i++)
+        cy_memory_free(memory[i]);
+    return status;
+}
+
+cy_status cy_checkpoint_import(const char *from, const char *to, bool link)
+{
+    cy_checkpoint source;
+    cy_place place;
+    cy_global_tensor *needed = NULL;
+    int count = 0;
+    CY_TRY(cy_place_open(&place, to));
+    cy_status status = cy_checkpoint_open(&source, from);
+    if (status != CY_OK) goto close_place;
+    if (!source.foreign) {
+        status = CY_FAIL(CY_ERR_REQUEST, "%s is a checkpoint already", from);
+    }
+    if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
+    if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
+    const cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
+    if (status == CY_OK) status = cy_place_make(&place);
+    if (status == CY_OK) status = write_import(&source, &place, save, link);
+    cy_memory_free(needed);
+    cy_checkpoint_close(&source);
+close_place:
+    return cy_place_close(&place, status);
+}

@@ -1,0 +1,293 @@
+// Timing collectives between the ranks of a world.
+
+#include "cli/bench/comm.h"
+
+#include "base/clock.h"
+#include "base/median.h"
+#include "base/memory.h"
+#include "build_info.h"
+#include "comm/mpi/native.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SAMPLES      7
+#define SAMPLE_S     0.005
+#define REPEATS_MOST 10000
+#define AUTO_S       0.2 // for what auto measures
+
+static const char *const op_names[BENCH_OPS] = {
+    [BENCH_ALL_REDUCE] = "all_reduce",
+    [BENCH_REDUCE_SCATTER] = "reduce_scatter",
+    [BENCH_ALL_GATHER] = "all_gather",
+    [BENCH_ALL_TO_ALL] = "all_to_all",
+    [BENCH_BROADCAST] = "broadcast",
+    [BENCH_BARRIER] = "barrier",
+    [BENCH_SEND] = "send",
+    [BENCH_NEIGHBOUR] = "neighbour",
+};
+
+#if CY_HAVE_MPI
+static const cy_mpi_native natives[BENCH_OPS] = {
+    [BENCH_ALL_REDUCE] = cy_mpi_native_all_reduce,
+    [BENCH_REDUCE_SCATTER] = cy_mpi_native_reduce_scatter,
+    [BENCH_ALL_GATHER] = cy_mpi_native_all_gather,
+    [BENCH_ALL_TO_ALL] = cy_mpi_native_all_to_all,
+    [BENCH_BROADCAST] = cy_mpi_native_broadcast,
+    [BENCH_BARRIER] = cy_mpi_native_barrier,
+    [BENCH_SEND] = cy_mpi_native_send,
+};
+#endif
+
+const char *bench_op_name(bench_op op)
+{
+    return op_names[op];
+}
+
+typedef struct buffers {
+    float *in; // owned, as out
+    float *out;
+    int64_t bytes; // of each
+} buffers;
+
+// What is timed: an operation of a group, or MPI's own.
+typedef struct subject {
+    bench_op op;
+    const char *algorithm;
+    cy_group *group; // borrowed
+    cy_group *meet;  // borrowed: where samples begin together
+} subject;
+
+// There and back between the first two.
+static cy_status run_send(cy_group *group, cy_view data)
+{
+    const int rank = cy_group_rank(group);
+    for (int turn = 0; turn < 2 && rank < 2; turn++) {
+        if (rank == turn) {
+            CY_TRY(cy_group_send(group, NULL, data, 1 - rank, 0));
+        } else {
+            CY_TRY(cy_group_recv(group, NULL, data, 1 - rank, 0));
+        }
+    }
+    return CY_OK;
+}
+
+// Everybody sends the first half of its data to the right and receives the second from the left, at
+// the same time: what the links of a ring carry, in as much memory as an all_reduce of it uses.
+static cy_status run_neighbour(cy_group *group, float *data, int64_t half)
+{
+    const cy_view in = cy_view_of(data, CY_F32, 1, half);
+    const cy_view out = cy_view_of(data + half, CY_F32, 1, half);
+    const int size = cy_group_size(group);
+    const int rank = cy_group_rank(group);
+    cy_request send = {0};
+    cy_request recv = {0};
+    CY_TRY(cy_group_start_recv(group, NULL, &recv, out, (rank + size - 1) % size, 0));
+    CY_TRY(cy_group_start_send(group, NULL, &send, in, (rank + 1) % size, 0));
+    CY_TRY(cy_group_wait(group, NULL, &recv));
+    return cy_group_wait(group, NULL, &send);
+}
+
+static cy_status run_group(bench_op op, cy_group *group, const buffers *b, int64_t bytes)
+{
+    const int size = cy_group_size(group);
+    const int64_t part = bytes / 4 / size;
+    const cy_view all_in = cy_view_of(b->in, CY_F32, size, part);
+    const cy_view all_out = cy_view_of(b->out, CY_F32, size, part);
+    const cy_view data = cy_view_of(b->in, CY_F32, 1, bytes / 4);
+    switch (op) {
+    case BENCH_ALL_REDUCE:
+        return cy_group_all_reduce(group, NULL, data, CY_SUM);
+    case BENCH_REDUCE_SCATTER:
+        return cy_group_reduce_scatter(group, NULL, cy_view_rows(all_out, 0, 1), all_in, CY_SUM);
+    case BENCH_ALL_GATHER:
+        return cy_group_all_gather(group, NULL, all_out, cy_view_rows(all_in, 0, 1));
+    case BENCH_ALL_TO_ALL:
+        return cy_group_all_to_all(group, NULL, all_out, all_in);
+    case BENCH_BROADCAST:
+        return cy_group_broadcast(group, NULL, data, 0);
+    case BENCH_BARRIER:
+        return cy_group_barrier(group);
+    case BENCH_SEND:
+        return run_send(group, data);
+    case BENCH_NEIGHBOUR:
+        return run_neighbour(group, b->in, bytes / 8);
+    }
+    return CY_OK;
+}
+
+static cy_status run(const subject *what, const buffers *b, int64_t bytes, int repeats)
+{
+#if CY_HAVE_MPI
+    if (strcmp(what->algorithm, BENCH_MPI) == 0) {
+        return natives[what->op](b->out, b->in, bytes / 4, repeats);
+    }
+#endif
+    for (int i = 0; i < repeats; i++)
+        CY_TRY(run_group(what->op, what->group, b, bytes));
+    return CY_OK;
+}
+
+// Median seconds of one operation, as rank 0 sees it.
+static cy_status time_op(double *seconds, const subject *what, const buffers *b, int64_t bytes)
+{
+    enum { WARM = 3 };
+    CY_TRY(run(what, b, bytes, WARM));
+    CY_TRY(cy_group_barrier(what->meet));
+    double start = cy_clock_s();
+    CY_TRY(run(what, b, bytes, WARM));
+    double wanted = SAMPLE_S * WARM / (cy_clock_s() - start + 1e-9);
+    CY_TRY(cy_group_broadcast(what->meet, NULL, cy_view_of(&wanted, CY_F64, 1, 1), 0));
+    const int repeats = wanted < 1 ? 1 : wanted > REPEATS_MOST ? REPEATS_MOST : (int)wanted;
+    double times[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) {
+        CY_TRY(cy_group_barrier(what->meet));
+        start = cy_clock_s();
+        CY_TRY(run(what, b, bytes, repeats));
+        // A broadcast is over when all have it, not when the root goes on; so are messages.
+        if (what->op == BENCH_BROADCAST || what->op == BENCH_NEIGHBOUR)
+            CY_TRY(cy_group_barrier(what->meet));
+        times[i] = (cy_clock_s() - start) / repeats;
+        if (what->op == BENCH_SEND) times[i] /= 2;
+    }
+    *seconds = cy_median(times, SAMPLES);
+    return CY_OK;
+}
+
+static double bus_bytes(bench_op op, int size, double bytes)
+{
+    const double others = (double)(size - 1) / size;
+    switch (op) {
+    case BENCH_ALL_REDUCE:
+        return 2.0 * others * bytes;
+    case BENCH_REDUCE_SCATTER:
+    case BENCH_ALL_GATHER:
+    case BENCH_ALL_TO_ALL:
+        return others * bytes;
+    case BENCH_BROADCAST:
+    case BENCH_SEND:
+        return bytes;
+    case BENCH_NEIGHBOUR:
+        return bytes / 2.0;
+    case BENCH_BARRIER:
+        return 0.0;
+    }
+    return 0.0;
+}
+
+static bool has_parts(bench_op op)
+{
+    return op == BENCH_REDUCE_SCATTER || op == BENCH_ALL_GATHER || op == BENCH_ALL_TO_ALL;
+}
+
+// Powers of eight times 8 bytes, and the largest.
+static cy_status measure(
+    const bench_run *run, cy_world *world, const subject *what, const buffers *b)
+{
+    const char *only = run->values->op;
+    if (strcmp(only, "all") != 0 && strcmp(only, op_names[what->op]) != 0) return CY_OK;
+    const int size = cy_group_size(what->group);
+    for (int64_t bytes = what->op == BENCH_BARRIER ? 0 : 8; bytes <= b->bytes; bytes *= 8) {
+        if (!has_parts(what->op) || bytes / 4 >= size) {
+            double seconds = 0.0;
+            CY_TRY(time_op(&seconds, what, b, bytes));
+            bench_row made = {.op = what->op,
+                .ranks = size,
+                .bytes = bytes,
+                .us = seconds * 1e6,
+                .bus_gb_s = bus_bytes(what->op, size, (double)bytes) / seconds * 1e-9};
+            snprintf(made.algorithm, sizeof(made.algorithm), "%s", what->algorithm);
+            snprintf(made.backend, sizeof(made.backend), "%s", cy_world_backend(world));
+            if (cy_world_rank(world) == 0) CY_TRY(bench_add_row(run->table, made));
+        }
+        if (what->op == BENCH_BARRIER) break;
+        if (bytes < b->bytes && bytes * 8 > b->bytes) bytes = b->bytes / 8;
+    }
+    return CY_OK;
+}
+
+static cy_status measure_algorithms(
+    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+{
+    int nodes[64]; // of two ranks each
+    for (int rank = 0; rank < 64; rank++)
+        nodes[rank] = rank / 2;
+    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
+        if (a == CY_ALGORITHM_HIERARCHICAL && cy_group_size(group) < 3) continue;
+        const cy_algorithm_options with = {
+            .table = cy_algorithm_always((cy_algorithm)a), .nodes = nodes, .keep_inside = true};
+        cy_group *made = NULL;
+        CY_TRY(cy_algorithm_open(&made, group, &with));
+        const subject what = {BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group};
+        const cy_status status = measure(run, world, &what, b);
+        cy_group_close(made);
+        CY_TRY(status);
+    }
+    return CY_OK;
+}
+
+// What a run's `auto` comes to on this group, and how fast that is.
+static cy_status measure_auto(
+    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+{
+    const char *only = run->values->op;
+    if (strcmp(only, "all") != 0 && strcmp(only, op_names[BENCH_ALL_REDUCE]) != 0) return CY_OK;
+    cy_algorithm_times times;
+    CY_TRY(cy_algorithm_measure(&times, group, NULL, (size_t)b->bytes, AUTO_S));
+    cy_view all = cy_view_of(times.seconds, CY_F64, CY_ALGORITHM_SIZES, CY_ALGORITHMS);
+    CY_TRY(cy_group_all_reduce(group, NULL, all, CY_MAX)); // ranks choose alike
+    const cy_algorithm_options with = {
+        .table = cy_algorithm_from_times(&times), .native_others = true, .keep_inside = true};
+    const bool native = cy_algorithm_is_native(&with.table); // then nothing stands in between
+    cy_group *made = group;
+    if (!native) CY_TRY(cy_algorithm_open(&made, group, &with));
+    const subject what = {BENCH_ALL_REDUCE, "auto", made, group};
+    const cy_status status = measure(run, world, &what, b);
+    if (!native) cy_group_close(made);
+    return status;
+}
+
+static cy_status measure_all(
+    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+{
+    const bool mpi = strcmp(cy_world_backend(world), "mpi") == 0;
+    for (int op = 0; op < BENCH_OPS; op++) {
+        const subject ours = {(bench_op)op, "native", group, group};
+        CY_TRY(measure(run, world, &ours, b));
+        const subject theirs = {(bench_op)op, BENCH_MPI, group, group};
+        // MPI has no such call of its own.
+        if (mpi && op != BENCH_NEIGHBOUR) CY_TRY(measure(run, world, &theirs, b));
+    }
+    CY_TRY(measure_algorithms(run, world, group, b));
+    return measure_auto(run, world, group, b);
+}
+
+static cy_status take_buffer(float **buffer, int64_t bytes)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_map(&block, (size_t)bytes));
+    *buffer = block;
+    memset(block, 0, (size_t)bytes); // its pages are there before they are timed
+    return CY_OK;
+}
+
+cy_status bench_measure(cy_world *world, void *context)
+{
+    const bench_run *run = context;
+    int ranks[64];
+    const int size = cy_world_size(world);
+    if (size < 2 || size > 64)
+        return CY_FAIL(CY_ERR_REQUEST, "%d ranks: bench comm takes 2 to 64", size);
+    for (int i = 0; i < size; i++)
+        ranks[i] = i;
+    cy_group *group = NULL;
+    CY_TRY(cy_world_open_group(world, &group, ranks, size, "world"));
+    buffers b = {.bytes = run->values->bytes};
+    cy_status status = take_buffer(&b.in, b.bytes);
+    if (status == CY_OK) status = take_buffer(&b.out, b.bytes);
+    if (status == CY_OK) status = measure_all(run, world, group, &b);
+    cy_memory_unmap(b.in, (size_t)b.bytes);
+    cy_memory_unmap(b.out, (size_t)b.bytes);
+    cy_group_close(group);
+    return status;
+}

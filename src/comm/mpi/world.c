@@ -1,0 +1,432 @@
+// The ranks of a run as processes of MPI: what they say of themselves on the pages of their
+// machine, how the run begins, and how it ends.
+
+#define _GNU_SOURCE
+#include "base/build_id.h"
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/memory.h"
+#include "build_info.h"
+#include "comm/mpi/ranks.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+// How long a rank that was not the first to fail waits to be ended by the one that was: on a
+// machine that has much else to do the launcher takes its time.
+#define GRACE_NS 30000000000
+
+cy_status mpi_failed(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return CY_FAIL(CY_ERR_PEER, "%s: %s", what, text);
+}
+
+// ---- how the run ends
+
+cy_status mpi_run_failure(const mpi_process *process)
+{
+    if (atomic_load(&process->failure->aborted) == 0) return CY_OK;
+    return CY_FAIL(CY_ERR_PEER, "%s", process->failure->text);
+}
+
+// For the first rank of the machine to fail; later ones change nothing.
+static void claim_failure(mpi_process *process, const char *text)
+{
+    mpi_failure *failure = process->failure;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&failure->claimed, &none, 1)) return;
+    snprintf(failure->text, sizeof(failure->text), "%s", text);
+    process->first_to_fail = true;
+    atomic_store(&failure->aborted, 1);
+}
+
+static void claim_failure_of(mpi_process *process, int rank, const char *text)
+{
+    char named[sizeof(process->failure->text)];
+    snprintf(named, sizeof(named), "rank %d (%s): %s", rank, process->hosts[rank], text);
+    claim_failure(process, named);
+}
+
+static void mpi_abort(cy_world *world, const char *text)
+{
+    claim_failure_of(((mpi_world *)world)->process, world->rank, text);
+}
+
+// A rank alone in its process: the end of cy_world_run_mpi tells the others. Among several it lets
+// the others go, who still use the process, and takes part in nothing that all must come to.
+static bool mpi_fail(cy_world *world, cy_status status)
+{
+    cy_world *local = ((mpi_world *)world)->local;
+    return local != NULL && local->ops->fail(local, status);
+}
+
+static int mpi_node_of(const cy_world *world, int rank)
+{
+    return ((const mpi_world *)world)->process->nodes[rank];
+}
+
+static const cy_world_ops mpi_ops = {
+    .name = "mpi",
+    .open_group = mpi_open_group,
+    .node_of = mpi_node_of,
+    .abort = mpi_abort,
+    .fail = mpi_fail,
+};
+
+bool cy_world_has_begun(void)
+{
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    return initialized != 0;
+}
+
+void cy_world_end_job(int exit_status)
+{
+    int initialized = 0;
+    int finalized = 0;
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (initialized != 0 && finalized == 0) MPI_Abort(MPI_COMM_WORLD, exit_status);
+}
+
+// ---- start
+
+typedef struct bootstrap {
+    char host[64];
+    char build[64];
+    uint64_t configuration;
+} bootstrap;
+
+// All ranks must run one program on one configuration. Every rank comes to the same verdict.
+static cy_status check_bootstrap(mpi_process *process, const bootstrap *all)
+{
+    for (int r = 0; r < process->size; r++) {
+        const bootstrap *of = &all[r / process->threads];
+        memcpy(process->hosts[r], of->host, sizeof(of->host));
+        if (strcmp(of->build, all[0].build) != 0) {
+            return CY_FAIL(CY_ERR_REQUEST, "rank %d (%s) runs build %s, rank 0 (%s) build %s", r,
+                of->host, of->build, all[0].host, all[0].build);
+        }
+        if (of->configuration != all[0].configuration) {
+            return CY_FAIL(CY_ERR_REQUEST,
+                "rank %d (%s) has another configuration than rank 0 (%s): %016llx, not %016llx", r,
+                of->host, all[0].host, (unsigned long long)of->configuration,
+                (unsigned long long)all[0].configuration);
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status exchange_bootstrap(mpi_process *process)
+{
+    bootstrap mine = {.configuration = process->options.configuration};
+    if (gethostname(mine.host, sizeof(mine.host) - 1) != 0) snprintf(mine.host, 2, "?");
+    char id[32];
+    cy_build_id(id, sizeof(id));
+    snprintf(mine.build, sizeof(mine.build), "%s-%s-%s", CY_VERSION, CY_COMMIT, id);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)process->count, sizeof(bootstrap)));
+    bootstrap *all = block;
+    cy_status status = CY_OK;
+    const int code =
+        MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
+    status = code != MPI_SUCCESS ? mpi_failed(code, "start of the ranks")
+                                 : check_bootstrap(process, all);
+    cy_memory_free(all);
+    return status;
+}
+
+// What a process shares with those of its machine: the failure, the pages of its ranks, and their
+// boards where there are several.
+static size_t board_entries(const mpi_process *process)
+{
+    return process->threads > 1 ? (size_t)process->threads * MPI_BOARD : 0;
+}
+
+static void find_pages(mpi_process *process, int number, void *room)
+{
+    mpi_failure *failure = mpi_line_in(room);
+    cy_rank_page *pages = (cy_rank_page *)(void *)(failure + 1);
+    mpi_entry *entries = (mpi_entry *)(void *)(pages + process->threads);
+    for (int t = 0; t < process->threads; t++) {
+        const int rank = number * process->threads + t;
+        process->pages[rank] = &pages[t];
+        if (process->threads > 1) process->boards[rank] = entries + (size_t)t * MPI_BOARD;
+    }
+}
+
+static cy_status share_pages(mpi_process *process, MPI_Comm machine, const int *local, int count)
+{
+    const size_t bytes = sizeof(mpi_failure) + (size_t)process->threads * sizeof(cy_rank_page) +
+        board_entries(process) * sizeof(mpi_entry);
+    void *room = NULL;
+    int code = MPI_Win_allocate_shared(
+        (MPI_Aint)(bytes + MPI_LINE), 1, MPI_INFO_NULL, machine, &room, &process->window);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "pages shared by the ranks of a machine");
+    memset(mpi_line_in(room), 0, bytes);
+    find_pages(process, process->number, room);
+    for (int t = 0; t < process->threads; t++) {
+        cy_rank_page *mine = process->pages[process->number * process->threads + t];
+        cy_rank_page_init(mine);
+    }
+    for (int i = 0; i < count; i++) {
+        MPI_Aint found = 0;
+        int unit = 0;
+        MPI_Win_shared_query(process->window, i, &found, &unit, &room);
+        find_pages(process, local[i], room);
+        if (i == 0) process->failure = mpi_line_in(room);
+    }
+    // The first process of a machine stands for it.
+    const int first = local[0] * process->threads;
+    code = MPI_Allgather(&first, 1, MPI_INT, process->nodes, 1, MPI_INT, MPI_COMM_WORLD);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "machines of the ranks");
+    for (int r = process->size - 1; r >= 0; r--)
+        process->nodes[r] = process->nodes[r / process->threads];
+    return CY_OK;
+}
+
+static cy_status open_pages(mpi_process *process)
+{
+    MPI_Comm machine = MPI_COMM_NULL;
+    const int code = MPI_Comm_split_type(
+        MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, process->number, MPI_INFO_NULL, &machine);
+    if (code != MPI_SUCCESS) return mpi_failed(code, "ranks of one machine");
+    int count = 0;
+    MPI_Comm_size(machine, &count);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(int)));
+    int *local = block;
+    MPI_Allgather(&process->number, 1, MPI_INT, local, 1, MPI_INT, machine);
+    const cy_status status = share_pages(process, machine, local, count);
+    if (status == CY_OK) MPI_Barrier(machine);
+    cy_memory_free(local);
+    MPI_Comm_free(&machine);
+    return status;
+}
+
+// How many ranks each process has, so that all processes together have those that are asked for.
+static cy_status share_out(mpi_process *process)
+{
+    const cy_world_options *options = &process->options;
+    MPI_Comm_size(MPI_COMM_WORLD, &process->count);
+    const int ranks = options->ranks > 0 ? options->ranks : process->count;
+    // What a launcher starts without MPI's own wiring is a world of one process each.
+    const bool lost = process->count == 1 && ranks > 1 && options->launched != 1;
+    if (lost || ranks % process->count != 0) {
+        const cy_status status =
+            CY_FAIL(CY_ERR_REQUEST, "the configuration is for %d ranks, but %d process%s started",
+                ranks, process->count, process->count == 1 ? " was" : "es were");
+        if (lost)
+            cy_error_set_hint("mpirun, or srun --mpi=pmix");
+        else
+            cy_error_set_hint("a number of processes that divides %d: each has as many ranks, as "
+                              "threads",
+                ranks);
+        return status;
+    }
+    process->threads = ranks / process->count;
+    process->size = ranks;
+    return CY_OK;
+}
+
+static cy_status process_open(mpi_process *process)
+{
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &process->number);
+    CY_TRY(mpi_check_turns(process->start));
+    CY_TRY(share_out(process));
+    // A launcher that binds gives each process cores of its own.
+    const bool bound = cy_cores_allowed() < sysconf(_SC_NPROCESSORS_ONLN);
+    process->spin =
+        (bound ? process->threads : process->size) * process->options.threads_per_rank <=
+        cy_cores_allowed();
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(process->hosts[0])));
+    process->hosts = block;
+    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(cy_rank_page *)));
+    process->pages = block;
+    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(mpi_entry *)));
+    process->boards = block;
+    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(int)));
+    process->nodes = block;
+    CY_TRY(exchange_bootstrap(process));
+    CY_TRY(open_pages(process));
+    return process->threads > 1 ? mpi_routes_open(process) : CY_OK;
+}
+
+// ---- ranks
+
+static cy_status rank_open(mpi_world **world, mpi_process *process, int rank, cy_world *local)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_world)));
+    mpi_world *made = block;
+    made->base = (cy_world){
+        .ops = &mpi_ops,
+        .rank = rank,
+        .size = process->size,
+        .options = process->options,
+        .page = process->pages[rank],
+    };
+    made->process = process;
+    made->local = local;
+    const cy_status status = cy_memory_take(&block, (size_t)process->size, sizeof(int));
+    if (status != CY_OK) {
+        cy_memory_free(made);
+        return status;
+    }
+    made->met = block;
+    *world = made;
+    return CY_OK;
+}
+
+static void rank_close(mpi_world *world)
+{
+    cy_memory_free(world->met);
+    cy_memory_free(world);
+}
+
+typedef struct mpi_run {
+    mpi_process *process;
+    cy_rank_function function;
+    void *context; // borrowed
+} mpi_run;
+
+static cy_status run_rank(const mpi_run *run, int rank, cy_world *local)
+{
+    mpi_world *world = NULL;
+    CY_TRY(rank_open(&world, run->process, rank, local));
+    const cy_status status = run->function(&world->base, run->context);
+    // Ranks that failed may have left groups open.
+    if (status == CY_OK) rank_close(world);
+    return status;
+}
+
+static cy_status run_thread(cy_world *local, void *context)
+{
+    const mpi_run *run = context;
+    return run_rank(run, local->rank, local);
+}
+
+static cy_status part_failure(void *context)
+{
+    return mpi_run_failure(context);
+}
+
+// The rank that failed may give back its buffers once no other thread is inside of MPI, which would
+// go on with its transfers.
+static void part_failed(void *context, const char *text)
+{
+    mpi_process *process = context;
+    claim_failure(process, text);
+    mpi_lock(process);
+    process->stopped = true;
+    mpi_unlock(process);
+}
+
+// The ranks of this process, as threads.
+static cy_status run_threads(mpi_run *run)
+{
+    mpi_process *process = run->process;
+    const cy_world_part part = {
+        .first = process->number * process->threads,
+        .size = process->size,
+        .pages = process->pages,
+        .hosts = process->hosts,
+        .spin = process->spin,
+        .context = process,
+        .failure = part_failure,
+        .failed = part_failed,
+    };
+    cy_world_options options = process->options;
+    options.ranks = process->threads;
+    const cy_status status = cy_world_run_part(&options, &part, run_thread, run);
+    if (status != CY_OK) claim_failure(process, cy_error_text());
+    return status;
+}
+
+static cy_status run_alone(mpi_run *run)
+{
+    mpi_process *process = run->process;
+    cy_activity_show_on(&process->pages[process->number]->activity);
+    const cy_status status = run_rank(run, process->number, NULL);
+    cy_activity_show_on(NULL);
+    if (status == CY_OK)
+        atomic_store(&process->pages[process->number]->ended, 1);
+    else
+        claim_failure_of(process, process->number, cy_error_text());
+    return status;
+}
+
+static void sleep_ms(int64_t ms)
+{
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&pause, NULL);
+}
+
+// The first to fail goes on to print why and to end the job; the others would only repeat it.
+static void await_end_of_job(void)
+{
+    const int64_t until = cy_clock_ns() + GRACE_NS;
+    while (cy_clock_ns() < until)
+        sleep_ms(10);
+}
+
+static void process_close(mpi_process *process)
+{
+    mpi_routes_close(process);
+    MPI_Win_free(&process->window);
+    mpi_end(process->start);
+    cy_memory_free(process->nodes);
+    cy_memory_free(process->boards);
+    cy_memory_free(process->pages);
+    cy_memory_free(process->hosts);
+    pthread_mutex_destroy(&process->lock);
+    cy_memory_free(process);
+}
+
+// What the process has stays when the job fails: the ranks of this machine may still look at it.
+static cy_status report(mpi_process *process, cy_status status)
+{
+    if (process->failure == NULL) {
+        // A verdict on the request is the same everywhere: rank 0 tells it.
+        if (process->number != 0) await_end_of_job();
+        return status;
+    }
+    char hint[1024];
+    snprintf(hint, sizeof(hint), "%s", cy_error_hint());
+    const cy_status named = CY_FAIL(status, "%s", process->failure->text);
+    if (!process->first_to_fail) await_end_of_job();
+    cy_error_set_hint("%s", hint);
+    return named;
+}
+
+cy_status cy_world_run_mpi(
+    const cy_world_options *options, cy_rank_function function, void *context)
+{
+    int initialized = 0;
+    MPI_Initialized(&initialized);
+    if (initialized != 0) return CY_FAIL(CY_ERR_REQUEST, "a world of mpi was already run");
+    mpi_launch *start = NULL;
+    CY_TRY(mpi_begin(&start, options));
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_process)));
+    mpi_process *process = block;
+    process->options = *options;
+    process->start = start;
+    pthread_mutex_init(&process->lock, NULL);
+    cy_status status = process_open(process);
+    if (status != CY_OK) return report(process, status);
+    mpi_run run = {.process = process, .function = function, .context = context};
+    status = process->threads > 1 ? run_threads(&run) : run_alone(&run);
+    if (status != CY_OK) return report(process, status);
+    process_close(process);
+    return CY_OK;
+}

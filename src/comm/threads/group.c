@@ -1,0 +1,441 @@
+// A group of threads: opening and closing it, its records of transfers, its failure, and the table
+// of functions behind comm/group.h.
+
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/memory.h"
+#include "comm/threads/threads.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BLOCK_RECORDS 64
+
+// Records of transfers come in blocks, so that a running group allocates nothing.
+struct record_block {
+    struct record_block *next;
+    threads_transfer records[BLOCK_RECORDS];
+};
+
+// ---- records
+
+cy_status record_take(threads_group *group, threads_transfer **record)
+{
+    if (group->records == NULL) {
+        void *block = NULL;
+        CY_TRY(cy_memory_take(&block, 1, sizeof(struct record_block)));
+        struct record_block *made = block;
+        made->next = group->blocks;
+        group->blocks = made;
+        for (int i = 0; i < BLOCK_RECORDS; i++)
+            record_give(group, &made->records[i]);
+    }
+    threads_transfer *taken = group->records;
+    group->records = taken->next;
+    taken->next = NULL;
+    taken->active = true;
+    taken->completed = false;
+    taken->status = CY_OK;
+    taken->shadow_in = NULL;
+    taken->shadow_out = NULL;
+    *record = taken;
+    return CY_OK;
+}
+
+void record_give(threads_group *group, threads_transfer *record)
+{
+    cy_memory_free(record->shadow_in);
+    cy_memory_free(record->shadow_out);
+    record->shadow_in = NULL;
+    record->shadow_out = NULL;
+    record->active = false;
+    record->next = group->records;
+    group->records = record;
+}
+
+// ---- failure
+
+void group_notify(threads_shared *shared)
+{
+    for (int i = 0; i < shared->size; i++)
+        rank_notify(rank_of(shared->run, shared->ranks[i]));
+}
+
+void group_fail(threads_shared *shared, cy_status status, const char *text)
+{
+    pthread_mutex_lock(&shared->lock);
+    if (!atomic_load(&shared->aborted)) {
+        shared->abort_status = status;
+        snprintf(shared->abort_text, sizeof(shared->abort_text), "%s", text);
+        atomic_store(&shared->aborted, true);
+    }
+    pthread_mutex_unlock(&shared->lock);
+    group_notify(shared);
+}
+
+cy_status group_failure(const threads_shared *shared)
+{
+    // The run's reason first: it is the cause of the others.
+    const threads_run *run = shared->run;
+    if (atomic_load(&run->aborted)) return CY_FAIL(CY_ERR_PEER, "%s", run->abort_text);
+    if (atomic_load(&shared->aborted)) {
+        return CY_FAIL(shared->abort_status, "%s", shared->abort_text);
+    }
+    return CY_OK;
+}
+
+// ---- waiting
+
+static cy_status report_missing(
+    threads_group *group, const threads_transfer *record, int rank, bool finished)
+{
+    const threads_run *run = group->shared->run;
+    char text[ABORT_TEXT_BYTES];
+    char who[256];
+    const int culprit = finished ? rank : cy_rank_page_culprit(run->pages, run->world_size, rank);
+    rank_describe(run, culprit, who, sizeof(who));
+    const char *call = cy_operation_name(record->base.kind);
+    if (finished) {
+        snprintf(text, sizeof(text), "%s %llu of %s waits for %s, which has ended", call,
+            (unsigned long long)record->sequence, group->base.dimension, who);
+    } else {
+        char silence[96];
+        cy_rank_page_silence(
+            run->pages[culprit], &group->rank->base.options, silence, sizeof(silence));
+        snprintf(text, sizeof(text), "%s %llu of %s: %s %s", call,
+            (unsigned long long)record->sequence, group->base.dimension, silence, who);
+    }
+    const cy_status status = finished ? CY_ERR_PEER : CY_ERR_TIMEOUT;
+    group_fail(group->shared, status, text);
+    return CY_FAIL(status, "%s", text);
+}
+
+// Looks whether the missing member still lives; called a few times a second at most.
+static cy_status look_after(
+    threads_group *group, cy_watch *eye, int member, bool finished, const threads_transfer *record)
+{
+    const threads_run *run = group->shared->run;
+    const int rank = group->shared->ranks[member];
+    // A rank counts as alive while its own heartbeat counter advances, or that of the rank it waits
+    // for. Ranks of other machines publish no counter: for them the time counts from here.
+    const int culprit = cy_rank_page_culprit(run->pages, run->world_size, rank);
+    const uint64_t beat = cy_rank_page_sign(run->pages[culprit]);
+    const int64_t now = cy_clock_ns();
+    if (finished) return report_missing(group, record, rank, true);
+    if (eye->rank != culprit || eye->beat != beat) {
+        *eye = (cy_watch){.rank = culprit, .beat = beat, .since_ns = now};
+        return CY_OK;
+    }
+    const double limit_s = cy_rank_page_limit_s(run->pages[culprit], &group->rank->base.options);
+    if ((double)(now - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
+    return report_missing(group, record, rank, false);
+}
+
+cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
+    void *context, const threads_transfer *record)
+{
+    threads_rank *rank = group->rank;
+    cy_watch eye = {.rank = -1};
+    cy_status status = CY_OK;
+    while (status == CY_OK && !rank_park(rank, holds, context)) {
+        status = group_failure(group->shared);
+        if (status != CY_OK) break;
+        const int member = missing(context);
+        if (member < 0) continue;
+        const int missed = group->shared->ranks[member];
+        atomic_store(&rank->base.page->waiting_for, missed);
+        // Read `ended` first: a rank that has done its part and ended since is not missing.
+        const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
+        if (holds(context)) break;
+        status = look_after(group, &eye, member, finished, record);
+    }
+    atomic_store(&rank->base.page->waiting_for, -1);
+    return status;
+}
+
+// ---- the table
+
+// In a checked run the buffers in flight hold NaN, so that whoever uses them too early is found
+// out. The operation goes on with copies.
+static cy_status hide_buffers(threads_transfer *record, cy_operation *operation, int rank)
+{
+    const bool writes = operation->kind != CY_OP_SEND && operation->kind != CY_OP_BARRIER &&
+        !(operation->kind == CY_OP_BROADCAST && operation->peer == rank);
+    const size_t bytes = cy_view_bytes(operation->out);
+    if (!writes || bytes == 0) return CY_OK;
+    CY_TRY(cy_memory_take(&record->shadow_out, bytes, 1));
+    record->real_out = operation->out;
+
+    const char *out = operation->out.data;
+    const char *in = operation->in.data;
+    const size_t in_bytes = cy_view_bytes(operation->in);
+    if (in == out && in_bytes == bytes) {
+        memcpy(record->shadow_out, in, bytes);
+        operation->in.data = record->shadow_out;
+    } else if (in < out + bytes && out < in + in_bytes) {
+        CY_TRY(cy_memory_take(&record->shadow_in, in_bytes, 1));
+        memcpy(record->shadow_in, in, in_bytes);
+        operation->in.data = record->shadow_in;
+    }
+    memset(operation->out.data, 0xff, bytes); // a NaN in every floating dtype
+    operation->out.data = record->shadow_out;
+    return CY_OK;
+}
+
+static cy_status threads_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    (void)queue;
+    threads_group *group = (threads_group *)base;
+    CY_TRY(group_failure(group->shared));
+    threads_transfer *record = NULL;
+    CY_TRY(record_take(group, &record));
+    record->base.kind = operation->kind;
+    cy_operation hidden = *operation;
+    cy_status status = CY_OK;
+    if (group->rank->base.options.check) status = hide_buffers(record, &hidden, base->rank);
+    if (status == CY_OK) {
+        status = cy_operation_is_message(operation->kind)
+            ? message_start(group, record, &hidden)
+            : collective_start(group, record, &hidden);
+    }
+    if (status != CY_OK) {
+        record_give(group, record);
+        return status;
+    }
+    request->handle = record;
+    return CY_OK;
+}
+
+static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    threads_group *group = (threads_group *)base;
+    threads_transfer *record = (threads_transfer *)transfer;
+    const cy_status status = cy_operation_is_message(transfer->kind)
+        ? message_wait(group, queue, record)
+        : collective_wait(group, queue, record);
+    if (status == CY_OK && record->shadow_out != NULL) {
+        memcpy(record->real_out.data, record->shadow_out, cy_view_bytes(record->real_out));
+    }
+    record_give(group, record);
+    return status;
+}
+
+// Who tests instead of waiting: the algorithms.
+static int awaited_member(threads_group *group, const threads_transfer *record)
+{
+    if (!cy_operation_is_message(record->base.kind)) {
+        return record->completed ? -1 : note_missing(group, record->sequence, 0);
+    }
+    return message_has_moved(group, record) ? -1 : record->peer;
+}
+
+static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+{
+    threads_group *group = (threads_group *)base;
+    const threads_transfer *record = (const threads_transfer *)transfer;
+    CY_TRY(group_failure(group->shared));
+    const int member = awaited_member(group, record);
+    if (member < 0) return CY_OK;
+    const int missed = group->shared->ranks[member];
+    const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
+    if (awaited_member(group, record) != member) return CY_OK; // it has come since
+    atomic_store(&group->rank->base.page->waiting_for, missed);
+    return look_after(group, eye, member, finished, record);
+}
+
+static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    threads_group *group = (threads_group *)base;
+    threads_transfer *record = (threads_transfer *)transfer;
+    CY_TRY(group_failure(group->shared));
+    *done = cy_operation_is_message(transfer->kind) ? message_test(group, record)
+                                                    : collective_test(group, record);
+    return CY_OK;
+}
+
+static void threads_abort_group(cy_group *base, const char *text)
+{
+    threads_group *group = (threads_group *)base;
+    char whole[ABORT_TEXT_BYTES];
+    snprintf(whole, sizeof(whole), "%s was aborted by rank %d (%s): %s", base->dimension,
+        group->rank->base.rank, group->rank->run->host, text);
+    group_fail(group->shared, CY_ERR_PEER, whole);
+}
+
+// ---- opening and closing
+
+// Of the slots and the boards, which share a mapping.
+static size_t shared_bytes(int size)
+{
+    return SLOTS * sizeof(slot) + (size_t)size * sizeof(board);
+}
+
+void threads_shared_free(threads_shared *shared)
+{
+    for (int i = 0; shared->slots != NULL && i < SLOTS; i++) {
+        for (int m = 0; shared->slots[i].entries != NULL && m < shared->size; m++) {
+            cy_memory_free(shared->slots[i].entries[m].rows);
+        }
+        cy_memory_free(shared->slots[i].entries);
+    }
+    for (int m = 0; shared->boards != NULL && m < shared->size; m++) {
+        for (int i = 0; i < SLOTS; i++)
+            cy_memory_free(shared->boards[m].rooms[i]);
+    }
+    if (shared->slots != NULL) cy_memory_unmap(shared->slots, shared_bytes(shared->size));
+    pairs_free(shared);
+    cy_memory_free(shared->has_joined);
+    cy_memory_free(shared->ranks);
+    pthread_mutex_destroy(&shared->lock);
+    cy_memory_free(shared);
+}
+
+// What is still in flight after a failure: others may not use it once it is gone.
+static void abandon(threads_group *group, threads_transfer *record)
+{
+    if (cy_operation_is_message(record->base.kind)) {
+        message_take_back(group, record);
+    } else if (!record->small && !record->completed) {
+        slot_give_up(group, record);
+    }
+}
+
+static void threads_close(cy_group *base)
+{
+    threads_group *group = (threads_group *)base;
+    for (struct record_block *block = group->blocks; block != NULL; block = block->next) {
+        for (int i = 0; i < BLOCK_RECORDS; i++) {
+            if (block->records[i].active) abandon(group, &block->records[i]);
+        }
+    }
+    if (atomic_fetch_sub(&group->shared->open, 1) == 1) threads_shared_free(group->shared);
+    while (group->blocks != NULL) {
+        struct record_block *block = group->blocks;
+        group->blocks = block->next;
+        for (int i = 0; i < BLOCK_RECORDS; i++) {
+            cy_memory_free(block->records[i].shadow_in);
+            cy_memory_free(block->records[i].shadow_out);
+        }
+        cy_memory_free(block);
+    }
+    cy_memory_free(group);
+}
+
+static const cy_group_ops threads_group_ops = {
+    .name = "threads",
+    .start = threads_start,
+    .wait = threads_wait,
+    .test = threads_test,
+    .look_after = threads_look_after,
+    .abort = threads_abort_group,
+    .close = threads_close,
+};
+
+static cy_status make_entries(threads_shared *made)
+{
+    void *block = NULL;
+    for (int i = 0; i < SLOTS; i++) {
+        atomic_store(&made->slots[i].turn, (uint64_t)i);
+        CY_TRY(cy_memory_take(&block, (size_t)made->size, sizeof(slot_entry)));
+        made->slots[i].entries = block;
+    }
+    for (int m = 0; m < made->size; m++) {
+        for (int i = 0; i < ROOMS; i++) {
+            CY_TRY(cy_memory_take(&block, 1, ROOM_BYTES));
+            made->boards[m].rooms[i] = block;
+        }
+    }
+    return CY_OK;
+}
+
+static cy_status shared_make(
+    threads_shared **shared, threads_run *run, const int *ranks, int count, const char *dimension)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_shared)));
+    threads_shared *made = block;
+    made->run = run;
+    made->size = count;
+    atomic_store(&made->open, count);
+    pthread_mutex_init(&made->lock, NULL);
+    snprintf(made->dimension, sizeof(made->dimension), "%s", dimension);
+    cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
+    if (status != CY_OK) goto undo;
+    made->ranks = block;
+    memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
+
+    status = cy_memory_take(&block, (size_t)count, sizeof(bool));
+    if (status != CY_OK) goto undo;
+    made->has_joined = block;
+
+    status = pairs_make(made);
+    if (status != CY_OK) goto undo;
+
+    status = cy_memory_map(&block, shared_bytes(count));
+    if (status != CY_OK) goto undo;
+    made->slots = block;
+    made->boards = (board *)(void *)(made->slots + SLOTS);
+    status = make_entries(made);
+    if (status != CY_OK) goto undo;
+    *shared = made;
+    return CY_OK;
+
+undo:
+    threads_shared_free(made);
+    return status;
+}
+
+static bool is_for(const threads_shared *shared, const int *ranks, int count, const char *dimension)
+{
+    return shared->size == count && strcmp(shared->dimension, dimension) == 0 &&
+        memcmp(shared->ranks, ranks, (size_t)count * sizeof(int)) == 0;
+}
+
+// The first member to come makes what the members share; the last one takes it off the list, so
+// that the same ranks can open another group.
+static cy_status shared_join(threads_shared **shared, threads_run *run, const int *ranks, int count,
+    const char *dimension, int place)
+{
+    cy_status status = CY_OK;
+    pthread_mutex_lock(&run->lock);
+    threads_shared **link = &run->groups;
+    // `place` is one of this list: look at it only in a group that is for the same list.
+    while (
+        *link != NULL && !(is_for(*link, ranks, count, dimension) && !(*link)->has_joined[place])) {
+        link = &(*link)->next;
+    }
+    if (*link == NULL) status = shared_make(link, run, ranks, count, dimension);
+    if (status == CY_OK) {
+        threads_shared *found = *link;
+        found->has_joined[place] = true;
+        found->joined++;
+        if (found->joined == count) *link = found->next;
+        *shared = found;
+    }
+    pthread_mutex_unlock(&run->lock);
+    return status;
+}
+
+cy_status threads_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
+{
+    threads_rank *rank = threads_rank_of(world);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_group)));
+    threads_group *made = block;
+    int place = 0;
+    while (ranks[place] != world->rank)
+        place++;
+    const cy_status status = shared_join(&made->shared, rank->run, ranks, count, dimension, place);
+    if (status != CY_OK) {
+        cy_memory_free(made);
+        return status;
+    }
+    cy_group_init(&made->base, &threads_group_ops, place, count, dimension);
+    made->base.folds_arrivals = true;
+    made->rank = rank;
+    *group = &made->base;
+    return CY_OK;
+}

@@ -1,0 +1,398 @@
+// comm/threads/threads.h: the inside of the `threads` backend. Included by comm/threads*.c only.
+//
+// Ranks are threads of one process, so one rank may read and write another's buffers once both have
+// said where they are. A member says what it calls in a note: a cache line that it alone writes.
+//
+// Few bytes travel in the note itself or in a room beside it, and every member reads those of the
+// others: one line from core to core, no handshake. Many bytes stay where they are. Their
+// collective is a slot: every member leaves its operation there, the last one to come cuts the work
+// into tasks, and whoever waits takes tasks until none is left. Traffic is thus done by ranks that
+// would otherwise be idle; nothing is done while all members compute.
+//
+// Ownership: the run owns the ranks; members share a group, and the last to close frees it.
+
+#ifndef CY_COMM_THREADS_THREADS_H
+#define CY_COMM_THREADS_THREADS_H
+
+#include "comm/backend.h"
+#include "comm/world_backend.h"
+
+#include <pthread.h>
+
+// A power of two. A rank that starts this many collectives of a group without waiting completes the
+// oldest one itself.
+#define SLOTS 128
+
+// Data that fit into the line of a note, and into a room. See also is_small in threads_note.c.
+#define NOTE_BYTES 32
+#define ROOM_BYTES 8192
+
+// Data of a message that fit into a letter, and letters that a pair keeps before the sender waits
+// for the lock. Powers of two.
+#define LETTER_BYTES 104
+#define LETTERS      16
+
+// Rooms that a member has from the beginning; it takes more when so many are read late.
+#define ROOMS 4
+
+// ---- ranks
+
+typedef struct threads_run threads_run;
+
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): counters have a cache line each
+typedef struct threads_rank {
+    cy_world base;
+    threads_run *run; // borrowed
+    pthread_t thread;
+    cy_status status;
+
+    // Whoever has nothing to do sleeps here; see rank_park.
+    _Alignas(64) _Atomic int parked;
+    _Atomic uint32_t event;
+    _Atomic(const void *) wanted; // the one note that it waits for next; NULL: anything
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+
+    cy_rank_page own_page; // where the threads are the whole world
+} threads_rank;
+
+// The rank that begins with this world; through void, since it is aligned more strictly.
+static inline threads_rank *threads_rank_of(cy_world *world)
+{
+    void *whole = world;
+    return whole;
+}
+
+#define ABORT_TEXT_BYTES 1024
+
+struct threads_run {
+    int size;
+    int first;      // world rank of the first of them
+    int world_size; // with the ranks of other processes
+    bool spin;      // no more threads than cores
+    int *cores;     // owned, of each thread of each rank; NULL: the system chooses
+    char host[64];
+    threads_rank *ranks;       // owned, [size]
+    cy_rank_page **pages;      // [world_size]; owned where there is no part
+    const cy_world_part *part; // borrowed; NULL: these are all ranks of the world
+    cy_rank_function function;
+    void *context;        // borrowed
+    pthread_mutex_t lock; // of what follows
+    pthread_cond_t ended;
+    int ended_count;
+    struct threads_shared *groups; // those that wait for members to join
+    _Atomic bool aborted;
+    cy_status failed_status;
+    char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
+    char abort_hint[ABORT_TEXT_BYTES]; // likewise; "" without one
+};
+
+// ---- groups
+
+typedef enum slot_state {
+    SLOT_OPEN,   // members are still coming
+    SLOT_READY,  // all are here: tasks may be taken
+    SLOT_DONE,   // all tasks are done
+    SLOT_FAILED, // the members did not agree, or one of them gave up
+} slot_state;
+
+typedef struct slot_entry {
+    cy_operation operation;
+    int64_t *rows; // owned, [2 size]: copies of out_rows and in_rows; NULL until first needed
+} slot_entry;
+
+// What one member calls, and its data when they are few. Read by others until they have completed
+// the collective.
+typedef struct note {
+    _Alignas(64) _Atomic uint64_t sequence; // 1 + that of the collective; written last
+    uint64_t call;                          // kind, reduction, dtype, exponent, root
+    int64_t count;
+    const char *room; // borrowed: where the data are; NULL: below
+    char data[NOTE_BYTES];
+} note;
+
+// What one member writes and the others read.
+typedef struct board {
+    note notes[SLOTS];
+    _Alignas(64) _Atomic uint64_t completed; // its collectives before this one are completed
+    char *rooms[SLOTS];                      // owned; the member's own list, freed with the group
+} board;
+
+typedef struct slot {
+    _Alignas(64) _Atomic uint64_t turn; // the large collective that the slot is for
+    _Atomic int state;
+    _Atomic int here; // members that have come
+    _Atomic int left; // members that have gone again
+    int64_t tasks;
+    size_t grain; // bytes of a task
+    _Atomic bool overflow;
+    _Alignas(64) _Atomic int64_t next;
+    _Alignas(64) _Atomic int64_t finished;
+    _Atomic int running; // members inside a task
+    slot_entry *entries; // owned, [size]
+} slot;
+
+typedef struct threads_transfer threads_transfer;
+
+// A message of few bytes: one or two cache lines that the sender writes and then forgets.
+typedef struct letter {
+    _Alignas(64) _Atomic uint64_t number; // 1 + that of the letter in its pair; written last
+    int64_t count;
+    int32_t tag;
+    cy_dtype dtype;
+    char data[LETTER_BYTES];
+} letter;
+
+// What one member writes to another. The counts are the sender's own.
+typedef struct mailbox {
+    _Alignas(64) uint64_t written; // letters
+    uint64_t seen;                 // of those that were taken out
+    letter letters[LETTERS];
+} mailbox;
+
+// The copy of a message of many bytes, which both ends do.
+typedef struct message_copy {
+    struct message_copy *next; // among the free ones of a pair
+    const char *from;          // borrowed, as `to`
+    char *to;
+    cy_operation received; // how the data are taken in
+    size_t bytes;
+    size_t grain; // of a piece
+    int64_t pieces;
+    int ends;              // that have not left, under the pair's lock
+    _Atomic int inside;    // ends that copy a piece
+    _Atomic int64_t taken; // pieces
+    _Atomic int64_t finished;
+} message_copy;
+
+// Messages from one member to another. Letters come after all of `sends`, and in order.
+typedef struct pair {
+    _Alignas(64) pthread_mutex_t lock;   // of all but the box's inside
+    threads_transfer *sends;             // without counterpart, in order; borrowed, or kept letters
+    threads_transfer *recvs;             // borrowed
+    _Atomic uint64_t taken;              // letters
+    _Alignas(64) _Atomic(mailbox *) box; // owned through box_block; NULL before the first letter
+    void *box_block;
+    struct kept_letter *kept; // owned: free records of letters that nobody expected yet
+    message_copy *copies;     // owned: free ones
+} pair;
+
+typedef struct threads_shared {
+    struct threads_shared *next; // among those that wait for members
+    threads_run *run;            // borrowed
+    int size;
+    int joined;
+    bool *has_joined; // owned, [size]
+    _Atomic int open; // members that have not closed it, or not yet opened it
+    int *ranks;       // owned, [size]: world ranks
+    board *boards;    // owned, [size], one mapping with the slots
+    slot *slots;      // borrowed, [SLOTS]
+    _Atomic int late; // members that wait for others to complete what is a ring behind
+    pair *pairs;      // [size, size]: from, to; owned through pairs_block
+    void *pairs_block;
+    char dimension[CY_DIMENSION_BYTES];
+    pthread_mutex_t lock;
+    _Atomic bool aborted;
+    cy_status abort_status;
+    char abort_text[ABORT_TEXT_BYTES]; // written once, before `aborted`
+} threads_shared;
+
+typedef enum message_state {
+    MESSAGE_POSTED,
+    MESSAGE_MATCHED, // its counterpart is here: whoever waits copies
+    MESSAGE_DONE,
+    MESSAGE_FAILED,
+} message_state;
+
+struct threads_transfer {
+    cy_transfer base;
+    threads_transfer *next; // in the list of free records, or of a pair
+    uint64_t sequence;
+    bool active; // taken, not given back
+    cy_operation operation;
+    // a collective
+    uint64_t turn;  // among the large ones
+    bool small;     // its data are in notes
+    bool completed; // before its wait, with this status
+    cy_status status;
+    // a message
+    _Atomic int state;
+    bool kept;                 // a letter's, which belongs to the pair
+    threads_transfer *partner; // borrowed, while MATCHED and the copy has two ends
+    message_copy *copy;        // borrowed, while MATCHED
+    cy_view view;
+    int peer;
+    int tag;
+    // checked runs: the operation works on copies, which go to their place in the wait
+    void *shadow_out; // owned
+    void *shadow_in;  // owned
+    cy_view real_out;
+};
+
+typedef struct threads_group {
+    cy_group base;
+    threads_shared *shared;             // shared by the members
+    threads_rank *rank;                 // borrowed
+    uint64_t sequence;                  // of the next collective
+    uint64_t turn;                      // of the next large one
+    uint64_t behind;                    // all members have completed what is before this one
+    uint64_t messages;                  // sent and received so far
+    threads_transfer *in_flight[SLOTS]; // borrowed
+    bool done[SLOTS];                   // completed, while one before it is not
+    uint64_t until[SLOTS];              // of rooms: free when `behind` has reached this
+    threads_transfer *records;          // free ones
+    struct record_block *blocks;        // owned
+} threads_group;
+
+// ---- threads_world.c
+
+// The rank shows a sign of life. Its calls do; a count that is lost to another thread of it is no
+// harm.
+static inline void rank_lives(threads_rank *rank)
+{
+    _Atomic uint64_t *shown = &rank->base.page->beat;
+    const uint64_t beat = atomic_load_explicit(shown, memory_order_relaxed);
+    atomic_store_explicit(shown, beat + 1, memory_order_relaxed);
+}
+
+// Wakes a rank if it sleeps.
+void rank_notify(threads_rank *rank);
+
+// Sleeps until `holds(context)` or until somebody notifies the rank, whichever is first, but no
+// longer than a tenth of a second or so. Spins or yields a little first. Returns what holds says.
+bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context);
+
+// A rank of this run by its world rank.
+static inline threads_rank *rank_of(const threads_run *run, int rank)
+{
+    return &run->ranks[rank - run->first];
+}
+
+// "rank 3 (host), last seen in send 12 of pp" into a buffer. Any rank of the world.
+void rank_describe(const threads_run *run, int rank, char *text, size_t bytes);
+
+// ---- threads_group.c
+
+cy_status threads_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+void threads_shared_free(threads_shared *shared);
+void group_notify(threads_shared *shared);
+void group_fail(threads_shared *shared, cy_status status, const char *text);
+
+// CY_OK, or the failure that ended the run or the group.
+cy_status group_failure(const threads_shared *shared);
+
+cy_status record_take(threads_group *group, threads_transfer **record);
+void record_give(threads_group *group, threads_transfer *record);
+
+// Waits until `holds`, or fails when the group does, or when member `missing(context)` ends or
+// shows no sign of life for the time limit. -1 means nobody is missing: then only failures count.
+cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
+    void *context, const threads_transfer *record);
+
+// ---- threads_note.c
+
+// Begins a collective: completes the one a ring before it, waits until nobody reads that any more.
+// The record then has its operation, its sequence and whether it is small.
+cy_status note_begin(threads_group *group, threads_transfer *record, const cy_operation *operation);
+
+// Tells the members, and gives them the data of a small one.
+void note_publish(threads_group *group, threads_transfer *record);
+
+// The first member whose note of this collective is not there yet, from `member` on; -1: none.
+int note_missing(const threads_group *group, uint64_t sequence, int member);
+
+// Fails, and the group with it, when the notes that are there differ from this member's.
+cy_status note_check(threads_group *group, uint64_t sequence);
+
+// The data of a member in its note.
+const char *note_data(const threads_group *group, uint64_t sequence, int member);
+
+// This member needs nothing more from the others' notes.
+void note_complete(threads_group *group, uint64_t sequence);
+
+// ---- threads_collective.c
+
+cy_status collective_start(
+    threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status collective_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool collective_test(threads_group *group, threads_transfer *record);
+
+// Completes a collective, whoever waits for it.
+cy_status collective_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
+
+// ---- threads_slot.c
+
+cy_status slot_enter(threads_group *group, threads_transfer *record);
+cy_status slot_come(threads_group *group, threads_transfer *record);
+cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool slot_test(threads_group *group, threads_transfer *record);
+
+// After a failure: when this returns nobody touches this member's buffers any more.
+void slot_give_up(threads_group *group, const threads_transfer *record);
+
+// ---- threads_task.c
+
+// Fills in tasks and grain of a slot whose members are all here; fails when they do not agree.
+cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence);
+void slot_task(const threads_shared *shared, slot *at, int64_t task);
+
+// ---- threads_message.c
+
+cy_status message_start(
+    threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
+bool message_test(threads_group *group, threads_transfer *record);
+
+// False while the other end is what this one waits for.
+bool message_has_moved(threads_group *group, const threads_transfer *record);
+
+// After a failure: when this returns nobody touches this end's buffer any more.
+void message_take_back(threads_group *group, threads_transfer *record);
+
+// Takes bytes of a message in at their place, as the receive says.
+void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes);
+
+// The first record with this tag, taken off a list; NULL when there is none.
+threads_transfer *message_unlink(threads_transfer **list, int tag);
+void message_append(threads_transfer **list, threads_transfer *record);
+
+// Fails, and the group with it, when the ends of a message from member `from` to member `to` do
+// not mean the same bytes.
+cy_status message_check(threads_group *group, int from, int to, int tag, cy_view sent, cy_view got);
+
+// ---- threads_letter.c
+
+cy_status pairs_make(threads_shared *shared);
+void pairs_free(threads_shared *shared);
+
+// Writes a message of at most LETTER_BYTES into the box of its pair: it is done then.
+cy_status letter_send(threads_group *group, pair *between, threads_transfer *record);
+
+// Whether there is a letter that nobody has taken out.
+bool letter_waits(const pair *between);
+
+// Under the lock: takes all letters out, in order, each to who waits for its tag or among the
+// sends. `to` is the receiving member.
+cy_status letters_sort(threads_group *group, pair *between, int from, int to);
+
+// Under the lock: the record of a kept letter is free again.
+void letter_forget(pair *between, threads_transfer *record);
+
+// ---- threads_copy.c
+
+// Under the lock: the two ends, one of which sends, are matched and begin to copy.
+cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *receiver);
+
+// Copies pieces until none is left to take.
+void copy_help(threads_group *group, const threads_transfer *record);
+
+// Whether there is a piece to take, or none is under way any more.
+bool copy_has_moved(const threads_transfer *record);
+bool copy_is_over(const threads_transfer *record);
+
+// This end is done with it, or, after a failure, gives it up for both.
+void copy_leave(pair *between, threads_transfer *record);
+void copy_give_up(pair *between, threads_transfer *record);
+
+#endif

@@ -1,0 +1,371 @@
+// The ranks of a run as threads: how one waits, what it says of itself, and how the run begins and
+// ends.
+
+#define _GNU_SOURCE
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "comm/threads/threads.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOKS    64 // before the clock is asked
+#define SPIN_NS  1500
+#define YIELDS   60
+#define SLEEP_NS 50000000
+#define GRACE_NS 5000000000
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+// ---- waiting
+
+void rank_notify(threads_rank *rank)
+{
+    // The change that this call tells of and every look at it are sequentially consistent, as are
+    // `parked` and this look at it: either the sleeper sees the change or it is seen here.
+    if (atomic_load(&rank->parked) == 0) return;
+    pthread_mutex_lock(&rank->lock);
+    atomic_fetch_add(&rank->event, 1);
+    pthread_cond_broadcast(&rank->changed);
+    pthread_mutex_unlock(&rank->lock);
+}
+
+static struct timespec soon(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += SLEEP_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    return until;
+}
+
+static void sleep_until_event(threads_rank *rank, uint32_t seen)
+{
+    const struct timespec until = soon();
+    pthread_mutex_lock(&rank->lock);
+    while (atomic_load(&rank->event) == seen) {
+        if (pthread_cond_timedwait(&rank->changed, &rank->lock, &until) != 0) break;
+    }
+    pthread_mutex_unlock(&rank->lock);
+}
+
+bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
+{
+    for (int i = 0; rank->run->spin && i < LOOKS; i++) {
+        if (holds(context)) return true;
+        relax();
+    }
+    if (rank->run->spin) {
+        const int64_t until = cy_clock_ns() + SPIN_NS;
+        do {
+            for (int i = 0; i < 32; i++) {
+                if (holds(context)) return true;
+                relax();
+            }
+        } while (cy_clock_ns() < until);
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (holds(context)) return true;
+        sched_yield();
+    }
+    atomic_fetch_add(&rank->parked, 1);
+    const uint32_t seen = atomic_load(&rank->event);
+    bool held = holds(context);
+    if (!held) {
+        sleep_until_event(rank, seen);
+        held = holds(context);
+    }
+    if (atomic_load_explicit(&rank->wanted, memory_order_relaxed) != NULL) {
+        atomic_store_explicit(&rank->wanted, NULL, memory_order_relaxed);
+    }
+    atomic_fetch_sub(&rank->parked, 1);
+    return held;
+}
+
+// ---- what ranks say about themselves
+
+void rank_describe(const threads_run *run, int rank, char *text, size_t bytes)
+{
+    const char *host = run->part != NULL ? run->part->hosts[rank] : run->host;
+    cy_rank_page_describe(run->pages[rank], rank, host, text, bytes);
+}
+
+// ---- the world
+
+// Ends the run, unless it has ended already: returns whether this is its end.
+static bool run_end(threads_run *run, cy_status status, const char *text, const char *hint)
+{
+    pthread_mutex_lock(&run->lock);
+    const bool first = !atomic_load(&run->aborted);
+    if (first) {
+        run->failed_status = status;
+        snprintf(run->abort_text, sizeof(run->abort_text), "%s", text);
+        snprintf(run->abort_hint, sizeof(run->abort_hint), "%s", hint);
+        atomic_store(&run->aborted, true);
+    }
+    pthread_mutex_unlock(&run->lock);
+    for (int i = 0; i < run->size; i++)
+        rank_notify(&run->ranks[i]);
+    return first;
+}
+
+static void run_abort(
+    threads_run *run, int rank, cy_status status, const char *text, const char *hint)
+{
+    char named[ABORT_TEXT_BYTES];
+    snprintf(named, sizeof(named), "rank %d (%s): %s", rank, run->host, text);
+    if (run_end(run, status, named, hint) && run->part != NULL)
+        run->part->failed(run->part->context, named);
+}
+
+static void threads_abort(cy_world *world, const char *text)
+{
+    run_abort(threads_rank_of(world)->run, world->rank, CY_ERR_PEER, text, "");
+}
+
+static bool threads_fail(cy_world *world, cy_status status)
+{
+    threads_run *run = threads_rank_of(world)->run;
+    run_abort(run, world->rank, status, cy_error_text(), cy_error_hint());
+    return true;
+}
+
+static int threads_node_of(const cy_world *world, int rank)
+{
+    (void)world;
+    (void)rank;
+    return 0;
+}
+
+static const cy_world_ops threads_ops = {
+    .name = "threads",
+    .open_group = threads_open_group,
+    .node_of = threads_node_of,
+    .abort = threads_abort,
+    .fail = threads_fail,
+};
+
+// Ranks that fill the machine get cores of their own. Two that spin on one core while the other is
+// idle would hand it to each other for seconds before the system moves one of them.
+static cy_status choose_cores(threads_run *run, int threads)
+{
+    if (run->part != NULL && !run->part->spin) return CY_OK; // other processes have these cores too
+    const int wanted = run->size * threads;
+    if (wanted != cy_cores_allowed()) return CY_OK;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)wanted, sizeof(int)));
+    if (cy_cores_find(block, wanted) == wanted) {
+        run->cores = block;
+    } else {
+        cy_memory_free(block);
+    }
+    return CY_OK;
+}
+
+static void pin_rank(const threads_rank *rank)
+{
+    if (rank->run->cores == NULL) return;
+    const int threads = rank->base.options.threads_per_rank;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < threads; i++)
+        CPU_SET((size_t)rank->run->cores[(rank->base.rank - rank->run->first) * threads + i], &set);
+    // A refusal costs speed, not results.
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+static void *rank_main(void *argument)
+{
+    threads_rank *rank = argument;
+    threads_run *run = rank->run;
+    pin_rank(rank);
+    cy_activity_show_on(&rank->base.page->activity);
+    rank->status = run->function(&rank->base, run->context);
+    cy_activity_show_on(NULL);
+    if (rank->status != CY_OK) {
+        run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
+    }
+    atomic_store(&rank->base.page->ended, 1);
+    // Who waits for this rank now waits in vain and looks at `ended` when it wakes.
+    for (int i = 0; i < run->size; i++)
+        rank_notify(&run->ranks[i]);
+    pthread_mutex_lock(&run->lock);
+    run->ended_count++;
+    pthread_cond_signal(&run->ended);
+    pthread_mutex_unlock(&run->lock);
+    return NULL;
+}
+
+static void condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static void rank_init(
+    threads_rank *rank, threads_run *run, int index, const cy_world_options *options)
+{
+    rank->base.ops = &threads_ops;
+    rank->base.rank = run->first + index;
+    rank->base.size = run->world_size;
+    rank->base.options = *options;
+    if (run->part == NULL) {
+        cy_rank_page_init(&rank->own_page);
+        run->pages[index] = &rank->own_page;
+    }
+    rank->base.page = run->pages[rank->base.rank];
+    rank->run = run;
+    pthread_mutex_init(&rank->lock, NULL);
+    condition_init(&rank->changed);
+}
+
+static void run_free(threads_run *run)
+{
+    while (run->groups != NULL) { // which some member never opened
+        threads_shared *shared = run->groups;
+        run->groups = shared->next;
+        threads_shared_free(shared);
+    }
+    for (int i = 0; run->ranks != NULL && i < run->size; i++) {
+        pthread_cond_destroy(&run->ranks[i].changed);
+        pthread_mutex_destroy(&run->ranks[i].lock);
+    }
+    if (run->ranks != NULL) cy_memory_unmap(run->ranks, (size_t)run->size * sizeof(*run->ranks));
+    pthread_cond_destroy(&run->ended);
+    pthread_mutex_destroy(&run->lock);
+    if (run->part == NULL) cy_memory_free(run->pages);
+    cy_memory_free(run->cores);
+    cy_memory_free(run);
+}
+
+// Returns when `started` ranks have ended, or, with false, when one has not by GRACE_S after the
+// run was aborted: a rank that computes for ever must not keep the others from being told.
+static bool await_ranks(threads_run *run, int started)
+{
+    int64_t aborted_ns = 0;
+    pthread_mutex_lock(&run->lock);
+    while (run->ended_count < started) {
+        const int64_t now = cy_clock_ns();
+        if (aborted_ns == 0 && atomic_load(&run->aborted)) aborted_ns = now;
+        if (aborted_ns == 0 && run->part != NULL) {
+            pthread_mutex_unlock(&run->lock);
+            const cy_status status = run->part->failure(run->part->context);
+            if (status != CY_OK) (void)run_end(run, status, cy_error_text(), "");
+            pthread_mutex_lock(&run->lock);
+            if (run->ended_count == started) break;
+        }
+        if (aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
+        const struct timespec until = soon();
+        pthread_cond_timedwait(&run->ended, &run->lock, &until);
+    }
+    const bool ended = run->ended_count == started;
+    pthread_mutex_unlock(&run->lock);
+    return ended;
+}
+
+// What the ranks say of themselves and how they wait: theirs, or that of the world they are part
+// of.
+static cy_status place_run(threads_run *run, const cy_world_part *part, int threads)
+{
+    run->part = part;
+    run->first = part != NULL ? part->first : 0;
+    run->world_size = part != NULL ? part->size : run->size;
+    run->spin = part != NULL ? part->spin : run->size * threads <= cy_cores_allowed();
+    if (part != NULL) {
+        run->pages = part->pages;
+        return CY_OK;
+    }
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)run->size, sizeof(cy_rank_page *)));
+    run->pages = block;
+    return CY_OK;
+}
+
+static cy_status run_make(threads_run **made, const cy_world_options *options,
+    const cy_world_part *part, cy_rank_function function, void *context)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
+    threads_run *run = block;
+    run->function = function;
+    run->context = context;
+    if (gethostname(run->host, sizeof(run->host) - 1) != 0) snprintf(run->host, 2, "?");
+    pthread_mutex_init(&run->lock, NULL);
+    condition_init(&run->ended);
+    // A mapping, because ranks are aligned to cache lines.
+    cy_status status = cy_memory_map(&block, (size_t)options->ranks * sizeof(threads_rank));
+    if (status != CY_OK) goto undo;
+    run->ranks = block;
+    run->size = options->ranks;
+    status = place_run(run, part, options->threads_per_rank);
+    if (status != CY_OK) goto undo;
+    for (int i = 0; i < run->size; i++)
+        rank_init(&run->ranks[i], run, i, options);
+    status = choose_cores(run, options->threads_per_rank);
+    if (status != CY_OK) goto undo;
+    *made = run;
+    return CY_OK;
+
+undo:
+    run_free(run);
+    return status;
+}
+
+cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part *part,
+    cy_rank_function function, void *context)
+{
+    if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
+        const cy_status status = CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d",
+            options->ranks, CY_WORLD_THREADS);
+        cy_error_set_hint("as processes there can be more: mpirun -n %d", options->ranks);
+        return status;
+    }
+    threads_run *run = NULL;
+    CY_TRY(run_make(&run, options, part, function, context));
+    CY_ASSERT(run != NULL);
+    int started = 0;
+    for (; started < run->size; started++) {
+        threads_rank *rank = &run->ranks[started];
+        if (cy_thread_start(&rank->thread, rank_main, rank) != 0) {
+            run_abort(run, rank->base.rank, CY_ERR_MEMORY, "its thread could not be started", "");
+            break;
+        }
+    }
+    const bool ended = await_ranks(run, started);
+    cy_status status = CY_OK;
+    if (atomic_load(&run->aborted)) {
+        status = CY_FAIL(run->failed_status, "%s", run->abort_text);
+        cy_error_set_hint("%s", run->abort_hint);
+    }
+    if (!ended) {
+        cy_error_set_hint("a rank did not end; its thread goes on until the process ends");
+        return status; // that thread still uses what would be freed here
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(run->ranks[i].thread, NULL);
+    run_free(run);
+    return status;
+}
+
+cy_status cy_world_run_threads(
+    const cy_world_options *options, cy_rank_function function, void *context)
+{
+    return cy_world_run_part(options, NULL, function, context);
+}

@@ -1,0 +1,14 @@
+// config/rate.h: what a configuration says about its learning rate, in the optimizer's words.
+//
+// A pure function of the configuration; any thread may call it.
+
+#ifndef CY_CONFIG_RATE_H
+#define CY_CONFIG_RATE_H
+
+#include "optim/rate.h"
+#include "config/config.h"
+
+// The learning-rate schedule that is asked for, of a run that ends at `last_step`.
+cy_rate_spec cy_config_rate(const cy_config *config, int64_t last_step);
+
+#endif

@@ -1,0 +1,372 @@
+#include "engine/engine.h"
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "model/rope.h"
+#include "engine/fit.h"
+#include "engine/pipeline.h"
+#include "engine/strict.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TRACE_SPANS (1 << 16)
+
+cy_engine_groups cy_engine_groups_self(void)
+{
+    cy_group *self = cy_group_self();
+    return (cy_engine_groups){
+        .tp = self,
+        .kv = self,
+        .cp = self,
+        .pp = self,
+        .embedding = self,
+        .gradient = self,
+        .norm = self,
+        .world = self,
+    };
+}
+
+// ---- hooks: what the stage tells the reducer
+
+static void point_unit(cy_engine *engine, int unit)
+{
+    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
+    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
+}
+
+static cy_status before_unit(void *context, int unit)
+{
+    cy_engine *engine = context;
+    CY_TRY(cy_reducer_before_unit(engine->reducer, unit));
+    point_unit(engine, unit);
+    return CY_OK;
+}
+
+static cy_status after_unit(void *context, int unit)
+{
+    cy_engine *engine = context;
+    CY_TRY(cy_reducer_after_unit(engine->reducer, unit));
+    point_unit(engine, unit);
+    return CY_OK;
+}
+
+static cy_status before_gradient(void *context, int unit)
+{
+    cy_engine *engine = context;
+    CY_TRY(cy_reducer_before_gradient(engine->reducer, unit));
+    point_unit(engine, unit);
+    return CY_OK;
+}
+
+static cy_status gradient_final(void *context, int unit)
+{
+    cy_engine *engine = context;
+    engine->storage.units[unit].grads_empty = false;
+    bool last = engine->call.last;
+    // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
+    if (engine->storage.units[unit].layer < 0) {
+        last = last && engine->call.chunk == engine->embedding_chunk &&
+            !cy_engine_embedding_waits(engine);
+    }
+    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, last));
+    point_unit(engine, unit);
+    return CY_OK;
+}
+
+// ---- opening
+
+static void describe_model(cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    const cy_engine_groups *groups = &engine->options.groups;
+    const cy_model_shape *shape = &config->shape;
+    const int tp = cy_group_size(groups->tp);
+    engine->context = (cy_model_context){
+        .queue = &engine->queue,
+        .shape = *shape,
+        .tensor =
+            {
+                .group = groups->tp,
+                .sequence = config->distributed.sequence_parallel,
+                .overlap = config->distributed.tp_overlap,
+                .keep_inputs = config->distributed.sequence_keep_inputs,
+            },
+        .context =
+            {
+                .group = groups->cp,
+                .style = (cy_context_style)config->distributed.cp_style,
+                .tables = &engine->tables,
+            },
+        .heads_local = shape->heads / tp,
+        .kv_heads_local = shape->kv_heads < tp ? 1 : shape->kv_heads / tp,
+        .ffn_local = shape->ffn / tp,
+        .dtype = config->model.dtype,
+        .sum_dtype = cy_sum_dtype(config->model.dtype),
+    };
+    engine->tokens =
+        config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
+    engine->micro_batches = config->training.gradient_accumulation_steps;
+}
+
+static cy_status open_model(cy_engine *engine)
+{
+    describe_model(engine);
+    CY_TRY(cy_engine_open_strict(engine));
+    CY_TRY(cy_engine_open_pipeline(engine));
+    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
+        engine->stages[chunk].hooks = (cy_stage_hooks){
+            .context = engine,
+            .before_unit = before_unit,
+            .after_unit = after_unit,
+            .before_gradient = before_gradient,
+            .gradient_final = gradient_final,
+        };
+    }
+    return CY_OK;
+}
+
+typedef struct storage_ranges {
+    cy_flat_range *units, *parameters, *vectors; // borrowed
+    int vector_count;
+} storage_ranges;
+
+static void fill_ranges(const cy_storage *storage, storage_ranges *ranges)
+{
+    for (int i = 0; i < storage->unit_count; i++) {
+        ranges->units[i] =
+            (cy_flat_range){.first = storage->units[i].first, .count = storage->units[i].count};
+    }
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[i];
+        ranges->parameters[i] = (cy_flat_range){
+            .first = storage->units[tensor->unit].first + tensor->offset,
+            .count = tensor->slice.rows * tensor->slice.cols,
+        };
+        if (tensor->param->dimensions == 1) {
+            ranges->vectors[ranges->vector_count++] = ranges->parameters[i];
+        }
+    }
+}
+
+// The gradients are sums of token losses; what is clipped first is a rank's share of them, which
+// for the same norm of the whole may be 1 / sqrt(ranks) of it (Lin et al., 2018, section 3.2).
+static cy_compression_spec compression_of(const cy_engine *engine, const storage_ranges *ranges)
+{
+    const cy_config *config = engine->options.config;
+    const double ranks = cy_group_size(engine->options.groups.gradient);
+    return (cy_compression_spec){
+        .kind = (cy_compression)config->distributed.compression,
+        .ratio = config->distributed.topk_ratio,
+        .most_ratio = cy_topk_stage_ratio(
+            config->distributed.topk_ratio, config->distributed.topk_warmup_steps, 0),
+        .most_norm =
+            config->training.grad_clip * (double)cy_config_batch_tokens(config) / sqrt(ranks),
+        .model = engine->options.groups.norm,
+        .dense = ranges->vectors,
+        .dense_count = ranges->vector_count,
+    };
+}
+
+static cy_status open_reducer(cy_engine *engine)
+{
+    const cy_config_distributed *distributed = &engine->options.config->distributed;
+    const cy_storage *storage = &engine->storage;
+    const int range_count = storage->unit_count + 2 * storage->tensor_count;
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)range_count, sizeof(cy_flat_range)));
+    cy_flat_range *units = block;
+    storage_ranges ranges = {
+        .units = units,
+        .parameters = units + storage->unit_count,
+        .vectors = units + storage->unit_count + storage->tensor_count,
+    };
+    fill_ranges(storage, &ranges);
+    const cy_dtype dtype = storage->weight_dtype;
+    const cy_reducer_spec spec = {
+        .group = engine->options.groups.gradient,
+        .queue = &engine->queue,
+        .zero_stage = distributed->zero_stage,
+        .naive = distributed->dp_reduce == CY_CONFIG_DP_NAIVE,
+        .compression = compression_of(engine, &ranges),
+        .bucket_bytes = (size_t)(distributed->bucket_mb * 0x1p20),
+        .first_bucket_bytes = (size_t)(cy_config_first_bucket_mb(distributed) * 0x1p20),
+        .weight_dtype = dtype,
+        .master_dtype = cy_sum_dtype(dtype),
+        .grad_dtype = storage->grad_dtype,
+        .train = engine->options.train,
+        .parameters = ranges.parameters,
+        .parameter_count = storage->tensor_count,
+    };
+    const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
+    cy_memory_free(block);
+    return status;
+}
+
+cy_context_layout cy_engine_layout(const cy_config *config)
+{
+    const cy_config_distributed *distributed = &config->distributed;
+    return (cy_context_layout){
+        .ranks = distributed->cp_size,
+        .zigzag = distributed->cp_style != CY_CONFIG_CP_ULYSSES &&
+            distributed->cp_layout == CY_CONFIG_CP_ZIGZAG,
+        .length = config->training.seq_length,
+        .sequences = config->training.micro_batch_size,
+        .window = config->shape.window,
+    };
+}
+
+// ---- memory
+
+// Takes everything that lives as long as the run.
+static void take_run(cy_engine *engine, cy_arena *run)
+{
+    const cy_model_shape *shape = &engine->options.config->shape;
+    const size_t row = (size_t)engine->tokens * sizeof(int32_t);
+    const size_t rows = (size_t)engine->micro_batches;
+    cy_reducer_take(engine->reducer, run);
+    cy_update_take(&engine->update, run);
+    engine->inputs = cy_arena_take(run, rows * row);
+    engine->targets = cy_arena_take(run, rows * row);
+    cy_context_tables_take(&engine->tables, run);
+    engine->positions = cy_context_tables_positions(&engine->tables);
+    cy_engine_take_strict(engine, run);
+    engine->context.rope = cy_view_take(run, engine->context.sum_dtype,
+        engine->options.config->training.seq_length, shape->head_dim);
+}
+
+// Takes what lives as long as a step. Returns the bytes of the stashes among it.
+static size_t take_step(cy_engine *engine, cy_arena *step)
+{
+    cy_stage_slots_take(&engine->slots, step);
+    const size_t stashes = step->used;
+    if (engine->options.train) cy_executor_place(&engine->executor, step);
+    return stashes;
+}
+
+// On the dry queue: everything that a run does on the device, once.
+static cy_status rehearse(cy_engine *engine)
+{
+    cy_step_result result;
+    double loss;
+    if (!engine->options.train) return cy_engine_evaluate(engine, NULL, 0, &loss);
+    const cy_adamw_spec adamw = {.step = 1};
+    CY_TRY(cy_engine_train_step(engine, NULL, &adamw, &result));
+    return cy_engine_evaluate(engine, NULL, 0, &loss);
+}
+
+static cy_status plan_memory(cy_engine *engine)
+{
+    cy_arena_measure(&engine->run, "run");
+    cy_arena_measure(&engine->step, "step");
+    cy_arena_measure(&engine->scratch, "scratch");
+    engine->queue.dry = true;
+    take_run(engine, &engine->run);
+    const size_t stashes = take_step(engine, &engine->step);
+    CY_TRY(rehearse(engine));
+    engine->queue.dry = false;
+
+    cy_engine_memory *memory = &engine->memory;
+    const cy_reducer_bytes arrays = cy_reducer_memory(engine->reducer);
+    memory->weights = arrays.weights;
+    memory->gradients = arrays.gradients;
+    memory->optimizer = arrays.optimizer;
+    memory->units = arrays.units;
+    memory->compression = arrays.compression;
+    memory->tables = engine->run.peak - memory->weights - memory->gradients - memory->optimizer -
+        memory->units - memory->compression;
+    memory->activations = stashes;
+    memory->boundaries = engine->step.peak - stashes;
+    memory->scratch = engine->scratch.peak;
+    memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    return CY_OK;
+}
+
+static cy_status place_memory(cy_engine *engine)
+{
+    const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
+    CY_TRY(cy_memory_map(&engine->mapped, engine->memory.total));
+    char *base = engine->mapped;
+    cy_arena_place(&engine->run, "run", base, run);
+    cy_arena_place(&engine->step, "step", base + run, step);
+    cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
+    take_run(engine, &engine->run);
+    take_step(engine, &engine->step);
+    for (int i = 0; i < engine->storage.unit_count; i++)
+        point_unit(engine, i);
+    return CY_OK;
+}
+
+static cy_status fill_tables(cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    const int64_t length = config->training.seq_length;
+    cy_context_tables_fill(&engine->tables);
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
+    double *inv_freq = block;
+    const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
+    cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
+    cy_memory_free(inv_freq);
+    return CY_OK;
+}
+
+static cy_status open_parts(cy_engine *engine)
+{
+    const cy_engine_options *options = &engine->options;
+    CY_TRY(cy_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
+    engine->queue.pool = engine->pool;
+    engine->queue.scratch = &engine->scratch;
+    if (options->world != NULL) engine->queue.beat = cy_world_beat(options->world);
+    if (options->trace) {
+        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
+        engine->queue.trace = &engine->trace;
+    }
+    const bool strict = options->config->training.strict;
+    CY_TRY((strict ? cy_kernels_open_strict : cy_kernels_open)(
+        &engine->queue, &engine->kernels, options->isa));
+    const cy_config_model *model = &options->config->model;
+    cy_kernels_follow_formula(
+        &engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    CY_TRY(open_model(engine));
+    CY_TRY(open_reducer(engine));
+    const cy_context_layout layout = cy_engine_layout(options->config);
+    CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
+    engine->update = (cy_update){
+        .queue = &engine->queue,
+        .storage = &engine->storage,
+        .reducer = engine->reducer,
+        .norm_group = options->groups.norm,
+        .max_norm = options->config->training.grad_clip,
+    };
+    const cy_scaler_spec scaling = cy_scaler_defaults();
+    engine->scaler = cy_scaler_start(&scaling);
+    if (options->config->model.dtype != CY_F16) engine->scaler.scale = 1.0;
+    CY_TRY(plan_memory(engine));
+    if (options->plan_only) return CY_OK;
+    CY_TRY(cy_engine_check_fit(engine));
+    CY_TRY(place_memory(engine));
+    return fill_tables(engine);
+}
+
+cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
+{
+    *engine = (cy_engine){.options = *options};
+    const cy_status status = open_parts(engine);
+    if (status != CY_OK) cy_engine_close(engine);
+    return status;
+}
+
+void cy_engine_close(cy_engine *engine)
+{
+    cy_reducer_close(engine->reducer);
+    cy_engine_close_pipeline(engine);
+    cy_storage_close(&engine->storage);
+    cy_sums_close(&engine->sums);
+    cy_context_tables_close(&engine->tables);
+    if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
+    cy_trace_close(&engine->trace);
+    cy_pool_close(engine->pool);
+    cy_memory_unmap(engine->mapped, engine->memory.total);
+    *engine = (cy_engine){0};
+}

@@ -1,0 +1,274 @@
+// One optimizer step, and what else runs the model: evaluation, initial weights, hashes.
+
+#include "base/assert.h"
+#include "base/memory.h"
+#include "base/random.h"
+#include "optim/owned.h"
+#include "engine/pipeline.h"
+#include "engine/strict.h"
+#include "engine/sum_parts.h"
+
+#include <math.h>
+
+// ---- weights
+
+static cy_status fill_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    cy_engine *engine = context;
+    const cy_param *param = stretch->tensor->param;
+    const cy_view all = cy_view_cols(range->master, stretch->at, stretch->count);
+    switch (param->init) {
+    case CY_INIT_ONES:
+        cy_fill(&engine->queue, all, 1.0);
+        return CY_OK;
+    case CY_INIT_ZEROS:
+        cy_fill(&engine->queue, all, 0.0);
+        return CY_OK;
+    case CY_INIT_NORMAL:
+        break;
+    }
+    const uint64_t key =
+        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
+    cy_owned_part part;
+    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+        const cy_view view =
+            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
+        cy_random_fill(
+            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_masters_changed(cy_engine *engine)
+{
+    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
+        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
+    }
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+void cy_engine_fill_pages(cy_engine *engine)
+{
+    cy_memory_fill_pages(engine->queue.pool, engine->mapped, engine->memory.total);
+}
+
+cy_status cy_engine_initialize(cy_engine *engine)
+{
+    CY_ASSERT(engine->options.train);
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, fill_stretch, engine));
+    return cy_engine_masters_changed(engine);
+}
+
+// ---- a step
+
+static double cell(cy_view view)
+{
+    return *(const double *)view.data;
+}
+
+typedef struct finite_search {
+    cy_engine *engine;
+    int64_t found; // the first of the manifest whose gradient is not finite
+} finite_search;
+
+static cy_status look_for_not_finite(
+    void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    finite_search *search = context;
+    const int64_t place = stretch->tensor->param - search->engine->storage.manifest.params;
+    if (place >= search->found) return CY_OK;
+    const cy_view sum = search->engine->update.cells.sum_squares;
+    cy_fill(&search->engine->queue, sum, 0.0);
+    cy_sum_squares(
+        &search->engine->queue, sum, cy_stretch_grad(&search->engine->storage, range, stretch));
+    if (!isfinite(cell(sum))) search->found = place;
+    return CY_OK;
+}
+
+// Every rank finds the same, whichever holds the tensor: the first to fail is the one that is
+// heard.
+static cy_status report_not_finite(cy_engine *engine, const cy_step_result *result, int64_t step)
+{
+    const cy_manifest *manifest = &engine->storage.manifest;
+    finite_search search = {.engine = engine, .found = manifest->count};
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+        cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
+    return CY_FAIL(CY_ERR_NOT_FINITE,
+        "step %lld: loss %g, gradient norm %g; first tensor whose gradient is not finite: %s",
+        (long long)step, isnan(result->loss) ? fabs(result->loss) : result->loss,
+        fabs(result->grad_norm), // no "-nan"
+        search.found < manifest->count ? manifest->params[search.found].name : "none");
+}
+
+// What is known of the step once all gradients are sums.
+static cy_status settle(
+    cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
+{
+    // The last stage of each pipeline has the losses of its tokens.
+    const cy_engine_groups *groups = &engine->options.groups;
+    CY_TRY(cy_group_all_reduce(groups->gradient, &engine->queue, engine->loss, CY_SUM));
+    CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, engine->loss, CY_SUM));
+    if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
+
+    // The queue has done all this when the calls return; on a device the host would wait here.
+    result->loss = cy_engine_loss(engine) / tokens;
+    result->grad_norm = cell(engine->update.cells.norm);
+    result->skipped = false;
+    const bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
+    if (engine->options.config->model.dtype == CY_F16 && isfinite(result->loss)) {
+        const cy_scaler_spec scaling = cy_scaler_defaults();
+        result->skipped = !cy_scaler_step(&engine->scaler, &scaling, !finite);
+        if (result->skipped) return CY_OK;
+    } else if (!finite) {
+        return report_not_finite(engine, result, adamw->step);
+    }
+    return cy_update_apply(&engine->update, adamw);
+}
+
+static void clear_gradients(cy_engine *engine)
+{
+    const bool whole = engine->options.config->distributed.zero_stage < 2;
+    if (!whole || engine->storage.sums != NULL) {
+        cy_reducer_zero(engine->reducer);
+        return;
+    }
+    for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
+        engine->storage.units[i].grads = cy_reducer_grads(engine->reducer, i);
+    cy_storage_clear_grads(&engine->storage, &engine->queue);
+    cy_reducer_begin(engine->reducer);
+}
+
+// All that comes before the update: losses, gradients and their norm.
+static cy_status try_step(cy_engine *engine, double tokens)
+{
+    clear_gradients(engine);
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    CY_TRY(cy_engine_run_pipeline(engine));
+    CY_TRY(cy_engine_finish_gradients(engine));
+    CY_TRY(cy_engine_sum_parts(engine));
+    return cy_update_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
+}
+
+// Of a step ahead, over the learning rate: where next to nothing is known of the second moment.
+#define MOST_AHEAD 10.0
+#define HELD_BELOW 0.25
+
+// The first steps of topk, in which AdamW's second moment is updated with what comes. When less
+// than a quarter comes, and that late and as sums, whose squares say nothing of a step's gradient,
+// it is held (Tang et al., "1-bit Adam", 2021). 0: it never is.
+static int64_t moment_steps(const cy_config_distributed *distributed)
+{
+    const double ratio = distributed->topk_ratio;
+    const int64_t warmup = distributed->topk_warmup_steps;
+    const int stages = cy_topk_stages(ratio, warmup);
+    int stage = 0;
+    while (stage < stages && cy_topk_stage_ratio(ratio, warmup, stage) >= HELD_BELOW)
+        stage++;
+    if (stage == stages && ratio >= HELD_BELOW) return 0;
+    return cy_topk_stage_first(ratio, warmup, stage) - 1;
+}
+
+static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
+{
+    const cy_config *config = engine->options.config;
+    const cy_config_distributed *distributed = &config->distributed;
+    const double ratio =
+        cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
+    cy_reducer_set_ratio(engine->reducer, ratio);
+    adamw->v_steps = moment_steps(distributed);
+    adamw->v_share = ratio / 4.0; // a sum may be of more steps than most
+
+    if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
+    cy_adamw_spec before = *adamw;
+    before.step--;
+    const double seen = (double)cy_adamw_second_of(&before).steps;
+    const cy_ahead_spec ahead = {
+        .learning_rate = adamw->learning_rate,
+        .scale = 1.0 / (double)cy_config_batch_tokens(config),
+        .root = 1.0 / sqrt(1.0 - pow(adamw->beta2, seen)),
+        .eps = adamw->eps,
+        .most = MOST_AHEAD,
+    };
+    cy_reducer_look_ahead(engine->reducer, &ahead);
+}
+
+cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source)
+{
+    for (int64_t i = 0; i < engine->micro_batches; i++) {
+        CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
+            engine->targets + i * engine->tokens));
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
+    const cy_adamw_spec *adamw, cy_step_result *result)
+{
+    const double tokens = (double)cy_config_batch_tokens(engine->options.config);
+    cy_adamw_spec held = *adamw;
+    if (engine->options.config->distributed.compression == CY_CONFIG_COMPRESSION_TOPK) {
+        begin_topk(engine, &held);
+        adamw = &held;
+    }
+    if (source != NULL) CY_TRY(cy_engine_read(engine, source));
+    int raised = 0;
+    for (bool again = true; again;) {
+        cy_engine_begin_try(engine);
+        CY_TRY(try_step(engine, tokens));
+        CY_TRY(cy_engine_end_try(engine, adamw->step, &raised, &again));
+        // What was gathered ahead belongs to the try that is over.
+        if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
+    }
+    CY_TRY(settle(engine, adamw, tokens, result));
+    if (!engine->queue.dry) result->repeats = cy_engine_repeats(raised);
+    cy_engine_end_step(engine, raised);
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+cy_status cy_engine_evaluate(
+    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum)
+{
+    cy_engine_begin_evaluation(engine);
+    cy_fill(&engine->queue, engine->loss, 0.0);
+    if (!engine->queue.dry) {
+        CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
+    }
+    CY_TRY(cy_engine_pass_forward(engine));
+    if (!engine->queue.dry) *loss_sum = cy_engine_loss(engine);
+    return cy_engine_end_evaluation(engine);
+}
+
+// ---- the hash of all parameters
+
+typedef struct hash_pass {
+    cy_engine *engine;
+    cy_view hash; // [1, 1] int64
+} hash_pass;
+
+static cy_status hash_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const hash_pass *pass = context;
+    const cy_param *param = stretch->tensor->param;
+    if (stretch->tensor->slice.copy_index != 0) return CY_OK;
+    const uint64_t key = cy_random_key(0, param->name);
+    cy_owned_part part;
+    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+        const cy_view view = cy_view_of(cy_view_at(range->master, 0, stretch->at + part.at),
+            range->master.dtype, part.rows, part.cols);
+        cy_hash(
+            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
+{
+    int64_t sum = 0;
+    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, hash_stretch, &pass));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
+    *hash = (uint64_t)sum;
+    return CY_OK;
+}

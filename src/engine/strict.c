@@ -1,0 +1,146 @@
+#include "engine/strict.h"
+
+#include "kernel/peak.h"
+
+#include <math.h>
+#include <string.h>
+
+// A step that does not fit is tried with exponents raised by so much, so often.
+#define RAISE 8
+#define TRIES 4
+
+// Bits of room that an evaluation has beyond those of a step.
+#define EVALUATION_ROOM 12
+
+static bool is_strict(const cy_engine *engine)
+{
+    return engine->context.sums != NULL;
+}
+
+cy_status cy_engine_open_strict(cy_engine *engine)
+{
+    const cy_config *config = engine->options.config;
+    if (!config->training.strict) return CY_OK;
+    CY_TRY(cy_sums_open(&engine->sums, &config->shape, config->training.seq_length));
+    engine->context.sums = &engine->sums;
+    engine->context.kv_group = engine->options.groups.kv;
+    engine->context.kv_copy = cy_group_rank(engine->options.groups.kv);
+    engine->context.context.in_order = true;
+    return CY_OK;
+}
+
+void cy_engine_take_strict(cy_engine *engine, cy_arena *run)
+{
+    if (!is_strict(engine)) {
+        engine->loss = cy_view_take(run, CY_F64, 1, 1);
+        return;
+    }
+    engine->loss = cy_fixed_take(&engine->sums.loss, run, 1, 1);
+    engine->notes = cy_view_take(run, CY_I64, 1, engine->sums.count + 1);
+}
+
+void cy_engine_begin_try(cy_engine *engine)
+{
+    if (!is_strict(engine)) return;
+    cy_sums_forget(&engine->sums);
+    engine->loss.exponent = engine->sums.loss.exponent;
+    atomic_store(&engine->queue.fixed_overflow, false);
+}
+
+// The largest terms of all ranks, and whether one of them met a term that does not fit.
+static cy_status agree(cy_engine *engine, bool *exceeded)
+{
+    cy_sums *sums = &engine->sums;
+    int64_t *notes = engine->notes.data;
+    for (int64_t i = 0; i < sums->count && !engine->queue.dry; i++)
+        notes[i] = sums->table[i].largest;
+    if (!engine->queue.dry) notes[sums->count] = atomic_load(&engine->queue.fixed_overflow);
+    CY_TRY(
+        cy_group_all_reduce(engine->options.groups.world, &engine->queue, engine->notes, CY_MAX));
+    *exceeded = false;
+    if (engine->queue.dry) return CY_OK;
+    for (int64_t i = 0; i < sums->count; i++)
+        sums->table[i].largest = (uint32_t)notes[i];
+    *exceeded = notes[sums->count] != 0;
+    return CY_OK;
+}
+
+static cy_status report(const cy_engine *engine, int64_t step, int raised)
+{
+    const cy_manifest *manifest = &engine->storage.manifest;
+    const char *found = NULL;
+    for (int i = 0; i < manifest->count && found == NULL; i++) {
+        const cy_fixed *sum = cy_sums_gradient(&engine->sums, &manifest->params[i]);
+        if (cy_fixed_exceeded(sum)) found = manifest->params[i].name;
+    }
+    return CY_FAIL(CY_ERR_NOT_FINITE,
+        "step %lld: no number, or beyond fixed point with exponents raised by %d; first tensor "
+        "whose gradient is so: %s",
+        (long long)step, raised, found != NULL ? found : "none");
+}
+
+cy_status cy_engine_end_try(cy_engine *engine, int64_t step, int *raised, bool *again)
+{
+    bool exceeded = false;
+    *again = false;
+    if (!is_strict(engine)) return CY_OK;
+    CY_TRY(agree(engine, &exceeded));
+    if (!exceeded) return CY_OK;
+    if (*raised == TRIES * RAISE) {
+        const cy_status status = report(engine, step, *raised);
+        cy_sums_raise(&engine->sums, -*raised);
+        return status;
+    }
+    cy_sums_raise(&engine->sums, RAISE);
+    *raised += RAISE;
+    *again = true;
+    return CY_OK;
+}
+
+int cy_engine_repeats(int raised)
+{
+    return raised / RAISE;
+}
+
+void cy_engine_end_step(cy_engine *engine, int raised)
+{
+    if (is_strict(engine) && !engine->queue.dry) cy_sums_follow(&engine->sums, raised);
+}
+
+void cy_engine_begin_evaluation(cy_engine *engine)
+{
+    if (!is_strict(engine)) return;
+    engine->loss.exponent = engine->sums.loss.exponent;
+    cy_sums_raise(&engine->sums, EVALUATION_ROOM);
+    atomic_store(&engine->queue.fixed_overflow, false);
+}
+
+cy_status cy_engine_end_evaluation(cy_engine *engine)
+{
+    if (!is_strict(engine)) return CY_OK;
+    cy_sums_raise(&engine->sums, -EVALUATION_ROOM);
+    if (!atomic_load(&engine->queue.fixed_overflow)) return CY_OK;
+    return CY_FAIL(CY_ERR_NOT_FINITE,
+        "evaluation: no number, or a term %d bits beyond the room of a training step",
+        EVALUATION_ROOM);
+}
+
+cy_status cy_engine_peak(const cy_engine *engine, double *flops_per_s)
+{
+    const cy_dtype dtype = engine->options.config->model.dtype;
+    if (!is_strict(engine)) return cy_peak_measure(flops_per_s, &engine->queue, dtype);
+    cy_queue fast = {.pool = engine->pool};
+    cy_kernels table;
+    const char *isa = engine->options.isa;
+    const bool level = strncmp(isa, "strict", strlen("strict")) != 0; // not a table of strict mode
+    CY_TRY(cy_kernels_open(&fast, &table, level ? isa : "auto"));
+    const cy_status status = cy_peak_measure(flops_per_s, &fast, dtype);
+    cy_kernels_close(&fast);
+    return status;
+}
+
+double cy_engine_loss(const cy_engine *engine)
+{
+    if (!is_strict(engine)) return *(const double *)engine->loss.data;
+    return ldexp((double)*(const int64_t *)engine->loss.data, engine->loss.exponent);
+}
