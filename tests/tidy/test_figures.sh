@@ -11,10 +11,12 @@ known=$(mktemp)
 trap 'rm -f "$known"' EXIT
 {
     # The program's tables of commands, and of those below a command.
-    sed -nE 's/^    \{"([a-z]+)", cy_command_([a-z_]+),.*/command \2/p' src/cli/*.c
+    sed -nE 's/^    \{"([a-z]+)", cy_command_([a-z_]+),.*/command \2/p' src/cli/*.c src/cli/bench/*.c
     # The options of each command's table.
-    for file in src/cli/*.c; do
-        command=$(basename "$file" .c)
+    for file in src/cli/*.c src/cli/bench/*.c; do
+        command=${file#src/cli/}
+        command=${command%.c}
+        command=${command/\//_} # bench/step.c is the command bench_step
         sed -nE "s/^    \{\"([a-z0-9-]+)\", CY_OPTION_.*/option $command --\1/p" "$file"
     done
     sed -nE 's/^    \{"([a-z_]+)", "[a-z]+\..*/option config --\1/p' src/cli/config_create.c
