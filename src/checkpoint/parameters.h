@@ -7,7 +7,7 @@
 #define CY_CHECKPOINT_PARAMETERS_H
 
 #include "checkpoint/checkpoint.h"
-#include "optim/owned.h"
+#include "optim/adamw.h"
 
 // Start from a zeroed struct; free with cy_parameters_close. Names are borrowed from the manifest.
 typedef struct cy_parameters {

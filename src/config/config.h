@@ -20,7 +20,7 @@
 #include "base/output.h"
 #include "base/text.h"
 #include "model/shape.h"
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "parallel/pipeline/schedule.h"
 
 #include <stdbool.h>

@@ -5,7 +5,7 @@
 #ifndef CY_CONFIG_RATE_H
 #define CY_CONFIG_RATE_H
 
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "config/config.h"
 
 // The learning-rate schedule that is asked for, of a run that ends at `last_step`.

@@ -1,7 +1,65 @@
-#include "optim/update.h"
+// Updates the parameters that a rank owns: their ranges, the global norm of the gradients,
+// clipping, AdamW.
+
+#include "optim/adamw.h"
 
 #include "kernel/strict/strict.h"
-#include "optim/owned.h"
+
+// ---- parameter ranges
+
+cy_status cy_owned_visit(
+    const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context)
+{
+    for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(reducer, i);
+        for (int t = 0; t < storage->tensor_count; t++) {
+            const cy_tensor *tensor = &storage->tensors[t];
+            const int64_t start = storage->units[tensor->unit].first + tensor->offset;
+            const int64_t end = start + tensor->slice.rows * tensor->slice.cols;
+            const int64_t from = start > range.first ? start : range.first;
+            const int64_t to = end < range.first + range.count ? end : range.first + range.count;
+            if (from >= to) continue;
+            const cy_stretch stretch = {
+                .tensor = tensor,
+                .first = from - start,
+                .count = to - from,
+                .at = from - range.first,
+            };
+            CY_TRY(visit(context, &range, &stretch));
+        }
+    }
+    return CY_OK;
+}
+
+cy_view cy_stretch_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_stretch *stretch)
+{
+    const cy_view grad = cy_view_cols(range->grad, stretch->at, stretch->count);
+    if (storage->sums == NULL) return grad;
+    return cy_fixed_view(cy_sums_gradient(storage->sums, stretch->tensor->param), grad);
+}
+
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part)
+{
+    const int64_t left = stretch->count - *done;
+    if (left == 0) return false;
+    const cy_slice *slice = &stretch->tensor->slice;
+    const int64_t row = (stretch->first + *done) / slice->cols;
+    const int64_t col = (stretch->first + *done) % slice->cols;
+    const int64_t to_row_end = slice->cols - col;
+    *part = (cy_owned_part){
+        .at = *done,
+        .rows = 1,
+        .cols = to_row_end < left ? to_row_end : left,
+        .global_first =
+            (slice->row_first + row) * stretch->tensor->param->cols + slice->col_first + col,
+    };
+    if (col == 0 && left >= slice->cols) part->rows = left / slice->cols;
+    *done += part->rows * part->cols;
+    return true;
+}
+
+// ---- the step
 
 void cy_update_take(cy_update *update, cy_arena *run)
 {
@@ -50,7 +108,7 @@ static cy_status update_stretch(
     if (!stretch->tensor->param->decay) spec.weight_decay = 0.0;
     cy_view weight = range->weight;
     if (!cy_view_is_none(weight)) weight = cy_view_cols(weight, stretch->at, stretch->count);
-    if (stretch->tensor->param->dimensions == 1) spec.v_steps = 0; // is never sent in parts
+    if (stretch->tensor->param->dimensions == 1) spec.v_steps = 0; // is never compressed
     cy_adamw(pass->update->queue, weight, cy_view_cols(range->master, stretch->at, stretch->count),
         cy_view_cols(range->m, stretch->at, stretch->count),
         cy_view_cols(range->v, stretch->at, stretch->count),

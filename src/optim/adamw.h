@@ -1,17 +1,58 @@
-// optim/update.h: one optimizer step over the ranges that a rank owns: the global norm of the
-// gradients, clipping, AdamW.
-//
-// Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
-// An element that several ranks hold counts once in the norm: on the rank with copy index 0.
+// optim/adamw.h: one optimizer step over the parameters that a rank owns: the ranges of parameters
+// that it owns, the global norm of the gradients, clipping, AdamW.
 
-#ifndef CY_OPTIM_UPDATE_H
-#define CY_OPTIM_UPDATE_H
+#ifndef CY_OPTIM_ADAMW_H
+#define CY_OPTIM_ADAMW_H
 
 #include "comm/group.h"
 #include "model/storage.h"
 #include "parallel/data/reducer.h"
 
-// Cells in device memory that a step writes and the host reads when the step is over.
+// ---- parameter ranges
+//
+// The reducer divides flat ranges over the ranks, the manifest lists tensors; a parameter range is
+// the part of one tensor in one owned flat range, and consists of rectangles of the global tensor.
+// Initial weights, norms, the optimizer, hashes and checkpoints visit them. Nothing here holds
+// memory or fails by itself.
+
+// A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
+// rectangle of that tensor, in row-major order, at element `at` of the range.
+typedef struct cy_stretch {
+    const cy_tensor *tensor;
+    int64_t first;
+    int64_t count;
+    int64_t at;
+} cy_stretch;
+
+typedef cy_status (*cy_stretch_visit)(
+    void *context, const cy_owned_range *range, const cy_stretch *stretch);
+
+// Calls `visit` for every parameter range of every owned range, in order, until one fails.
+CY_MUST_CHECK cy_status cy_owned_visit(
+    const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context);
+
+// The gradients of a parameter range, with their exponent where they are in fixed point.
+cy_view cy_stretch_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_stretch *stretch);
+
+// Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
+// global_first + row * param->cols + col of the global tensor.
+typedef struct cy_owned_part {
+    int64_t at; // in the parameter range
+    int64_t rows, cols;
+    int64_t global_first;
+} cy_owned_part;
+
+// The next rectangle of a parameter range; *done starts at 0 and counts the elements visited so
+// far. Returns false when there is none. A range that begins or ends inside a row has up to three.
+bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part);
+
+// ---- the step
+//
+// Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
+// An element that several ranks hold counts once in the norm: on the rank with copy index 0.
+
+// Scalars in device memory that a step writes and the host reads at its end.
 typedef struct cy_update_cells {
     cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that
     cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping

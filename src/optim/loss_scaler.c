@@ -1,4 +1,6 @@
-#include "optim/scaler.h"
+// Adapts the loss scale of fp16 training to overflows.
+
+#include "optim/loss_scaler.h"
 
 #include "base/assert.h"
 

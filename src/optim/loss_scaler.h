@@ -1,4 +1,4 @@
-// optim/scaler.h: dynamic loss scaling, which keeps small fp16 gradients above zero.
+// optim/loss_scaler.h: dynamic loss scaling, which keeps small fp16 gradients above zero.
 //
 // The loss is multiplied by `scale` before the backward pass, and the optimizer divides the
 // gradients by it before clipping. A step whose gradients overflow is skipped and the scale halved;
@@ -6,11 +6,11 @@
 // training", 2018).
 //
 // The state is plain data without pointers: it is copied, saved in a checkpoint and restored as it
-// is. Whoever calls must have agreed over *all* ranks, of every axis, on whether a step overflowed;
-// then all states stay equal. Nothing here fails. One thread changes a state at a time.
+// is. The callers on *all* ranks, of every axis, must agree on whether a step overflowed; then all
+// states stay equal. Nothing here fails. One thread changes a state at a time.
 
-#ifndef CY_OPTIM_SCALER_H
-#define CY_OPTIM_SCALER_H
+#ifndef CY_OPTIM_LOSS_SCALER_H
+#define CY_OPTIM_LOSS_SCALER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ cy_scaler_spec cy_scaler_defaults(void);
 
 cy_scaler cy_scaler_start(const cy_scaler_spec *spec);
 
-// Takes note of a step. Returns true when its update is to be applied, false when it is skipped.
+// Records a step. Returns true when its update is to be applied, false when it is skipped.
 bool cy_scaler_step(cy_scaler *scaler, const cy_scaler_spec *spec, bool overflow);
 
 #endif

@@ -1,4 +1,6 @@
-#include "optim/rate.h"
+// Computes the learning rate of a step.
+
+#include "optim/lr_schedule.h"
 
 #include "base/assert.h"
 

@@ -1,4 +1,4 @@
-// optim/rate.h: the learning rate of a step.
+// optim/lr_schedule.h: the learning rate of a step.
 //
 // A pure function of (spec, step): no state, so a resumed run has the same value at every step as
 // one that was not interrupted, and every rank computes it for itself. Only IEEE basic operations
@@ -14,8 +14,8 @@
 //               et al., "MiniCPM", 2024)
 // After its end a schedule stays at M. Without decay_steps D is T and C a tenth of T, rounded up.
 
-#ifndef CY_OPTIM_RATE_H
-#define CY_OPTIM_RATE_H
+#ifndef CY_OPTIM_LR_SCHEDULE_H
+#define CY_OPTIM_LR_SCHEDULE_H
 
 #include "base/status.h"
 

@@ -6,7 +6,7 @@
 #include "checkpoint/folder.h"
 #include "observe/flops.h"
 #include "observe/resident.h"
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
 #include "config/rate.h"

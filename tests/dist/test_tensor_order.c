@@ -5,7 +5,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "parallel/tensor/pieces.h"
+#include "parallel/tensor/overlap.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
 // for each step: nothing of it is a recurrence like the code under test.
 
 #include "base/random.h"
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "support/machine.h"
 #include "support/support.h"
 

@@ -9,7 +9,7 @@
 #include "checkpoint/hf/huggingface.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/sink.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>

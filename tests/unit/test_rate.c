@@ -1,6 +1,6 @@
 // The learning rate of each step, against values worked out by hand.
 
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "support/support.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 // Loss scaling as a state machine.
 
-#include "optim/scaler.h"
+#include "optim/loss_scaler.h"
 #include "support/support.h"
 
 static void doubles_after_2000_clean_steps(void **state)

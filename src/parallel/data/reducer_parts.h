@@ -1,33 +1,138 @@
-// parallel/data/reducer_parts.h: the inside of the reducer. Included by parallel/data/*.c only.
+// parallel/data/reducer_parts.h: the inside of the reducer: buckets, buffer pool, execution order,
+// compressor. Private to parallel/data/ and its tests.
 
 #ifndef CY_PARALLEL_DATA_REDUCER_PARTS_H
 #define CY_PARALLEL_DATA_REDUCER_PARTS_H
 
-#include "parallel/data/layout.h"
-#include "parallel/data/lender.h"
-#include "parallel/data/order.h"
+#include "base/status.h"
+#include "device/view.h"
 #include "parallel/data/reducer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+// ---- buckets: how the flat range of parameters is cut into messages (buckets.c)
+//
+// A bucket is one message: consecutive gradients for stages 0 and 1, a unit for stages 2 and 3, one
+// parameter for the naive way. Buckets are disjoint and ascend. With ZeRO each is divided evenly
+// over the ranks, which is why they are cut at multiples of 64 elements a rank. Pure data: the same
+// on every rank.
+
+typedef struct cy_piece_list {
+    cy_flat_range *pieces; // owned, [count]
+    int count;
+} cy_piece_list;
+
+// Start from a zeroed list.
+CY_MUST_CHECK cy_status cy_pieces_make(
+    cy_piece_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count);
+void cy_pieces_free(cy_piece_list *list);
+
+// Elements of a full bucket: a multiple of 64 a rank, at least that.
+int64_t cy_bucket_elements(const cy_reducer_spec *spec);
+
+// Elements of the bucket that fills first, likewise.
+int64_t cy_first_bucket_elements(const cy_reducer_spec *spec);
+
+// The equal part of a piece that a rank owns.
+cy_flat_range cy_piece_part(cy_flat_range piece, int rank, int size);
+
+// True when two ranges have elements in common.
+bool cy_ranges_meet(cy_flat_range a, cy_flat_range b);
+
+// ---- buffer pool: memory for whole units that are kept as shards, while they are in use (zero.c)
+//
+// The number of buffers and their sizes are learned, not configured: on a measuring arena a buffer
+// is made or enlarged whenever none is free, so the dry run of a step leaves exactly what a step
+// needs; then the same buffers are placed. Units share a buffer where their sizes have the same
+// number of binary digits, so a layer does not occupy the embedding's. The first free buffer is
+// used, so the real run makes the choices of the dry one. A pool belongs to one reducer.
+
+typedef struct cy_room {
+    cy_view data; // [1, capacity]; while measuring, only its size is meant
+    bool lent;
+} cy_room;
+
+typedef struct cy_lender {
+    cy_dtype dtype;
+    cy_room *rooms; // owned, [most]
+    int room_count;
+    int most;
+    cy_arena *measuring; // borrowed; NULL once the rooms are placed
+} cy_lender;
+
+CY_MUST_CHECK cy_status cy_lender_open(cy_lender *lender, cy_dtype dtype, int most);
+void cy_lender_close(cy_lender *lender);
+
+// With a measuring arena: discards all buffers. With another: places those that were learned.
+void cy_lender_take(cy_lender *lender, cy_arena *run);
+
+// Reserves a buffer for `count` elements and returns its number, by which it is released.
+int cy_lender_lend(cy_lender *lender, int64_t count);
+cy_view cy_lender_room(const cy_lender *lender, int room, int64_t count); // [1, count]
+void cy_lender_return(cy_lender *lender, int room);
+
+size_t cy_lender_bytes(const cy_lender *lender);
+
+// ---- execution order: the order in which units are used, learned from a dry run, so that the next
+// one can be gathered ahead (zero.c)
+//
+// A step has one order; passes between steps (evaluation) have another one, which repeats. Every
+// rank of a group has the same.
+
+// Start from a zeroed struct; free with cy_order_free.
+typedef struct cy_order {
+    int *units; // owned, [count]
+    size_t count, capacity;
+    size_t at; // the next use
+    bool repeats;
+} cy_order;
+
+void cy_order_free(cy_order *order);
+CY_MUST_CHECK cy_status cy_order_append(cy_order *order, int unit);
+void cy_order_rewind(cy_order *order);
+void cy_order_forget(cy_order *order);
+
+// A unit is used now. Where the order differs from the learned one, nothing is known until the
+// rewind.
+void cy_order_use(cy_order *order, int unit);
+
+// The unit of the use `ahead` uses after the present one, from 0; -1 where it is not known.
+int cy_order_next(const cy_order *order, int ahead);
+
+// What the dry run of a step records of stage 3, to be replayed.
+typedef enum cy_unit_event_kind {
+    CY_UNIT_USED, // its weights are needed from here on
+    CY_UNIT_LEFT, // they are not needed any more
+} cy_unit_event_kind;
+
+typedef struct cy_unit_event {
+    cy_unit_event_kind kind;
+    int unit;
+} cy_unit_event;
+
+// ---- the reducer
 
 // Transfers that may be in flight at once: backends keep a bounded number of records.
 #define CY_REDUCER_IN_FLIGHT 32
 
-// A unit's whole array while it is here.
+// A unit's whole array while this rank holds it.
 typedef struct cy_whole_unit {
-    int room; // of the lender; -1: not here
+    int room; // of the buffer pool; -1: this rank does not hold it
     cy_request request;
     bool in_use; // weights: between before and after. Gradients: being added to
 } cy_whole_unit;
 
-// Compressed buckets that may be on their way at once.
+// Compressed buckets that may be in flight at once.
 #define CY_COMPRESSED_IN_FLIGHT 4
 
 typedef struct cy_compressor {
-    cy_flat_range *dense; // owned, [dense_count]: ranges that are sent as they are
+    cy_flat_range *dense; // owned, [dense_count]: ranges that are sent uncompressed
     int dense_count;
     int64_t dense_total;                    // elements of them
     cy_view dense_grads;                    // [1, dense_total]
     cy_view residual;                       // [1, count], of topk
-    cy_view rooms[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages on their way
+    cy_view rooms[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages in flight
     size_t room_bytes;
     cy_view squares; // [1, 1] fp64
     double factor;   // of this step's gradient: clipping
@@ -61,11 +166,12 @@ struct cy_reducer {
     cy_lender grad_rooms, weight_rooms;
     int reducing; // the unit whose gradients are in flight, or -1
     cy_order step_order, other_order;
-    cy_order step_events; // of the dry run: a unit where it is used, ~unit where it is left
+    cy_unit_event *events; // owned, [event_count]: of the dry run of a step
+    size_t event_count, event_capacity;
     bool in_step;
 };
 
-// ---- what is kept as shards
+// ---- which arrays are sharded
 
 static inline bool cy_reducer_shards_optimizer(const cy_reducer *reducer)
 {
@@ -103,7 +209,7 @@ static inline bool cy_compressor_is_topk(const cy_reducer *reducer)
     return reducer->spec.compression.kind == CY_COMPRESSION_TOPK;
 }
 
-// ---- compress.c: buckets that are made small
+// ---- compress.c: compressed buckets
 
 cy_status cy_compressor_open(cy_reducer *reducer);
 void cy_compressor_close(cy_compressor *compressor);
@@ -111,8 +217,8 @@ void cy_compressor_take(cy_reducer *reducer, cy_arena *run);
 size_t cy_compressor_bytes(const cy_compressor *compressor);
 cy_status cy_compressor_send(cy_reducer *reducer, int piece);
 
-// Clipping has to see all of a rank's gradient before any of it is sent: cy_compressor_clip comes
-// before the first send of a step.
+// Clipping needs all of a rank's gradient before any of it is sent: cy_compressor_clip precedes the
+// first send of a step.
 static inline bool cy_compressor_clips(const cy_reducer *reducer)
 {
     const cy_compression_spec *spec = &reducer->spec.compression;
@@ -129,13 +235,13 @@ void cy_buckets_reset(cy_reducer *reducer);
 cy_status cy_buckets_gradient_final(cy_reducer *reducer, int unit);
 cy_status cy_buckets_finish(cy_reducer *reducer);
 
-// ---- zero_gradients.c: gradients of stages 2 and 3
+// ---- zero.c: gradients of stages 2 and 3
 
 cy_status cy_zero_gradients_before(cy_reducer *reducer, int unit);
 cy_status cy_zero_gradients_final(cy_reducer *reducer, int unit);
 cy_status cy_zero_gradients_finish(cy_reducer *reducer);
 
-// ---- zero_weights.c: weights of stages 1 to 3
+// ---- zero.c: weights of stages 1 to 3
 
 cy_status cy_zero_weights_before(cy_reducer *reducer, int unit);
 cy_status cy_zero_weights_after(cy_reducer *reducer, int unit);

@@ -1,12 +1,210 @@
-// Weights of which a rank updates a part: gathered once a step (stages 1 and 2), or unit by unit
-// around their use (stage 3), the next unit under the computation of the present one.
+// Shards gradients (ZeRO 2 and 3) and weights (ZeRO 3), and gathers updated weights (ZeRO 1 and 2).
 //
-// A dry run writes down the uses of a step; when it is over they are played back with the fetches
-// ahead that are then possible, which measures the rooms. What runs between steps (evaluation) is
-// the beginning of a step and needs no other rooms.
+// Gradients are whole only while a backward pass adds to them: a unit gets a zeroed buffer before
+// its first gradient; when its gradients are final, a reduce-scatter leaves each rank's part of the
+// sum in that buffer, the part is added to the shard, and the buffer is free for another unit. One
+// unit is in flight under the backward pass of the next.
+//
+// Weights of stage 3 are gathered unit by unit around their use, the next unit under the
+// computation of the present one. A dry run records the uses of a step; at its end they are
+// replayed with the prefetches that they allow, which measures the buffers. Evaluation between
+// steps uses units in the order of the beginning of a step and needs no other buffers.
+
+#include "parallel/data/reducer_parts.h"
 
 #include "base/assert.h"
-#include "parallel/data/reducer_parts.h"
+#include "base/memory.h"
+
+// ---- buffer pool
+
+cy_status cy_lender_open(cy_lender *lender, cy_dtype dtype, int most)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_take(&block, (size_t)most, sizeof(cy_room)));
+    *lender = (cy_lender){.dtype = dtype, .rooms = block, .most = most};
+    return CY_OK;
+}
+
+void cy_lender_close(cy_lender *lender)
+{
+    cy_memory_free(lender->rooms);
+    *lender = (cy_lender){0};
+}
+
+void cy_lender_take(cy_lender *lender, cy_arena *run)
+{
+    for (int i = 0; i < lender->room_count; i++)
+        CY_ASSERT(!lender->rooms[i].lent);
+    if (run->measuring) {
+        lender->measuring = run;
+        lender->room_count = 0;
+        return;
+    }
+    lender->measuring = NULL;
+    for (int i = 0; i < lender->room_count; i++) {
+        cy_view *data = &lender->rooms[i].data;
+        *data = cy_view_take(run, lender->dtype, 1, data->cols);
+    }
+}
+
+static int digits(int64_t count)
+{
+    int digit_count = 0;
+    for (; count > 0; count >>= 1)
+        digit_count++;
+    return digit_count;
+}
+
+static int first_free(const cy_lender *lender, int64_t count)
+{
+    for (int i = 0; i < lender->room_count; i++) {
+        const cy_room *room = &lender->rooms[i];
+        if (!room->lent && digits(room->data.cols) == digits(count)) return i;
+    }
+    return -1;
+}
+
+int cy_lender_lend(cy_lender *lender, int64_t count)
+{
+    int index = first_free(lender, count);
+    if (index < 0) {
+        CY_ASSERT(lender->measuring != NULL && lender->room_count < lender->most);
+        index = lender->room_count++;
+        lender->rooms[index] =
+            (cy_room){.data = cy_view_take(lender->measuring, lender->dtype, 1, count)};
+    }
+    cy_room *room = &lender->rooms[index];
+    if (room->data.cols < count) {
+        CY_ASSERT(lender->measuring != NULL);
+        cy_view_take(lender->measuring, lender->dtype, 1, count - room->data.cols);
+        room->data.cols = count;
+    }
+    room->lent = true;
+    return index;
+}
+
+cy_view cy_lender_room(const cy_lender *lender, int room, int64_t count)
+{
+    CY_ASSERT(lender->rooms[room].lent);
+    return cy_view_cols(lender->rooms[room].data, 0, count);
+}
+
+void cy_lender_return(cy_lender *lender, int room)
+{
+    CY_ASSERT(lender->rooms[room].lent);
+    lender->rooms[room].lent = false;
+}
+
+size_t cy_lender_bytes(const cy_lender *lender)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < lender->room_count; i++)
+        bytes += cy_view_bytes(lender->rooms[i].data);
+    return bytes;
+}
+
+// ---- execution order
+
+void cy_order_free(cy_order *order)
+{
+    cy_memory_free(order->units);
+    *order = (cy_order){0};
+}
+
+cy_status cy_order_append(cy_order *order, int unit)
+{
+    void *block = order->units;
+    CY_TRY(cy_memory_grow(&block, &order->capacity, order->count + 1, sizeof(int)));
+    order->units = block;
+    order->units[order->count++] = unit;
+    order->at = order->count;
+    return CY_OK;
+}
+
+void cy_order_rewind(cy_order *order)
+{
+    order->at = 0;
+}
+
+void cy_order_forget(cy_order *order)
+{
+    order->count = order->at = 0;
+}
+
+void cy_order_use(cy_order *order, int unit)
+{
+    if (order->repeats && order->at == order->count) order->at = 0;
+    const bool as_learned = order->at < order->count && order->units[order->at] == unit;
+    order->at = as_learned ? order->at + 1 : order->count;
+}
+
+int cy_order_next(const cy_order *order, int ahead)
+{
+    const size_t at = order->at + (size_t)ahead;
+    return at < order->count ? order->units[at] : -1;
+}
+
+// ---- gradients of stages 2 and 3
+
+static cy_view room_of(const cy_reducer *reducer, int unit)
+{
+    return cy_lender_room(
+        &reducer->grad_rooms, reducer->whole_grads[unit].room, reducer->units[unit].count);
+}
+
+static cy_status settle(cy_reducer *reducer)
+{
+    const int unit = reducer->reducing;
+    if (unit < 0) return CY_OK;
+    const cy_reducer_spec *spec = &reducer->spec;
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    CY_TRY(cy_group_wait(spec->group, spec->queue, &whole->request));
+    const cy_view sum =
+        cy_view_rows(cy_reducer_by_rank(reducer, room_of(reducer, unit)), reducer->rank, 1);
+    const cy_view shard = cy_reducer_part(reducer, reducer->grads, true, reducer->units[unit]);
+    cy_add(spec->queue, shard, shard, sum);
+    cy_lender_return(&reducer->grad_rooms, whole->room);
+    whole->room = -1;
+    reducer->reducing = -1;
+    return CY_OK;
+}
+
+cy_status cy_zero_gradients_before(cy_reducer *reducer, int unit)
+{
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    if (whole->in_use) return CY_OK;
+    // Within a backward pass the unit before this one is still in flight. The last unit of the
+    // previous microbatch has had all of a forward pass, and this unit may need its buffer.
+    if (unit != reducer->reducing + 1) CY_TRY(settle(reducer));
+    const int64_t count = reducer->units[unit].count;
+    whole->room = cy_lender_lend(&reducer->grad_rooms, count);
+    whole->in_use = true;
+    cy_fill(reducer->spec.queue, room_of(reducer, unit), 0.0);
+    return CY_OK;
+}
+
+cy_status cy_zero_gradients_final(cy_reducer *reducer, int unit)
+{
+    const cy_reducer_spec *spec = &reducer->spec;
+    cy_whole_unit *whole = &reducer->whole_grads[unit];
+    if (!whole->in_use) return CY_OK; // nothing was added
+    CY_TRY(settle(reducer));
+    whole->in_use = false;
+    reducer->reducing = unit;
+    const cy_view all = cy_reducer_by_rank(reducer, room_of(reducer, unit));
+    return cy_group_start_reduce_scatter(spec->group, spec->queue, &whole->request,
+        cy_view_rows(all, reducer->rank, 1), all, CY_SUM);
+}
+
+cy_status cy_zero_gradients_finish(cy_reducer *reducer)
+{
+    CY_TRY(settle(reducer));
+    for (int i = 0; i < reducer->unit_count; i++)
+        CY_ASSERT(!reducer->whole_grads[i].in_use);
+    return CY_OK;
+}
+
+// ---- weights of stages 1 to 3
 
 static cy_order *order_now(cy_reducer *reducer)
 {
@@ -24,25 +222,36 @@ static cy_status fetch(cy_reducer *reducer, int unit)
         cy_reducer_by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, true, range));
 }
 
-// Units much smaller than the others travel in no time: the one after them is fetched as well.
+// Units much smaller than the others arrive at once: the unit after them is fetched as well.
 static bool is_small(const cy_reducer *reducer, int unit)
 {
     return reducer->units[unit].count < reducer->count / reducer->unit_count / 8;
 }
 
-// True when `unit` is what a fetch ahead would bring; with `unit` -1, brings it.
-static cy_status look_ahead(cy_reducer *reducer, int unit, bool *found)
+// The unit of the use `ahead` uses after the present one if it is prefetched now, otherwise -1: the
+// next unit is, and the one after it where that is small, and so on.
+static int prefetch_unit(cy_reducer *reducer, int ahead)
 {
     const cy_order *order = order_now(reducer);
-    *found = false;
-    for (int ahead = 0; !*found; ahead++) {
-        const int next = cy_order_next(order, ahead);
-        if (next < 0) return CY_OK;
-        *found = next == unit;
-        if (unit < 0) CY_TRY(fetch(reducer, next));
-        if (!is_small(reducer, next)) return CY_OK;
-    }
+    if (ahead > 0 && !is_small(reducer, cy_order_next(order, ahead - 1))) return -1;
+    return cy_order_next(order, ahead);
+}
+
+static cy_status prefetch_units(cy_reducer *reducer)
+{
+    int ahead = 0;
+    for (int unit; (unit = prefetch_unit(reducer, ahead)) >= 0; ahead++)
+        CY_TRY(fetch(reducer, unit));
     return CY_OK;
+}
+
+static bool is_needed_next(cy_reducer *reducer, int unit)
+{
+    int ahead = 0;
+    for (int next; (next = prefetch_unit(reducer, ahead)) >= 0; ahead++) {
+        if (next == unit) return true;
+    }
+    return false;
 }
 
 static cy_status use(cy_reducer *reducer, int unit)
@@ -52,8 +261,7 @@ static cy_status use(cy_reducer *reducer, int unit)
     CY_TRY(fetch(reducer, unit));
     CY_TRY(cy_group_wait(reducer->spec.group, reducer->spec.queue, &whole->request));
     whole->in_use = true;
-    bool found;
-    return look_ahead(reducer, -1, &found);
+    return prefetch_units(reducer);
 }
 
 static void give_back(cy_reducer *reducer, int unit)
@@ -63,40 +271,56 @@ static void give_back(cy_reducer *reducer, int unit)
     whole->room = -1;
 }
 
-static cy_status leave(cy_reducer *reducer, int unit)
+static void leave(cy_reducer *reducer, int unit)
 {
-    bool needed_next;
     reducer->whole_weights[unit].in_use = false;
-    CY_TRY(look_ahead(reducer, unit, &needed_next));
-    if (!needed_next) give_back(reducer, unit);
+    if (!is_needed_next(reducer, unit)) give_back(reducer, unit);
+}
+
+static cy_status record_event(cy_reducer *reducer, cy_unit_event_kind kind, int unit)
+{
+    void *block = reducer->events;
+    CY_TRY(cy_memory_grow(
+        &block, &reducer->event_capacity, reducer->event_count + 1, sizeof(cy_unit_event)));
+    reducer->events = block;
+    reducer->events[reducer->event_count++] = (cy_unit_event){.kind = kind, .unit = unit};
     return CY_OK;
 }
 
 cy_status cy_zero_weights_before(cy_reducer *reducer, int unit)
 {
     if (!reducer->spec.queue->dry) return use(reducer, unit);
-    if (reducer->in_step) CY_TRY(cy_order_append(&reducer->step_events, unit));
+    if (reducer->in_step) CY_TRY(record_event(reducer, CY_UNIT_USED, unit));
     return cy_order_append(order_now(reducer), unit);
 }
 
 cy_status cy_zero_weights_after(cy_reducer *reducer, int unit)
 {
-    if (!reducer->spec.queue->dry) return leave(reducer, unit);
-    return reducer->in_step ? cy_order_append(&reducer->step_events, ~unit) : CY_OK;
+    if (reducer->spec.queue->dry) {
+        return reducer->in_step ? record_event(reducer, CY_UNIT_LEFT, unit) : CY_OK;
+    }
+    leave(reducer, unit);
+    return CY_OK;
 }
 
 cy_status cy_zero_weights_play_back(cy_reducer *reducer)
 {
-    const cy_order *events = &reducer->step_events;
     cy_order_rewind(&reducer->step_order);
-    for (size_t i = 0; i < events->count; i++) {
-        const int event = events->units[i];
-        CY_TRY(event >= 0 ? use(reducer, event) : leave(reducer, ~event));
+    for (size_t i = 0; i < reducer->event_count; i++) {
+        const cy_unit_event event = reducer->events[i];
+        switch (event.kind) {
+        case CY_UNIT_USED:
+            CY_TRY(use(reducer, event.unit));
+            break;
+        case CY_UNIT_LEFT:
+            leave(reducer, event.unit);
+            break;
+        }
     }
     return CY_OK;
 }
 
-// Whole units would hold the weights of before the update.
+// Whole units would hold the weights from before the update.
 cy_status cy_zero_weights_drop(cy_reducer *reducer)
 {
     for (int i = 0; i < reducer->unit_count; i++) {
@@ -109,7 +333,7 @@ cy_status cy_zero_weights_drop(cy_reducer *reducer)
     return CY_OK;
 }
 
-// Stages 1 and 2: every rank updated its part of each piece; whole weights are all parts.
+// Stages 1 and 2: every rank has updated its part of each bucket and gathers the others' parts.
 cy_status cy_zero_weights_share(cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;

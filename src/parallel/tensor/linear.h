@@ -20,7 +20,7 @@
 #define CY_PARALLEL_TENSOR_LINEAR_H
 
 #include "kernel/kernel.h"
-#include "parallel/tensor/pieces.h"
+#include "parallel/tensor/overlap.h"
 
 // Where the gradients of a linear layer go; none: nowhere.
 typedef struct cy_linear_gradients {

@@ -1,12 +1,12 @@
-// parallel/tensor/pieces.h: gathers and sums of tokens, cut into pieces that travel under the
+// parallel/tensor/overlap.h: gathers and sums of tokens, cut into pieces that travel under the
 // products beside them (Wang et al., "Overlap communication with dependent computation via
 // decomposition", 2023).
 //
-// With sequence parallelism a piece is the tokens of one rank. A gather hands out the own piece
-// first, which is here already, while that of the next rank travels; a sum asks for the own piece
-// last, while those of the others travel. Each rank sends to all others what they need and nothing
-// else, so the bytes are those of the collective. Pieces that arrive are added in the order of
-// the collectives, once rounded.
+// With sequence parallelism a piece is the tokens of one rank. A gather hands out the rank's own
+// piece first while that of the next rank travels; a sum asks for the own piece last, while those
+// of the others travel. Each rank sends to every other only what that rank needs, so the bytes are
+// those of the collective. Pieces that arrive are added in the order of the collectives and rounded
+// once.
 //
 //   gather                                     sum
 //   start              own rows travel         start
@@ -17,7 +17,7 @@
 //
 // Without it every rank has all tokens on both sides. There is nothing to gather; the pieces of a
 // sum are ranges of rows in ascending order, the same on every rank, with an all-reduce each. Rows
-// whose sum has come can be worked on while the others travel:
+// whose sum has arrived can be used while the others travel:
 //
 //   next -> rows 0        (product)            arrived -> rows 0   (what reads the sum)
 //   next -> rows 1, all-reduce of rows 0 under the product
@@ -29,8 +29,8 @@
 // A gather or sum belongs to the rank that started it. Matrices are the caller's or from the
 // scratch arena, which the caller rewinds after the end; nothing may be rewound before it.
 
-#ifndef CY_PARALLEL_TENSOR_PIECES_H
-#define CY_PARALLEL_TENSOR_PIECES_H
+#ifndef CY_PARALLEL_TENSOR_OVERLAP_H
+#define CY_PARALLEL_TENSOR_OVERLAP_H
 
 #include "comm/group.h"
 #include "device/fixed.h"
@@ -68,13 +68,13 @@ typedef struct cy_tensor_summing {
     const cy_tensor_parallel *parallel; // borrowed
     cy_queue *queue;                    // borrowed
     cy_view outside;                    // becomes the sum
-    cy_view reduced;                    // where it arrives: `outside`, or, in fixed point, its like
-    cy_view partial;                    // [all tokens, cols]: this rank's part of the sum
-    cy_view residual;                   // added to `outside` as rows of the sum arrive; or none
-    cy_view first;                      // the first piece of another rank that comes
-    cy_request send, receive;           // between two ranks
-    cy_request sums[CY_TENSOR_PIECES];  // of all ranks, one for each range of rows
-    int handed, arrived;                // pieces
+    cy_view reduced;          // receives the sum: `outside`, or its fixed-point counterpart
+    cy_view partial;          // [all tokens, cols]: this rank's part of the sum
+    cy_view residual;         // added to `outside` as rows of the sum arrive; or none
+    cy_view first;            // receives the first piece of another rank
+    cy_request send, receive; // between two ranks
+    cy_request sums[CY_TENSOR_PIECES]; // of all ranks, one for each range of rows
+    int handed, arrived;               // pieces
 } cy_tensor_summing;
 
 // Whether tokens are split over the group outside the linear layers.
@@ -125,5 +125,19 @@ CY_MUST_CHECK cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_ten
 
 // Returns when all rows have arrived.
 CY_MUST_CHECK cy_status cy_tensor_sum_end(cy_tensor_summing *summing);
+
+// ---- columns: between a matrix that is whole on every rank and one whose columns are split evenly
+// over the group
+//
+// Each is the gradient of the other. Matrices are dense and the caller's, but for the `x` of
+// cy_tensor_take_cols; scratch memory is from the queue.
+
+// y [rows, cols * size]: the columns of all ranks side by side, from x [rows, cols]. Fails when the
+// group does.
+CY_MUST_CHECK cy_status cy_tensor_gather_cols(
+    cy_group *group, cy_queue *queue, cy_view y, cy_view x);
+
+// y [rows, cols / size]: this rank's columns of x [rows, cols], which is the same on every rank.
+void cy_tensor_take_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "support/support.h"
 
-#include "parallel/data/order.h"
+#include "parallel/data/reducer_parts.h"
 
 #define UNITS 5
 
