@@ -36,7 +36,7 @@ static void norm_batch_heads(
 {
     const size_t mark = cy_arena_mark(context->queue->scratch);
     cy_qk_norm_stash stash;
-    cy_qk_norm_stash_take(&stash, context, context->queue->scratch, qkv.rows);
+    cy_qk_norm_stash_alloc(&stash, context, context->queue->scratch, qkv.rows);
     cy_qk_norm_forward(context, storage, unit, qkv, &stash);
     cy_arena_rewind(context->queue->scratch, mark);
 }
@@ -52,13 +52,13 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const int64_t q_cols = cy_model_q_cols(context);
     const int64_t kv_cols = cy_model_kv_cols(context);
 
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, shape->hidden);
-    const cy_view qkv = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
-    const cy_view o = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, shape->hidden);
+    const cy_view qkv = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
+    const cy_view o = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols);
     cy_norm_forward(queue, n, inv_rms, x, cy_view_none(),
         cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);
     const cy_column_linear in = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
         .bias = cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0),
     };
@@ -72,7 +72,7 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
         batch->sequences, batch->positions, &spec);
     const cy_row_linear out = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_OUT, 0),
         .bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0),
         .input_is_parallel = true,
@@ -89,22 +89,22 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, layer);
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view inv_rms = cy_view_take(queue->scratch, context->sum_dtype, 1, x.rows);
-    const cy_view mid = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    const cy_view inv_rms = cy_view_alloc(queue->scratch, context->sum_dtype, 1, x.rows);
+    const cy_view mid = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
     const cy_view gate_up =
-        cy_view_take(queue->scratch, context->dtype, x.rows, 2 * context->ffn_local);
-    const cy_view act = cy_view_take(queue->scratch, context->dtype, x.rows, context->ffn_local);
+        cy_view_alloc(queue->scratch, context->dtype, x.rows, 2 * context->ffn_local);
+    const cy_view act = cy_view_alloc(queue->scratch, context->dtype, x.rows, context->ffn_local);
 
     CY_TRY(attention(context, storage, layer, mid, x, inv_rms, batch));
     cy_norm_forward(queue, n, inv_rms, mid, x, cy_storage_weight(storage, unit, CY_ROLE_NORM2, 0),
         context->shape.norm_eps);
     const cy_column_linear in = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_GATE, 1),
     };
     const cy_row_linear down = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0),
         .input_is_parallel = true,
     };
@@ -119,7 +119,7 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
 cy_status cy_decode_forward(const cy_model_context *context, const cy_storage *storage, cy_view x,
     const cy_decode_batch *batch)
 {
-    const cy_micro_batch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
+    const cy_microbatch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
     CY_TRY(cy_embed_forward(context, storage, x, &tokens));
     for (int layer = 0; layer < context->shape.layers; layer++) {
         CY_TRY(layer_forward(context, storage, layer, x, batch));
@@ -131,12 +131,12 @@ cy_status cy_decode_forward(const cy_model_context *context, const cy_storage *s
 
 // What a waiting thread asks for at most, of what it reads next: it has to fit into the cache that
 // is its own, beside what is in use.
-#define EXPECT_BYTES  ((int64_t)512 << 10)
-#define EXPECT_RANGES 24 // of memory, at one meeting
+#define PREFETCH_BYTES  ((int64_t)512 << 10)
+#define PREFETCH_RANGES 24 // of memory, at one meeting
 
-#define EXPECT_STEP 256 // bytes between two looks at the meeting
+#define PREFETCH_STEP 256 // bytes between two looks at the meeting
 
-struct cy_decode_row_layer {
+struct cy_decode_token_layer {
     cy_view norm1, qkv, qkv_bias, q_norm, k_norm, out, out_bias, norm2, gate, up, down;
 };
 
@@ -148,10 +148,10 @@ typedef struct range {
     const char *at, *end;
 } range;
 
-struct cy_decode_row_worker {
+struct cy_decode_token_worker {
     cy_queue queue; // without a pool: this thread alone
     cy_arena scratch;
-    range expected[EXPECT_RANGES]; // what is read next and has yet to be asked for
+    range expected[PREFETCH_RANGES]; // what is read next and has yet to be asked for
     int expected_count, expected_at;
     int64_t expected_bytes;
     share parts;     // of the token's attention
@@ -164,7 +164,7 @@ struct cy_decode_row_worker {
 
 // One token on its way; what the threads of a team share while it lasts.
 typedef struct walk {
-    cy_decode_row *row;
+    cy_decode_token *row;
     const cy_decode_batch *batch;
     cy_view logits;
 } walk;
@@ -173,7 +173,7 @@ typedef struct walk {
 
 // A worker's part of `count` columns: whole cache lines of 16-bit data, so that no line is written
 // by two.
-static share share_of(const cy_decode_row *row, int worker, int64_t count)
+static share share_of(const cy_decode_token *row, int worker, int64_t count)
 {
     const int64_t step = 32, steps = (count + step - 1) / step;
     const int64_t first = steps * worker / row->workers * step;
@@ -196,7 +196,7 @@ static int64_t keys_before(const cy_attention_spec *spec, int64_t position, int6
 }
 
 // The number of the first part of worker `worker`: as many keys for each as whole parts allow.
-static int64_t first_part(const cy_decode_row *row, int64_t position, int worker)
+static int64_t first_part(const cy_decode_token *row, int64_t position, int worker)
 {
     const cy_attention_spec spec = cy_model_attention(row->context);
     const int64_t count = cy_attention_part_count(&spec, position);
@@ -209,7 +209,7 @@ static int64_t first_part(const cy_decode_row *row, int64_t position, int worker
     return count;
 }
 
-static share parts_of(const cy_decode_row *row, int worker, int64_t position)
+static share parts_of(const cy_decode_token *row, int worker, int64_t position)
 {
     const int64_t first = first_part(row, position, worker);
     return (share){first, first_part(row, position, worker + 1) - first};
@@ -230,8 +230,8 @@ static cy_view cols_of(cy_view view, share mine)
 // Asks for a few lines of what is expected.
 static void ask(void *context)
 {
-    cy_decode_row_worker *self = context;
-    for (int i = 0; i < EXPECT_STEP && self->expected_at < self->expected_count; i += 64) {
+    cy_decode_token_worker *self = context;
+    for (int i = 0; i < PREFETCH_STEP && self->expected_at < self->expected_count; i += 64) {
         range *from = &self->expected[self->expected_at];
         __builtin_prefetch(from->at);
         from->at += 64;
@@ -240,19 +240,19 @@ static void ask(void *context)
 }
 
 // What the thread reads after the next meeting, as far as there is room for it.
-static void expect(cy_decode_row_worker *self, const void *data, int64_t bytes)
+static void prefetch(cy_decode_token_worker *self, const void *data, int64_t bytes)
 {
-    const int64_t room = EXPECT_BYTES - self->expected_bytes;
+    const int64_t room = PREFETCH_BYTES - self->expected_bytes;
     const int64_t taken = bytes < room ? bytes : room;
-    if (taken <= 0 || self->expected_count == EXPECT_RANGES) return;
+    if (taken <= 0 || self->expected_count == PREFETCH_RANGES) return;
     self->expected[self->expected_count++] = (range){data, (const char *)data + taken};
     self->expected_bytes += taken;
 }
 
-static void expect_rows(const walk *at, int worker, cy_view weight)
+static void prefetch_rows(const walk *at, int worker, cy_view weight)
 {
     const cy_view mine = rows_of(weight, share_of(at->row, worker, weight.rows));
-    expect(&at->row->each[worker], mine.data, (int64_t)cy_view_bytes(mine));
+    prefetch(&at->row->each[worker], mine.data, (int64_t)cy_view_bytes(mine));
 }
 
 // The rows of keys or values, of all heads, at the first of these positions and those after it, as
@@ -281,21 +281,21 @@ static share positions_of(const walk *at, int worker)
     return (share){first, end - first};
 }
 
-static void expect_cache(const walk *at, int worker, int layer)
+static void prefetch_cache(const walk *at, int worker, int layer)
 {
-    cy_decode_row_worker *self = &at->row->each[worker];
+    cy_decode_token_worker *self = &at->row->each[worker];
     const cy_kv_pages *pages = &at->row->pages[layer];
     share left = positions_of(at, worker);
     while (left.count > 0) {
         const cy_view keys = page_rows(at, pages, pages->keys, left);
         const cy_view values = page_rows(at, pages, pages->values, left);
-        expect(self, keys.data, (int64_t)cy_view_bytes(keys));
-        expect(self, values.data, (int64_t)cy_view_bytes(values));
+        prefetch(self, keys.data, (int64_t)cy_view_bytes(keys));
+        prefetch(self, values.data, (int64_t)cy_view_bytes(values));
         left = (share){left.first + keys.rows, left.count - keys.rows};
     }
 }
 
-static void expect_nothing(cy_decode_row_worker *self)
+static void prefetch_none(cy_decode_token_worker *self)
 {
     self->expected_count = 0;
     self->expected_at = 0;
@@ -305,9 +305,9 @@ static void expect_nothing(cy_decode_row_worker *self)
 // All threads have written what they had to; meanwhile this one asks for what it expects.
 static void meet(const walk *at, int worker)
 {
-    cy_decode_row_worker *self = &at->row->each[worker];
-    if (!self->queue.dry) cy_pool_meet(at->row->context->queue->pool, ask, self);
-    expect_nothing(self);
+    cy_decode_token_worker *self = &at->row->each[worker];
+    if (!self->queue.dry) cy_thread_pool_barrier(at->row->context->queue->pool, ask, self);
+    prefetch_none(self);
 }
 
 // ---- one layer of one token
@@ -315,7 +315,7 @@ static void meet(const walk *at, int worker)
 // This thread's columns of y = x W^T, with a bias where there is one. What it expects is read next.
 static void multiply(const walk *at, int worker, cy_view y, cy_view x, cy_view weight, cy_view bias)
 {
-    cy_decode_row_worker *self = &at->row->each[worker];
+    cy_decode_token_worker *self = &at->row->each[worker];
     const share mine = share_of(at->row, worker, weight.rows);
     if (mine.count == 0) return;
     const cy_view part = cols_of(y, mine);
@@ -328,15 +328,15 @@ static void multiply(const walk *at, int worker, cy_view y, cy_view x, cy_view w
 }
 
 // Heads [cols of one row] under the norm of Qwen3: rows of one head are what the kernel wants.
-static void norm_heads(const walk *at, cy_decode_row_worker *self, cy_view heads, cy_view weight)
+static void norm_heads(const walk *at, cy_decode_token_worker *self, cy_view heads, cy_view weight)
 {
     if (cy_view_is_none(weight)) return;
     const int64_t dim = at->row->context->shape.head_dim, count = heads.cols / dim;
     cy_arena *scratch = self->queue.scratch;
     const size_t mark = cy_arena_mark(scratch);
     const cy_view x = cy_view_of(heads.data, heads.dtype, count, dim);
-    const cy_view y = cy_view_take(scratch, heads.dtype, count, dim);
-    const cy_view inv_rms = cy_view_take(scratch, self->inv_rms.dtype, 1, count);
+    const cy_view y = cy_view_alloc(scratch, heads.dtype, count, dim);
+    const cy_view inv_rms = cy_view_alloc(scratch, self->inv_rms.dtype, 1, count);
     cy_norm_forward(
         &self->queue, y, inv_rms, x, cy_view_none(), weight, at->row->context->shape.norm_eps);
     cy_copy(&self->queue, x, y);
@@ -356,7 +356,7 @@ static cy_kv_pages pages_of(const cy_kv_pages *pages, share cols)
 // them.
 static void write_pages(const walk *at, int worker, int layer, cy_view k, cy_view v, int64_t parts)
 {
-    const cy_decode_row *row = at->row;
+    const cy_decode_token *row = at->row;
     const share mine = row->each[worker].parts;
     const int64_t dim = row->context->shape.head_dim;
     const int64_t last = parts - row->context->kv_heads_local; // the first that has this position
@@ -372,9 +372,9 @@ static void write_pages(const walk *at, int worker, int layer, cy_view k, cy_vie
 static void attend(const walk *at, int worker, int layer)
 {
     const cy_model_context *context = at->row->context;
-    const cy_decode_row_layer *weights = &at->row->layers[layer];
+    const cy_decode_token_layer *weights = &at->row->layers[layer];
     const cy_decode_batch *batch = at->batch;
-    cy_decode_row_worker *self = &at->row->each[worker];
+    cy_decode_token_worker *self = &at->row->each[worker];
     const share mine = self->parts;
     if (mine.count == 0) return;
     const int64_t q_cols = cy_model_q_cols(context), kv_cols = cy_model_kv_cols(context);
@@ -389,27 +389,27 @@ static void attend(const walk *at, int worker, int layer)
     cy_rope(&self->queue, self->qkv, context->rope, batch->positions, spec.heads + spec.kv_heads,
         false);
     write_pages(at, worker, layer, k, v, cy_attention_part_count(&spec, batch->positions_host[0]));
-    cy_attention_parts(&self->queue, rows_of(at->row->parts, mine), q, &at->row->pages[layer],
+    cy_attention_split(&self->queue, rows_of(at->row->parts, mine), q, &at->row->pages[layer],
         batch->sequences, batch->positions, &spec, mine.first);
 }
 
 // o, the same in every thread, from the parts of all.
-static void join(const walk *at, cy_decode_row_worker *self)
+static void join(const walk *at, cy_decode_token_worker *self)
 {
     const cy_attention_spec spec = cy_model_attention(at->row->context);
     const int64_t count = cy_attention_part_count(&spec, at->batch->positions_host[0]);
-    cy_attention_join(&self->queue, self->o, cy_view_rows(at->row->parts, 0, count), &spec);
+    cy_attention_combine(&self->queue, self->o, cy_view_rows(at->row->parts, 0, count), &spec);
 }
 
 // This thread's columns of act = swiglu(gate, up).
-static void feed(const walk *at, int worker, const cy_decode_row_layer *weights)
+static void feed(const walk *at, int worker, const cy_decode_token_layer *weights)
 {
-    cy_decode_row_worker *self = &at->row->each[worker];
+    cy_decode_token_worker *self = &at->row->each[worker];
     const share mine = share_of(at->row, worker, weights->gate.rows);
     if (mine.count == 0) return;
     cy_arena *scratch = self->queue.scratch;
     const size_t mark = cy_arena_mark(scratch);
-    const cy_view gate_up = cy_view_take(scratch, at->row->act.dtype, 1, 2 * mine.count);
+    const cy_view gate_up = cy_view_alloc(scratch, at->row->act.dtype, 1, 2 * mine.count);
     const cy_view gate = rows_of(weights->gate, mine), up = rows_of(weights->up, mine);
     cy_matmul(&self->queue, cy_view_cols(gate_up, 0, mine.count), self->n, gate,
         (cy_matmul_spec){.transpose_b = true, .next = up.data});
@@ -421,7 +421,7 @@ static void feed(const walk *at, int worker, const cy_decode_row_layer *weights)
 }
 
 // n = norm of x, which the branch is added to before, except where there is none yet.
-static void norm(const walk *at, cy_decode_row_worker *self, cy_view branch, cy_view weight)
+static void norm(const walk *at, cy_decode_token_worker *self, cy_view branch, cy_view weight)
 {
     cy_norm_forward(&self->queue, self->n, self->inv_rms, self->x, branch, weight,
         at->row->context->shape.norm_eps);
@@ -429,28 +429,28 @@ static void norm(const walk *at, cy_decode_row_worker *self, cy_view branch, cy_
 
 static void walk_layer(const walk *at, int worker, int layer)
 {
-    const cy_decode_row *row = at->row;
-    const cy_decode_row_layer *weights = &row->layers[layer];
-    cy_decode_row_worker *self = &row->each[worker];
+    const cy_decode_token *row = at->row;
+    const cy_decode_token_layer *weights = &row->layers[layer];
+    cy_decode_token_worker *self = &row->each[worker];
     const bool last = layer + 1 == row->context->shape.layers;
 
     norm(at, self, layer == 0 ? cy_view_none() : row->branch, weights->norm1);
-    expect_cache(at, worker, layer);
-    expect_rows(at, worker, weights->out);
+    prefetch_cache(at, worker, layer);
+    prefetch_rows(at, worker, weights->out);
     multiply(at, worker, row->qkv, self->n, weights->qkv, weights->qkv_bias);
     meet(at, worker);
     attend(at, worker, layer);
-    expect_rows(at, worker, weights->out);
+    prefetch_rows(at, worker, weights->out);
     meet(at, worker);
     join(at, self);
-    expect_rows(at, worker, weights->gate);
+    prefetch_rows(at, worker, weights->gate);
     multiply(at, worker, row->branch, self->o, weights->out, weights->out_bias);
     meet(at, worker);
     norm(at, self, row->branch, weights->norm2);
-    expect_rows(at, worker, weights->down);
+    prefetch_rows(at, worker, weights->down);
     feed(at, worker, weights);
     meet(at, worker);
-    expect_rows(at, worker, last ? row->head : row->layers[layer + 1].qkv);
+    prefetch_rows(at, worker, last ? row->head : row->layers[layer + 1].qkv);
     multiply(at, worker, row->branch, row->act, weights->down, cy_view_none());
     meet(at, worker);
 }
@@ -459,48 +459,48 @@ static void walk_all(void *context, int64_t task, int worker)
 {
     (void)task;
     const walk *at = context;
-    const cy_decode_row *row = at->row;
-    cy_decode_row_worker *self = &row->each[worker];
-    expect_nothing(self);
+    const cy_decode_token *row = at->row;
+    cy_decode_token_worker *self = &row->each[worker];
+    prefetch_none(self);
     self->parts = parts_of(row, worker, at->batch->positions_host[0]);
     cy_embedding_forward(&self->queue, self->x, row->embedding, at->batch->inputs, 0);
     for (int layer = 0; layer < row->context->shape.layers; layer++)
         walk_layer(at, worker, layer);
     norm(at, self, row->branch, row->final_norm);
-    expect_rows(at, worker, row->layers[0].qkv); // of the next token
+    prefetch_rows(at, worker, row->layers[0].qkv); // of the next token
     multiply(at, worker, at->logits, self->n, row->head, cy_view_none());
 }
 
 // ---- opening, planning and placing
 
-cy_status cy_decode_row_open(cy_decode_row *row, const cy_model_context *context)
+cy_status cy_decode_token_open(cy_decode_token *row, const cy_model_context *context)
 {
-    CY_ASSERT(cy_group_size(context->tensor.group) == 1);
-    *row = (cy_decode_row){.context = context, .workers = cy_queue_workers(context->queue)};
+    CY_ASSERT(cy_group_size(context->tp.group) == 1);
+    *row = (cy_decode_token){.context = context, .workers = cy_queue_workers(context->queue)};
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)context->shape.layers, sizeof(cy_decode_row_layer)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)context->shape.layers, sizeof(cy_decode_token_layer)));
     row->layers = block;
     const cy_status status =
-        cy_memory_take(&block, (size_t)row->workers, sizeof(cy_decode_row_worker));
+        cy_memory_alloc(&block, (size_t)row->workers, sizeof(cy_decode_token_worker));
     if (status == CY_OK) row->each = block;
-    if (status != CY_OK) cy_decode_row_close(row);
+    if (status != CY_OK) cy_decode_token_close(row);
     return status;
 }
 
-void cy_decode_row_close(cy_decode_row *row)
+void cy_decode_token_close(cy_decode_token *row)
 {
     cy_memory_free(row->layers);
     cy_memory_free(row->each);
-    *row = (cy_decode_row){0};
+    *row = (cy_decode_token){0};
 }
 
-static cy_decode_row_layer weights_of(const cy_head *head, int layer)
+static cy_decode_token_layer weights_of(const cy_head *head, int layer)
 {
     const cy_storage *storage = head->storage;
     const cy_model_shape *shape = &head->context->shape;
     const int unit = cy_storage_unit(storage, layer);
     const int more = shape->qkv_bias ? 2 : 0;
-    return (cy_decode_row_layer){
+    return (cy_decode_token_layer){
         .norm1 = cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0),
         .qkv = cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
         .qkv_bias = cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, more),
@@ -524,28 +524,28 @@ static cy_view take_parts(const cy_model_context *context, cy_arena *run, const 
     const int64_t window = spec.window > 0 ? spec.window + CY_ATTENTION_PART : positions;
     spec.window = 0;
     const int64_t most = window < positions ? window : positions;
-    return cy_view_take(run, context->sum_dtype, cy_attention_part_count(&spec, most - 1),
-        cy_attention_part_cols(&spec));
+    return cy_view_alloc(run, context->sum_dtype, cy_attention_part_count(&spec, most - 1),
+        cy_attention_split_cols(&spec));
 }
 
-void cy_decode_row_take(
-    cy_decode_row *row, cy_arena *run, const cy_head *head, const cy_kv_pages *pages)
+void cy_decode_token_alloc(
+    cy_decode_token *row, cy_arena *run, const cy_head *head, const cy_kv_pages *pages)
 {
     const cy_model_context *context = row->context;
     const cy_model_shape *shape = &context->shape;
     const int64_t q_cols = cy_model_q_cols(context);
     const int64_t kv_cols = cy_model_kv_cols(context);
-    row->qkv = cy_view_take(run, context->dtype, 1, q_cols + 2 * kv_cols);
+    row->qkv = cy_view_alloc(run, context->dtype, 1, q_cols + 2 * kv_cols);
     row->parts = take_parts(context, run, pages);
-    row->branch = cy_view_take(run, context->dtype, 1, shape->hidden);
-    row->act = cy_view_take(run, context->dtype, 1, context->ffn_local);
+    row->branch = cy_view_alloc(run, context->dtype, 1, shape->hidden);
+    row->act = cy_view_alloc(run, context->dtype, 1, context->ffn_local);
     for (int i = 0; i < row->workers; i++) {
-        cy_decode_row_worker *self = &row->each[i];
-        self->x = cy_view_take(run, context->dtype, 1, shape->hidden);
-        self->n = cy_view_take(run, context->dtype, 1, shape->hidden);
-        self->inv_rms = cy_view_take(run, context->sum_dtype, 1, 1);
-        self->qkv = cy_view_take(run, context->dtype, 1, q_cols + 2 * kv_cols);
-        self->o = cy_view_take(run, context->dtype, 1, q_cols);
+        cy_decode_token_worker *self = &row->each[i];
+        self->x = cy_view_alloc(run, context->dtype, 1, shape->hidden);
+        self->n = cy_view_alloc(run, context->dtype, 1, shape->hidden);
+        self->inv_rms = cy_view_alloc(run, context->sum_dtype, 1, 1);
+        self->qkv = cy_view_alloc(run, context->dtype, 1, q_cols + 2 * kv_cols);
+        self->o = cy_view_alloc(run, context->dtype, 1, q_cols);
     }
     const cy_role matrix = shape->tied ? CY_ROLE_EMBED : CY_ROLE_HEAD;
     const int embedding = cy_storage_unit(head->storage, -1);
@@ -557,9 +557,9 @@ void cy_decode_row_take(
         row->layers[i] = weights_of(head, i);
 }
 
-static void open_queue(cy_decode_row *row, int worker, bool dry)
+static void open_queue(cy_decode_token *row, int worker, bool dry)
 {
-    cy_decode_row_worker *self = &row->each[worker];
+    cy_decode_token_worker *self = &row->each[worker];
     const cy_queue *from = row->context->queue;
     self->queue = (cy_queue){
         .kernels = from->kernels,
@@ -569,7 +569,7 @@ static void open_queue(cy_decode_row *row, int worker, bool dry)
     };
 }
 
-size_t cy_decode_row_plan(cy_decode_row *row)
+size_t cy_decode_token_plan(cy_decode_token *row)
 {
     static const int32_t zero[1] = {0};
     const cy_decode_batch batch = {
@@ -587,7 +587,8 @@ size_t cy_decode_row_plan(cy_decode_row *row)
     for (int i = 0; i < row->workers; i++) {
         cy_arena_measure(&row->each[i].scratch, "row");
         open_queue(row, i, true);
-        at.logits = cy_view_take(&row->each[i].scratch, row->context->sum_dtype, 1, row->head.rows);
+        at.logits =
+            cy_view_alloc(&row->each[i].scratch, row->context->sum_dtype, 1, row->head.rows);
         walk_all(&at, i, i);
         const size_t bytes = row->each[i].scratch.peak;
         if (bytes > row->worker_bytes) row->worker_bytes = bytes;
@@ -595,18 +596,18 @@ size_t cy_decode_row_plan(cy_decode_row *row)
     return row->worker_bytes * (size_t)row->workers;
 }
 
-void cy_decode_row_place(cy_decode_row *row, void *base)
+void cy_decode_token_bind(cy_decode_token *row, void *base)
 {
     for (int i = 0; i < row->workers; i++) {
         char *at = (char *)base + (size_t)i * row->worker_bytes;
-        cy_arena_place(&row->each[i].scratch, "row", at, row->worker_bytes);
+        cy_arena_init(&row->each[i].scratch, "row", at, row->worker_bytes);
         open_queue(row, i, false);
     }
 }
 
-void cy_decode_row_forward(cy_decode_row *row, cy_view logits, const cy_decode_batch *batch)
+void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_decode_batch *batch)
 {
     CY_ASSERT(batch->tokens == 1);
     walk at = {.row = row, .batch = batch, .logits = logits};
-    cy_pool_team(row->context->queue->pool, walk_all, &at);
+    cy_thread_pool_run_team(row->context->queue->pool, walk_all, &at);
 }

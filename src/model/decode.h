@@ -54,39 +54,39 @@ CY_MUST_CHECK cy_status cy_decode_forward(const cy_model_context *context,
 // The shared arrays and each thread's own lie in memory that the caller plans: describe, plan,
 // place. One thread uses it; a call cannot fail.
 
-typedef struct cy_decode_row_layer cy_decode_row_layer;   // the weights of a layer
-typedef struct cy_decode_row_worker cy_decode_row_worker; // the state of one thread
+typedef struct cy_decode_token_layer cy_decode_token_layer;   // the weights of a layer
+typedef struct cy_decode_token_worker cy_decode_token_worker; // the state of one thread
 
-typedef struct cy_decode_row {
+typedef struct cy_decode_token {
     const cy_model_context *context; // borrowed; of a tensor group of one
     const cy_kv_pages *pages;        // borrowed, [layers]
     int workers;
-    cy_decode_row_layer *layers;   // owned, [layers]
-    cy_decode_row_worker *each;    // owned, [workers]
+    cy_decode_token_layer *layers; // owned, [layers]
+    cy_decode_token_worker *each;  // owned, [workers]
     size_t worker_bytes;           // of scratch memory, each
     cy_view embedding, final_norm; // weights
     cy_view head;                  // [vocab, hidden], weights
     // Shared by the threads; each writes its own columns.
     cy_view qkv;    // [1, (heads + 2 kv_heads) head_dim]
-    cy_view parts;  // [parts of attention, cy_attention_part_cols]
+    cy_view parts;  // [parts of attention, cy_attention_split_cols]
     cy_view branch; // [1, hidden]: of attention, then of the feed-forward part
     cy_view act;    // [1, ffn]
-} cy_decode_row;
+} cy_decode_token;
 
-CY_MUST_CHECK cy_status cy_decode_row_open(cy_decode_row *row, const cy_model_context *context);
-void cy_decode_row_close(cy_decode_row *row);
+CY_MUST_CHECK cy_status cy_decode_token_open(cy_decode_token *row, const cy_model_context *context);
+void cy_decode_token_close(cy_decode_token *row);
 
 // Takes the arrays from `run`, which may only measure, and notes where weights and pages are.
-void cy_decode_row_take(
-    cy_decode_row *row, cy_arena *run, const cy_head *head, const cy_kv_pages *pages);
+void cy_decode_token_alloc(
+    cy_decode_token *row, cy_arena *run, const cy_head *head, const cy_kv_pages *pages);
 
 // After taking: bytes of scratch memory of all threads together, found by a dry walk.
-size_t cy_decode_row_plan(cy_decode_row *row);
+size_t cy_decode_token_plan(cy_decode_token *row);
 
 // Gives the threads so many bytes at `base`, which is borrowed.
-void cy_decode_row_place(cy_decode_row *row, void *base);
+void cy_decode_token_bind(cy_decode_token *row, void *base);
 
 // logits [1, vocab] of batch->inputs, which is one token; its key and value are written.
-void cy_decode_row_forward(cy_decode_row *row, cy_view logits, const cy_decode_batch *batch);
+void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_decode_batch *batch);
 
 #endif

@@ -9,17 +9,17 @@
 
 // ---- embedding
 
-// y [t_outside, hidden] = rows of the embedding for batch->inputs.
+// y [t_local, hidden] = rows of the embedding for batch->inputs.
 CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_micro_batch *batch);
+    cy_view y, const cy_microbatch *batch);
 
-// Starts the same: *coming is the sum that y becomes.
+// Starts the same: *pending is the sum that y becomes.
 CY_MUST_CHECK cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_micro_batch *batch, cy_tensor_summing *coming);
+    cy_view y, const cy_microbatch *batch, cy_tensor_reduce_state *pending);
 
-// Adds the embedding's gradient from dy [t_outside, hidden].
+// Adds the embedding's gradient from dy [t_local, hidden].
 CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
-    const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
+    const cy_storage *storage, cy_view dy, const cy_microbatch *batch);
 
 // ---- output head
 //
@@ -27,7 +27,7 @@ CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
 // products that follow from it, before the next tile. The logits of all tokens never exist.
 
 // Tokens whose logits exist at one time.
-#define CY_HEAD_TILE CY_TENSOR_PIECE_ROWS
+#define CY_HEAD_TILE CY_TENSOR_CHUNK_ROWS
 
 typedef struct cy_head {
     const cy_model_context *context; // borrowed
@@ -36,12 +36,12 @@ typedef struct cy_head {
     int matrix_unit;                 // the unit of the output matrix: the embedding's when tied
 } cy_head;
 
-// loss [1, 1] adds the sum of token losses of x [t_outside, hidden]. Where dx is given, it becomes
+// loss [1, 1] adds the sum of token losses of x [t_local, hidden]. Where dx is given, it becomes
 // loss_scale times the gradient of that sum, and the head's weight gradients are added.
 CY_MUST_CHECK cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_micro_batch *batch, double loss_scale);
+    const cy_microbatch *batch, double loss_scale);
 
-// logits [t, this rank's part of the vocabulary] in the sum dtype, of x [t_outside, hidden]: what a
+// logits [t, this rank's part of the vocabulary] in the sum dtype, of x [t_local, hidden]: what a
 // sampler reads.
 CY_MUST_CHECK cy_status cy_head_logits(const cy_head *head, cy_view logits, cy_view x);
 

@@ -7,8 +7,8 @@
 
 // ---- parameter ranges
 
-cy_status cy_owned_visit(
-    const cy_storage *storage, const cy_reducer *reducer, cy_stretch_visit visit, void *context)
+cy_status cy_param_ranges_visit(
+    const cy_storage *storage, const cy_reducer *reducer, cy_param_range_visit visit, void *context)
 {
     for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
         const cy_owned_range range = cy_reducer_owned(reducer, i);
@@ -19,40 +19,40 @@ cy_status cy_owned_visit(
             const int64_t from = start > range.first ? start : range.first;
             const int64_t to = end < range.first + range.count ? end : range.first + range.count;
             if (from >= to) continue;
-            const cy_stretch stretch = {
+            const cy_param_range param_range = {
                 .tensor = tensor,
                 .first = from - start,
                 .count = to - from,
                 .at = from - range.first,
             };
-            CY_TRY(visit(context, &range, &stretch));
+            CY_TRY(visit(context, &range, &param_range));
         }
     }
     return CY_OK;
 }
 
-cy_view cy_stretch_grad(
-    const cy_storage *storage, const cy_owned_range *range, const cy_stretch *stretch)
+cy_view cy_param_range_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_param_range *param_range)
 {
-    const cy_view grad = cy_view_cols(range->grad, stretch->at, stretch->count);
+    const cy_view grad = cy_view_cols(range->grad, param_range->at, param_range->count);
     if (storage->sums == NULL) return grad;
-    return cy_fixed_view(cy_sums_gradient(storage->sums, stretch->tensor->param), grad);
+    return cy_fixed_view(cy_sums_gradient(storage->sums, param_range->tensor->param), grad);
 }
 
-bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *part)
+bool cy_param_range_next(const cy_param_range *param_range, int64_t *done, cy_param_block *part)
 {
-    const int64_t left = stretch->count - *done;
+    const int64_t left = param_range->count - *done;
     if (left == 0) return false;
-    const cy_slice *slice = &stretch->tensor->slice;
-    const int64_t row = (stretch->first + *done) / slice->cols;
-    const int64_t col = (stretch->first + *done) % slice->cols;
+    const cy_slice *slice = &param_range->tensor->slice;
+    const int64_t row = (param_range->first + *done) / slice->cols;
+    const int64_t col = (param_range->first + *done) % slice->cols;
     const int64_t to_row_end = slice->cols - col;
-    *part = (cy_owned_part){
+    *part = (cy_param_block){
         .at = *done,
         .rows = 1,
         .cols = to_row_end < left ? to_row_end : left,
         .global_first =
-            (slice->row_first + row) * stretch->tensor->param->cols + slice->col_first + col,
+            (slice->row_first + row) * param_range->tensor->param->cols + slice->col_first + col,
     };
     if (col == 0 && left >= slice->cols) part->rows = left / slice->cols;
     *done += part->rows * part->cols;
@@ -61,34 +61,35 @@ bool cy_stretch_next(const cy_stretch *stretch, int64_t *done, cy_owned_part *pa
 
 // ---- the step
 
-void cy_update_take(cy_update *update, cy_arena *run)
+void cy_optimizer_alloc(cy_optimizer *update, cy_arena *run)
 {
     const bool fixed = update->storage->sums != NULL;
-    update->cells = (cy_update_cells){
-        .sum_squares = fixed ? cy_view_take(run, CY_FX64, 1, CY_STRICT_SQUARE_CELLS)
-                             : cy_view_take(run, CY_F64, 1, 1),
-        .norm = cy_view_take(run, CY_F64, 1, 1),
-        .scale = cy_view_take(run, CY_F64, 1, 1),
+    update->cells = (cy_optimizer_scalars){
+        .sum_squares = fixed ? cy_view_alloc(run, CY_FX64, 1, CY_STRICT_SQUARE_CELLS)
+                             : cy_view_alloc(run, CY_F64, 1, 1),
+        .norm = cy_view_alloc(run, CY_F64, 1, 1),
+        .scale = cy_view_alloc(run, CY_F64, 1, 1),
     };
 }
 
-static cy_status add_squares(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status add_squares(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
-    const cy_update *update = context;
-    if (stretch->tensor->slice.copy_index != 0) return CY_OK;
-    cy_sum_squares(
-        update->queue, update->cells.sum_squares, cy_stretch_grad(update->storage, range, stretch));
+    const cy_optimizer *update = context;
+    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
+    cy_sum_squares(update->queue, update->cells.sum_squares,
+        cy_param_range_grad(update->storage, range, param_range));
     return CY_OK;
 }
 
-cy_status cy_update_norm(cy_update *update, double divisor)
+cy_status cy_optimizer_grad_norm(cy_optimizer *update, double divisor)
 {
-    cy_update_cells *cells = &update->cells;
+    cy_optimizer_scalars *cells = &update->cells;
     if (update->storage->sums != NULL) {
         cells->sum_squares.exponent = update->storage->sums->square_exponent;
     }
     cy_fill(update->queue, cells->sum_squares, 0.0);
-    CY_TRY(cy_owned_visit(update->storage, update->reducer, add_squares, update));
+    CY_TRY(cy_param_ranges_visit(update->storage, update->reducer, add_squares, update));
     CY_TRY(cy_group_all_reduce(update->norm_group, update->queue, cells->sum_squares, CY_SUM));
     cy_clip_scale(
         update->queue, cells->scale, cells->norm, cells->sum_squares, divisor, update->max_norm);
@@ -96,28 +97,31 @@ cy_status cy_update_norm(cy_update *update, double divisor)
 }
 
 typedef struct adamw_pass {
-    const cy_update *update;
+    const cy_optimizer *update;
     const cy_adamw_spec *spec;
 } adamw_pass;
 
-static cy_status update_stretch(
-    void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status update_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     const adamw_pass *pass = context;
     cy_adamw_spec spec = *pass->spec;
-    if (!stretch->tensor->param->decay) spec.weight_decay = 0.0;
+    if (!param_range->tensor->param->decay) spec.weight_decay = 0.0;
     cy_view weight = range->weight;
-    if (!cy_view_is_none(weight)) weight = cy_view_cols(weight, stretch->at, stretch->count);
-    if (stretch->tensor->param->dimensions == 1) spec.v_steps = 0; // is never compressed
-    cy_adamw(pass->update->queue, weight, cy_view_cols(range->master, stretch->at, stretch->count),
-        cy_view_cols(range->m, stretch->at, stretch->count),
-        cy_view_cols(range->v, stretch->at, stretch->count),
-        cy_stretch_grad(pass->update->storage, range, stretch), pass->update->cells.scale, &spec);
+    if (!cy_view_is_none(weight))
+        weight = cy_view_cols(weight, param_range->at, param_range->count);
+    if (param_range->tensor->param->dimensions == 1) spec.v_steps = 0; // is never compressed
+    cy_adamw(pass->update->queue, weight,
+        cy_view_cols(range->master, param_range->at, param_range->count),
+        cy_view_cols(range->m, param_range->at, param_range->count),
+        cy_view_cols(range->v, param_range->at, param_range->count),
+        cy_param_range_grad(pass->update->storage, range, param_range), pass->update->cells.scale,
+        &spec);
     return CY_OK;
 }
 
-cy_status cy_update_apply(cy_update *update, const cy_adamw_spec *spec)
+cy_status cy_optimizer_step(cy_optimizer *update, const cy_adamw_spec *spec)
 {
     adamw_pass pass = {.update = update, .spec = spec};
-    return cy_owned_visit(update->storage, update->reducer, update_stretch, &pass);
+    return cy_param_ranges_visit(update->storage, update->reducer, update_param_range, &pass);
 }

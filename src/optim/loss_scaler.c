@@ -4,9 +4,9 @@
 
 #include "base/assert.h"
 
-cy_scaler_spec cy_scaler_defaults(void)
+cy_loss_scaler_spec cy_loss_scaler_defaults(void)
 {
-    return (cy_scaler_spec){
+    return (cy_loss_scaler_spec){
         .initial = 65536,
         .growth = 2,
         .backoff = 0.5,
@@ -16,21 +16,21 @@ cy_scaler_spec cy_scaler_defaults(void)
     };
 }
 
-cy_scaler cy_scaler_start(const cy_scaler_spec *spec)
+cy_loss_scaler cy_loss_scaler_start(const cy_loss_scaler_spec *spec)
 {
     CY_ASSERT(spec->least > 0 && spec->least <= spec->initial && spec->initial <= spec->most);
     CY_ASSERT(spec->growth > 1 && 0 < spec->backoff && spec->backoff < 1);
     CY_ASSERT(spec->growth_interval > 0);
-    return (cy_scaler){.scale = spec->initial};
+    return (cy_loss_scaler){.scale = spec->initial};
 }
 
-static double within(double scale, const cy_scaler_spec *spec)
+static double within(double scale, const cy_loss_scaler_spec *spec)
 {
     if (scale < spec->least) return spec->least;
     return scale > spec->most ? spec->most : scale;
 }
 
-bool cy_scaler_step(cy_scaler *scaler, const cy_scaler_spec *spec, bool overflow)
+bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow)
 {
     if (overflow) {
         scaler->stuck_steps = scaler->scale <= spec->least ? scaler->stuck_steps + 1 : 0;

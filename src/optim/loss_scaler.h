@@ -15,27 +15,27 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct cy_scaler_spec {
+typedef struct cy_loss_scaler_spec {
     double initial; // powers of two, so that scaling rounds nothing
     double growth;
     double backoff;
     int64_t growth_interval; // clean steps in a row
     double least, most;      // the scale stays within
-} cy_scaler_spec;
+} cy_loss_scaler_spec;
 
-typedef struct cy_scaler {
+typedef struct cy_loss_scaler {
     double scale;
     int64_t clean_steps;   // in a row, since the last change of the scale
     int64_t skipped_steps; // of the whole run
     int64_t stuck_steps;   // overflows in a row with the scale at its least already
-} cy_scaler;
+} cy_loss_scaler;
 
 // 65536, doubled after 2000 clean steps, halved on overflow, within 1 and 2^24.
-cy_scaler_spec cy_scaler_defaults(void);
+cy_loss_scaler_spec cy_loss_scaler_defaults(void);
 
-cy_scaler cy_scaler_start(const cy_scaler_spec *spec);
+cy_loss_scaler cy_loss_scaler_start(const cy_loss_scaler_spec *spec);
 
 // Records a step. Returns true when its update is to be applied, false when it is skipped.
-bool cy_scaler_step(cy_scaler *scaler, const cy_scaler_spec *spec, bool overflow);
+bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow);
 
 #endif

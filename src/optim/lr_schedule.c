@@ -7,13 +7,13 @@
 #include <math.h>
 
 // The step at which linear and cosine reach their end; 0 when nothing says it.
-static int64_t decay_end(const cy_rate_spec *spec)
+static int64_t decay_end(const cy_lr_schedule *spec)
 {
     return spec->decay_steps > 0 ? spec->decay_steps : spec->total_steps;
 }
 
 // How many steps the decay of wsd takes.
-static int64_t decay_length(const cy_rate_spec *spec)
+static int64_t decay_length(const cy_lr_schedule *spec)
 {
     if (spec->decay_steps > 0) return spec->decay_steps;
     return spec->total_steps / 10 + (spec->total_steps % 10 != 0);
@@ -45,7 +45,7 @@ static double progress(int64_t step, int64_t first, int64_t length)
     return (double)(step - first) / (double)length;
 }
 
-double cy_rate_at(const cy_rate_spec *spec, int64_t step)
+double cy_lr_at(const cy_lr_schedule *spec, int64_t step)
 {
     CY_ASSERT(step >= 1);
     const double top = spec->learning_rate, least = spec->min_learning_rate;
@@ -54,18 +54,18 @@ double cy_rate_at(const cy_rate_spec *spec, int64_t step)
 
     double left = 1; // of the way from the least rate to the top
     switch (spec->kind) {
-    case CY_RATE_CONSTANT:
+    case CY_LR_CONSTANT:
         break;
-    case CY_RATE_LINEAR:
+    case CY_LR_LINEAR:
         left = 1 - progress(step, warmup, decay_end(spec) - warmup);
         break;
-    case CY_RATE_COSINE:
+    case CY_LR_COSINE:
         left = 0.5 * (1 + cos_pi(progress(step, warmup, decay_end(spec) - warmup)));
         break;
-    case CY_RATE_WSD:
+    case CY_LR_WSD:
         left = 1 - progress(step, spec->total_steps - decay_length(spec), decay_length(spec));
         break;
-    case CY_RATES:
+    case CY_LR_SCHEDULES:
         CY_ASSERT(false);
         break;
     }

@@ -22,25 +22,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum cy_rate_kind {
-    CY_RATE_CONSTANT,
-    CY_RATE_LINEAR,
-    CY_RATE_COSINE,
-    CY_RATE_WSD,
-    CY_RATES,
-} cy_rate_kind;
+typedef enum cy_lr_schedule_kind {
+    CY_LR_CONSTANT,
+    CY_LR_LINEAR,
+    CY_LR_COSINE,
+    CY_LR_WSD,
+    CY_LR_SCHEDULES,
+} cy_lr_schedule_kind;
 
-typedef struct cy_rate_spec {
-    cy_rate_kind kind;
+typedef struct cy_lr_schedule {
+    cy_lr_schedule_kind kind;
     double learning_rate;
     double min_learning_rate;
     int64_t warmup_steps;
     int64_t decay_steps; // lr_decay_steps; 0: from total_steps
     int64_t total_steps; // where the run ends: the sooner of its two limits; 0: unknown
-} cy_rate_spec;
+} cy_lr_schedule;
 
 // The learning rate of step `step` >= 1 under a spec that a configuration may have
 // (config/check_run.c).
-double cy_rate_at(const cy_rate_spec *spec, int64_t step);
+double cy_lr_at(const cy_lr_schedule *spec, int64_t step);
 
 #endif

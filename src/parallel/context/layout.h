@@ -1,9 +1,9 @@
 // parallel/context/layout.h: which positions of a sequence each context-parallel rank holds, and
 // the positions and spans that its attention kernels read.
 //
-// A sequence is cut into equal pieces, ascending. With the contiguous layout rank r holds piece r
+// A sequence is cut into equal chunks, ascending. With the contiguous layout rank r holds chunk r
 // of `ranks`: under a causal mask the last rank sees nearly twice the mean. With zigzag there are 2
-// ranks pieces and rank r holds pieces r and 2 ranks - 1 - r, one that sees little and one that
+// ranks chunks and rank r holds chunks r and 2 ranks - 1 - r, one that sees little and one that
 // sees much, which is the same work for all. Either way a rank's positions ascend.
 //
 // A layout is a value and these functions are pure, on the host; nothing fails.
@@ -16,8 +16,8 @@
 typedef struct cy_context_layout {
     int ranks;
     bool zigzag;
-    int64_t length;    // of a whole sequence; the pieces divide it
-    int64_t sequences; // of a micro-batch
+    int64_t length;    // of a whole sequence; the chunks divide it
+    int64_t sequences; // of a microbatch
     int64_t window;    // 0: a position sees all before it
 } cy_context_layout;
 
@@ -28,7 +28,7 @@ typedef struct cy_context_range {
 
 #define CY_CONTEXT_RANGES 2
 
-// Positions of a sequence that each rank holds, and its tokens of a micro-batch.
+// Positions of a sequence that each rank holds, and its tokens of a microbatch.
 int64_t cy_context_length_local(const cy_context_layout *layout);
 int64_t cy_context_tokens_local(const cy_context_layout *layout);
 
@@ -61,17 +61,17 @@ double cy_context_imbalance(const cy_context_layout *layout);
 // cy_context_tables_fill; one rank's.
 
 // Queries and keys that meet in one kernel call.
-typedef struct cy_context_part {
+typedef struct cy_context_block {
     cy_attention_span *spans; // borrowed from the tables
     int span_count;           // 0: no query sees any key
     double pairs;             // that see each other, over all sequences
-} cy_context_part;
+} cy_context_block;
 
 typedef struct cy_context_tables {
     cy_context_layout layout;
     int rank;
     cy_attention_span *spans; // owned, host, [ranks + 2, sequences]
-    cy_context_part *parts;   // owned, [ranks + 2]: own queries against the keys of each rank,
+    cy_context_block *parts;  // owned, [ranks + 2]: own queries against the keys of each rank,
                               // against all keys in order, and all queries against all keys
     int32_t *by_rank;         // borrowed, device, [ranks, tokens_local]: positions of all tokens
     int32_t *in_order;        // borrowed, device, [sequences, length]: 0, 1, 2...
@@ -82,12 +82,12 @@ CY_MUST_CHECK cy_status cy_context_tables_open(
 void cy_context_tables_close(cy_context_tables *tables);
 
 // Takes the device arrays: once from a measuring arena, once for good, then fills them.
-void cy_context_tables_take(cy_context_tables *tables, cy_arena *run);
+void cy_context_tables_alloc(cy_context_tables *tables, cy_arena *run);
 void cy_context_tables_fill(cy_context_tables *tables);
 
 // Positions of this rank's tokens, [tokens_local], and the spans of its queries among its own keys.
 int32_t *cy_context_tables_positions(const cy_context_tables *tables);
-const cy_context_part *cy_context_tables_own(const cy_context_tables *tables);
+const cy_context_block *cy_context_tables_own(const cy_context_tables *tables);
 
 // `spec` for own queries against the keys of another rank; against all keys in order; for all
 // queries against all keys, both in order.

@@ -23,10 +23,10 @@ void cy_buckets_reset(cy_reducer *reducer)
     reducer->started = 0;
     reducer->compressor.factor = 1.0;
     reducer->compressor.sent = 0;
-    for (int i = 0; i < reducer->pieces.count; i++) {
+    for (int i = 0; i < reducer->buckets.count; i++) {
         reducer->waiting[i] = 0;
         for (int u = 0; u < reducer->unit_count; u++) {
-            reducer->waiting[i] += cy_ranges_meet(reducer->pieces.pieces[i], reducer->units[u]);
+            reducer->waiting[i] += cy_ranges_meet(reducer->buckets.buckets[i], reducer->units[u]);
         }
     }
 }
@@ -38,22 +38,22 @@ static cy_status wait_for(cy_reducer *reducer, int started)
 }
 
 // Stage 0 sums a bucket everywhere, stage 1 each rank's part of it there.
-static cy_status send(cy_reducer *reducer, int piece)
+static cy_status send(cy_reducer *reducer, int bucket)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    if (cy_reducer_compresses(reducer)) return cy_compressor_send(reducer, piece);
-    const cy_flat_range range = reducer->pieces.pieces[piece];
+    if (cy_reducer_compresses(reducer)) return cy_compressor_send(reducer, bucket);
+    const cy_flat_range range = reducer->buckets.buckets[bucket];
     const cy_view data = cy_view_cols(reducer->grads, range.first, range.count);
     if (reducer->started >= CY_REDUCER_IN_FLIGHT) {
         CY_TRY(wait_for(reducer, reducer->started - CY_REDUCER_IN_FLIGHT));
     }
-    reducer->waiting[piece] = -1;
-    reducer->sent[reducer->started++] = piece;
-    cy_request *request = &reducer->requests[piece];
+    reducer->waiting[bucket] = -1;
+    reducer->sent[reducer->started++] = bucket;
+    cy_request *request = &reducer->requests[bucket];
     if (spec->zero_stage == 0) {
         return cy_group_start_all_reduce(spec->group, spec->queue, request, data, CY_SUM);
     }
-    const cy_view part = cy_reducer_part(reducer, reducer->grads, false, range);
+    const cy_view part = cy_reducer_shard(reducer, reducer->grads, false, range);
     const cy_view rows = cy_reducer_by_rank(reducer, data);
     return cy_group_start_reduce_scatter(spec->group, spec->queue, request, part, rows, CY_SUM);
 }
@@ -63,8 +63,8 @@ cy_status cy_buckets_gradient_final(cy_reducer *reducer, int unit)
     if (reducer->spec.naive) return CY_OK;
     // Gradients that are clipped as a whole are sent when all of them are final.
     if (cy_reducer_compresses(reducer) && cy_compressor_clips(reducer)) return CY_OK;
-    for (int i = 0; i < reducer->pieces.count; i++) {
-        if (!cy_ranges_meet(reducer->pieces.pieces[i], reducer->units[unit])) continue;
+    for (int i = 0; i < reducer->buckets.count; i++) {
+        if (!cy_ranges_meet(reducer->buckets.buckets[i], reducer->units[unit])) continue;
         CY_ASSERT(reducer->waiting[i] > 0); // a unit is final once a step
         if (--reducer->waiting[i] == 0) CY_TRY(send(reducer, i));
     }
@@ -76,7 +76,7 @@ cy_status cy_buckets_finish(cy_reducer *reducer)
 {
     const bool compresses = cy_reducer_compresses(reducer);
     if (compresses) CY_TRY(cy_compressor_clip(reducer));
-    for (int i = 0; i < reducer->pieces.count; i++) {
+    for (int i = 0; i < reducer->buckets.count; i++) {
         if (reducer->waiting[i] < 0) continue;
         CY_TRY(send(reducer, i));
         if (reducer->spec.naive) CY_TRY(wait_for(reducer, reducer->started - 1));
@@ -108,35 +108,35 @@ int64_t cy_first_bucket_elements(const cy_reducer_spec *spec)
     return elements_of(spec, bytes > 0 ? bytes : spec->bucket_bytes);
 }
 
-static cy_status copy_ranges(cy_piece_list *list, const cy_flat_range *ranges, int count)
+static cy_status copy_ranges(cy_bucket_list *list, const cy_flat_range *ranges, int count)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_flat_range)));
     memcpy(block, ranges, (size_t)count * sizeof(cy_flat_range));
-    *list = (cy_piece_list){.pieces = block, .count = count};
+    *list = (cy_bucket_list){.buckets = block, .count = count};
     return CY_OK;
 }
 
 // One bucket of `first` elements, then buckets of `elements`; the last has what is left.
-static cy_status cut_buckets(cy_piece_list *list, int64_t total, int64_t first, int64_t elements)
+static cy_status cut_buckets(cy_bucket_list *list, int64_t total, int64_t first, int64_t elements)
 {
     void *block = NULL;
     const int64_t beyond = total > first ? total - first : 0;
     const int count = 1 + (int)((beyond + elements - 1) / elements);
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
-    *list = (cy_piece_list){.pieces = block, .count = count};
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_flat_range)));
+    *list = (cy_bucket_list){.buckets = block, .count = count};
     int64_t at = 0;
     for (int i = 0; i < count; i++) {
         const int64_t wanted = i == 0 ? first : elements;
         const int64_t left = total - at;
-        list->pieces[i] = (cy_flat_range){.first = at, .count = left < wanted ? left : wanted};
-        at += list->pieces[i].count;
+        list->buckets[i] = (cy_flat_range){.first = at, .count = left < wanted ? left : wanted};
+        at += list->buckets[i].count;
     }
     return CY_OK;
 }
 
-cy_status cy_pieces_make(
-    cy_piece_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count)
+cy_status cy_bucket_list_make(
+    cy_bucket_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count)
 {
     if (spec->naive) {
         CY_ASSERT(spec->zero_stage == 0 && spec->parameter_count > 0);
@@ -148,17 +148,17 @@ cy_status cy_pieces_make(
         list, last.first + last.count, cy_first_bucket_elements(spec), cy_bucket_elements(spec));
 }
 
-void cy_pieces_free(cy_piece_list *list)
+void cy_bucket_list_free(cy_bucket_list *list)
 {
-    cy_memory_free(list->pieces);
-    *list = (cy_piece_list){0};
+    cy_memory_free(list->buckets);
+    *list = (cy_bucket_list){0};
 }
 
-cy_flat_range cy_piece_part(cy_flat_range piece, int rank, int size)
+cy_flat_range cy_bucket_shard(cy_flat_range bucket, int rank, int size)
 {
-    CY_ASSERT(piece.count % size == 0);
-    const int64_t count = piece.count / size;
-    return (cy_flat_range){.first = piece.first + rank * count, .count = count};
+    CY_ASSERT(bucket.count % size == 0);
+    const int64_t count = bucket.count / size;
+    return (cy_flat_range){.first = bucket.first + rank * count, .count = count};
 }
 
 bool cy_ranges_meet(cy_flat_range a, cy_flat_range b)

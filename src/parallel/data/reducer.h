@@ -55,7 +55,7 @@ CY_MUST_CHECK cy_status cy_reducer_open(
 void cy_reducer_close(cy_reducer *reducer);
 
 // Takes the arrays from the arena: once from a measuring one, once for good.
-void cy_reducer_take(cy_reducer *reducer, cy_arena *run);
+void cy_reducer_alloc(cy_reducer *reducer, cy_arena *run);
 
 // Bytes of the arrays, once they were taken.
 typedef struct cy_reducer_bytes {
@@ -68,7 +68,7 @@ typedef struct cy_reducer_bytes {
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
 
 // The buckets, one message each: [*count], ascending.
-const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count);
+const cy_flat_range *cy_reducer_buckets(const cy_reducer *reducer, int *count);
 
 // The addresses of a unit's whole weights and gradients; NULL while this rank does not hold them.
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
@@ -87,7 +87,7 @@ void cy_reducer_set_ratio(cy_reducer *reducer, double ratio);
 // would be if topk had sent the residual of this rank's gradients (Xu et al., "Step-ahead
 // error feedback", 2021). The update makes them copies of the masters again. Without topk it
 // changes nothing.
-void cy_reducer_look_ahead(cy_reducer *reducer, const cy_ahead_spec *spec);
+void cy_reducer_step_ahead(cy_reducer *reducer, const cy_step_ahead_spec *spec);
 
 // What topk sent of this rank's buckets in the step that was finished last.
 typedef struct cy_topk_sent {

@@ -18,15 +18,15 @@
 // over the ranks, which is why they are cut at multiples of 64 elements a rank. Pure data: the same
 // on every rank.
 
-typedef struct cy_piece_list {
-    cy_flat_range *pieces; // owned, [count]
+typedef struct cy_bucket_list {
+    cy_flat_range *buckets; // owned, [count]
     int count;
-} cy_piece_list;
+} cy_bucket_list;
 
 // Start from a zeroed list.
-CY_MUST_CHECK cy_status cy_pieces_make(
-    cy_piece_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count);
-void cy_pieces_free(cy_piece_list *list);
+CY_MUST_CHECK cy_status cy_bucket_list_make(
+    cy_bucket_list *list, const cy_reducer_spec *spec, const cy_flat_range *units, int unit_count);
+void cy_bucket_list_free(cy_bucket_list *list);
 
 // Elements of a full bucket: a multiple of 64 a rank, at least that.
 int64_t cy_bucket_elements(const cy_reducer_spec *spec);
@@ -34,8 +34,8 @@ int64_t cy_bucket_elements(const cy_reducer_spec *spec);
 // Elements of the bucket that fills first, likewise.
 int64_t cy_first_bucket_elements(const cy_reducer_spec *spec);
 
-// The equal part of a piece that a rank owns.
-cy_flat_range cy_piece_part(cy_flat_range piece, int rank, int size);
+// The equal part of a bucket that a rank owns.
+cy_flat_range cy_bucket_shard(cy_flat_range bucket, int rank, int size);
 
 // True when two ranges have elements in common.
 bool cy_ranges_meet(cy_flat_range a, cy_flat_range b);
@@ -48,31 +48,31 @@ bool cy_ranges_meet(cy_flat_range a, cy_flat_range b);
 // number of binary digits, so a layer does not occupy the embedding's. The first free buffer is
 // used, so the real run makes the choices of the dry one. A pool belongs to one reducer.
 
-typedef struct cy_room {
+typedef struct cy_pool_buffer {
     cy_view data; // [1, capacity]; while measuring, only its size is meant
-    bool lent;
-} cy_room;
+    bool in_use;
+} cy_pool_buffer;
 
-typedef struct cy_lender {
+typedef struct cy_buffer_pool {
     cy_dtype dtype;
-    cy_room *rooms; // owned, [most]
-    int room_count;
+    cy_pool_buffer *buffers; // owned, [most]
+    int buffer_count;
     int most;
-    cy_arena *measuring; // borrowed; NULL once the rooms are placed
-} cy_lender;
+    cy_arena *measuring; // borrowed; NULL once the buffers are placed
+} cy_buffer_pool;
 
-CY_MUST_CHECK cy_status cy_lender_open(cy_lender *lender, cy_dtype dtype, int most);
-void cy_lender_close(cy_lender *lender);
+CY_MUST_CHECK cy_status cy_buffer_pool_open(cy_buffer_pool *pool, cy_dtype dtype, int most);
+void cy_buffer_pool_close(cy_buffer_pool *pool);
 
 // With a measuring arena: discards all buffers. With another: places those that were learned.
-void cy_lender_take(cy_lender *lender, cy_arena *run);
+void cy_buffer_pool_alloc(cy_buffer_pool *pool, cy_arena *run);
 
 // Reserves a buffer for `count` elements and returns its number, by which it is released.
-int cy_lender_lend(cy_lender *lender, int64_t count);
-cy_view cy_lender_room(const cy_lender *lender, int room, int64_t count); // [1, count]
-void cy_lender_return(cy_lender *lender, int room);
+int cy_buffer_pool_acquire(cy_buffer_pool *pool, int64_t count);
+cy_view cy_buffer_pool_view(const cy_buffer_pool *pool, int buffer, int64_t count); // [1, count]
+void cy_buffer_pool_release(cy_buffer_pool *pool, int buffer);
 
-size_t cy_lender_bytes(const cy_lender *lender);
+size_t cy_buffer_pool_bytes(const cy_buffer_pool *pool);
 
 // ---- execution order: the order in which units are used, learned from a dry run, so that the next
 // one can be gathered ahead (zero.c)
@@ -80,25 +80,25 @@ size_t cy_lender_bytes(const cy_lender *lender);
 // A step has one order; passes between steps (evaluation) have another one, which repeats. Every
 // rank of a group has the same.
 
-// Start from a zeroed struct; free with cy_order_free.
-typedef struct cy_order {
+// Start from a zeroed struct; free with cy_exec_order_free.
+typedef struct cy_exec_order {
     int *units; // owned, [count]
     size_t count, capacity;
     size_t at; // the next use
     bool repeats;
-} cy_order;
+} cy_exec_order;
 
-void cy_order_free(cy_order *order);
-CY_MUST_CHECK cy_status cy_order_append(cy_order *order, int unit);
-void cy_order_rewind(cy_order *order);
-void cy_order_forget(cy_order *order);
+void cy_exec_order_free(cy_exec_order *order);
+CY_MUST_CHECK cy_status cy_exec_order_append(cy_exec_order *order, int unit);
+void cy_exec_order_rewind(cy_exec_order *order);
+void cy_exec_order_clear(cy_exec_order *order);
 
 // A unit is used now. Where the order differs from the learned one, nothing is known until the
 // rewind.
-void cy_order_use(cy_order *order, int unit);
+void cy_exec_order_use(cy_exec_order *order, int unit);
 
 // The unit of the use `ahead` uses after the present one, from 0; -1 where it is not known.
-int cy_order_next(const cy_order *order, int ahead);
+int cy_exec_order_next(const cy_exec_order *order, int ahead);
 
 // What the dry run of a step records of stage 3, to be replayed.
 typedef enum cy_unit_event_kind {
@@ -118,7 +118,7 @@ typedef struct cy_unit_event {
 
 // A unit's whole array while this rank holds it.
 typedef struct cy_whole_unit {
-    int room; // of the buffer pool; -1: this rank does not hold it
+    int buffer; // of the buffer pool; -1: this rank does not hold it
     cy_request request;
     bool in_use; // weights: between before and after. Gradients: being added to
 } cy_whole_unit;
@@ -129,11 +129,11 @@ typedef struct cy_whole_unit {
 typedef struct cy_compressor {
     cy_flat_range *dense; // owned, [dense_count]: ranges that are sent uncompressed
     int dense_count;
-    int64_t dense_total;                    // elements of them
-    cy_view dense_grads;                    // [1, dense_total]
-    cy_view residual;                       // [1, count], of topk
-    cy_view rooms[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages in flight
-    size_t room_bytes;
+    int64_t dense_total;                      // elements of them
+    cy_view dense_grads;                      // [1, dense_total]
+    cy_view residual;                         // [1, count], of topk
+    cy_view buffers[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages in flight
+    size_t buffer_bytes;
     cy_view squares; // [1, 1] fp64
     double factor;   // of this step's gradient: clipping
     double ratio;    // of topk, now
@@ -144,28 +144,28 @@ struct cy_reducer {
     cy_reducer_spec spec;
     cy_flat_range *units; // owned, [unit_count]
     int unit_count;
-    cy_piece_list pieces; // owned
-    int64_t count;        // elements of all units
-    int rank, size;       // in the group
+    cy_bucket_list buckets; // owned
+    int64_t count;          // elements of all units
+    int rank, size;         // in the group
 
-    // Each [1, count], or [1, count / size] where it is kept as shards: those of the pieces, one
+    // Each [1, count], or [1, count / size] where it is kept as shards: those of the buckets, one
     // after another.
     cy_view weights, grads, master, m, v;
 
     // Stages 0 and 1.
-    cy_request *requests; // owned, [pieces.count]
-    int *waiting;         // owned, [pieces.count]: units of a bucket that are not final; -1: sent
+    cy_request *requests; // owned, [buckets.count]
+    int *waiting;         // owned, [buckets.count]: units of a bucket that are not final; -1: sent
     int started;          // buckets of this step that were sent
-    int *sent;            // owned, [pieces.count]: those, in order
+    int *sent;            // owned, [buckets.count]: those, in order
 
     cy_compressor compressor; // stage 0, where asked for
 
     // Stages 2 and 3: gradients; stage 3: weights.
     cy_whole_unit *whole_grads;   // owned, [unit_count]
     cy_whole_unit *whole_weights; // owned, [unit_count]
-    cy_lender grad_rooms, weight_rooms;
+    cy_buffer_pool grad_buffers, weight_buffers;
     int reducing; // the unit whose gradients are in flight, or -1
-    cy_order step_order, other_order;
+    cy_exec_order step_order, other_order;
     cy_unit_event *events; // owned, [event_count]: of the dry run of a step
     size_t event_count, event_capacity;
     bool in_step;
@@ -188,9 +188,9 @@ static inline bool cy_reducer_shards_weights(const cy_reducer *reducer)
     return reducer->spec.zero_stage >= 3;
 }
 
-// This rank's part of a piece in one of the arrays.
-cy_view cy_reducer_part(
-    const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece);
+// This rank's part of a bucket in one of the arrays.
+cy_view cy_reducer_shard(
+    const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range bucket);
 
 // An array with one row a rank.
 static inline cy_view cy_reducer_by_rank(const cy_reducer *reducer, cy_view all)
@@ -213,9 +213,9 @@ static inline bool cy_compressor_is_topk(const cy_reducer *reducer)
 
 cy_status cy_compressor_open(cy_reducer *reducer);
 void cy_compressor_close(cy_compressor *compressor);
-void cy_compressor_take(cy_reducer *reducer, cy_arena *run);
+void cy_compressor_alloc(cy_reducer *reducer, cy_arena *run);
 size_t cy_compressor_bytes(const cy_compressor *compressor);
-cy_status cy_compressor_send(cy_reducer *reducer, int piece);
+cy_status cy_compressor_send(cy_reducer *reducer, int bucket);
 
 // Clipping needs all of a rank's gradient before any of it is sent: cy_compressor_clip precedes the
 // first send of a step.
@@ -245,8 +245,8 @@ cy_status cy_zero_gradients_finish(cy_reducer *reducer);
 
 cy_status cy_zero_weights_before(cy_reducer *reducer, int unit);
 cy_status cy_zero_weights_after(cy_reducer *reducer, int unit);
-cy_status cy_zero_weights_play_back(cy_reducer *reducer);
-cy_status cy_zero_weights_drop(cy_reducer *reducer);
+cy_status cy_zero_weights_replay(cy_reducer *reducer);
+cy_status cy_zero_weights_release(cy_reducer *reducer);
 cy_status cy_zero_weights_share(cy_reducer *reducer);
 
 #endif

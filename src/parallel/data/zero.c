@@ -17,33 +17,33 @@
 
 // ---- buffer pool
 
-cy_status cy_lender_open(cy_lender *lender, cy_dtype dtype, int most)
+cy_status cy_buffer_pool_open(cy_buffer_pool *pool, cy_dtype dtype, int most)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)most, sizeof(cy_room)));
-    *lender = (cy_lender){.dtype = dtype, .rooms = block, .most = most};
+    CY_TRY(cy_memory_alloc(&block, (size_t)most, sizeof(cy_pool_buffer)));
+    *pool = (cy_buffer_pool){.dtype = dtype, .buffers = block, .most = most};
     return CY_OK;
 }
 
-void cy_lender_close(cy_lender *lender)
+void cy_buffer_pool_close(cy_buffer_pool *pool)
 {
-    cy_memory_free(lender->rooms);
-    *lender = (cy_lender){0};
+    cy_memory_free(pool->buffers);
+    *pool = (cy_buffer_pool){0};
 }
 
-void cy_lender_take(cy_lender *lender, cy_arena *run)
+void cy_buffer_pool_alloc(cy_buffer_pool *pool, cy_arena *run)
 {
-    for (int i = 0; i < lender->room_count; i++)
-        CY_ASSERT(!lender->rooms[i].lent);
+    for (int i = 0; i < pool->buffer_count; i++)
+        CY_ASSERT(!pool->buffers[i].in_use);
     if (run->measuring) {
-        lender->measuring = run;
-        lender->room_count = 0;
+        pool->measuring = run;
+        pool->buffer_count = 0;
         return;
     }
-    lender->measuring = NULL;
-    for (int i = 0; i < lender->room_count; i++) {
-        cy_view *data = &lender->rooms[i].data;
-        *data = cy_view_take(run, lender->dtype, 1, data->cols);
+    pool->measuring = NULL;
+    for (int i = 0; i < pool->buffer_count; i++) {
+        cy_view *data = &pool->buffers[i].data;
+        *data = cy_view_alloc(run, pool->dtype, 1, data->cols);
     }
 }
 
@@ -55,63 +55,63 @@ static int digits(int64_t count)
     return digit_count;
 }
 
-static int first_free(const cy_lender *lender, int64_t count)
+static int first_free(const cy_buffer_pool *pool, int64_t count)
 {
-    for (int i = 0; i < lender->room_count; i++) {
-        const cy_room *room = &lender->rooms[i];
-        if (!room->lent && digits(room->data.cols) == digits(count)) return i;
+    for (int i = 0; i < pool->buffer_count; i++) {
+        const cy_pool_buffer *buffer = &pool->buffers[i];
+        if (!buffer->in_use && digits(buffer->data.cols) == digits(count)) return i;
     }
     return -1;
 }
 
-int cy_lender_lend(cy_lender *lender, int64_t count)
+int cy_buffer_pool_acquire(cy_buffer_pool *pool, int64_t count)
 {
-    int index = first_free(lender, count);
+    int index = first_free(pool, count);
     if (index < 0) {
-        CY_ASSERT(lender->measuring != NULL && lender->room_count < lender->most);
-        index = lender->room_count++;
-        lender->rooms[index] =
-            (cy_room){.data = cy_view_take(lender->measuring, lender->dtype, 1, count)};
+        CY_ASSERT(pool->measuring != NULL && pool->buffer_count < pool->most);
+        index = pool->buffer_count++;
+        pool->buffers[index] =
+            (cy_pool_buffer){.data = cy_view_alloc(pool->measuring, pool->dtype, 1, count)};
     }
-    cy_room *room = &lender->rooms[index];
-    if (room->data.cols < count) {
-        CY_ASSERT(lender->measuring != NULL);
-        cy_view_take(lender->measuring, lender->dtype, 1, count - room->data.cols);
-        room->data.cols = count;
+    cy_pool_buffer *buffer = &pool->buffers[index];
+    if (buffer->data.cols < count) {
+        CY_ASSERT(pool->measuring != NULL);
+        cy_view_alloc(pool->measuring, pool->dtype, 1, count - buffer->data.cols);
+        buffer->data.cols = count;
     }
-    room->lent = true;
+    buffer->in_use = true;
     return index;
 }
 
-cy_view cy_lender_room(const cy_lender *lender, int room, int64_t count)
+cy_view cy_buffer_pool_view(const cy_buffer_pool *pool, int buffer, int64_t count)
 {
-    CY_ASSERT(lender->rooms[room].lent);
-    return cy_view_cols(lender->rooms[room].data, 0, count);
+    CY_ASSERT(pool->buffers[buffer].in_use);
+    return cy_view_cols(pool->buffers[buffer].data, 0, count);
 }
 
-void cy_lender_return(cy_lender *lender, int room)
+void cy_buffer_pool_release(cy_buffer_pool *pool, int buffer)
 {
-    CY_ASSERT(lender->rooms[room].lent);
-    lender->rooms[room].lent = false;
+    CY_ASSERT(pool->buffers[buffer].in_use);
+    pool->buffers[buffer].in_use = false;
 }
 
-size_t cy_lender_bytes(const cy_lender *lender)
+size_t cy_buffer_pool_bytes(const cy_buffer_pool *pool)
 {
     size_t bytes = 0;
-    for (int i = 0; i < lender->room_count; i++)
-        bytes += cy_view_bytes(lender->rooms[i].data);
+    for (int i = 0; i < pool->buffer_count; i++)
+        bytes += cy_view_bytes(pool->buffers[i].data);
     return bytes;
 }
 
 // ---- execution order
 
-void cy_order_free(cy_order *order)
+void cy_exec_order_free(cy_exec_order *order)
 {
     cy_memory_free(order->units);
-    *order = (cy_order){0};
+    *order = (cy_exec_order){0};
 }
 
-cy_status cy_order_append(cy_order *order, int unit)
+cy_status cy_exec_order_append(cy_exec_order *order, int unit)
 {
     void *block = order->units;
     CY_TRY(cy_memory_grow(&block, &order->capacity, order->count + 1, sizeof(int)));
@@ -121,24 +121,24 @@ cy_status cy_order_append(cy_order *order, int unit)
     return CY_OK;
 }
 
-void cy_order_rewind(cy_order *order)
+void cy_exec_order_rewind(cy_exec_order *order)
 {
     order->at = 0;
 }
 
-void cy_order_forget(cy_order *order)
+void cy_exec_order_clear(cy_exec_order *order)
 {
     order->count = order->at = 0;
 }
 
-void cy_order_use(cy_order *order, int unit)
+void cy_exec_order_use(cy_exec_order *order, int unit)
 {
     if (order->repeats && order->at == order->count) order->at = 0;
     const bool as_learned = order->at < order->count && order->units[order->at] == unit;
     order->at = as_learned ? order->at + 1 : order->count;
 }
 
-int cy_order_next(const cy_order *order, int ahead)
+int cy_exec_order_next(const cy_exec_order *order, int ahead)
 {
     const size_t at = order->at + (size_t)ahead;
     return at < order->count ? order->units[at] : -1;
@@ -146,10 +146,10 @@ int cy_order_next(const cy_order *order, int ahead)
 
 // ---- gradients of stages 2 and 3
 
-static cy_view room_of(const cy_reducer *reducer, int unit)
+static cy_view buffer_of(const cy_reducer *reducer, int unit)
 {
-    return cy_lender_room(
-        &reducer->grad_rooms, reducer->whole_grads[unit].room, reducer->units[unit].count);
+    return cy_buffer_pool_view(
+        &reducer->grad_buffers, reducer->whole_grads[unit].buffer, reducer->units[unit].count);
 }
 
 static cy_status settle(cy_reducer *reducer)
@@ -160,11 +160,11 @@ static cy_status settle(cy_reducer *reducer)
     cy_whole_unit *whole = &reducer->whole_grads[unit];
     CY_TRY(cy_group_wait(spec->group, spec->queue, &whole->request));
     const cy_view sum =
-        cy_view_rows(cy_reducer_by_rank(reducer, room_of(reducer, unit)), reducer->rank, 1);
-    const cy_view shard = cy_reducer_part(reducer, reducer->grads, true, reducer->units[unit]);
+        cy_view_rows(cy_reducer_by_rank(reducer, buffer_of(reducer, unit)), reducer->rank, 1);
+    const cy_view shard = cy_reducer_shard(reducer, reducer->grads, true, reducer->units[unit]);
     cy_add(spec->queue, shard, shard, sum);
-    cy_lender_return(&reducer->grad_rooms, whole->room);
-    whole->room = -1;
+    cy_buffer_pool_release(&reducer->grad_buffers, whole->buffer);
+    whole->buffer = -1;
     reducer->reducing = -1;
     return CY_OK;
 }
@@ -177,9 +177,9 @@ cy_status cy_zero_gradients_before(cy_reducer *reducer, int unit)
     // previous microbatch has had all of a forward pass, and this unit may need its buffer.
     if (unit != reducer->reducing + 1) CY_TRY(settle(reducer));
     const int64_t count = reducer->units[unit].count;
-    whole->room = cy_lender_lend(&reducer->grad_rooms, count);
+    whole->buffer = cy_buffer_pool_acquire(&reducer->grad_buffers, count);
     whole->in_use = true;
-    cy_fill(reducer->spec.queue, room_of(reducer, unit), 0.0);
+    cy_fill(reducer->spec.queue, buffer_of(reducer, unit), 0.0);
     return CY_OK;
 }
 
@@ -191,7 +191,7 @@ cy_status cy_zero_gradients_final(cy_reducer *reducer, int unit)
     CY_TRY(settle(reducer));
     whole->in_use = false;
     reducer->reducing = unit;
-    const cy_view all = cy_reducer_by_rank(reducer, room_of(reducer, unit));
+    const cy_view all = cy_reducer_by_rank(reducer, buffer_of(reducer, unit));
     return cy_group_start_reduce_scatter(spec->group, spec->queue, &whole->request,
         cy_view_rows(all, reducer->rank, 1), all, CY_SUM);
 }
@@ -206,7 +206,7 @@ cy_status cy_zero_gradients_finish(cy_reducer *reducer)
 
 // ---- weights of stages 1 to 3
 
-static cy_order *order_now(cy_reducer *reducer)
+static cy_exec_order *order_now(cy_reducer *reducer)
 {
     return reducer->in_step ? &reducer->step_order : &reducer->other_order;
 }
@@ -214,12 +214,12 @@ static cy_order *order_now(cy_reducer *reducer)
 static cy_status fetch(cy_reducer *reducer, int unit)
 {
     cy_whole_unit *whole = &reducer->whole_weights[unit];
-    if (whole->room >= 0) return CY_OK;
+    if (whole->buffer >= 0) return CY_OK;
     const cy_flat_range range = reducer->units[unit];
-    whole->room = cy_lender_lend(&reducer->weight_rooms, range.count);
-    const cy_view all = cy_lender_room(&reducer->weight_rooms, whole->room, range.count);
+    whole->buffer = cy_buffer_pool_acquire(&reducer->weight_buffers, range.count);
+    const cy_view all = cy_buffer_pool_view(&reducer->weight_buffers, whole->buffer, range.count);
     return cy_group_start_all_gather(reducer->spec.group, reducer->spec.queue, &whole->request,
-        cy_reducer_by_rank(reducer, all), cy_reducer_part(reducer, reducer->weights, true, range));
+        cy_reducer_by_rank(reducer, all), cy_reducer_shard(reducer, reducer->weights, true, range));
 }
 
 // Units much smaller than the others arrive at once: the unit after them is fetched as well.
@@ -232,9 +232,9 @@ static bool is_small(const cy_reducer *reducer, int unit)
 // next unit is, and the one after it where that is small, and so on.
 static int prefetch_unit(cy_reducer *reducer, int ahead)
 {
-    const cy_order *order = order_now(reducer);
-    if (ahead > 0 && !is_small(reducer, cy_order_next(order, ahead - 1))) return -1;
-    return cy_order_next(order, ahead);
+    const cy_exec_order *order = order_now(reducer);
+    if (ahead > 0 && !is_small(reducer, cy_exec_order_next(order, ahead - 1))) return -1;
+    return cy_exec_order_next(order, ahead);
 }
 
 static cy_status prefetch_units(cy_reducer *reducer)
@@ -257,7 +257,7 @@ static bool is_needed_next(cy_reducer *reducer, int unit)
 static cy_status use(cy_reducer *reducer, int unit)
 {
     cy_whole_unit *whole = &reducer->whole_weights[unit];
-    cy_order_use(order_now(reducer), unit);
+    cy_exec_order_use(order_now(reducer), unit);
     CY_TRY(fetch(reducer, unit));
     CY_TRY(cy_group_wait(reducer->spec.group, reducer->spec.queue, &whole->request));
     whole->in_use = true;
@@ -267,8 +267,8 @@ static cy_status use(cy_reducer *reducer, int unit)
 static void give_back(cy_reducer *reducer, int unit)
 {
     cy_whole_unit *whole = &reducer->whole_weights[unit];
-    cy_lender_return(&reducer->weight_rooms, whole->room);
-    whole->room = -1;
+    cy_buffer_pool_release(&reducer->weight_buffers, whole->buffer);
+    whole->buffer = -1;
 }
 
 static void leave(cy_reducer *reducer, int unit)
@@ -291,7 +291,7 @@ cy_status cy_zero_weights_before(cy_reducer *reducer, int unit)
 {
     if (!reducer->spec.queue->dry) return use(reducer, unit);
     if (reducer->in_step) CY_TRY(record_event(reducer, CY_UNIT_USED, unit));
-    return cy_order_append(order_now(reducer), unit);
+    return cy_exec_order_append(order_now(reducer), unit);
 }
 
 cy_status cy_zero_weights_after(cy_reducer *reducer, int unit)
@@ -303,9 +303,9 @@ cy_status cy_zero_weights_after(cy_reducer *reducer, int unit)
     return CY_OK;
 }
 
-cy_status cy_zero_weights_play_back(cy_reducer *reducer)
+cy_status cy_zero_weights_replay(cy_reducer *reducer)
 {
-    cy_order_rewind(&reducer->step_order);
+    cy_exec_order_rewind(&reducer->step_order);
     for (size_t i = 0; i < reducer->event_count; i++) {
         const cy_unit_event event = reducer->events[i];
         switch (event.kind) {
@@ -321,11 +321,11 @@ cy_status cy_zero_weights_play_back(cy_reducer *reducer)
 }
 
 // Whole units would hold the weights from before the update.
-cy_status cy_zero_weights_drop(cy_reducer *reducer)
+cy_status cy_zero_weights_release(cy_reducer *reducer)
 {
     for (int i = 0; i < reducer->unit_count; i++) {
         cy_whole_unit *whole = &reducer->whole_weights[i];
-        if (whole->room < 0) continue;
+        if (whole->buffer < 0) continue;
         CY_ASSERT(!whole->in_use);
         CY_TRY(cy_group_wait(reducer->spec.group, reducer->spec.queue, &whole->request));
         give_back(reducer, i);
@@ -337,18 +337,18 @@ cy_status cy_zero_weights_drop(cy_reducer *reducer)
 cy_status cy_zero_weights_share(cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    const int count = reducer->pieces.count;
+    const int count = reducer->buckets.count;
     for (int i = 0; i < count + CY_REDUCER_IN_FLIGHT; i++) {
         const int old = i - CY_REDUCER_IN_FLIGHT;
         if (old >= 0 && old < count) {
             CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[old]));
         }
         if (i >= count) continue;
-        const cy_flat_range piece = reducer->pieces.pieces[i];
-        const cy_view all = cy_view_cols(reducer->weights, piece.first, piece.count);
+        const cy_flat_range bucket = reducer->buckets.buckets[i];
+        const cy_view all = cy_view_cols(reducer->weights, bucket.first, bucket.count);
         CY_TRY(cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[i],
             cy_reducer_by_rank(reducer, all),
-            cy_reducer_part(reducer, reducer->weights, false, piece)));
+            cy_reducer_shard(reducer, reducer->weights, false, bucket)));
     }
     return CY_OK;
 }

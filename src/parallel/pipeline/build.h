@@ -43,19 +43,19 @@ CY_MUST_CHECK cy_status cy_schedule_add_transfers(cy_schedule *schedule);
 // A forward, an input gradient and a weight gradient take one tick each, a whole backward takes
 // two, and messages take none: transfers in the lists are skipped.
 
-typedef struct cy_flow {
+typedef struct cy_ticks {
     int64_t *end;  // owned: of action i of rank r at [first[r] + i]; of the rank's clock where it
                    // is no compute action
     size_t *first; // owned, [stages]
     int64_t ticks; // at which the last one ends
-} cy_flow;
+} cy_ticks;
 
 // Fails where ranks wait for each other in a cycle. Every action must be in range, and those of a
 // rank in an order that is possible for it alone.
-CY_MUST_CHECK cy_status cy_flow_run(cy_flow *flow, const cy_schedule *schedule);
-void cy_flow_close(cy_flow *flow);
+CY_MUST_CHECK cy_status cy_ticks_run(cy_ticks *flow, const cy_schedule *schedule);
+void cy_ticks_close(cy_ticks *flow);
 
 // Ticks of an action: 0 where it is not compute.
-int64_t cy_flow_ticks(cy_action_kind kind);
+int64_t cy_action_ticks(cy_action_kind kind);
 
 #endif

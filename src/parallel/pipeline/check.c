@@ -160,7 +160,7 @@ static cy_status check_lists(const cy_schedule *schedule, bool with_transfers)
         .cells = (size_t)schedule->chunks * (size_t)schedule->microbatches,
     };
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, p.cells * CY_ACTION_KINDS, sizeof(int64_t)));
+    CY_TRY(cy_memory_alloc(&block, p.cells * CY_ACTION_KINDS, sizeof(int64_t)));
     p.at = block;
     cy_status status = CY_OK;
     for (p.rank = 0; p.rank < schedule->stages && status == CY_OK; p.rank++) {
@@ -224,7 +224,7 @@ static cy_status check_matching(const cy_schedule *schedule)
     void *blocks[4] = {0};
     cy_status status = CY_OK;
     for (int i = 0; i < 4 && status == CY_OK; i++) {
-        status = cy_memory_take(&blocks[i], counts[i], sizeof(int));
+        status = cy_memory_alloc(&blocks[i], counts[i], sizeof(int));
     }
     if (status == CY_OK) {
         passing p = {
@@ -311,7 +311,7 @@ static cy_status check_transfers(const cy_schedule *schedule)
 {
     CY_TRY(check_matching(schedule));
     void *next = NULL;
-    CY_TRY(cy_memory_take(&next, (size_t)schedule->stages, sizeof(size_t)));
+    CY_TRY(cy_memory_alloc(&next, (size_t)schedule->stages, sizeof(size_t)));
     const cy_status status = check_blocking(schedule, next);
     cy_memory_free(next);
     return status;
@@ -324,7 +324,7 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, int rank)
+static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_ticks *flow, int rank)
 {
     const cy_action_list *list = &schedule->ranks[rank];
     cy_rank_cost cost = {.first_tick = -1};
@@ -332,7 +332,7 @@ static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, 
     for (size_t i = 0; i < list->count; i++) {
         const cy_action_kind kind = list->actions[i].kind;
         const int64_t end = flow->end[flow->first[rank] + i];
-        const int64_t ticks = cy_flow_ticks(kind);
+        const int64_t ticks = cy_action_ticks(kind);
         if (kind == CY_ACTION_FORWARD) {
             stash++;
             kept++;
@@ -350,10 +350,10 @@ static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, 
     return cost;
 }
 
-static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, const cy_flow *flow)
+static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, const cy_ticks *flow)
 {
     void *ranks = NULL;
-    CY_TRY(cy_memory_take(&ranks, (size_t)schedule->stages, sizeof(cy_rank_cost)));
+    CY_TRY(cy_memory_alloc(&ranks, (size_t)schedule->stages, sizeof(cy_rank_cost)));
     *cost = (cy_schedule_cost){.ticks = flow->ticks, .ranks = ranks};
     double busy = 0;
     for (int rank = 0; rank < schedule->stages; rank++) {
@@ -389,13 +389,13 @@ cy_status cy_schedule_check(
     cy_schedule_cost *cost, const cy_schedule *schedule, const cy_schedule_limits *limits)
 {
     CY_TRY(check_lists(schedule, true));
-    cy_flow flow;
-    CY_TRY(cy_flow_run(&flow, schedule));
+    cy_ticks flow;
+    CY_TRY(cy_ticks_run(&flow, schedule));
     cy_schedule_cost found = {0};
     cy_status status = check_transfers(schedule);
     if (status == CY_OK) status = add_up(&found, schedule, &flow);
     if (status == CY_OK && limits != NULL) status = check_limits(&found, limits);
-    cy_flow_close(&flow);
+    cy_ticks_close(&flow);
     if (status == CY_OK && cost != NULL) {
         *cost = found;
     } else {

@@ -138,7 +138,7 @@ static cy_status give_places(cy_slots *slots, const cy_schedule *schedule, int r
         slots->count[kind] = counted.peak[kind] + (sent && counted.peak[kind] > 0 ? 1 : 0);
         void *block = NULL;
         const size_t room = (size_t)slots->count[kind] + 1; // nothing cannot be taken
-        if (status == CY_OK) status = cy_memory_take(&block, room, sizeof(int));
+        if (status == CY_OK) status = cy_memory_alloc(&block, room, sizeof(int));
         giving.freed[kind] = block;
     }
     if (status == CY_OK) run(&giving);
@@ -153,7 +153,7 @@ cy_status cy_slots_open(cy_slots *slots, const cy_schedule *schedule, int rank)
     cy_slots made = {.microbatches = schedule->microbatches, .chunks = schedule->chunks};
     const size_t cells = CY_SLOT_KINDS * (size_t)schedule->chunks * (size_t)schedule->microbatches;
     void *table = NULL;
-    CY_TRY(cy_memory_take(&table, cells, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&table, cells, sizeof(int)));
     made.table = table;
     for (size_t i = 0; i < cells; i++)
         made.table[i] = -1;
@@ -187,7 +187,7 @@ static const cy_action_list *list_of(const cy_executor *executor)
 }
 
 // Bytes from one place of a kind to the next.
-static size_t place_bytes(const cy_executor *executor)
+static size_t slot_bytes(const cy_executor *executor)
 {
     const cy_executor_options *o = &executor->options;
     return cy_arena_bytes((size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype));
@@ -199,7 +199,7 @@ static cy_view view_at(const cy_executor *executor, cy_slot_kind kind, int place
     const cy_executor_options *o = &executor->options;
     CY_ASSERT(0 <= place && place < executor->slots.count[kind]);
     CY_ASSERT(executor->buffers[kind] != NULL);
-    char *data = (char *)executor->buffers[kind] + (size_t)place * place_bytes(executor);
+    char *data = (char *)executor->buffers[kind] + (size_t)place * slot_bytes(executor);
     return cy_view_of(data, o->dtype, o->rows, o->cols);
 }
 
@@ -218,7 +218,7 @@ static cy_status wait_for(state *s, cy_view *view, cy_slot_kind kind, int chunk,
 
 // Where a compute action writes: into the neighbour segment's place on the same rank, else into a
 // buffer from which the last message has left.
-static cy_status room_for(state *s, cy_view *view, const cy_pipeline_call *call, bool forward)
+static cy_status wait_for_slot(state *s, cy_view *view, const cy_pipeline_call *call, bool forward)
 {
     cy_executor *e = s->executor;
     const cy_schedule *schedule = e->options.schedule;
@@ -286,7 +286,7 @@ static cy_status run_compute(state *s, size_t index, double *start)
     CY_TRY(post_receives(s, index + 1));
     CY_TRY(wait_for(s, &input, CY_SLOT_INPUT, call.chunk, call.microbatch));
     if (action.kind == CY_ACTION_FORWARD) {
-        CY_TRY(room_for(s, &made, &call, true));
+        CY_TRY(wait_for_slot(s, &made, &call, true));
         *start = cy_clock_s();
         return stage->forward(stage->context, s->queue, &call, made, input);
     }
@@ -295,7 +295,7 @@ static cy_status run_compute(state *s, size_t index, double *start)
         *start = cy_clock_s();
         return stage->backward_weight(stage->context, s->queue, &call, output_gradient, input);
     }
-    CY_TRY(room_for(s, &made, &call, false));
+    CY_TRY(wait_for_slot(s, &made, &call, false));
     *start = cy_clock_s();
     if (action.kind == CY_ACTION_BACKWARD_INPUT) {
         return stage->backward_input(stage->context, s->queue, &call, made, output_gradient, input);
@@ -372,12 +372,12 @@ static cy_status take_tables(cy_executor *executor)
 {
     const size_t chunks = (size_t)executor->options.schedule->chunks;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, chunks, sizeof(size_t)));
+    CY_TRY(cy_memory_alloc(&block, chunks, sizeof(size_t)));
     executor->last_weight = block;
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         if (executor->slots.count[kind] == 0) continue;
         block = NULL;
-        CY_TRY(cy_memory_take(&block, (size_t)executor->slots.count[kind], sizeof(cy_request)));
+        CY_TRY(cy_memory_alloc(&block, (size_t)executor->slots.count[kind], sizeof(cy_request)));
         executor->requests[kind] = block;
     }
     return CY_OK;
@@ -413,15 +413,15 @@ void cy_executor_close(cy_executor *executor)
     *executor = (cy_executor){0};
 }
 
-void cy_executor_place(cy_executor *executor, cy_arena *arena)
+void cy_executor_alloc(cy_executor *executor, cy_arena *arena)
 {
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         executor->buffers[kind] =
-            cy_arena_take(arena, (size_t)executor->slots.count[kind] * place_bytes(executor));
+            cy_arena_alloc(arena, (size_t)executor->slots.count[kind] * slot_bytes(executor));
     }
 }
 
-int cy_executor_places(const cy_executor *executor, cy_slot_kind kind)
+int cy_executor_slot_count(const cy_executor *executor, cy_slot_kind kind)
 {
     return executor->slots.count[kind];
 }
@@ -439,7 +439,7 @@ static cy_status send_times(
 {
     const size_t count = executor->options.schedule->ranks[executor->rank].count;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 2 * count, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, 2 * count, sizeof(double)));
     double *pairs = block;
     for (size_t i = 0; i < count; i++) {
         pairs[2 * i] = times[i].start - zero_s;
@@ -458,7 +458,7 @@ static cy_status receive_times(
 {
     const cy_action_list *list = &executor->options.schedule->ranks[from];
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 2 * list->count, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, 2 * list->count, sizeof(double)));
     const double *pairs = block;
     cy_request request = {0};
     cy_status status = cy_group_start_recv(executor->options.group, queue, &request,
@@ -500,7 +500,7 @@ cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
     for (int rank = 0; rank < schedule->stages; rank++)
         count += schedule->ranks[rank].count;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, count, sizeof(cy_timed_action)));
+    CY_TRY(cy_memory_alloc(&block, count, sizeof(cy_timed_action)));
     cy_timeline made = {.items = block,
         .count = count,
         .stages = schedule->stages,

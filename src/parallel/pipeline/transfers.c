@@ -80,7 +80,7 @@ static cy_status add_transfer(
     return add_event(all, item);
 }
 
-static cy_status collect(events *all, const cy_schedule *schedule, const cy_flow *flow)
+static cy_status collect(events *all, const cy_schedule *schedule, const cy_ticks *flow)
 {
     for (int rank = 0; rank < schedule->stages; rank++) {
         const cy_action_list *list = &schedule->ranks[rank];
@@ -98,11 +98,11 @@ static cy_status collect(events *all, const cy_schedule *schedule, const cy_flow
 
 cy_status cy_schedule_add_transfers(cy_schedule *schedule)
 {
-    cy_flow flow;
-    CY_TRY(cy_flow_run(&flow, schedule));
+    cy_ticks flow;
+    CY_TRY(cy_ticks_run(&flow, schedule));
     events all = {0};
     cy_status status = collect(&all, schedule, &flow);
-    cy_flow_close(&flow);
+    cy_ticks_close(&flow);
     if (status == CY_OK) {
         if (all.count > 0) qsort(all.items, all.count, sizeof(event), compare);
         for (int rank = 0; rank < schedule->stages; rank++)
@@ -121,14 +121,14 @@ cy_status cy_schedule_add_transfers(cy_schedule *schedule)
 
 typedef struct state {
     const cy_schedule *schedule; // borrowed
-    cy_flow *flow;               // borrowed
+    cy_ticks *flow;              // borrowed
     int64_t *forward;            // owned, [segments, microbatches]: ends, or NOT_YET
     int64_t *input;              // owned, [segments, microbatches]
     int64_t *clock;              // owned, [stages]
     size_t *next;                // owned, [stages]: the action at which the rank stands
 } state;
 
-int64_t cy_flow_ticks(cy_action_kind kind)
+int64_t cy_action_ticks(cy_action_kind kind)
 {
     if (!cy_action_is_compute(kind)) return 0;
     return kind == CY_ACTION_BACKWARD ? 2 : 1;
@@ -166,7 +166,7 @@ static bool advance(state *s, int rank)
             const int64_t ready = ready_at(s, rank, action, &from);
             if (ready == NOT_YET) break;
             const int64_t start = ready > s->clock[rank] ? ready : s->clock[rank];
-            s->clock[rank] = start + cy_flow_ticks(action.kind);
+            s->clock[rank] = start + cy_action_ticks(action.kind);
             const int64_t cell = cy_schedule_segment(s->schedule, rank, action.chunk) *
                     (int64_t)s->schedule->microbatches +
                 action.microbatch;
@@ -242,10 +242,10 @@ static cy_status run(state *s)
 
 static cy_status take(void **pointer, size_t count, size_t size)
 {
-    return cy_memory_take(pointer, count > 0 ? count : 1, size);
+    return cy_memory_alloc(pointer, count > 0 ? count : 1, size);
 }
 
-cy_status cy_flow_run(cy_flow *flow, const cy_schedule *schedule)
+cy_status cy_ticks_run(cy_ticks *flow, const cy_schedule *schedule)
 {
     const size_t stages = (size_t)schedule->stages;
     const size_t cells = (size_t)cy_schedule_segments(schedule) * (size_t)schedule->microbatches;
@@ -261,7 +261,7 @@ cy_status cy_flow_run(cy_flow *flow, const cy_schedule *schedule)
         status = take(&blocks[i], counts[i], sizeof(int64_t));
     }
     if (status == CY_OK) {
-        cy_flow made = {.end = blocks[END], .first = blocks[FIRST]};
+        cy_ticks made = {.end = blocks[END], .first = blocks[FIRST]};
         state s = {
             .schedule = schedule,
             .flow = &made,
@@ -283,9 +283,9 @@ cy_status cy_flow_run(cy_flow *flow, const cy_schedule *schedule)
     return status;
 }
 
-void cy_flow_close(cy_flow *flow)
+void cy_ticks_close(cy_ticks *flow)
 {
     cy_memory_free(flow->end);
     cy_memory_free(flow->first);
-    *flow = (cy_flow){0};
+    *flow = (cy_ticks){0};
 }

@@ -1,4 +1,4 @@
-// Gathers and sums tokens over the tensor-parallel group in pieces that travel under the products
+// Gathers and sums tokens over the tensor-parallel group in chunks that travel under the products
 // beside them, and gathers columns.
 
 #include "parallel/tensor/overlap.h"
@@ -8,29 +8,29 @@
 
 enum { TAG_GATHER, TAG_SUM };
 
-bool cy_tensor_splits(const cy_tensor_parallel *parallel)
+bool cy_tensor_sequence_parallel(const cy_tensor_parallel *parallel)
 {
     return parallel->sequence && cy_group_size(parallel->group) > 1;
 }
 
-// Whether each rank sends others the pieces that they need.
+// Whether each rank sends others the chunks that they need.
 static bool by_rank(const cy_tensor_parallel *parallel)
 {
-    return cy_tensor_splits(parallel) && parallel->overlap;
+    return cy_tensor_sequence_parallel(parallel) && parallel->overlap;
 }
 
-int64_t cy_tensor_outside(const cy_tensor_parallel *parallel, int64_t tokens)
+int64_t cy_tensor_local_tokens(const cy_tensor_parallel *parallel, int64_t tokens)
 {
-    if (!cy_tensor_splits(parallel)) return tokens;
+    if (!cy_tensor_sequence_parallel(parallel)) return tokens;
     CY_ASSERT(tokens % cy_group_size(parallel->group) == 0);
     return tokens / cy_group_size(parallel->group);
 }
 
-cy_view cy_tensor_inside(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside)
+cy_view cy_tensor_all_tokens(const cy_tensor_parallel *parallel, cy_queue *queue, cy_view outside)
 {
-    if (!cy_tensor_splits(parallel)) return outside;
+    if (!cy_tensor_sequence_parallel(parallel)) return outside;
     const int64_t tokens = outside.rows * cy_group_size(parallel->group);
-    return cy_view_take(queue->scratch, outside.dtype, tokens, outside.cols);
+    return cy_view_alloc(queue->scratch, outside.dtype, tokens, outside.cols);
 }
 
 // The rank `distance` places after this one, or before it where that is negative.
@@ -41,7 +41,7 @@ static int neighbour(const cy_tensor_parallel *parallel, int distance)
 }
 
 // The tokens of a rank.
-static cy_tensor_rows piece_of(cy_view outside, int rank)
+static cy_tensor_rows chunk_of(cy_view outside, int rank)
 {
     return (cy_tensor_rows){.first = rank * outside.rows, .count = outside.rows};
 }
@@ -55,40 +55,40 @@ static cy_status wait_both(
 
 // ---- gathering
 
-static cy_status exchange_own(cy_tensor_gathering *gathering, int distance)
+static cy_status exchange_own(cy_tensor_gather_state *gathering, int distance)
 {
     const cy_tensor_parallel *parallel = gathering->parallel;
     const int to = neighbour(parallel, distance), from = neighbour(parallel, -distance);
-    const cy_view place = cy_tensor_rows_of(gathering->all, piece_of(gathering->outside, from));
+    const cy_view place = cy_tensor_rows_of(gathering->all, chunk_of(gathering->outside, from));
     CY_TRY(cy_group_start_send(
         parallel->group, gathering->queue, &gathering->send, gathering->outside, to, TAG_GATHER));
     return cy_group_start_recv(
         parallel->group, gathering->queue, &gathering->receive, place, from, TAG_GATHER);
 }
 
-cy_status cy_tensor_gather_start(cy_tensor_gathering *gathering, const cy_tensor_parallel *parallel,
-    cy_queue *queue, cy_view all, cy_view outside)
+cy_status cy_tensor_gather_start(cy_tensor_gather_state *gathering,
+    const cy_tensor_parallel *parallel, cy_queue *queue, cy_view all, cy_view outside)
 {
-    *gathering = (cy_tensor_gathering){
+    *gathering = (cy_tensor_gather_state){
         .parallel = parallel,
         .queue = queue,
         .outside = outside,
         .all = all,
     };
-    if (!cy_tensor_splits(parallel)) {
+    if (!cy_tensor_sequence_parallel(parallel)) {
         CY_ASSERT(all.data == outside.data);
         return CY_OK;
     }
     CY_ASSERT(all.rows == outside.rows * cy_group_size(parallel->group));
     if (by_rank(parallel)) {
-        const cy_tensor_rows own = piece_of(outside, cy_group_rank(parallel->group));
+        const cy_tensor_rows own = chunk_of(outside, cy_group_rank(parallel->group));
         cy_copy(queue, cy_tensor_rows_of(all, own), outside);
         return exchange_own(gathering, 1);
     }
     return cy_group_all_gather(parallel->group, queue, all, outside);
 }
 
-cy_status cy_tensor_gather_next(cy_tensor_gathering *gathering, cy_tensor_rows *rows)
+cy_status cy_tensor_gather_next(cy_tensor_gather_state *gathering, cy_tensor_rows *rows)
 {
     const cy_tensor_parallel *parallel = gathering->parallel;
     const int size = by_rank(parallel) ? cy_group_size(parallel->group) : 1;
@@ -102,12 +102,12 @@ cy_status cy_tensor_gather_next(cy_tensor_gathering *gathering, cy_tensor_rows *
     if (size == 1) {
         rows->count = gathering->all.rows;
     } else {
-        *rows = piece_of(gathering->outside, neighbour(parallel, -step));
+        *rows = chunk_of(gathering->outside, neighbour(parallel, -step));
     }
     return CY_OK;
 }
 
-cy_status cy_tensor_gather_rest(cy_tensor_gathering *gathering)
+cy_status cy_tensor_gather_finish(cy_tensor_gather_state *gathering)
 {
     cy_tensor_rows rows;
     do {
@@ -116,19 +116,19 @@ cy_status cy_tensor_gather_rest(cy_tensor_gathering *gathering)
     return CY_OK;
 }
 
-cy_tensor_gathering cy_tensor_gathered(const cy_tensor_parallel *parallel, cy_view all)
+cy_tensor_gather_state cy_tensor_gather_done(const cy_tensor_parallel *parallel, cy_view all)
 {
-    return (cy_tensor_gathering){
+    return (cy_tensor_gather_state){
         .parallel = parallel, .all = all, .handed = cy_group_size(parallel->group)};
 }
 
 cy_status cy_tensor_gather(
     const cy_tensor_parallel *parallel, cy_queue *queue, cy_view *all, cy_view outside)
 {
-    cy_tensor_gathering gathering;
-    *all = cy_tensor_inside(parallel, queue, outside);
+    cy_tensor_gather_state gathering;
+    *all = cy_tensor_all_tokens(parallel, queue, outside);
     CY_TRY(cy_tensor_gather_start(&gathering, parallel, queue, *all, outside));
-    return cy_tensor_gather_rest(&gathering);
+    return cy_tensor_gather_finish(&gathering);
 }
 
 // ---- summing
@@ -138,82 +138,82 @@ static cy_view of_kind(cy_view view, cy_fixed *fixed)
     return fixed == NULL ? view : cy_fixed_view(fixed, view);
 }
 
-void cy_tensor_sum_start(cy_tensor_summing *summing, const cy_tensor_parallel *parallel,
+void cy_tensor_reduce_start(cy_tensor_reduce_state *summing, const cy_tensor_parallel *parallel,
     cy_queue *queue, cy_view outside, cy_fixed *fixed)
 {
     cy_view reduced = outside;
-    if (fixed != NULL) reduced = cy_fixed_take(fixed, queue->scratch, outside.rows, outside.cols);
-    *summing = (cy_tensor_summing){
+    if (fixed != NULL) reduced = cy_fixed_alloc(fixed, queue->scratch, outside.rows, outside.cols);
+    *summing = (cy_tensor_reduce_state){
         .parallel = parallel,
         .queue = queue,
         .outside = outside,
         .reduced = reduced,
-        .partial = of_kind(cy_tensor_inside(parallel, queue, reduced), fixed),
+        .partial = of_kind(cy_tensor_all_tokens(parallel, queue, reduced), fixed),
     };
     if (!by_rank(parallel)) return;
     summing->first =
-        of_kind(cy_view_take(queue->scratch, reduced.dtype, reduced.rows, reduced.cols), fixed);
+        of_kind(cy_view_alloc(queue->scratch, reduced.dtype, reduced.rows, reduced.cols), fixed);
 }
 
 // Ranges that the rows of a sum are cut into, where it is not cut by rank.
-static int range_count(const cy_tensor_summing *summing)
+static int range_count(const cy_tensor_reduce_state *summing)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const bool whole = parallel->sequence || !parallel->overlap;
     if (whole || cy_group_size(parallel->group) == 1) return 1;
-    const int64_t count = summing->outside.rows / CY_TENSOR_PIECE_ROWS;
-    return count < 1 ? 1 : count < CY_TENSOR_PIECES ? (int)count : CY_TENSOR_PIECES;
+    const int64_t count = summing->outside.rows / CY_TENSOR_CHUNK_ROWS;
+    return count < 1 ? 1 : count < CY_TENSOR_CHUNKS ? (int)count : CY_TENSOR_CHUNKS;
 }
 
 // Range `index` of the rows of `all`; empty behind the last one. The first ranges are the longer
 // ones: the last may have nothing to travel under.
-static cy_tensor_rows range_of(const cy_tensor_summing *summing, cy_view all, int index)
+static cy_tensor_rows range_of(const cy_tensor_reduce_state *summing, cy_view all, int index)
 {
-    const int64_t count = range_count(summing), units = all.rows / CY_TENSOR_PIECE_ROWS;
-    const int64_t first = (units * index + count - 1) / count * CY_TENSOR_PIECE_ROWS;
-    const int64_t next = (units * (index + 1) + count - 1) / count * CY_TENSOR_PIECE_ROWS;
+    const int64_t count = range_count(summing), units = all.rows / CY_TENSOR_CHUNK_ROWS;
+    const int64_t first = (units * index + count - 1) / count * CY_TENSOR_CHUNK_ROWS;
+    const int64_t next = (units * (index + 1) + count - 1) / count * CY_TENSOR_CHUNK_ROWS;
     if (index >= count) return (cy_tensor_rows){0};
     return (cy_tensor_rows){.first = first, .count = (index + 1 < count ? next : all.rows) - first};
 }
 
-// What rank `distance` places before this one sends lies in the place of the piece that was sent
+// What rank `distance` places before this one sends lies in the place of the chunk that was sent
 // one step ago.
-static cy_view arrival(const cy_tensor_summing *summing, int distance)
+static cy_view arrival(const cy_tensor_reduce_state *summing, int distance)
 {
     if (distance == 1) return summing->first;
     const int sent = neighbour(summing->parallel, distance - 1);
-    return cy_tensor_rows_of(summing->partial, piece_of(summing->outside, sent));
+    return cy_tensor_rows_of(summing->partial, chunk_of(summing->outside, sent));
 }
 
-static cy_status exchange_parts(cy_tensor_summing *summing, int distance)
+static cy_status exchange_parts(cy_tensor_reduce_state *summing, int distance)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const int to = neighbour(parallel, distance), from = neighbour(parallel, -distance);
-    const cy_view piece = cy_tensor_rows_of(summing->partial, piece_of(summing->outside, to));
+    const cy_view chunk = cy_tensor_rows_of(summing->partial, chunk_of(summing->outside, to));
     CY_TRY(wait_both(parallel, summing->queue, &summing->receive, &summing->send));
     CY_TRY(
-        cy_group_start_send(parallel->group, summing->queue, &summing->send, piece, to, TAG_SUM));
+        cy_group_start_send(parallel->group, summing->queue, &summing->send, chunk, to, TAG_SUM));
     return cy_group_start_recv(parallel->group, summing->queue, &summing->receive,
         arrival(summing, distance), from, TAG_SUM);
 }
 
-static cy_status next_by_rank(cy_tensor_summing *summing, cy_tensor_rows *rows)
+static cy_status next_by_rank(cy_tensor_reduce_state *summing, cy_tensor_rows *rows)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const int size = cy_group_size(parallel->group), step = summing->handed++;
     CY_ASSERT(step <= size);
     *rows = (cy_tensor_rows){0};
     if (step > 0 && step < size) CY_TRY(exchange_parts(summing, step));
-    if (step < size) *rows = piece_of(summing->outside, neighbour(parallel, step + 1));
+    if (step < size) *rows = chunk_of(summing->outside, neighbour(parallel, step + 1));
     return CY_OK;
 }
 
 // The collective of a range.
-static cy_status start_range(cy_tensor_summing *summing, int index)
+static cy_status start_range(cy_tensor_reduce_state *summing, int index)
 {
     cy_group *group = summing->parallel->group;
     cy_request *request = &summing->sums[index];
-    if (cy_tensor_splits(summing->parallel)) {
+    if (cy_tensor_sequence_parallel(summing->parallel)) {
         return cy_group_start_reduce_scatter(
             group, summing->queue, request, summing->reduced, summing->partial, CY_SUM);
     }
@@ -222,7 +222,7 @@ static cy_status start_range(cy_tensor_summing *summing, int index)
         group, summing->queue, request, cy_tensor_rows_of(summing->partial, rows), CY_SUM);
 }
 
-cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows)
+cy_status cy_tensor_reduce_next(cy_tensor_reduce_state *summing, cy_tensor_rows *rows)
 {
     if (by_rank(summing->parallel)) return next_by_rank(summing, rows);
     const int step = summing->handed++;
@@ -241,23 +241,23 @@ cy_status cy_tensor_sum_next(cy_tensor_summing *summing, cy_tensor_rows *rows)
 // results, and so on.
 
 // What rank `from` added to this rank's tokens.
-static cy_view part_from(const cy_tensor_summing *summing, int from)
+static cy_view part_from(const cy_tensor_reduce_state *summing, int from)
 {
     const cy_tensor_parallel *parallel = summing->parallel;
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
-    if (from == rank) return cy_tensor_rows_of(summing->partial, piece_of(summing->outside, rank));
+    if (from == rank) return cy_tensor_rows_of(summing->partial, chunk_of(summing->outside, rank));
     return arrival(summing, (rank + size - from) % size);
 }
 
 // The view that the sum of two parts is written to: the result, or scratch memory that does not
 // round.
-static cy_view target_of_sum(const cy_tensor_summing *summing, bool last)
+static cy_view target_of_sum(const cy_tensor_reduce_state *summing, bool last)
 {
     const cy_view to = summing->reduced;
     if (last) return to;
     const bool narrow = cy_dtype_size(to.dtype) < sizeof(float);
     cy_view made =
-        cy_view_take(summing->queue->scratch, narrow ? CY_F32 : to.dtype, to.rows, to.cols);
+        cy_view_alloc(summing->queue->scratch, narrow ? CY_F32 : to.dtype, to.rows, to.cols);
     made.exponent = to.exponent;
     return made;
 }
@@ -265,7 +265,7 @@ static cy_view target_of_sum(const cy_tensor_summing *summing, bool last)
 // The sum of `count` terms from `first` on, a power of two: term i is a pair of parts where i is
 // below `pairs`, otherwise one part.
 static cy_view sum_terms(
-    const cy_tensor_summing *summing, int first, int count, int pairs, bool last)
+    const cy_tensor_reduce_state *summing, int first, int count, int pairs, bool last)
 {
     cy_view left;
     cy_view right;
@@ -284,7 +284,7 @@ static cy_view sum_terms(
 }
 
 // summing->reduced = the sum of all ranks' parts, rounded once.
-static void add_parts(const cy_tensor_summing *summing)
+static void add_parts(const cy_tensor_reduce_state *summing)
 {
     const int size = cy_group_size(summing->parallel->group);
     int core = 1;
@@ -298,7 +298,7 @@ static void add_parts(const cy_tensor_summing *summing)
 // ---- the end of a sum
 
 // Rounds what was summed in fixed point, and adds the residual.
-static void finish_rows(const cy_tensor_summing *summing, cy_tensor_rows rows)
+static void finish_rows(const cy_tensor_reduce_state *summing, cy_tensor_rows rows)
 {
     const cy_view sum = cy_tensor_rows_of(summing->outside, rows);
     if (summing->reduced.dtype != summing->outside.dtype) {
@@ -308,7 +308,7 @@ static void finish_rows(const cy_tensor_summing *summing, cy_tensor_rows rows)
     cy_add(summing->queue, sum, sum, cy_tensor_rows_of(summing->residual, rows));
 }
 
-cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_tensor_rows *rows)
+cy_status cy_tensor_reduce_arrived(cy_tensor_reduce_state *summing, cy_tensor_rows *rows)
 {
     *rows = (cy_tensor_rows){0};
     const int index = summing->arrived;
@@ -326,11 +326,11 @@ cy_status cy_tensor_sum_arrived(cy_tensor_summing *summing, cy_tensor_rows *rows
     return CY_OK;
 }
 
-cy_status cy_tensor_sum_end(cy_tensor_summing *summing)
+cy_status cy_tensor_reduce_finish(cy_tensor_reduce_state *summing)
 {
     cy_tensor_rows rows;
     do {
-        CY_TRY(cy_tensor_sum_arrived(summing, &rows));
+        CY_TRY(cy_tensor_reduce_arrived(summing, &rows));
     } while (rows.count > 0);
     return CY_OK;
 }
@@ -343,7 +343,7 @@ cy_status cy_tensor_gather_cols(cy_group *group, cy_queue *queue, cy_view y, cy_
     CY_ASSERT(x.cols * size == y.cols);
     const size_t mark = cy_arena_mark(queue->scratch);
     // Blocks arrive rank after rank and go to their columns.
-    const cy_view blocks = cy_view_take(queue->scratch, x.dtype, size * x.rows, x.cols);
+    const cy_view blocks = cy_view_alloc(queue->scratch, x.dtype, size * x.rows, x.cols);
     CY_TRY(cy_group_all_gather(group, queue, blocks, x));
     for (int rank = 0; rank < size; rank++) {
         cy_copy(queue, cy_view_cols(y, rank * x.cols, x.cols),
@@ -353,7 +353,7 @@ cy_status cy_tensor_gather_cols(cy_group *group, cy_queue *queue, cy_view y, cy_
     return CY_OK;
 }
 
-void cy_tensor_take_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x)
+void cy_tensor_scatter_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x)
 {
     CY_ASSERT(y.cols * cy_group_size(group) == x.cols);
     cy_copy(queue, y, cy_view_cols(x, cy_group_rank(group) * y.cols, y.cols));
