@@ -24,9 +24,9 @@ static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
 }
 
 // A new matrix of a sum from an arena; its content is undefined.
-static inline cy_view cy_fixed_take(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
+static inline cy_view cy_fixed_alloc(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
 {
-    return cy_fixed_view(fixed, cy_view_take(arena, CY_FX64, rows, cols));
+    return cy_fixed_view(fixed, cy_view_alloc(arena, CY_FX64, rows, cols));
 }
 
 #endif

@@ -22,17 +22,17 @@ struct cy_kernels; // kernel/kernel.h
 typedef struct cy_queue {
     const struct cy_kernels *kernels; // borrowed: the operator table of this device
     void *kernel_state;               // owned by whoever opened the kernels; per rank
-    cy_pool *pool;                    // borrowed: the rank's threads
+    cy_thread_pool *pool;             // borrowed: the rank's threads
     cy_arena *scratch;                // borrowed: memory inside an operator or a layer
     cy_trace *trace;                  // borrowed; NULL when nobody looks
     bool dry;                         // count, do not compute
     cy_cost planned;                  // what a dry queue has counted
     _Atomic bool fixed_overflow;      // a fixed-point sum left its head room (strict mode)
-    _Atomic uint64_t *beat;           // borrowed; NULL or the rank's sign of life, see comm/world.h
+    _Atomic uint64_t *heartbeat;      // borrowed; NULL or the rank's heartbeat, see comm/world.h
 } cy_queue;
 
 // Runs task(context, i, worker) for 0 <= i < count on the pool; nothing on a dry queue.
-void cy_queue_run(cy_queue *queue, cy_pool_task task, void *context, int64_t count);
+void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count);
 
 // Threads that cy_queue_run may use: the number of per-worker scratch pieces that a kernel needs.
 int cy_queue_workers(const cy_queue *queue);

@@ -28,13 +28,13 @@ void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values)
     CY_CALL(queue, scatter_add, cy_cost_scatter_add(y, indices, values), y, indices, values);
 }
 
-void cy_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec)
+void cy_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec)
 {
     CY_ASSERT(is_wide(master) && is_row(master, master.dtype, master.cols));
     CY_ASSERT(is_row(weight, weight.dtype, master.cols) && weight.data != master.data);
     CY_ASSERT(is_row(residual, master.dtype, master.cols) && is_row(v, master.dtype, master.cols));
-    CY_CALL(queue, look_ahead, cy_cost_look_ahead(weight, master, residual, v), weight, master,
+    CY_CALL(queue, step_ahead, cy_cost_step_ahead(weight, master, residual, v), weight, master,
         residual, v, spec);
 }
 

@@ -162,20 +162,20 @@ static inline int64_t cy_attention_part_count(const cy_attention_spec *spec, int
 
 // Elements of a part: [group, head_dim] sums of values, [group] maxima, [group] sums of weights,
 // with group query heads for each key head; then what is missing to whole cache lines.
-static inline int64_t cy_attention_part_cols(const cy_attention_spec *spec)
+static inline int64_t cy_attention_split_cols(const cy_attention_spec *spec)
 {
     const int64_t used = spec->heads / spec->kv_heads * (spec->head_dim + 2);
     return (used + 15) / 16 * 16;
 }
 
-// parts [n, cy_attention_part_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
+// parts [n, cy_attention_split_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
 // number `first` on. The rest is as above.
-void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+void cy_attention_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first);
 
 // o [1, heads * head_dim] from all parts of a row: the bits of cy_attention_paged.
-void cy_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
+void cy_attention_combine(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
 
 // ---- feed-forward (Shazeer, "GLU variants improve transformer", 2020)
 
@@ -265,16 +265,16 @@ typedef struct cy_adamw_spec {
 
 // What that makes of the second moment: its decay at this step, the least of it as a multiple of g,
 // and the steps that it has seen.
-typedef struct cy_adamw_second {
+typedef struct cy_adamw_second_moment {
     double beta2, share;
     int64_t steps;
-} cy_adamw_second;
+} cy_adamw_second_moment;
 
-static inline cy_adamw_second cy_adamw_second_of(const cy_adamw_spec *spec)
+static inline cy_adamw_second_moment cy_adamw_second_moment_of(const cy_adamw_spec *spec)
 {
     const bool held = spec->v_steps > 0 && spec->step > spec->v_steps;
-    if (!held) return (cy_adamw_second){spec->beta2, 0.0, spec->step};
-    return (cy_adamw_second){1.0, spec->v_share, spec->v_steps};
+    if (!held) return (cy_adamw_second_moment){spec->beta2, 0.0, spec->step};
+    return (cy_adamw_second_moment){1.0, spec->v_share, spec->v_steps};
 }
 
 // One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight`
@@ -305,18 +305,18 @@ void cy_topk(
 void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
 
 // What AdamW would make of a gradient that has not been sent yet, without its first moment.
-typedef struct cy_ahead_spec {
+typedef struct cy_step_ahead_spec {
     double learning_rate;
     double scale; // of the residual, to a gradient
     double root;  // 1 / sqrt of the second moment's bias correction
     double eps;
     double most; // of a step over the learning rate
-} cy_ahead_spec;
+} cy_step_ahead_spec;
 
 // weight = master - learning_rate * step, step = scale * residual / (root * sqrt(v) + eps), at most
 // `most` in magnitude. All [1, n]; master, residual and v are fp32 or fp64 alike.
-void cy_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec);
+void cy_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec);
 
 // codes [1, n] uint8, each an int8, and scales [1, blocks] fp32, one a block of CY_QUANTIZE_BLOCK
 // elements, the last perhaps shorter: scale = largest magnitude / 127, code = x / scale to the
@@ -350,10 +350,10 @@ typedef struct cy_kernels {
         cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *);
     void (*attention_paged)(cy_queue *, cy_view o, cy_view q, const cy_kv_pages *,
         const int32_t *sequences, const int32_t *positions, const cy_attention_spec *);
-    void (*attention_parts)(cy_queue *, cy_view parts, cy_view q, const cy_kv_pages *,
+    void (*attention_split)(cy_queue *, cy_view parts, cy_view q, const cy_kv_pages *,
         const int32_t *sequences, const int32_t *positions, const cy_attention_spec *,
         int64_t first);
-    void (*attention_join)(cy_queue *, cy_view o, cy_view parts, const cy_attention_spec *);
+    void (*attention_combine)(cy_queue *, cy_view o, cy_view parts, const cy_attention_spec *);
     void (*swiglu_forward)(cy_queue *, cy_view y, cy_view gate_up);
     void (*swiglu_backward)(cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
     void (*embedding_forward)(
@@ -386,8 +386,8 @@ typedef struct cy_kernels {
         cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
     void (*topk)(
         cy_queue *, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
-    void (*look_ahead)(cy_queue *, cy_view weight, cy_view master, cy_view residual, cy_view v,
-        const cy_ahead_spec *);
+    void (*step_ahead)(cy_queue *, cy_view weight, cy_view master, cy_view residual, cy_view v,
+        const cy_step_ahead_spec *);
     void (*scatter_add)(cy_queue *, cy_view y, cy_view indices, cy_view values);
     void (*quantize)(cy_queue *, cy_view codes, cy_view scales, cy_view x);
     void (*dequantize)(cy_queue *, cy_view y, cy_view codes, cy_view scales, bool accumulate);

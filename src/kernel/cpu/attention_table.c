@@ -33,12 +33,12 @@ static void parts(cy_queue *queue, cy_view parts_out, cy_view q, const cy_kv_pag
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first)
 {
-    cy_flash_parts(queue, ops_of(queue), parts_out, q, pages, sequences, positions, spec, first);
+    cy_flash_split(queue, ops_of(queue), parts_out, q, pages, sequences, positions, spec, first);
 }
 
 static void join(cy_queue *queue, cy_view o, cy_view parts_in, const cy_attention_spec *spec)
 {
-    cy_flash_join(queue, ops_of(queue), o, parts_in, spec);
+    cy_flash_combine(queue, ops_of(queue), o, parts_in, spec);
 }
 
 static void merge(
@@ -57,8 +57,8 @@ void cy_cpu_attention_override(cy_kernels *table)
     table->attention_forward = forward;
     table->attention_backward = backward;
     table->attention_paged = paged;
-    table->attention_parts = parts;
-    table->attention_join = join;
+    table->attention_split = parts;
+    table->attention_combine = join;
     table->attention_merge = merge;
     table->attention_delta = delta;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 
 // The dtypes that the vector loops read and write; the reference serves the others.
-static inline bool served(cy_view view)
+static inline bool supported(cy_view view)
 {
     return view.dtype == CY_F32 || view.dtype == CY_BF16;
 }
@@ -30,7 +30,7 @@ static void flatten(cy_view *view)
     view->rows = 1;
 }
 
-static void run_elementwise(cy_queue *queue, cy_pool_task task, elementwise *of)
+static void run_elementwise(cy_queue *queue, cy_task task, elementwise *of)
 {
     const bool dense = cy_view_is_dense(of->y) &&
         (cy_view_is_none(of->a) || cy_view_is_dense(of->a)) &&
@@ -44,11 +44,11 @@ static void run_elementwise(cy_queue *queue, cy_pool_task task, elementwise *of)
     cy_queue_run(queue, task, of, of->cut.count);
 }
 
-static void fill_piece(void *context, int64_t number, int worker)
+static void fill_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const vec value = vec_all(of->value);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
@@ -66,18 +66,18 @@ static void fill_piece(void *context, int64_t number, int worker)
 
 static void fill(cy_queue *queue, cy_view y, double value)
 {
-    if (!served(y)) {
+    if (!supported(y)) {
         cy_ref_fill(queue, y, value);
         return;
     }
     elementwise of = {.y = y, .value = (float)value};
-    run_elementwise(queue, fill_piece, &of);
+    run_elementwise(queue, fill_chunk, &of);
 }
 
-FORCE_INLINE void copy_piece_of(
+FORCE_INLINE void copy_chunk_of(
     const elementwise *of, int64_t number, cy_dtype y_dtype, cy_dtype x_dtype)
 {
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         const void *x = cy_view_at(of->a, t, 0);
@@ -88,38 +88,38 @@ FORCE_INLINE void copy_piece_of(
     }
 }
 
-static void copy_piece(void *context, int64_t number, int worker)
+static void copy_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
     if (of->y.dtype == CY_BF16) {
         if (of->a.dtype == CY_BF16) {
-            copy_piece_of(of, number, CY_BF16, CY_BF16);
+            copy_chunk_of(of, number, CY_BF16, CY_BF16);
         } else {
-            copy_piece_of(of, number, CY_BF16, CY_F32);
+            copy_chunk_of(of, number, CY_BF16, CY_F32);
         }
     } else if (of->a.dtype == CY_BF16) {
-        copy_piece_of(of, number, CY_F32, CY_BF16);
+        copy_chunk_of(of, number, CY_F32, CY_BF16);
     } else {
-        copy_piece_of(of, number, CY_F32, CY_F32);
+        copy_chunk_of(of, number, CY_F32, CY_F32);
     }
 }
 
 static void copy(cy_queue *queue, cy_view y, cy_view x)
 {
-    if (!served(y) || !served(x)) {
+    if (!supported(y) || !supported(x)) {
         cy_ref_copy(queue, y, x);
         return;
     }
     elementwise of = {.y = y, .a = x};
-    run_elementwise(queue, copy_piece, &of);
+    run_elementwise(queue, copy_chunk, &of);
 }
 
-static void add_piece(void *context, int64_t number, int worker)
+static void add_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         const void *a = cy_view_at(of->a, t, 0), *b = cy_view_at(of->b, t, 0);
@@ -133,19 +133,19 @@ static void add_piece(void *context, int64_t number, int worker)
 
 static void add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
 {
-    if (!served(y) || !served(a) || !served(b)) {
+    if (!supported(y) || !supported(a) || !supported(b)) {
         cy_ref_add_views(queue, y, a, b);
         return;
     }
     elementwise of = {.y = y, .a = a, .b = b};
-    run_elementwise(queue, add_piece, &of);
+    run_elementwise(queue, add_chunk, &of);
 }
 
-static void add_bias_piece(void *context, int64_t number, int worker)
+static void add_bias_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
@@ -159,12 +159,12 @@ static void add_bias_piece(void *context, int64_t number, int worker)
 
 static void add_bias(cy_queue *queue, cy_view y, cy_view bias)
 {
-    if (!served(y) || !served(bias)) {
+    if (!supported(y) || !supported(bias)) {
         cy_ref_add_bias(queue, y, bias);
         return;
     }
     elementwise of = {.cut = grid_of(y.rows, y.cols), .y = y, .a = bias};
-    cy_queue_run(queue, add_bias_piece, &of, of.cut.count);
+    cy_queue_run(queue, add_bias_chunk, &of, of.cut.count);
 }
 
 // ---- sums over rows: parts of at least 64 rows, and at most 32 of them, each summed on its own,
@@ -182,10 +182,10 @@ typedef struct row_parts {
 
 static row_parts take_parts(cy_queue *queue, int64_t rows, int64_t cols)
 {
-    row_parts parts = {.rows = pieces_of(rows, PARTS_MAX)};
+    row_parts parts = {.rows = chunks_of(rows, PARTS_MAX)};
     if (parts.rows < PART_ROWS) parts.rows = PART_ROWS;
-    parts.count = pieces_of(rows, parts.rows);
-    parts.sums = cy_view_take(queue->scratch, CY_F32, parts.count, cols);
+    parts.count = chunks_of(rows, parts.rows);
+    parts.sums = cy_view_alloc(queue->scratch, CY_F32, parts.count, cols);
     return parts;
 }
 
@@ -194,7 +194,7 @@ typedef struct parts_total {
     cy_view sum; // [1, cols]
 } parts_total;
 
-static void add_parts_piece(void *context, int64_t number, int worker)
+static void add_parts_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const parts_total *of = context;
@@ -214,7 +214,7 @@ static void add_parts_piece(void *context, int64_t number, int worker)
 static void add_parts(cy_queue *queue, cy_view sum, row_parts parts)
 {
     parts_total of = {.parts = parts, .sum = sum};
-    cy_queue_run(queue, add_parts_piece, &of, pieces_of(sum.cols, COLUMN_BLOCK));
+    cy_queue_run(queue, add_parts_chunk, &of, chunks_of(sum.cols, COLUMN_BLOCK));
 }
 
 typedef struct rows_sum {
@@ -223,7 +223,7 @@ typedef struct rows_sum {
     int64_t blocks; // of columns
 } rows_sum;
 
-static void sum_rows_piece(void *context, int64_t number, int worker)
+static void sum_rows_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const rows_sum *of = context;
@@ -243,7 +243,7 @@ static void sum_rows_piece(void *context, int64_t number, int worker)
 
 static void sum_rows(cy_queue *queue, cy_view sum, cy_view x)
 {
-    if (sum.dtype != CY_F32 || !served(x)) {
+    if (sum.dtype != CY_F32 || !supported(x)) {
         cy_ref_sum_rows(queue, sum, x);
         return;
     }
@@ -251,9 +251,9 @@ static void sum_rows(cy_queue *queue, cy_view sum, cy_view x)
     rows_sum of = {
         .parts = take_parts(queue, x.rows, x.cols),
         .x = x,
-        .blocks = pieces_of(x.cols, COLUMN_BLOCK),
+        .blocks = chunks_of(x.cols, COLUMN_BLOCK),
     };
-    cy_queue_run(queue, sum_rows_piece, &of, of.parts.count * of.blocks);
+    cy_queue_run(queue, sum_rows_chunk, &of, of.parts.count * of.blocks);
     add_parts(queue, sum, of.parts);
     cy_arena_rewind(queue->scratch, mark);
 }

@@ -12,11 +12,11 @@ typedef struct lookup {
     int64_t first;
 } lookup;
 
-static void embedding_forward_piece(void *context, int64_t number, int worker)
+static void embedding_forward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const lookup *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const int64_t row = of->tokens[t] - of->first;
         const bool here = row >= 0 && row < of->table.rows;
@@ -33,7 +33,7 @@ static void embedding_forward_piece(void *context, int64_t number, int worker)
 static void embedding_forward(
     cy_queue *queue, cy_view y, cy_view table, const int32_t *tokens, int64_t first)
 {
-    if (!served(y) || !served(table)) {
+    if (!supported(y) || !supported(table)) {
         cy_ref_embedding_forward(queue, y, table, tokens, first);
         return;
     }
@@ -44,14 +44,14 @@ static void embedding_forward(
         .tokens = tokens,
         .first = first,
     };
-    cy_queue_run(queue, embedding_forward_piece, &of, of.cut.count);
+    cy_queue_run(queue, embedding_forward_chunk, &of, of.cut.count);
 }
 
 // A task has all tokens and a range of columns: the terms of a row are added in their order, and no
 // two tasks meet.
 #define LOOKUP_COLUMNS 64
 
-static void embedding_backward_piece(void *context, int64_t number, int worker)
+static void embedding_backward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const lookup *of = context;
@@ -73,12 +73,12 @@ static void embedding_backward_piece(void *context, int64_t number, int worker)
 static void embedding_backward(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first)
 {
-    if (d_table.dtype != CY_F32 || !served(dy)) {
+    if (d_table.dtype != CY_F32 || !supported(dy)) {
         cy_ref_embedding_backward(queue, d_table, dy, tokens, first);
         return;
     }
     lookup of = {.y = dy, .table = d_table, .tokens = tokens, .first = first};
-    cy_queue_run(queue, embedding_backward_piece, &of, pieces_of(dy.cols, LOOKUP_COLUMNS));
+    cy_queue_run(queue, embedding_backward_chunk, &of, chunks_of(dy.cols, LOOKUP_COLUMNS));
 }
 
 #endif

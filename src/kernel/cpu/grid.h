@@ -1,4 +1,4 @@
-// kernel/cpu/grid.h: cutting a matrix into pieces for the pool.
+// kernel/cpu/grid.h: cutting a matrix into chunks for the pool.
 //
 // The cut depends on the matrix alone, never on the number of threads, and neither do the results.
 
@@ -7,45 +7,45 @@
 
 #include "device/view.h"
 
-// Elements of a piece: enough to be worth handing out, small enough to stay in the second cache.
-#define PIECE 16384
+// Elements of a chunk: enough to be worth handing out, small enough to stay in the second cache.
+#define CHUNK 16384
 
 typedef struct grid {
     int64_t row_step, col_step;
-    int64_t across; // pieces side by side
+    int64_t across; // chunks side by side
     int64_t count;
 } grid;
 
-typedef struct piece {
+typedef struct chunk {
     int64_t row, row_end;
     int64_t col, col_end;
-} piece;
+} chunk;
 
-static inline int64_t pieces_of(int64_t size, int64_t step)
+static inline int64_t chunks_of(int64_t size, int64_t step)
 {
     return (size + step - 1) / step;
 }
 
-// Whole rows where a row is not longer than a piece.
+// Whole rows where a row is not longer than a chunk.
 static inline grid grid_of(int64_t rows, int64_t cols)
 {
-    grid made = {.row_step = cols >= PIECE ? 1 : PIECE / cols, .col_step = PIECE};
-    made.across = pieces_of(cols, made.col_step);
-    made.count = made.across * pieces_of(rows, made.row_step);
+    grid made = {.row_step = cols >= CHUNK ? 1 : CHUNK / cols, .col_step = CHUNK};
+    made.across = chunks_of(cols, made.col_step);
+    made.count = made.across * chunks_of(rows, made.row_step);
     return made;
 }
 
 // Whole rows always: for what needs a row at a time.
 static inline grid grid_of_rows(int64_t rows, int64_t cols)
 {
-    grid made = {.row_step = cols >= PIECE ? 1 : PIECE / cols, .col_step = cols, .across = 1};
-    made.count = pieces_of(rows, made.row_step);
+    grid made = {.row_step = cols >= CHUNK ? 1 : CHUNK / cols, .col_step = cols, .across = 1};
+    made.count = chunks_of(rows, made.row_step);
     return made;
 }
 
-static inline piece piece_at(grid of, int64_t rows, int64_t cols, int64_t number)
+static inline chunk chunk_at(grid of, int64_t rows, int64_t cols, int64_t number)
 {
-    piece at = {
+    chunk at = {
         .row = number / of.across * of.row_step,
         .col = number % of.across * of.col_step,
     };

@@ -57,15 +57,15 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t pieces(int64_t size, int64_t step)
+static int64_t chunks(int64_t size, int64_t step)
 {
     return (size + step - 1) / step;
 }
 
-// `size` in as few even pieces as do not exceed `limit`, each a multiple of `step`.
+// `size` in as few even chunks as do not exceed `limit`, each a multiple of `step`.
 static int64_t even(int64_t size, int64_t limit, int64_t step)
 {
-    return cy_round_up(pieces(size, pieces(size, limit)), step);
+    return cy_round_up(chunks(size, chunks(size, limit)), step);
 }
 
 static void cut_depth(call *self, cy_panel_caches caches)
@@ -84,7 +84,7 @@ static void cut_columns(call *self)
     if (self->c.dtype != CY_F32 && self->slice < self->depth) {
         fit = least(fit, SUMS_BYTES / (self->c.rows * (int64_t)sizeof(float)));
     }
-    self->columns = least(cols, even(cols, most(fit, COLS_LEAST), CY_BLOCK_COLS));
+    self->columns = least(cols, even(cols, most(fit, COLS_LEAST), CY_MICROKERNEL_COLS));
 }
 
 // Rows are cut first, for each task packs its rows of left.
@@ -94,14 +94,14 @@ static void cut_tasks(call *self, cy_panel_caches caches, int64_t wanted)
     const int64_t l2 = caches.l2_bytes > 0 ? (int64_t)caches.l2_bytes : L2_BYTES;
     const int64_t fit = l2 / 4 / (self->pass * (int64_t)sizeof(float)) / panel * panel;
     const int64_t limit = most(panel, least(fit, ROWS_MOST));
-    self->tile_cols = least(self->columns, even(self->columns, COLS_MOST, CY_BLOCK_COLS));
-    const int64_t across = pieces(self->columns, self->tile_cols);
-    const int64_t down = pieces(wanted, across);
-    self->tile_rows = even(rows, least(limit, most(pieces(rows, down), ROWS_LEAST)), panel);
-    const int64_t missing = pieces(wanted, pieces(rows, self->tile_rows));
+    self->tile_cols = least(self->columns, even(self->columns, COLS_MOST, CY_MICROKERNEL_COLS));
+    const int64_t across = chunks(self->columns, self->tile_cols);
+    const int64_t down = chunks(wanted, across);
+    self->tile_rows = even(rows, least(limit, most(chunks(rows, down), ROWS_LEAST)), panel);
+    const int64_t missing = chunks(wanted, chunks(rows, self->tile_rows));
     if (missing > across) {
-        const int64_t cols = most(COLS_LEAST, pieces(self->columns, missing));
-        self->tile_cols = least(self->columns, even(self->columns, cols, CY_BLOCK_COLS));
+        const int64_t cols = most(COLS_LEAST, chunks(self->columns, missing));
+        self->tile_cols = least(self->columns, even(self->columns, cols, CY_MICROKERNEL_COLS));
     }
 }
 
@@ -109,18 +109,18 @@ static void take_scratch(call *self, cy_queue *queue)
 {
     const int64_t floats = (int64_t)sizeof(float);
     const int64_t right = cy_round_up(self->columns, self->ops->cols) * self->slice;
-    self->right = cy_arena_take(queue->scratch, (size_t)(right * floats));
+    self->right = cy_arena_alloc(queue->scratch, (size_t)(right * floats));
     const int64_t left = self->tile_rows * self->pass + CY_PANEL_SLACK;
     self->left_bytes = (size_t)cy_round_up(left * floats, CY_ARENA_ALIGN);
     if (self->c.dtype != CY_F32) {
         if (self->slice < self->depth) {
-            self->sums = cy_view_take(queue->scratch, CY_F32, self->c.rows, self->columns);
+            self->sums = cy_view_alloc(queue->scratch, CY_F32, self->c.rows, self->columns);
         } else {
             self->sums_bytes =
                 (size_t)cy_round_up(self->tile_rows * self->tile_cols * floats, CY_ARENA_ALIGN);
         }
     }
-    self->scratch = cy_arena_take(
+    self->scratch = cy_arena_alloc(
         queue->scratch, (self->left_bytes + self->sums_bytes) * (size_t)cy_queue_workers(queue));
 }
 
@@ -156,7 +156,7 @@ static void run_tile(void *context, int64_t index, int worker)
 {
     const call *self = context;
     const cy_panel_ops *ops = self->ops;
-    const int64_t down = pieces(self->c.rows, self->tile_rows);
+    const int64_t down = chunks(self->c.rows, self->tile_rows);
     const int64_t row = index % down * self->tile_rows, first = index / down * self->tile_cols;
     const int64_t rows = least(self->c.rows - row, self->tile_rows);
     const int64_t cols = least(self->cols - first, self->tile_cols);
@@ -195,9 +195,9 @@ void cy_matmul_panels(cy_queue *queue, const cy_panel_ops *ops, cy_panel_caches 
         self.cols = least(c.cols - self.col, self.columns);
         for (self.k = 0; self.k < self.depth; self.k += self.slice) {
             self.steps = least(self.depth - self.k, self.slice);
-            cy_queue_run(queue, run_pack, &self, pieces(self.cols, PACK_COLS));
+            cy_queue_run(queue, run_pack, &self, chunks(self.cols, PACK_COLS));
             cy_queue_run(queue, run_tile, &self,
-                pieces(c.rows, self.tile_rows) * pieces(self.cols, self.tile_cols));
+                chunks(c.rows, self.tile_rows) * chunks(self.cols, self.tile_cols));
         }
     }
     cy_arena_rewind(queue->scratch, mark);

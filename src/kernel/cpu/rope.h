@@ -34,11 +34,11 @@ FORCE_INLINE void turn_row(const turn *of, int64_t t, cy_dtype dtype)
     }
 }
 
-static void turn_piece(void *context, int64_t number, int worker)
+static void rotate_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const turn *of = context;
-    const piece at = piece_at(of->cut, of->x.rows, of->heads * of->table.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->heads * of->table.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->x.dtype == CY_BF16) {
             turn_row(of, t, CY_BF16);
@@ -51,7 +51,7 @@ static void turn_piece(void *context, int64_t number, int worker)
 static void rope(
     cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse)
 {
-    if (!served(x) || table.dtype != CY_F32) {
+    if (!supported(x) || table.dtype != CY_F32) {
         cy_ref_rope(queue, x, table, positions, heads, inverse);
         return;
     }
@@ -63,7 +63,7 @@ static void rope(
         .heads = heads,
         .inverse = inverse,
     };
-    cy_queue_run(queue, turn_piece, &of, of.cut.count);
+    cy_queue_run(queue, rotate_chunk, &of, of.cut.count);
 }
 
 #endif

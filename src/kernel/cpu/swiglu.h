@@ -17,7 +17,7 @@ FORCE_INLINE vec gated_output(vec gate, vec up, vec sigmoid)
     return vec_mul(vec_mul(gate, sigmoid), up);
 }
 
-FORCE_INLINE void swiglu_forward_row(const gated *of, piece at, int64_t t, cy_dtype dtype)
+FORCE_INLINE void swiglu_forward_row(const gated *of, chunk at, int64_t t, cy_dtype dtype)
 {
     const int64_t cols = of->y.cols;
     const void *gate_up = cy_view_at(of->gate_up, t, 0);
@@ -33,11 +33,11 @@ FORCE_INLINE void swiglu_forward_row(const gated *of, piece at, int64_t t, cy_dt
     }
 }
 
-static void swiglu_forward_piece(void *context, int64_t number, int worker)
+static void swiglu_forward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const gated *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->y.dtype == CY_BF16) {
             swiglu_forward_row(of, at, t, CY_BF16);
@@ -49,15 +49,15 @@ static void swiglu_forward_piece(void *context, int64_t number, int worker)
 
 static void swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up)
 {
-    if (!served(y)) {
+    if (!supported(y)) {
         cy_ref_swiglu_forward(queue, y, gate_up);
         return;
     }
     gated of = {.cut = grid_of(y.rows, y.cols), .y = y, .gate_up = gate_up};
-    cy_queue_run(queue, swiglu_forward_piece, &of, of.cut.count);
+    cy_queue_run(queue, swiglu_forward_chunk, &of, of.cut.count);
 }
 
-FORCE_INLINE void swiglu_backward_row(const gated *of, piece at, int64_t t, cy_dtype dtype)
+FORCE_INLINE void swiglu_backward_row(const gated *of, chunk at, int64_t t, cy_dtype dtype)
 {
     const int64_t cols = of->dy.cols;
     const void *gate_up = cy_view_at(of->gate_up, t, 0), *dy = cy_view_at(of->dy, t, 0);
@@ -84,11 +84,11 @@ FORCE_INLINE void swiglu_backward_row(const gated *of, piece at, int64_t t, cy_d
     }
 }
 
-static void swiglu_backward_piece(void *context, int64_t number, int worker)
+static void swiglu_backward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const gated *of = context;
-    const piece at = piece_at(of->cut, of->dy.rows, of->dy.cols, number);
+    const chunk at = chunk_at(of->cut, of->dy.rows, of->dy.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->gate_up.dtype == CY_BF16) {
             swiglu_backward_row(of, at, t, CY_BF16);
@@ -101,7 +101,7 @@ static void swiglu_backward_piece(void *context, int64_t number, int worker)
 static void swiglu_backward(
     cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up)
 {
-    if (!served(gate_up) || !served(dy) || !served(d_gate_up)) {
+    if (!supported(gate_up) || !supported(dy) || !supported(d_gate_up)) {
         cy_ref_swiglu_backward(queue, d_gate_up, y, dy, gate_up);
         return;
     }
@@ -112,7 +112,7 @@ static void swiglu_backward(
         .dy = dy,
         .d_gate_up = d_gate_up,
     };
-    cy_queue_run(queue, swiglu_backward_piece, &of, of.cut.count);
+    cy_queue_run(queue, swiglu_backward_chunk, &of, of.cut.count);
 }
 
 #endif

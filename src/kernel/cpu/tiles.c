@@ -8,7 +8,7 @@ static int64_t divide_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-// The smallest even split of `count` into pieces of at most `limit`, in multiples of `step`.
+// The smallest even split of `count` into chunks of at most `limit`, in multiples of `step`.
 static int64_t split(int64_t count, int64_t limit, int64_t step)
 {
     if (count <= limit) return count;

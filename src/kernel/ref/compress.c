@@ -62,15 +62,15 @@ void cy_ref_topk(
     CY_ASSERT(at == values.cols);
 }
 
-static float step_ahead(const cy_ahead_spec *spec, float residual, float v)
+static float step_ahead(const cy_step_ahead_spec *spec, float residual, float v)
 {
     const float below = (float)spec->root * sqrtf(v) + (float)spec->eps;
     const float step = (float)spec->scale * residual / below;
     return fminf(fmaxf(step, (float)-spec->most), (float)spec->most);
 }
 
-void cy_ref_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec)
+void cy_ref_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec)
 {
     if (queue->dry) return;
     for (int64_t i = 0; i < master.cols; i++) {

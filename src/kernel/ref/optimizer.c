@@ -43,7 +43,7 @@ void cy_ref_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
     const double factor = cy_ref_load(scale, 0, 0);
     if (!isfinite(factor)) return;
     const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
-    const cy_adamw_second of_second = cy_adamw_second_of(spec);
+    const cy_adamw_second_moment of_second = cy_adamw_second_moment_of(spec);
     const double beta2 = of_second.beta2;
     const double correction2 = 1.0 - pow(spec->beta2, (double)of_second.steps);
     for (int64_t i = 0; i < master.cols; i++) {

@@ -29,10 +29,10 @@ void cy_ref_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view 
     cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
 void cy_ref_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
-void cy_ref_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+void cy_ref_attention_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first);
-void cy_ref_attention_join(
+void cy_ref_attention_combine(
     cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
 
 void cy_ref_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
@@ -68,8 +68,8 @@ void cy_ref_random_fill(
 void cy_ref_hash(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
-void cy_ref_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec);
+void cy_ref_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec);
 void cy_ref_topk(
     cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
 void cy_ref_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);

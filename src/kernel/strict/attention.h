@@ -38,7 +38,7 @@ static int64_t row_block_count(const cy_attention_spec *spec)
 {
     int64_t count = 0;
     for (int i = 0; i < spec->span_count; i++)
-        count += pieces_of(spec->spans[i].q_count, ROWS);
+        count += chunks_of(spec->spans[i].q_count, ROWS);
     return count;
 }
 
@@ -60,8 +60,8 @@ static int64_t positions_below(const int32_t *positions, int64_t count, int64_t 
 static void find_rows(row_block *at, const cy_attention_spec *spec, int64_t number)
 {
     int s = 0;
-    for (; number >= pieces_of(spec->spans[s].q_count, ROWS); s++)
-        number -= pieces_of(spec->spans[s].q_count, ROWS);
+    for (; number >= chunks_of(spec->spans[s].q_count, ROWS); s++)
+        number -= chunks_of(spec->spans[s].q_count, ROWS);
     at->span = spec->spans[s];
     at->row = at->span.q_first + number * ROWS;
     const int64_t left = at->span.q_first + at->span.q_count - at->row;
@@ -102,7 +102,7 @@ static float *take_floats(char **scratch, int64_t count)
 
 static int64_t padded_columns(int64_t dim)
 {
-    return cy_round_up(dim, CY_BLOCK_COLS);
+    return cy_round_up(dim, CY_MICROKERNEL_COLS);
 }
 
 static cy_view head_of(cy_view view, int64_t row, int64_t rows, int64_t head, int64_t dim)
@@ -183,7 +183,7 @@ static void forward_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, head = task % spec->heads;
     const int64_t kv_head = head / (spec->heads / spec->kv_heads);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
@@ -219,18 +219,18 @@ static void forward_task(void *context, int64_t task, int worker)
     forward_finish(of, &self, head);
 }
 
-static bool attention_served(cy_view q, cy_view lse)
+static bool attention_supported(cy_view q, cy_view lse)
 {
-    return served(q) && lse.dtype == CY_F32;
+    return supported(q) && lse.dtype == CY_F32;
 }
 
-static void run_attention(attention_call *of, cy_pool_task task, int64_t count, int64_t floats)
+static void run_attention(attention_call *of, cy_task task, int64_t count, int64_t floats)
 {
     cy_queue *queue = of->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     of->bytes =
-        (size_t)floats * sizeof(float) + (size_t)16 * CY_ARENA_ALIGN; // each piece is rounded up
-    of->scratch = cy_arena_take(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
+        (size_t)floats * sizeof(float) + (size_t)16 * CY_ARENA_ALIGN; // each chunk is rounded up
+    of->scratch = cy_arena_alloc(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, task, of, count);
     cy_arena_rewind(queue->scratch, mark);
 }
@@ -238,7 +238,7 @@ static void run_attention(attention_call *of, cy_pool_task task, int64_t count, 
 static void strict_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k,
     cy_view v, const cy_attention_spec *spec)
 {
-    if (!attention_served(q, lse) || !served(o)) {
+    if (!attention_supported(q, lse) || !supported(o)) {
         cy_ref_attention_forward(queue, o, lse, q, k, v, spec);
         return;
     }
@@ -276,7 +276,7 @@ static void delta_row(void *context, int64_t t, int worker)
 static void strict_attention_delta(
     cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
 {
-    if (!served(d_o) || !served(o) || delta.dtype != CY_F32) {
+    if (!supported(d_o) || !supported(o) || delta.dtype != CY_F32) {
         cy_ref_attention_delta(queue, delta, d_o, o, heads);
         return;
     }

@@ -42,7 +42,7 @@ static void query_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, head = task % spec->heads;
     const int64_t kv_head = head / (spec->heads / spec->kv_heads);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
@@ -161,7 +161,7 @@ static void key_rows(const attention_call *of, const key_block *block, const que
 
 static void add_run(const attention_call *of, key_block *block, const query_run *run)
 {
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = of->spec->head_dim;
     const cy_view q = head_of(of->q, run->query, run->queries, run->head, dim);
     const cy_view d_o = head_of(of->d_o, run->query, run->queries, run->head, dim);
@@ -214,7 +214,7 @@ static void key_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, columns = padded_columns(dim);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
     key_block block = {.key = task / spec->kv_heads * ROWS, .kv_head = task % spec->kv_heads};
@@ -244,17 +244,17 @@ static void key_task(void *context, int64_t task, int worker)
     note_terms(of->queue, dv, block.dv_terms);
 }
 
-static bool gradient_served(cy_view gradient)
+static bool gradient_supported(cy_view gradient)
 {
-    return served(gradient) || is_fixed(gradient);
+    return supported(gradient) || is_fixed(gradient);
 }
 
 static void strict_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv,
     cy_view d_o, cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec)
 {
-    if (!attention_served(q, lse) || !served(d_o) || delta.dtype != CY_F32 ||
-        !gradient_served(dq) || !gradient_served(dk) || !gradient_served(dv)) {
+    if (!attention_supported(q, lse) || !supported(d_o) || delta.dtype != CY_F32 ||
+        !gradient_supported(dq) || !gradient_supported(dk) || !gradient_supported(dv)) {
         cy_ref_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, spec);
         return;
     }
@@ -279,7 +279,7 @@ static void strict_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, c
     const int64_t dim = spec->head_dim, columns = padded_columns(dim);
     run_attention(&of, query_task, row_block_count(spec) * spec->heads,
         3 * ROWS * dim + 2 * ROWS * KEYS + KEYS * (2 * dim + columns));
-    run_attention(&of, key_task, pieces_of(k.rows, ROWS) * spec->kv_heads,
+    run_attention(&of, key_task, chunks_of(k.rows, ROWS) * spec->kv_heads,
         4 * ROWS * dim + 2 * ROWS * QUERIES + 2 * QUERIES * (dim + columns));
 }
 

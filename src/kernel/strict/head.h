@@ -29,11 +29,11 @@ static float logit_at(cy_view logits, int64_t t, int64_t column)
     return logits.dtype == CY_BF16 ? cy_bf16_to_f32(*(const cy_bf16 *)at) : *(const float *)at;
 }
 
-static void head_max_piece(void *context, int64_t number, int worker)
+static void head_max_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     const vec lowest = vec_all(-INFINITY);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const void *logits = cy_view_at(of->logits, t, 0);
@@ -51,7 +51,7 @@ static void head_max_piece(void *context, int64_t number, int worker)
 
 static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range)
 {
-    if (!served(logits) || max.dtype != CY_F32) {
+    if (!supported(logits) || max.dtype != CY_F32) {
         cy_ref_softmax_max(queue, max, logits, range);
         return;
     }
@@ -61,7 +61,7 @@ static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_
         .logits = logits,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, head_max_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_max_chunk, &of, of.cut.count);
 }
 
 // Units of the sum of a row's exponentials.
@@ -86,11 +86,11 @@ FORCE_INLINE int64_t exponential_units(
     return (int64_t)units;
 }
 
-static void head_sum_piece(void *context, int64_t number, int worker)
+static void head_sum_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     const int exponent = is_fixed(of->out) ? of->out.exponent : OWN_SUM_EXPONENT;
     const float factor = ldexpf(1.0f, -exponent);
     term_sizes sizes = no_terms();
@@ -114,7 +114,7 @@ static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_
     cy_view max, const int32_t *targets, cy_vocab_range range)
 {
     const bool fp32 = max.dtype == CY_F32 && target.dtype == CY_F32;
-    if (!served(logits) || !fp32 || (sum.dtype != CY_F32 && !is_fixed(sum))) {
+    if (!supported(logits) || !fp32 || (sum.dtype != CY_F32 && !is_fixed(sum))) {
         cy_ref_softmax_sum(queue, sum, target, logits, max, targets, range);
         return;
     }
@@ -129,7 +129,7 @@ static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_
         .first = range.first,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, head_sum_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_sum_chunk, &of, of.cut.count);
 }
 
 static void strict_softmax_loss(
@@ -180,11 +180,11 @@ FORCE_INLINE void head_grad_row(const logit_rows *of, int64_t t, cy_dtype out_dt
     }
 }
 
-static void head_grad_piece(void *context, int64_t number, int worker)
+static void head_grad_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->logits.dtype == CY_BF16) {
             head_grad_row(of, t, of->out.dtype, CY_BF16);
@@ -200,7 +200,7 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
     cy_view sum, const int32_t *targets, cy_vocab_range range, double scale)
 {
     const bool statistics = max.dtype == CY_F32 && (sum.dtype == CY_F32 || is_fixed(sum));
-    if (!served(d_logits) || !served(logits) || !statistics) {
+    if (!supported(d_logits) || !supported(logits) || !statistics) {
         cy_ref_softmax_grad(queue, d_logits, logits, max, sum, targets, range, scale);
         return;
     }
@@ -215,7 +215,7 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
         .valid = cy_vocab_columns(range, logits.cols),
         .scale = scale,
     };
-    cy_queue_run(queue, head_grad_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_grad_chunk, &of, of.cut.count);
 }
 
 #endif

@@ -34,13 +34,13 @@ static void norm_weight_columns(void *context, int64_t number, int worker)
 static void strict_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy,
     cy_view x, cy_view inv_rms, cy_view weight)
 {
-    if (!is_fixed(dweight) || !norm_served(x, inv_rms, weight) || !served(dy)) {
+    if (!is_fixed(dweight) || !norm_supported(x, inv_rms, weight) || !supported(dy)) {
         norm_backward(queue, dx, dweight, dy, x, inv_rms, weight);
         return;
     }
     // First, because dx may be where dy lies for somebody who needs dweight no more.
     fixed_columns of = {.queue = queue, .sum = dweight, .x = x, .dy = dy, .inv_rms = inv_rms};
-    cy_queue_run(queue, norm_weight_columns, &of, pieces_of(x.cols, FIXED_COLUMNS));
+    cy_queue_run(queue, norm_weight_columns, &of, chunks_of(x.cols, FIXED_COLUMNS));
     if (!cy_view_is_none(dx)) {
         norm_backward(queue, dx, cy_view_none(), dy, x, inv_rms, weight);
     }
@@ -66,12 +66,12 @@ static void embedding_columns(void *context, int64_t number, int worker)
 static void strict_embedding_backward(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first)
 {
-    if (!is_fixed(d_table) || !served(dy)) {
+    if (!is_fixed(d_table) || !supported(dy)) {
         embedding_backward(queue, d_table, dy, tokens, first);
         return;
     }
     fixed_columns of = {.queue = queue, .sum = d_table, .dy = dy, .tokens = tokens, .first = first};
-    cy_queue_run(queue, embedding_columns, &of, pieces_of(dy.cols, FIXED_COLUMNS));
+    cy_queue_run(queue, embedding_columns, &of, chunks_of(dy.cols, FIXED_COLUMNS));
 }
 
 typedef struct angle_rows {

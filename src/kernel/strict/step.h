@@ -11,14 +11,14 @@
 // ---- sums of squares in cells: each square is cut into digits of CY_STRICT_SQUARE_BITS bits, and
 // each cell sums one digit. Everything after the square's cut at one unit is exact.
 
-#define SQUARE_PIECE 4096
+#define SQUARE_CHUNK 4096
 #define SQUARE_RUN   128 // that go through each step together, so that compilers make vectors
 
 typedef struct square_cells {
     cy_queue *queue;
     cy_view x, out;
     int64_t across;
-    int64_t *parts; // [pieces, CY_STRICT_SQUARE_CELLS], in scratch
+    int64_t *parts; // [chunks, CY_STRICT_SQUARE_CELLS], in scratch
 } square_cells;
 
 // Sums of each digit, one for each place of a run. A digit is below 2^28, so that 2^25 of them are
@@ -48,12 +48,12 @@ static bool add_digits(digit_sums *sums, const float x[SQUARE_RUN], double unit)
     return true;
 }
 
-static void square_piece(void *context, int64_t number, int worker)
+static void square_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const square_cells *of = context;
-    const int64_t row = number / of->across, first = number % of->across * SQUARE_PIECE;
-    const int64_t end = first + SQUARE_PIECE < of->x.cols ? first + SQUARE_PIECE : of->x.cols;
+    const int64_t row = number / of->across, first = number % of->across * SQUARE_CHUNK;
+    const int64_t end = first + SQUARE_CHUNK < of->x.cols ? first + SQUARE_CHUNK : of->x.cols;
     const double unit = ldexp(1.0, -of->out.exponent);
     const double x_unit = is_fixed(of->x) ? ldexp(1.0, of->x.exponent) : 0.0;
     int64_t *cells = of->parts + number * CY_STRICT_SQUARE_CELLS;
@@ -81,18 +81,18 @@ static void square_piece(void *context, int64_t number, int worker)
 
 static void strict_sum_squares(cy_queue *queue, cy_view out, cy_view x)
 {
-    if (!is_fixed(out) || out.cols != CY_STRICT_SQUARE_CELLS || (!served(x) && !is_fixed(x))) {
+    if (!is_fixed(out) || out.cols != CY_STRICT_SQUARE_CELLS || (!supported(x) && !is_fixed(x))) {
         sum_squares(queue, out, x);
         return;
     }
     if (cy_view_is_dense(x)) flatten(&x);
     const size_t mark = cy_arena_mark(queue->scratch);
     square_cells of = {
-        .queue = queue, .x = x, .out = out, .across = pieces_of(x.cols, SQUARE_PIECE)};
+        .queue = queue, .x = x, .out = out, .across = chunks_of(x.cols, SQUARE_CHUNK)};
     const int64_t count = of.across * x.rows;
     of.parts =
-        cy_arena_take(queue->scratch, (size_t)(count * CY_STRICT_SQUARE_CELLS) * sizeof(int64_t));
-    cy_queue_run(queue, square_piece, &of, count);
+        cy_arena_alloc(queue->scratch, (size_t)(count * CY_STRICT_SQUARE_CELLS) * sizeof(int64_t));
+    cy_queue_run(queue, square_chunk, &of, count);
     if (!queue->dry) {
         for (int64_t i = 0; i < count; i++) {
             const int64_t *cells = of.parts + i * CY_STRICT_SQUARE_CELLS;
@@ -127,15 +127,15 @@ typedef struct strict_adamw_range {
     adamw_range range;
 } strict_adamw_range;
 
-static void strict_adamw_piece(void *context, int64_t number, int worker)
+static void strict_adamw_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const strict_adamw_range *of = context;
     adamw_range range = of->range;
-    const piece at = piece_at(range.cut, 1, range.master.cols, number);
+    const chunk at = chunk_at(range.cut, 1, range.master.cols, number);
     const bool fixed = is_fixed(of->range.grad);
     const double unit = fixed ? ldexp(1.0, of->range.grad.exponent) : 0.0;
-    float grads[PIECE];
+    float grads[CHUNK];
     bool fits = true;
     if (fixed) {
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
@@ -143,7 +143,7 @@ static void strict_adamw_piece(void *context, int64_t number, int worker)
             store_f32(grads + i - at.col,
                 fixed_load(fixed_at(of->range.grad, 0, i), unit, lanes, &fits), lanes);
         }
-        // One piece of each, so that the gradients count from 0 as well.
+        // One chunk of each, so that the gradients count from 0 as well.
         const int64_t count = at.col_end - at.col;
         range.grad = cy_view_of(grads, CY_F32, 1, count);
         range.master = cy_view_cols(range.master, at.col, count);
@@ -164,8 +164,8 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
     cy_view grad, cy_view scale, const cy_adamw_spec *spec)
 {
     const bool has_weight = !cy_view_is_none(weight);
-    const bool grads = served(grad) || is_fixed(grad);
-    if (master.dtype != CY_F32 || !grads || (has_weight && !served(weight))) {
+    const bool grads = supported(grad) || is_fixed(grad);
+    if (master.dtype != CY_F32 || !grads || (has_weight && !supported(weight))) {
         adamw(queue, weight, master, m, v, grad, scale, spec);
         return;
     }
@@ -176,7 +176,7 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
         .queue = queue,
         .range = adamw_range_of(weight, master, m, v, grad, factor, spec, cy_strict_power),
     };
-    cy_queue_run(queue, strict_adamw_piece, &of, of.range.cut.count);
+    cy_queue_run(queue, strict_adamw_chunk, &of, of.range.cut.count);
 }
 
 #endif

@@ -15,7 +15,7 @@
 #ifndef CY_KERNEL_STRICT_STRICT_H
 #define CY_KERNEL_STRICT_STRICT_H
 
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/microkernel.h"
 #include "kernel/kernel.h"
 
 #define CY_STRICT_TERM_LIMIT 0x1p40f
@@ -37,6 +37,6 @@ void cy_strict_avx512_override(cy_kernels *table);
 void cy_strict_neon_override(cy_kernels *table);
 
 // Blocks of products in portable C.
-const cy_block_ops *cy_block_portable(void);
+const cy_microkernel *cy_microkernel_portable(void);
 
 #endif

@@ -9,14 +9,14 @@
 
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/squares.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/microkernel.h"
 
 #define PARTS CY_SPLIT_PARTS
 #define DEPTH CY_SPLIT_DEPTH
 
 // Elements of one part in a step of 32 deep, in a row of left and in a panel of right.
 #define LEFT_PART  DEPTH
-#define RIGHT_PART (DEPTH * CY_BLOCK_COLS)
+#define RIGHT_PART (DEPTH * CY_MICROKERNEL_COLS)
 
 // The nearest bf16, ties away from zero, as an fp32 whose lower half is zero.
 static inline __m512 round_to_bf16(__m512 x)
@@ -136,8 +136,8 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
         if (source.dtype == CY_F32) cy_prefetch_square(source, col + 16, k);
         cy_transpose16(r);
         // Of the 16 pairs of a step the second square holds the last eight.
-        uint16_t *pair = to + k / DEPTH * RIGHT_PART * PARTS + k % DEPTH * CY_BLOCK_COLS;
-        for (int64_t i = 0; i < 16; i += 2, pair += 2 * CY_BLOCK_COLS)
+        uint16_t *pair = to + k / DEPTH * RIGHT_PART * PARTS + k % DEPTH * CY_MICROKERNEL_COLS;
+        for (int64_t i = 0; i < 16; i += 2, pair += 2 * CY_MICROKERNEL_COLS)
             store_pairs(pair, _mm512_castsi512_ps(r[i]), _mm512_castsi512_ps(r[i + 1]));
     }
 }
@@ -145,12 +145,12 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
 // One step of 32 deep of one panel, its columns from `col` of the source on.
 static void pack_step(uint16_t *to, cy_view source, int64_t k, int64_t col)
 {
-    for (int64_t i = k; i < k + DEPTH; i += 2, to += 2 * CY_BLOCK_COLS) {
+    for (int64_t i = k; i < k + DEPTH; i += 2, to += 2 * CY_MICROKERNEL_COLS) {
         __m512 even[2], odd[2];
         load_row(even, source, i, col);
         load_row(odd, source, i + 1, col);
         store_pairs(to, even[0], odd[0]);
-        store_pairs(to + CY_BLOCK_COLS, even[1], odd[1]);
+        store_pairs(to + CY_MICROKERNEL_COLS, even[1], odd[1]);
     }
 }
 
@@ -160,16 +160,16 @@ void cy_pack_right_split_avx512(void *right, cy_view source, bool transposed)
     const int64_t depth = cy_round_up(transposed ? source.cols : source.rows, DEPTH);
     uint16_t *to = right;
     if (transposed) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
             uint16_t *panel = to + col * depth * PARTS;
             pack_half_transposed(panel, source, col, depth);
-            pack_half_transposed(panel + CY_BLOCK_COLS, source, col + 16, depth);
+            pack_half_transposed(panel + CY_MICROKERNEL_COLS, source, col + 16, depth);
         }
         return;
     }
     // Along the source as it lies, 32 rows of it at a time.
     for (int64_t k = 0; k < depth; k += DEPTH) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS)
-            pack_step(to + (col * depth + k * CY_BLOCK_COLS) * PARTS, source, k, col);
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS)
+            pack_step(to + (col * depth + k * CY_MICROKERNEL_COLS) * PARTS, source, k, col);
     }
 }
