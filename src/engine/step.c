@@ -209,7 +209,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
 {
     const double tokens = (double)cy_config_batch_tokens(engine->options.config);
     cy_adamw_spec held = *adamw;
-    if (engine->options.config->distributed.compression == CY_CONFIG_COMPRESSION_TOPK) {
+    if (engine->options.config->distributed.compression == CY_COMPRESSION_TOPK) {
         begin_topk(engine, &held);
         adamw = &held;
     }
