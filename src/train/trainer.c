@@ -9,7 +9,6 @@
 #include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
-#include "config/lr_schedule.h"
 #include "engine/strict.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
