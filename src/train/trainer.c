@@ -574,7 +574,14 @@ static cy_status run_steps(rank_run *trainer)
     CY_TRY(start(trainer));
     trainer->last_step =
         cy_config_last_step_from(config, trainer->position.step, trainer->position.tokens);
-    trainer->rate = cy_config_lr_schedule(config, trainer->last_step);
+    trainer->rate = (cy_lr_schedule){
+        .kind = config->training.lr_schedule,
+        .learning_rate = config->training.learning_rate,
+        .min_learning_rate = config->training.min_learning_rate,
+        .warmup_steps = config->training.warmup_steps,
+        .decay_steps = config->training.lr_decay_steps,
+        .total_steps = trainer->last_step,
+    };
     if (is_zero(trainer)) {
         cy_text overview = {0};
         cy_status status = describe(&overview, trainer);
