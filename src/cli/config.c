@@ -6,7 +6,7 @@
 #include "cli/report.h"
 #include "train/check_inputs.h"
 #include "train/check_outputs.h"
-#include "config/doc.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

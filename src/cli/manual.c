@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "config/doc.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

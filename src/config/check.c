@@ -1,10 +1,15 @@
-// What must divide what: every fault with its numbers and the nearest sizes that work.
+// Checks a resolved configuration: sizes that must divide each other, strict mode, what this build
+// supports, and what a training run needs. Each error has its numbers and the nearest that work.
 
+#include "base/file.h"
+#include "build_info.h"
 #include "comm/algorithm.h"
 #include "comm/world.h"
+#include "data/shard.h"
 #include "kernel/kernel.h"
-#include "config/check.h"
-#include "config/pipeline.h"
+#include "kernel/strict/strict.h"
+#include "model/strict_sums.h"
+#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -167,7 +172,7 @@ static void check_ulysses(const cy_config *config, cy_config_errors *errors)
     const cy_config_distributed *d = &config->distributed;
     const cy_model_shape *shape = &config->shape;
     const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
-    if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1 || ulysses_works(shape, ranks)) {
+    if (d->cp_style != CY_CONTEXT_ULYSSES || d->cp_size == 1 || ulysses_works(shape, ranks)) {
         return;
     }
     if (shape->heads % ranks != 0) {
@@ -202,8 +207,8 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
     const int64_t seq = config->training.seq_length;
-    const bool zigzag = d->cp_size > 1 && d->cp_style != CY_CONFIG_CP_ULYSSES &&
-        d->cp_layout == CY_CONFIG_CP_ZIGZAG;
+    const bool zigzag =
+        d->cp_size > 1 && d->cp_style != CY_CONTEXT_ULYSSES && d->cp_layout == CY_CONFIG_CP_ZIGZAG;
     const int64_t pieces = zigzag ? 2 * (int64_t)d->cp_size : d->cp_size;
     const int64_t split = d->sequence_parallel ? pieces * d->tp_size : pieces;
     if (seq % split != 0) {
@@ -319,7 +324,7 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
             d->first_bucket_mb, d->bucket_mb);
         cy_config_add_hint(errors, "first_bucket_mb of at most %g", d->bucket_mb);
     }
-    if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
+    if (d->compression == CY_COMPRESSION_NONE) return;
     if (d->zero_stage > 0) {
         cy_config_add_error(errors,
             "distributed.compression: zero_stage %d keeps a part of the gradients; what "
@@ -334,7 +339,7 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
             "they are");
         cy_config_add_hint(errors, "dp_reduce bucketed, or compression none");
     }
-    if (d->compression == CY_CONFIG_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
+    if (d->compression == CY_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
         cy_config_add_error(errors,
             "distributed.compression = \"topk\": what is kept back would be in units of fp16's "
             "loss scale, which changes");
@@ -405,7 +410,332 @@ static void check_world(
     }
 }
 
-void cy_config_check_sizes(
+// ---- strict mode
+//
+// Every cut must lie at a multiple of the blocks whose chains are the terms of strict mode's sums,
+// and the number of terms is bounded. docs/equivalence.md.
+
+static void check_strict_dtype(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_dtype dtype = config->model.dtype;
+    if (dtype == CY_F32 || dtype == CY_BF16) return;
+    cy_config_add_error(errors, "training.strict = true: model.dtype \"%s\" has no strict mode",
+        cy_dtype_name(dtype));
+    cy_config_add_hint(errors, "model.dtype fp32 or bf16");
+}
+
+static void check_strict_limits(const cy_config *config, cy_config_errors *errors)
+{
+    const int64_t tokens = cy_config_batch_tokens(config), most = CY_STRICT_TERMS_MAX;
+    if (tokens > most) {
+        cy_config_add_error(errors,
+            "training.strict = true: %lld tokens in a global batch, at most %lld",
+            (long long)tokens, (long long)most);
+    }
+    if (config->shape.vocab > most) {
+        cy_config_add_error(errors, "training.strict = true: model.vocab_size %lld, at most %lld",
+            (long long)config->shape.vocab, (long long)most);
+    }
+}
+
+static void check_strict_sequence(
+    const cy_config *config, const cy_sum_blocks *blocks, cy_config_errors *errors)
+{
+    const cy_config_distributed *d = &config->distributed;
+    const long long length = config->training.seq_length, block = blocks->tokens;
+    const bool zigzag =
+        d->cp_size > 1 && d->cp_style != CY_CONTEXT_ULYSSES && d->cp_layout == CY_CONFIG_CP_ZIGZAG;
+    const long long pieces = zigzag ? 2LL * d->cp_size : d->cp_size;
+    if (length % (pieces * block) == 0) return;
+    cy_config_add_error(errors,
+        "training.strict = true: training.seq_length %lld is no multiple of %lld: blocks of %lld "
+        "tokens, %lld pieces of a sequence",
+        length, pieces * block, block, pieces);
+    if (zigzag && length % (d->cp_size * block) == 0) {
+        cy_config_add_hint(errors, "cp_layout contiguous would do");
+    } else {
+        const long long below = length / (pieces * block) * pieces * block;
+        cy_config_add_hint(errors, "seq_length %lld would do", below > 0 ? below : pieces * block);
+    }
+}
+
+// The vocabulary is cut at multiples of its blocks wherever it has a block for each rank.
+static void check_strict_vocabulary(
+    const cy_config *config, const cy_sum_blocks *blocks, cy_config_errors *errors)
+{
+    const long long vocab = config->shape.vocab, block = blocks->vocab;
+    const int tp = config->distributed.tp_size;
+    if (tp == 1 || (vocab + block - 1) / block >= tp) return;
+    cy_config_add_error(errors,
+        "training.strict = true: model.vocab_size %lld has %lld blocks of %lld, tp_size is %d",
+        vocab, (vocab + block - 1) / block, block, tp);
+}
+
+static void check_strict_cut(const cy_config *config, const char *what, int64_t length,
+    int64_t block, cy_config_errors *errors)
+{
+    const int tp = config->distributed.tp_size;
+    for (int rank = 1; rank < tp; rank++) {
+        const int64_t cut = length * rank / tp;
+        if (cut % block == 0) continue;
+        cy_config_add_error(errors,
+            "training.strict = true: %s %lld is cut at %lld by tp_size %d, and its blocks are %lld",
+            what, (long long)length, (long long)cut, tp, (long long)block);
+        int below = tp - 1;
+        while (below > 1 && (length % below != 0 || length / below % block != 0))
+            below--;
+        cy_config_add_hint(errors, "tp_size %d would do for this", below);
+        return;
+    }
+}
+
+static void check_strict(const cy_config *config, cy_config_errors *errors)
+{
+    if (!config->training.strict) return;
+    const cy_sum_blocks blocks = cy_sum_blocks_of(&config->shape, config->training.seq_length);
+    check_strict_dtype(config, errors);
+    check_strict_limits(config, errors);
+    check_strict_sequence(config, &blocks, errors);
+    check_strict_cut(config, "model.intermediate_size", config->shape.ffn, blocks.ffn, errors);
+    check_strict_vocabulary(config, &blocks, errors);
+}
+
+// ---- the build and the run
+
+static void check_build(
+    const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
+{
+    const cy_config_distributed *d = &config->distributed;
+    if (!d->use_cpu) {
+        cy_config_add_error(
+            errors, "distributed.use_cpu = false: this build trains on the processor");
+        cy_config_add_hint(errors, "use_cpu true");
+    }
+    if (d->backend == CY_CONFIG_BACKEND_NCCL) {
+        cy_config_add_error(errors, "distributed.backend = \"nccl\": this build has no GPUs");
+        cy_config_add_hint(errors, "backend auto");
+    }
+    if (d->backend == CY_CONFIG_BACKEND_MPI && !CY_HAVE_MPI) {
+        cy_config_add_error(
+            errors, "distributed.backend = \"mpi\": this build was made without MPI");
+        cy_config_add_hint(errors, "backend threads, or build where an MPI is installed");
+    } else if (d->backend == CY_CONFIG_BACKEND_AUTO && machine->world > 1 && !CY_HAVE_MPI) {
+        cy_config_add_error(errors,
+            "distributed.backend = \"auto\": %d processes were started, but this "
+            "build was made without MPI",
+            machine->world);
+        cy_config_add_hint(errors, "start one process: its ranks are threads");
+    } else if (d->backend == CY_CONFIG_BACKEND_MPI && !machine->under_mpi &&
+        cy_config_world(config) > 1) {
+        cy_config_add_error(errors, "distributed.backend = \"mpi\": not started by mpirun or srun");
+        cy_config_add_hint(errors, "mpirun -n %lld cyclotron train ..., or backend threads",
+            (long long)cy_config_world(config));
+    }
+    if (config->shape.experts > 0) {
+        cy_config_add_error(errors,
+            "model.num_local_experts = %d: this build trains dense models only",
+            config->shape.experts);
+    }
+    if (config->logging.use_wandb) {
+        cy_config_add_error(errors, "logging.use_wandb = true: nothing is sent anywhere");
+        cy_config_add_hint(errors,
+            "logging.tensorboard true writes event files; logging.run_dir has metrics.jsonl");
+    }
+}
+
+static void check_rate(const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
+{
+    const cy_config_training *t = &config->training;
+    const int64_t last = cy_config_last_step(config);
+    const bool was_misread = errors->lines.bytes != NULL &&
+        (strstr(errors->lines.bytes, "training.total_train_steps = ") != NULL ||
+            strstr(errors->lines.bytes, "training.max_tokens = ") != NULL);
+    if (last == 0 && !was_misread && purpose == CY_CONFIG_FOR_TRAIN) {
+        cy_config_add_error(errors, "training: total_train_steps and max_tokens are both absent");
+        cy_config_add_hint(errors, "give the step or the number of tokens at which training ends");
+    }
+    if (t->min_learning_rate > t->learning_rate) {
+        cy_config_add_error(errors, "training.min_learning_rate = %g: above learning_rate %g",
+            t->min_learning_rate, t->learning_rate);
+    }
+    if (t->learning_rate * t->weight_decay >= 2) {
+        cy_config_add_error(errors,
+            "training.weight_decay = %g: with learning_rate %g each step multiplies a matrix by "
+            "%g, so "
+            "it grows without end",
+            t->weight_decay, t->learning_rate, 1 - t->learning_rate * t->weight_decay);
+    }
+    if (t->lr_decay_steps == 0) return;
+    if (t->lr_schedule == CY_LR_CONSTANT) {
+        cy_config_add_error(errors,
+            "training.lr_decay_steps = %lld: lr_schedule constant has no decay",
+            (long long)t->lr_decay_steps);
+    } else if (t->lr_schedule == CY_LR_WSD) {
+        if (last > 0 && t->warmup_steps > last - t->lr_decay_steps) { // a sum might overflow
+            cy_config_add_error(errors,
+                "training.lr_decay_steps = %lld: with warmup_steps %lld more than the %lld steps "
+                "of "
+                "the run",
+                (long long)t->lr_decay_steps, (long long)t->warmup_steps, (long long)last);
+        }
+    } else if (t->lr_decay_steps <= t->warmup_steps) {
+        cy_config_add_error(errors, "training.lr_decay_steps = %lld: not after warmup_steps %lld",
+            (long long)t->lr_decay_steps, (long long)t->warmup_steps);
+    }
+}
+
+static bool looks_like_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    return slash != NULL && slash != name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL &&
+        name[0] != '.' && strchr(slash, '.') == NULL;
+}
+
+static void check_sources(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_dataset *data = &config->dataset;
+    bool has_text = false;
+    if (data->source_count == 0) {
+        cy_config_add_error(errors, "dataset.name: absent");
+        cy_config_add_hint(
+            errors, "give a folder that 'cyclotron data prepare' made, or a text file");
+    }
+    for (int i = 0; i < data->source_count; i++) {
+        const char *path = data->sources[i].path;
+        if (cy_path_is_folder(path)) continue;
+        if (cy_path_exists(path)) {
+            const size_t length = strlen(path);
+            const char *ending = length < 4 ? "" : path + length - 4;
+            const bool of_tokens = strcmp(ending, ".bin") == 0 || strcmp(ending, ".idx") == 0;
+            bool shard = false;
+            const cy_status status = of_tokens ? CY_OK : cy_shard_is_file(&shard, path);
+            if (status != CY_OK) cy_config_add_error_of(errors, status, "%s", cy_error_text());
+            has_text = has_text || (!of_tokens && !shard);
+            continue;
+        }
+        cy_config_add_error(errors, "dataset.name = \"%s\": no such file or folder", path);
+        if (looks_like_hub_id(path)) {
+            cy_config_add_hint(errors,
+                "nothing is downloaded while training: save the text as .txt or .jsonl, then "
+                "'cyclotron data prepare --tokenizer=tokenizer.json --out=DIR FILE...', and give "
+                "DIR");
+        } else {
+            cy_config_add_hint(
+                errors, "give a folder that 'cyclotron data prepare' made, or a text file");
+        }
+    }
+    if (data->tokenizer[0] != '\0') {
+        if (!cy_path_exists(data->tokenizer)) {
+            cy_config_add_error(
+                errors, "dataset.tokenizer = \"%s\": no such file", data->tokenizer);
+        }
+    } else if (has_text) {
+        cy_config_add_error(errors, "dataset.tokenizer: absent, and dataset.name is text");
+        cy_config_add_hint(errors,
+            "'cyclotron tokenizer train --vocab-size=N --out=tokenizer.json FILE' makes one");
+    }
+}
+
+static void check_dataset(
+    const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
+{
+    const cy_config_dataset *data = &config->dataset;
+    if (purpose == CY_CONFIG_FOR_TRAIN) check_sources(config, errors);
+    if (data->split[0] != '\0' && strcmp(data->split, "train") != 0) {
+        cy_config_add_error(
+            errors, "dataset.split = \"%s\": local data has no splits", data->split);
+        cy_config_add_hint(errors, "validation_fraction keeps the last part for evaluation");
+    }
+    if (data->subset_name[0] != '\0') {
+        cy_config_add_error(
+            errors, "dataset.subset_name = \"%s\": local data has no subsets", data->subset_name);
+        cy_config_add_hint(errors, "give the subset's files or shards as dataset.name");
+    }
+    if (data->num_proc > 1 && data->num_proc != 4) {
+        cy_config_add_error(errors,
+            "dataset.num_proc = %d: text is cut into tokens once, beforehand", data->num_proc);
+        cy_config_add_hint(errors, "'cyclotron data prepare --threads=N' does that; leave it out");
+    }
+    if (data->num_workers > 0 && data->num_workers != 4) {
+        cy_config_add_error(errors, "dataset.num_workers = %d: one thread of its own reads ahead",
+            data->num_workers);
+        cy_config_add_hint(errors, "leave it out");
+    }
+}
+
+// What must be there, and be what it is taken for.
+static void check_folders(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_checkpoint *c = &config->checkpoint;
+    const char *run_dir = config->logging.run_dir;
+    if (cy_path_exists(c->save_dir) && !cy_path_is_folder(c->save_dir)) {
+        cy_config_add_error(
+            errors, "checkpoint.save_dir = \"%s\": is there and is not a folder", c->save_dir);
+    }
+    if (c->load_path[0] != '\0' && !cy_path_exists(c->load_path)) {
+        cy_config_add_error(errors, "checkpoint.load_path = \"%s\": no such folder", c->load_path);
+    } else if (c->load_path[0] != '\0' && !cy_path_is_folder(c->load_path)) {
+        cy_config_add_error(
+            errors, "checkpoint.load_path = \"%s\": is a file, not a folder", c->load_path);
+        cy_config_add_hint(errors, "give a step's folder, or the save_dir that holds them");
+    }
+    if (config->model.init == CY_CONFIG_INIT_PRETRAINED && !cy_path_is_folder(config->model.name)) {
+        cy_config_add_error(errors,
+            "model.init = \"pretrained\": model.name = \"%s\" is no folder with weights",
+            config->model.name);
+        cy_config_add_hint(errors, "give a folder with config.json and model*.safetensors");
+    }
+    if (cy_path_exists(run_dir) && !cy_path_is_folder(run_dir)) {
+        cy_config_add_error(
+            errors, "logging.run_dir = \"%s\": is there and is not a folder", run_dir);
+    }
+}
+
+static void check_checkpoint(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_checkpoint *c = &config->checkpoint;
+    if (c->save_dir[0] == '\0' && c->save_frequency > 0) {
+        cy_config_add_error(errors, "checkpoint.save_frequency = %lld: save_dir names no folder",
+            (long long)c->save_frequency);
+    }
+    if (c->save_dir[0] == '\0' && c->resume == CY_CONFIG_RESUME_AUTO) {
+        cy_config_add_error(errors, "checkpoint.resume = \"auto\": save_dir names no folder");
+    }
+    if (c->load == CY_CONFIG_LOAD_WEIGHTS && c->load_path[0] == '\0') {
+        cy_config_add_error(errors, "checkpoint.load = \"weights\": load_path names no checkpoint");
+    }
+    if (config->model.init == CY_CONFIG_INIT_PRETRAINED && c->load_path[0] != '\0') {
+        cy_config_add_error(
+            errors, "model.init = \"pretrained\": checkpoint.load_path loads others");
+        cy_config_add_hint(errors, "give one of the two");
+    }
+}
+
+static void check_logging(const cy_config *config, cy_config_errors *errors)
+{
+    const cy_config_logging *l = &config->logging;
+    if (l->tensorboard && l->run_dir[0] == '\0') {
+        cy_config_add_error(errors, "logging.tensorboard = true: run_dir names no folder");
+    }
+    if (l->eval_frequency > 0 && config->dataset.validation_fraction == 0) {
+        cy_config_add_error(errors, "logging.eval_frequency = %lld: no data is kept for evaluation",
+            (long long)l->eval_frequency);
+        cy_config_add_hint(errors, "dataset.validation_fraction 0.05 keeps a twentieth");
+    }
+}
+
+static void check_run(const cy_config *config, cy_config_errors *errors, cy_config_purpose purpose)
+{
+    check_rate(config, errors, purpose);
+    check_dataset(config, errors, purpose);
+    if (purpose == CY_CONFIG_FOR_TRAIN) check_folders(config, errors);
+    check_checkpoint(config, errors);
+    check_logging(config, errors);
+}
+
+// ---- all of it
+
+static void check_sizes(
     const cy_config *config, cy_config_errors *errors, const cy_config_machine *machine)
 {
     check_world(config, errors, machine);
@@ -422,14 +752,14 @@ void cy_config_check_sizes(
     check_experts(config, errors);
     check_context(config, errors);
     check_stages(config, errors);
-    cy_config_check_strict(config, errors);
+    check_strict(config, errors);
 }
 
 cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,
     cy_config_purpose purpose, const cy_config_machine *machine)
 {
-    cy_config_check_build(config, errors, machine);
-    cy_config_check_sizes(config, errors, machine);
-    if (purpose != CY_CONFIG_FOR_SHAPE) cy_config_check_run(config, errors, purpose);
+    check_build(config, errors, machine);
+    check_sizes(config, errors, machine);
+    if (purpose != CY_CONFIG_FOR_SHAPE) check_run(config, errors, purpose);
     return cy_config_errors_status(errors);
 }

@@ -1,26 +1,29 @@
-// config/config.h: what a run is asked to do: one struct, filled from one JSON file and the command
-// line's --section.key=value, by one table of keys (config/table.h).
+// config/config.h: the configuration of a run: one struct, which one table of keys
+// (config/option_table.h) fills from a JSON file and from --section.key=value.
 //
-// Plain data without owned pointers: copied by assignment (it is large: hand it down by pointer).
-// Reading is done in three steps, each of which reports all of its faults and not only the first:
-//   cy_config_read      the file and the overrides: names, types, ranges;
-//   cy_config_resolve   what follows from other keys: model shape, accumulation, aliases;
-//   cy_config_check     what contradicts each other or this build: sizes that do not divide.
-// cy_config_load does all three. A key that is absent has the value that this page names; after
-// cy_config_resolve the fields that say "resolved" have their real one.
+// The struct is plain data without owned pointers and is copied by assignment; it is large, so pass
+// it by pointer. Three steps read a configuration. Each reports all of its errors, not only the
+// first:
+//   cy_config_read      parses the file and the overrides: names, types, ranges;
+//   cy_config_resolve   derives values from other keys: model shape, accumulation, aliases;
+//   cy_config_check     finds contradictions between keys, or with this build.
+// cy_config_load runs all three. An absent key has the value that this header names; fields that
+// say "resolved" get their value in cy_config_resolve.
 //
-// Faults of the request go into a cy_config_errors, a line each with key, value and what would do;
-// the status is then CY_ERR_REQUEST and the error text holds them all, as far as they fit. Other
-// statuses (a file that cannot be read, memory) are as everywhere. Any thread may call these on
-// objects of its own.
+// Errors of the user go into a cy_config_errors: one line each, with the key, its value and the
+// values that work. The status is then CY_ERR_REQUEST, and the error text holds as many of the
+// lines as fit. Other failures (a file that cannot be read, memory) have their usual status. Any
+// thread may call these functions on its own objects.
 
 #ifndef CY_CONFIG_CONFIG_H
 #define CY_CONFIG_CONFIG_H
 
 #include "base/output.h"
 #include "base/text.h"
-#include "model/shape.h"
+#include "comm/mesh.h"
+#include "model/stage.h"
 #include "optim/lr_schedule.h"
+#include "parallel/data/compress.h"
 #include "parallel/pipeline/schedule.h"
 
 #include <stdbool.h>
@@ -34,16 +37,9 @@ enum {
     CY_CONFIG_STAGES_MAX = 256, // entries of pp_layers
 };
 
-// The enums of the keys that take one of several words, in the order of the words in the table of
-// keys; the last of each is how many there are and no value. The pipeline engine and the rate's
-// schedule are those of the parts that run them.
-
-typedef enum cy_config_cp_style {
-    CY_CONFIG_CP_RING,
-    CY_CONFIG_CP_ALL_GATHER,
-    CY_CONFIG_CP_ULYSSES,
-    CY_CONFIG_CP_STYLES,
-} cy_config_cp_style;
+// Enums of the keys that take one of several words, in the order of the words in the table of keys.
+// The last enumerator counts the others. Words of the parts that run them have the enums of those
+// parts: cy_pipeline_engine, cy_context_style, cy_compression, cy_recompute, cy_lr_schedule_kind.
 
 typedef enum cy_config_cp_layout {
     CY_CONFIG_CP_ZIGZAG,
@@ -56,13 +52,6 @@ typedef enum cy_config_dp_reduce {
     CY_CONFIG_DP_NAIVE,
     CY_CONFIG_DP_REDUCES,
 } cy_config_dp_reduce;
-
-typedef enum cy_config_compression {
-    CY_CONFIG_COMPRESSION_NONE,
-    CY_CONFIG_COMPRESSION_TOPK,
-    CY_CONFIG_COMPRESSION_INT8,
-    CY_CONFIG_COMPRESSIONS,
-} cy_config_compression;
 
 typedef enum cy_config_backend {
     CY_CONFIG_BACKEND_AUTO,
@@ -89,7 +78,8 @@ typedef enum cy_config_isa {
 // For the options of programs.
 #define CY_CONFIG_ISA_NAMES "auto|ref|avx2|avx512|avx512_bf16|amx|neon"
 
-// "auto", "ref" and so on, and the way back: CY_CONFIG_ISAS for a name that there is not.
+// The name of a level, "auto", "ref" and so on, and the level of a name: CY_CONFIG_ISAS where no
+// level has it.
 const char *cy_config_isa_name(cy_config_isa isa);
 cy_config_isa cy_config_isa_named(const char *name);
 
@@ -99,23 +89,16 @@ typedef enum cy_config_init {
     CY_CONFIG_INITS,
 } cy_config_init;
 
-typedef enum cy_config_recompute {
-    CY_CONFIG_RECOMPUTE_NONE,
-    CY_CONFIG_RECOMPUTE_SELECTIVE,
-    CY_CONFIG_RECOMPUTE_FULL,
-    CY_CONFIG_RECOMPUTES,
-} cy_config_recompute;
-
 typedef enum cy_config_resume {
     CY_CONFIG_RESUME_NO,
     CY_CONFIG_RESUME_AUTO, // the newest checkpoint of save_dir, or a fresh start without one
     CY_CONFIG_RESUMES,
 } cy_config_resume;
 
-// What of a checkpoint's identity may be another than the run's.
+// Which differences between a checkpoint's identity and the run's are accepted.
 typedef enum cy_config_accept {
     CY_CONFIG_ACCEPT_NOTHING,
-    CY_CONFIG_ACCEPT_TOKENIZER, // another tokenizer, and what the data becomes by it
+    CY_CONFIG_ACCEPT_TOKENIZER, // another tokenizer, and the tokens that it makes of the data
     CY_CONFIG_ACCEPT_DATA,      // other tokens under the same path
     CY_CONFIG_ACCEPT_ALL,
     CY_CONFIG_ACCEPTS,
@@ -146,26 +129,25 @@ typedef struct cy_config_distributed {
     bool sequence_parallel;
     bool sequence_keep_inputs;
     bool tp_overlap;
-    cy_config_cp_style cp_style;
+    cy_context_style cp_style;
     cy_config_cp_layout cp_layout;
     cy_config_dp_reduce dp_reduce;
     double bucket_mb;
     double first_bucket_mb; // 0: see cy_config_first_bucket_mb
-    cy_config_compression compression;
+    cy_compression compression;
     double topk_ratio;
     int64_t topk_warmup_steps; // in which the ratio falls by quarters; -1 before resolving
     cy_config_backend backend;
-    char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or a name of the group's algorithms
-    int threads_per_rank;                  // 0: cores / ranks on the machine
-    int ranks_per_node;                    // 0: as found
+    char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or an algorithm of comm/algorithm.h
+    int threads_per_rank;                  // 0: cores / ranks of the machine
+    int ranks_per_node;                    // 0: as detected
     cy_config_isa isa;                     // of the kernels
     char rank_order[CY_CONFIG_TEXT_BYTES]; // axes, fastest first
     double timeout_s;
     bool use_cpu;
 } cy_config_distributed;
 
-// The keys that describe the model are here as they were given; what they come to is in
-// cy_config.shape.
+// The keys that describe the model, as the user gave them. The resolved model is cy_config.shape.
 typedef struct cy_config_model {
     char name[CY_CONFIG_PATH_BYTES]; // a folder with config.json, or a preset; "": keys only
     char model_type[32];             // "": from name, else "llama"
@@ -213,7 +195,7 @@ typedef struct cy_config_training {
     int64_t gradient_accumulation_steps; // resolved
     int64_t global_batch_size;           // in samples; 0: absent
     int64_t num_samples;                 // of the dataset to train on; 0: all
-    cy_config_recompute recompute;
+    cy_recompute recompute;
     bool strict;
 } cy_config_training;
 
@@ -257,7 +239,7 @@ typedef struct cy_config_logging {
     char project_name[CY_CONFIG_TEXT_BYTES];
 } cy_config_logging;
 
-// picotron's; their meaning is moved to the keys above when the configuration is resolved.
+// Keys of picotron. cy_config_resolve moves their values to the keys above.
 typedef struct cy_config_environment {
     int omp_num_threads;        // 0: absent
     cy_config_flag flash_atten; // absent, false or true
@@ -274,86 +256,129 @@ typedef struct cy_config {
     cy_model_shape shape; // resolved
 } cy_config;
 
-// All faults of a configuration. Start from a zeroed struct; free with cy_config_errors_free.
+// All errors of a configuration. Start from a zeroed struct; free with cy_config_errors_free.
 typedef struct cy_config_errors {
-    cy_text lines;   // "distributed.tp_size = 3: ...\n" each; a line that begins with two spaces is
-                     // the advice for the one before
-    int count;       // faults, without advice
-    bool unreadable; // the text is not JSON: nothing more can be found out
-    cy_status broken; // memory ran out while one was noted
+    cy_text lines;    // "distributed.tp_size = 3: ...\n" each; a line that begins with two spaces
+                      // is a hint for the error before it
+    int count;        // errors, without hints
+    bool unreadable;  // the text is not JSON, so later steps have nothing to check
+    cy_status broken; // memory ran out while an error was added
 } cy_config_errors;
 
 void cy_config_errors_free(cy_config_errors *errors);
 
-// What the configuration is for: `plan` and `bench` need no data and no end of the run; a file that
-// is made may name data and folders that are made later, and leave the end of the run open.
+// Adds an error: key, value, and what is accepted.
+void cy_config_add_error(cy_config_errors *errors, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// Adds the error of a call that ended with `status`, and its hint; the format takes
+// cy_error_text(). Missing memory is no error of the user: cy_config_errors_status returns it.
+void cy_config_add_error_of(cy_config_errors *errors, cy_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// Adds a hint for the last error.
+void cy_config_add_hint(cy_config_errors *errors, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// CY_OK without errors, else CY_ERR_REQUEST with all lines as its text.
+CY_MUST_CHECK cy_status cy_config_errors_status(const cy_config_errors *errors);
+
+// How much cy_config_check checks. `plan` and `bench` need neither data nor the end of the run.
+// `config create` accepts data and folders that do not exist yet, and a run without an end.
 typedef enum cy_config_purpose {
     CY_CONFIG_FOR_SHAPE, // plan, bench: mesh, model and batch
-    CY_CONFIG_FOR_FILE,  // config create: every value, but nothing that is looked for on the disk
-    CY_CONFIG_FOR_TRAIN, // all of it: the data and the folders are there
+    CY_CONFIG_FOR_FILE,  // config create: every value, without looking at the disk
+    CY_CONFIG_FOR_TRAIN, // everything: the data and the folders exist
 } cy_config_purpose;
 
-// Every key at its default, nothing resolved.
+// Sets every key to its default; resolves nothing.
 void cy_config_defaults(cy_config *config);
 
-// Defaults, then the JSON `text` (its origin `name` is for messages; text may be NULL for none),
-// then `overrides`: "section.key=value" each, whose value is JSON or a plain text.
+// Sets the defaults, then reads the JSON `text` (messages call it `name`; NULL: none), then the
+// `overrides`: "section.key=value" each, where the value is JSON or plain text.
 CY_MUST_CHECK cy_status cy_config_read(cy_config *config, cy_config_errors *errors,
     const char *text, size_t length, const char *name, const char *const *overrides,
     int override_count);
 
 CY_MUST_CHECK cy_status cy_config_resolve(cy_config *config, cy_config_errors *errors);
 
-// What was found: cores that the process may use, processes that were started (0: not known yet).
-// Ranks that are a multiple of them are threads, as many in each process.
+// What the program detected about the machine and its launch. With more ranks than processes, each
+// process runs the same number of ranks as threads.
 typedef struct cy_config_machine {
-    int cores;
-    int world;
+    int cores;      // that the process may use
+    int world;      // processes that were started; 0: not known yet
     bool under_mpi; // started by mpirun or srun
-    bool unwired;   // by a srun that has not told the tasks how to find each other
-    int rank;       // of this process among those started
-    int sharing;    // started processes that have these same cores; 0: not known
+    bool unwired;   // started by srun without an interface through which the tasks find each other
+    int rank;       // of this process
+    int sharing;    // started processes that have the same cores; 0: not known
 } cy_config_machine;
 
 CY_MUST_CHECK cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,
     cy_config_purpose purpose, const cy_config_machine *machine);
 
-// Reads the file and does all three steps; a step runs also where the one before it found faults,
-// as far as that makes sense, so that they are reported together.
+// Reads the file and runs all three steps. A step runs even if the one before it found errors, so
+// that all are reported together, unless the file is not JSON.
 CY_MUST_CHECK cy_status cy_config_load(cy_config *config, cy_config_errors *errors,
     const char *path, const char *const *overrides, int override_count, cy_config_purpose purpose,
     const cy_config_machine *machine);
 
-// How a file with such a configuration is recognised.
+// The signature by which a configuration file that the program wrote is recognised.
 extern const cy_output_kind cy_config_kind;
 
-// The resolved configuration as JSON that starts the same run again. Appended to *json.
+// Appends the resolved configuration as JSON that starts the same run again.
 CY_MUST_CHECK cy_status cy_config_to_json(cy_text *json, const cy_config *config);
 
-// ---- what follows from a configuration
+// The table of keys as documentation. Appends one entry per key for a terminal: name, values,
+// default, description.
+CY_MUST_CHECK cy_status cy_config_doc_text(cy_text *page);
+
+// Appends docs/configuration.md.
+CY_MUST_CHECK cy_status cy_config_doc_markdown(cy_text *page);
+
+// Appends the keys as words for a shell's completion: "--training.seed=".
+CY_MUST_CHECK cy_status cy_config_doc_words(cy_text *page);
+
+// ---- values that follow from a configuration
 
 // Ranks: tp x cp x pp x dp.
 int64_t cy_config_world(const cy_config *config);
 
-// Whether the ranks are processes of MPI: asked for, or started so; otherwise they are threads.
+// Fails with CY_ERR_REQUEST as cy_mesh_make does.
+CY_MUST_CHECK cy_status cy_config_mesh(cy_mesh *mesh, const cy_config *config);
+
+// Whether the ranks are MPI processes, by `backend` or by how they were started. Otherwise they are
+// threads.
 bool cy_config_through_mpi(const cy_config *config, const cy_config_machine *machine);
 
-// Ranks that each process runs: all of them where they are threads of one.
+// Ranks that each process runs: all of them if they are threads of one process.
 int cy_config_ranks_of_process(const cy_config *config, const cy_config_machine *machine);
 
-// MiB of the gradient bucket that fills first: first_bucket_mb; where it is absent, the smaller of
-// 1 and bucket_mb.
+// MiB of the gradient bucket that fills first: first_bucket_mb, or if it is absent the smaller of 1
+// and bucket_mb.
 double cy_config_first_bucket_mb(const cy_config_distributed *distributed);
 
 // Samples and tokens of a global batch.
 int64_t cy_config_batch_samples(const cy_config *config);
 int64_t cy_config_batch_tokens(const cy_config *config);
 
-// The last step of the run: the sooner of total_train_steps and what max_tokens allows (the step
-// that reaches it); 0 where neither is given.
+// The last step of the run: total_train_steps or the step that reaches max_tokens, whichever comes
+// first; 0 if both are absent.
 int64_t cy_config_last_step(const cy_config *config);
 
-// The same for a run that goes on behind `step` with `tokens` trained on, perhaps in other batches.
+// The same for a run that continues after `step`, with `tokens` trained on so far. Their batches
+// may have had another size.
 int64_t cy_config_last_step_from(const cy_config *config, int64_t step, int64_t tokens);
+
+// The options of the pipeline schedule.
+cy_schedule_options cy_config_schedule(const cy_config *config);
+
+// The layers of each segment of a schedule, [cy_schedule_segments]: distributed.pp_layers, or a cut
+// that makes the most expensive rank as cheap as possible, by the floating-point operations of a
+// layer, the embedding and the head. CY_ERR_REQUEST if no such cut exists.
+CY_MUST_CHECK cy_status cy_config_partition(
+    cy_layer_range *ranges, const cy_config *config, const cy_schedule *schedule);
+
+// The reason why other keys of the configuration contradict a schedule, or NULL.
+const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedule *schedule);
 
 #endif

@@ -1,4 +1,4 @@
-// config/lr_schedule.h: what a configuration says about its learning rate, in the optimizer's
+// optim/lr_schedule.h: what a configuration says about its learning rate, in the optimizer's
 // words.
 //
 // A pure function of the configuration; any thread may call it.

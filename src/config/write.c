@@ -1,112 +1,9 @@
-// A configuration as JSON that starts the same run again.
+// Writes a configuration as JSON that starts the same run again, and the table of keys as a page.
 
-#include "base/assert.h"
-#include "config/rope.h"
-#include "config/value.h"
+#include "config/option_table.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-cy_status cy_config_json_number(cy_text *json, double number)
-{
-    return cy_text_add(json, "%s", cy_json_number_shortest(number).bytes);
-}
-
-static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
-{
-    if (dataset->source_count == 0) return cy_text_add(json, "null");
-    if (dataset->source_count == 1 &&
-        (dataset->sources[0].weight == 0 || dataset->sources[0].weight == 1)) {
-        return cy_text_add_json_string(
-            json, dataset->sources[0].path, strlen(dataset->sources[0].path));
-    }
-    for (int i = 0; i < dataset->source_count; i++) {
-        CY_TRY(cy_text_add(json, i == 0 ? "[{\"path\": " : ", {\"path\": "));
-        CY_TRY(cy_text_add_json_string(
-            json, dataset->sources[i].path, strlen(dataset->sources[i].path)));
-        if (dataset->sources[i].weight > 0) {
-            CY_TRY(cy_text_add(json, ", \"weight\": "));
-            CY_TRY(cy_config_json_number(json, dataset->sources[i].weight));
-        }
-        CY_TRY(cy_text_add(json, "}"));
-    }
-    return cy_text_add(json, "]");
-}
-
-static cy_status write_stages(cy_text *json, const cy_config_distributed *distributed)
-{
-    if (distributed->pp_layer_count == 0) return cy_text_add(json, "null");
-    for (int i = 0; i < distributed->pp_layer_count; i++) {
-        CY_TRY(cy_text_add(json, "%s%d", i == 0 ? "[" : ", ", distributed->pp_layers[i]));
-    }
-    return cy_text_add(json, "]");
-}
-
-// The word at position `choice` of "a|b|c".
-static cy_status write_choice(cy_text *json, const char *values, int choice)
-{
-    for (int i = 0; i < choice; i++)
-        values = strchr(values, '|') + 1;
-    return cy_text_add(json, "\"%.*s\"", (int)strcspn(values, "|"), values);
-}
-
-static cy_status write_whole(cy_text *json, const cy_key *key, const char *field)
-{
-    int64_t whole;
-    if (key->kind == CY_KEY_INT) {
-        int narrow;
-        memcpy(&narrow, field, sizeof(narrow));
-        whole = narrow;
-    } else {
-        memcpy(&whole, field, sizeof(whole));
-    }
-    if (key->initial == NULL && whole == cy_key_absent(key)) return cy_text_add(json, "null");
-    return cy_text_add(json, "%lld", (long long)whole);
-}
-
-cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key)
-{
-    const char *field = (const char *)config + key->offset;
-    int choice;
-    double number;
-    switch (key->kind) {
-    case CY_KEY_INT:
-    case CY_KEY_COUNT:
-        return write_whole(json, key, field);
-    case CY_KEY_NUMBER:
-        memcpy(&number, field, sizeof(number));
-        if (key->initial == NULL && number == 0) return cy_text_add(json, "null");
-        return cy_config_json_number(json, number);
-    case CY_KEY_BOOL:
-        return cy_text_add(json, *(const bool *)field ? "true" : "false");
-    case CY_KEY_FLAG:
-        memcpy(&choice, field, sizeof(choice));
-        return choice == CY_CONFIG_ABSENT ? cy_text_add(json, "null")
-                                          : cy_text_add(json, choice ? "true" : "false");
-    case CY_KEY_CHOICE:
-        memcpy(&choice, field, sizeof(choice));
-        CY_ASSERT(0 <= choice && choice < key->choices);
-        return write_choice(json, key->values, choice);
-    case CY_KEY_TEXT:
-    case CY_KEY_PATH:
-        return field[0] == '\0' ? cy_text_add(json, "null")
-                                : cy_text_add_json_string(json, field, strlen(field));
-    case CY_KEY_DTYPE:
-        return cy_text_add(json, "\"%s\"", cy_dtype_name(config->model.dtype));
-    case CY_KEY_STAGES:
-        return write_stages(json, &config->distributed);
-    case CY_KEY_SOURCES:
-        return write_sources(json, &config->dataset);
-    case CY_KEY_ROPE:
-        if (!config->model.has_rope_scaling) return cy_text_add(json, "null");
-        return cy_key_write_rope(json, &config->model.rope_scaling);
-    case CY_KEY_IGNORED:
-        break;
-    }
-    return cy_text_add(json, "null");
-}
 
 // picotron's files begin alike and have fewer keys.
 const cy_output_kind cy_config_kind = {
@@ -140,4 +37,121 @@ cy_status cy_config_to_json(cy_text *json, const cy_config *config)
         CY_TRY(follows ? cy_text_add(json, "null") : cy_key_write(json, config, key));
     }
     return cy_text_add(json, "\n    }\n}\n");
+}
+
+// ---- the page
+
+// "a|b" as "a, b".
+static void list_choices(char *text, size_t bytes, const char *values)
+{
+    size_t length = 0;
+    for (const char *c = values; *c != '\0' && length + 3 < bytes; c++) {
+        text[length++] = *c == '|' ? ',' : *c;
+        if (*c == '|') text[length++] = ' ';
+    }
+    text[length] = '\0';
+}
+
+// What a key takes: "1 to 65536", "afab, 1f1b", "text".
+static void describe_values(char *text, size_t bytes, const cy_key *key)
+{
+    switch (key->kind) {
+    case CY_KEY_INT:
+    case CY_KEY_COUNT:
+    case CY_KEY_NUMBER:
+        if (key->high > key->low) {
+            snprintf(text, bytes, "%s%.15g to %s%.15g", key->above ? "above " : "", key->low,
+                key->below ? "below " : "", key->high);
+        } else {
+            snprintf(text, bytes, "%s %.15g", key->above ? "above" : "at least", key->low);
+        }
+        return;
+    case CY_KEY_BOOL:
+    case CY_KEY_FLAG:
+        snprintf(text, bytes, key->accepts_text ? "0, 1" : "true, false");
+        return;
+    case CY_KEY_CHOICE:
+        list_choices(text, bytes, key->values);
+        return;
+    case CY_KEY_DTYPE:
+        snprintf(text, bytes, "bf16, fp16, fp32, fp64");
+        return;
+    case CY_KEY_PATH:
+        snprintf(text, bytes, "path%s%s", key->others != NULL ? ", or one of " : "",
+            key->others != NULL ? key->others : "");
+        return;
+    case CY_KEY_STAGES:
+        snprintf(text, bytes, "list, as [3,1]");
+        return;
+    case CY_KEY_SOURCES:
+        snprintf(text, bytes, "path, list");
+        return;
+    case CY_KEY_ROPE:
+        snprintf(text, bytes, "object");
+        return;
+    case CY_KEY_TEXT:
+    case CY_KEY_IGNORED:
+        snprintf(text, bytes, "text");
+        return;
+    }
+}
+
+cy_status cy_config_doc_text(cy_text *page)
+{
+    int count;
+    const cy_key *keys = cy_config_keys(&count);
+    for (int i = 0; i < count; i++) {
+        char name[96];
+        char values[256];
+        snprintf(name, sizeof(name), "%s.%s", keys[i].section, keys[i].name);
+        describe_values(values, sizeof(values), &keys[i]);
+        CY_TRY(cy_text_add(page, "%-42s %s\n", name, keys[i].doc));
+        CY_TRY(cy_text_add(page, "%-42s   %s%s%s\n", "", values,
+            keys[i].initial != NULL ? "; default " : "",
+            keys[i].initial != NULL ? keys[i].initial : ""));
+    }
+    return CY_OK;
+}
+
+cy_status cy_config_doc_markdown(cy_text *page)
+{
+    int count;
+    const cy_key *keys = cy_config_keys(&count);
+    const char *section = "";
+    CY_TRY(cy_text_add(page,
+        "# Configuration\n\n"
+        "This page is made by the program: `cyclotron config show --markdown`.\n\n"
+        "A run is described by one JSON file of sections. Each key can also be given on the\n"
+        "command line as `--section.key=value`, which wins over the file; lists and objects\n"
+        "are JSON in quotes there: `--distributed.pp_layers='[3,1]'`. `null` is the same as\n"
+        "leaving a key out, and so is an empty text for a path. Unknown sections and keys are\n"
+        "errors; all errors are reported at once. `cyclotron config check CONFIG` looks for\n"
+        "them, and where there are none opens the data and the checkpoint that training would\n"
+        "begin with; `cyclotron config show CONFIG` prints what the configuration comes to.\n\n"
+        "The global batch, in samples, is `micro_batch_size x gradient_accumulation_steps x\n"
+        "dp_size`.\n"));
+    for (int i = 0; i < count; i++) {
+        const cy_key *key = &keys[i];
+        if (strcmp(section, key->section) != 0) {
+            section = key->section;
+            CY_TRY(cy_text_add(
+                page, "\n## %s\n\n| key | takes | default | |\n|---|---|---|---|\n", section));
+        }
+        char values[256];
+        describe_values(values, sizeof(values), key);
+        CY_TRY(cy_text_add(page, "| `%s` | %s | %s%s%s | %s |\n", key->name, values,
+            key->initial != NULL ? "`" : "", key->initial != NULL ? key->initial : "",
+            key->initial != NULL ? "`" : "", key->doc));
+    }
+    return CY_OK;
+}
+
+cy_status cy_config_doc_words(cy_text *page)
+{
+    int count;
+    const cy_key *keys = cy_config_keys(&count);
+    for (int i = 0; i < count; i++) {
+        CY_TRY(cy_text_add(page, "--%s.%s=\n", keys[i].section, keys[i].name));
+    }
+    return CY_OK;
 }

@@ -95,7 +95,7 @@ static void describe_model(cy_engine *engine)
         .cp =
             {
                 .group = groups->cp,
-                .style = (cy_context_style)config->distributed.cp_style,
+                .style = config->distributed.cp_style,
                 .tables = &engine->tables,
             },
         .heads_local = shape->heads / tp,
@@ -156,7 +156,7 @@ static cy_compression_spec compression_of(const cy_engine *engine, const storage
     const cy_config *config = engine->options.config;
     const double ranks = cy_group_size(engine->options.groups.gradient);
     return (cy_compression_spec){
-        .kind = (cy_compression)config->distributed.compression,
+        .kind = config->distributed.compression,
         .ratio = config->distributed.topk_ratio,
         .most_ratio = cy_topk_stage_ratio(
             config->distributed.topk_ratio, config->distributed.topk_warmup_steps, 0),
@@ -208,7 +208,7 @@ cy_context_layout cy_engine_layout(const cy_config *config)
     const cy_config_distributed *distributed = &config->distributed;
     return (cy_context_layout){
         .ranks = distributed->cp_size,
-        .zigzag = distributed->cp_style != CY_CONFIG_CP_ULYSSES &&
+        .zigzag = distributed->cp_style != CY_CONTEXT_ULYSSES &&
             distributed->cp_layout == CY_CONFIG_CP_ZIGZAG,
         .length = config->training.seq_length,
         .sequences = config->training.micro_batch_size,

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "optim/adamw.h"
-#include "config/pipeline.h"
+#include "config/config.h"
 
 #include <math.h>
 
@@ -95,7 +95,7 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
     if (train && conflict != NULL) return CY_FAIL(CY_ERR_REQUEST, "%s", conflict);
     cy_stage_spec spec = {
         .context = &engine->context,
-        .recompute = (cy_recompute)engine->options.config->training.recompute,
+        .recompute = engine->options.config->training.recompute,
         .tokens = engine->tokens,
         .split_backward = train && has_split_backward(engine),
         .stashes = train ? cy_executor_slot_count(executor, CY_SLOT_STASH) : 1,
@@ -325,7 +325,7 @@ static bool shares_embedding(const cy_engine *engine)
 static bool sums_before_reduction(const cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
-    return distributed->zero_stage < 2 && distributed->compression == CY_CONFIG_COMPRESSION_NONE;
+    return distributed->zero_stage < 2 && distributed->compression == CY_COMPRESSION_NONE;
 }
 
 bool cy_engine_defers_embedding_grads(const cy_engine *engine)
@@ -350,7 +350,7 @@ static cy_status sum_param_range(
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
 
-cy_status cy_engine_finalize_grads(cy_engine *engine)
+cy_status finalize_grads(cy_engine *engine)
 {
     if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));

@@ -40,7 +40,7 @@ typedef struct cy_lr_schedule {
 } cy_lr_schedule;
 
 // The learning rate of step `step` >= 1 under a spec that a configuration may have
-// (config/check_run.c).
+// (config/check.c).
 double cy_lr_at(const cy_lr_schedule *spec, int64_t step);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "config/errors.h"
+#include "config/config.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
 #include "train/state.h"

@@ -4,7 +4,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "config/errors.h"
+#include "config/config.h"
 
 #include <errno.h>
 #include <string.h>

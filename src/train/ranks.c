@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "base/hash.h"
 #include "train/algorithms.h"
-#include "config/mesh.h"
+#include "config/config.h"
 
 typedef struct ranks_run {
     const cy_config *config;

@@ -9,7 +9,6 @@
 #include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
-#include "config/lr_schedule.h"
 #include "engine/strict.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
@@ -531,7 +530,7 @@ static cy_status describe(cy_text *overview, const rank_run *trainer)
     if (config->distributed.cp_size == 1) return CY_OK;
     const cy_context_layout layout = cy_engine_layout(config);
     return cy_text_add(overview, "attention of the busiest rank of cp: %.2f times the mean\n",
-        config->distributed.cp_style == CY_CONFIG_CP_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
+        config->distributed.cp_style == CY_CONTEXT_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
 }
 
 // A run that is where it was to end, or past it, ends well and would do so without a word.
@@ -575,7 +574,14 @@ static cy_status run_steps(rank_run *trainer)
     CY_TRY(start(trainer));
     trainer->last_step =
         cy_config_last_step_from(config, trainer->position.step, trainer->position.tokens);
-    trainer->rate = cy_config_lr_schedule(config, trainer->last_step);
+    trainer->rate = (cy_lr_schedule){
+        .kind = config->training.lr_schedule,
+        .learning_rate = config->training.learning_rate,
+        .min_learning_rate = config->training.min_learning_rate,
+        .warmup_steps = config->training.warmup_steps,
+        .decay_steps = config->training.lr_decay_steps,
+        .total_steps = trainer->last_step,
+    };
     if (is_zero(trainer)) {
         cy_text overview = {0};
         cy_status status = describe(&overview, trainer);

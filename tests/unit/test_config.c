@@ -6,8 +6,7 @@
 #include "base/file.h"
 #include "model/shape.h"
 #include "config/config.h"
-#include "config/table.h"
-#include "config/value.h"
+#include "config/option_table.h"
 
 #include <stdio.h>
 #include <string.h>

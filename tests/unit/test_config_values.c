@@ -4,10 +4,9 @@
 #include "support/configs.h"
 #include "support/support.h"
 
-#include "config/pipeline.h"
-#include "config/lr_schedule.h"
-#include "config/table.h"
-#include "config/value.h"
+#include "config/config.h"
+#include "optim/lr_schedule.h"
+#include "config/option_table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -189,8 +188,9 @@ static void each_word_has_its_value(void **state)
         for (const char *c = key->values; *c != '\0'; c++)
             words += *c == '|';
         if (words == key->choices) continue;
-        print_error("%s.%s: %d words in src/config/table.c (%s), but %d values in the enum of "
-                    "src/config/config.h: change both, and what the compiler then names\n",
+        print_error(
+            "%s.%s: %d words in src/config/option_table.c (%s), but %d values in the enum of "
+            "src/config/config.h: change both, and what the compiler then names\n",
             key->section, key->name, words, key->values, key->choices);
         wrong++;
     }
@@ -214,7 +214,7 @@ static void words_of_other_parts(void **state)
     cy_config c;
     for (size_t i = 0; i < CY_TEST_COUNT(rates); i++) {
         cy_test_read_config(&c, NULL, &rates[i].option, 1, CY_TEST_OPTION, NULL);
-        assert_int_equal(cy_config_lr_schedule(&c, 10).kind, rates[i].kind);
+        assert_int_equal(c.training.lr_schedule, rates[i].kind);
     }
     for (size_t i = 0; i < CY_TEST_COUNT(engines); i++) {
         char option[64];
@@ -585,10 +585,7 @@ static void numbers_in_their_fewest_digits(void **state)
         {1.7976931348623157e308, "1.7976931348623157e+308"},
     };
     for (size_t i = 0; i < CY_TEST_COUNT(cases); i++) {
-        cy_text json = {0};
-        CY_CHECK_OK(cy_config_json_number(&json, cases[i].number));
-        assert_string_equal(json.bytes, cases[i].text);
-        cy_text_free(&json);
+        assert_string_equal(cy_json_number_shortest(cases[i].number).bytes, cases[i].text);
     }
 }
 

@@ -1,15 +1,20 @@
-// A plan for a person.
+// Prints a plan: as a page for a person, and as one JSON object.
 
+#include "observe/flops.h"
 #include "observe/number.h"
 #include "plan/plan.h"
 
+#include <jansson.h>
+
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define GB 0x1p-30
 #define MB 0x1p-20
 
-// Ranks of a long list are cut, the largest is always told.
+// The list of ranks ends here, but always has the largest.
 #define MOST_RANKS 64
 
 static const char *layer_kind(const cy_model_shape *shape, int layer)
@@ -246,4 +251,185 @@ cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan)
     CY_TRY(add_work(text, plan));
     CY_TRY(add_topk(text, plan));
     return add_fit(text, plan);
+}
+
+// ---- JSON: sizes are bytes and elements, rectangles [first, count]
+//
+// Each function returns a new value, or NULL if memory runs out. jansson takes over the values that
+// it is given, also when it fails, and fails when one of them is NULL.
+
+// The list with one more entry, the object with one more member: the same, or NULL.
+static json_t *append(json_t *list, json_t *entry)
+{
+    if (json_array_append_new(list, entry) == 0) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static json_t *with(json_t *object, const char *name, json_t *value)
+{
+    if (json_object_set_new(object, name, value) == 0) return object;
+    json_decref(object);
+    return NULL;
+}
+
+// A whole number has no fraction and, below 1e17, no exponent.
+static json_t *number(double value)
+{
+    if (!isfinite(value)) return json_null();
+    if (value == nearbyint(value) && fabs(value) < 1e17) return json_integer((json_int_t)value);
+    return json_real(value);
+}
+
+static json_t *mesh_json(const cy_mesh *mesh)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "world", mesh->world, "tp",
+        mesh->size[CY_AXIS_TP], "cp", mesh->size[CY_AXIS_CP], "pp", mesh->size[CY_AXIS_PP], "dp",
+        mesh->size[CY_AXIS_DP], "ep", mesh->ep, "etp", mesh->etp);
+}
+
+static json_t *model_json(const cy_plan *plan)
+{
+    const cy_config *config = plan->config;
+    return json_pack("{s:I, s:i, s:s, s:o}", "parameters",
+        (json_int_t)cy_manifest_elements(&plan->manifest), "layers", config->shape.layers, "dtype",
+        cy_dtype_name(config->model.dtype), "flops_per_token",
+        number(cy_flops_per_token(&config->shape, config->training.seq_length)));
+}
+
+static json_t *slices_json(const cy_plan *plan, const cy_param *param)
+{
+    const int tp = plan->mesh.size[CY_AXIS_TP];
+    json_t *slices = json_array();
+    for (int i = 0; i < tp; i++) {
+        const cy_slice slice = cy_param_slice(param, &plan->config->shape, i, tp);
+        slices = append(slices,
+            json_pack("{s:[I, I], s:[I, I], s:i}", "rows", (json_int_t)slice.row_first,
+                (json_int_t)slice.rows, "cols", (json_int_t)slice.col_first, (json_int_t)slice.cols,
+                "copies", slice.copies));
+    }
+    return slices;
+}
+
+// Every layer has the same shards: only those of the first are listed.
+static json_t *shards_json(const cy_plan *plan)
+{
+    json_t *shards = json_array();
+    for (int i = 0; i < plan->manifest.count; i++) {
+        const cy_param *param = &plan->manifest.params[i];
+        if (param->layer > 0 && param->layer < plan->config->shape.layers) continue;
+        shards = append(shards,
+            json_pack("{s:s, s:[I, I], s:o}", "name", param->name, "shape", (json_int_t)param->rows,
+                (json_int_t)param->cols, "tp", slices_json(plan, param)));
+    }
+    return shards;
+}
+
+static json_t *schedule_json(const cy_plan *plan)
+{
+    const int microbatches = (int)plan->config->training.gradient_accumulation_steps;
+    if (!plan->has_schedule) {
+        // A forward counts one tick, a backward two.
+        return json_pack("{s:n, s:i, s:i, s:i, s:I, s:i, s:[i]}", "engine", "stages", 1,
+            "microbatches", microbatches, "chunks", 1, "ticks", (json_int_t)3 * microbatches,
+            "bubble", 0, "peak_stash", 1);
+    }
+    const cy_schedule *schedule = &plan->schedule;
+    const cy_schedule_cost *cost = &plan->schedule_cost;
+    json_t *stashes = json_array();
+    for (int i = 0; i < schedule->stages; i++) {
+        stashes = append(stashes, json_integer(cost->ranks[i].peak_stash));
+    }
+    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:o, s:o}", "engine",
+        cy_pipeline_engine_name(schedule->engine), "stages", schedule->stages, "microbatches",
+        schedule->microbatches, "chunks", schedule->chunks, "ticks", (json_int_t)cost->ticks,
+        "bubble", number(cost->bubble), "peak_stash", stashes);
+}
+
+static json_t *buckets_json(const cy_plan *plan)
+{
+    json_t *elements = json_array();
+    for (int i = 0; i < plan->bucket_count; i++) {
+        elements = append(elements,
+            json_pack(
+                "[I, I]", (json_int_t)plan->buckets[i].first, (json_int_t)plan->buckets[i].count));
+    }
+    return json_pack("{s:i, s:I, s:o}", "zero_stage", plan->config->distributed.zero_stage,
+        "element_bytes", (json_int_t)plan->bucket_element, "elements", elements);
+}
+
+static json_t *topk_json(const cy_plan *plan)
+{
+    json_t *stages = json_array();
+    for (int i = 0; i < plan->stage_count; i++) {
+        const cy_plan_topk_stage *stage = &plan->stages[i];
+        stages = append(stages,
+            json_pack("{s:I, s:o, s:o}", "first_step", (json_int_t)stage->first, "ratio",
+                number(stage->ratio), "rank_bytes", number(stage->bytes)));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "stages", stages, "dense_rank_bytes",
+        number(plan->dense_bytes), "run_rank_bytes", number(cy_plan_topk_bytes(plan)),
+        "run_dense_rank_bytes", number(cy_plan_dense_bytes(plan)));
+}
+
+static json_t *memory_json(const cy_engine_memory *memory)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "weights",
+        (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
+        (json_int_t)memory->optimizer, "units", (json_int_t)memory->units, "compression",
+        (json_int_t)memory->compression, "tables", (json_int_t)memory->tables, "activations",
+        (json_int_t)memory->activations, "boundaries", (json_int_t)memory->boundaries, "scratch",
+        (json_int_t)memory->scratch, "total", (json_int_t)memory->total);
+}
+
+static json_t *traffic_json(const cy_rank_traffic *traffic)
+{
+    json_t *dimensions = json_object();
+    for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
+        const cy_traffic *sent = &traffic->of[i];
+        if (sent->messages == 0) continue;
+        dimensions = with(dimensions, cy_traffic_dimension(i),
+            json_pack("{s:o, s:I}", "bytes", number(sent->bytes), "messages",
+                (json_int_t)sent->messages));
+    }
+    return dimensions;
+}
+
+static json_t *rank_json(const cy_plan_rank *rank, int index)
+{
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:[i, i], s:b, s:b, s:I, s:o, s:o, s:o, s:o}",
+        "rank", index, "tp", rank->at.at[CY_AXIS_TP], "cp", rank->at.at[CY_AXIS_CP], "pp",
+        rank->at.at[CY_AXIS_PP], "dp", rank->at.at[CY_AXIS_DP], "layers", rank->runs[0].first,
+        rank->layer_count, "embedding", rank->embedding, "head", rank->head, "parameters",
+        (json_int_t)rank->parameters, "memory", memory_json(&rank->memory), "flops",
+        number(rank->cost.flops), "operand_bytes", number(rank->cost.bytes), "comm",
+        traffic_json(&rank->traffic));
+}
+
+static json_t *ranks_json(const cy_plan *plan)
+{
+    json_t *ranks = json_array();
+    for (int i = 0; i < plan->mesh.world; i++)
+        ranks = append(ranks, rank_json(&plan->ranks[i], i));
+    return ranks;
+}
+
+cy_status cy_plan_add_json(cy_text *text, const cy_plan *plan)
+{
+    json_t *root = json_pack("{s:o, s:o, s:{s:I, s:I}, s:i, s:o, s:o, s:o}", "mesh",
+        mesh_json(&plan->mesh), "model", model_json(plan), "batch", "samples",
+        (json_int_t)cy_config_batch_samples(plan->config), "tokens",
+        (json_int_t)cy_config_batch_tokens(plan->config), "threads", plan->threads, "shards",
+        shards_json(plan), "schedule", schedule_json(plan), "buckets", buckets_json(plan));
+    if (plan->stage_count > 0) root = with(root, "topk", topk_json(plan));
+    root = with(root, "ranks", ranks_json(plan));
+    root = with(root, "largest_rank", json_integer(cy_plan_largest(plan)));
+    root = with(root, "libraries_bytes", json_integer((json_int_t)plan->resident));
+    root = with(root, "total_bytes", json_integer((json_int_t)cy_plan_bytes(plan)));
+    char *line = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    const cy_status status = line != NULL ? cy_text_add(text, "%s\n", line)
+                                          : CY_FAIL(CY_ERR_MEMORY, "no memory for a plan as JSON");
+    free(line);
+    json_decref(root);
+    return status;
 }

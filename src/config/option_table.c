@@ -1,4 +1,6 @@
-#include "config/table.h"
+// The table of configuration keys: names, fields, defaults, ranges and descriptions.
+
+#include "config/option_table.h"
 
 #include "kernel/kernel.h"
 #include "model/shape.h"
@@ -54,7 +56,7 @@ static const cy_key keys[] = {
     {NAMED(distributed, tp_overlap), .kind = CY_KEY_BOOL, .initial = "true",
         .doc = "tensor-parallel traffic overlaps with products"},
     {NAMED(distributed, cp_style), .kind = CY_KEY_CHOICE, .initial = "ring",
-        .choices = CY_CONFIG_CP_STYLES, .values = "ring|all_gather|ulysses",
+        .choices = CY_CONTEXT_ULYSSES + 1, .values = "ring|all_gather|ulysses",
         .doc = "how context-parallel ranks share keys"},
     {NAMED(distributed, cp_layout), .kind = CY_KEY_CHOICE, .initial = "zigzag",
         .choices = CY_CONFIG_CP_LAYOUTS, .values = "zigzag|contiguous",
@@ -68,7 +70,7 @@ static const cy_key keys[] = {
         .doc = "size of the bucket that fills first, at most bucket_mb; absent: 1, or bucket_mb "
                "where that is smaller"},
     {NAMED(distributed, compression), .kind = CY_KEY_CHOICE, .initial = "none",
-        .choices = CY_CONFIG_COMPRESSIONS, .values = "none|topk|int8",
+        .choices = CY_COMPRESSION_INT8 + 1, .values = "none|topk|int8",
         .doc = "of gradients between replicas"},
     {NAMED(distributed, topk_ratio), .kind = CY_KEY_NUMBER, .initial = "0.01", .above = true,
         .high = 1, .doc = "part of the gradient that topk sends"},
@@ -208,7 +210,7 @@ static const cy_key keys[] = {
     {NAMED(training, num_samples), .kind = CY_KEY_COUNT, .low = 1,
         .doc = "samples of seq_length tokens to train on, the first ones; absent: all"},
     {NAMED(training, recompute), .kind = CY_KEY_CHOICE, .initial = "none",
-        .choices = CY_CONFIG_RECOMPUTES, .values = "none|selective|full",
+        .choices = CY_RECOMPUTE_FULL + 1, .values = "none|selective|full",
         .doc = "what backward makes again instead of keeping"},
     {NAMED(training, strict), .kind = CY_KEY_BOOL, .initial = "false",
         .doc = "the same bits whatever the mesh, slower"},
@@ -328,4 +330,22 @@ const char *const *cy_config_sections(int *count)
 int64_t cy_key_absent(const cy_key *key)
 {
     return (int64_t)key->low - 1;
+}
+
+// ---- levels of instructions
+
+static const char *const isa_names[CY_CONFIG_ISAS] = {
+    "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
+
+const char *cy_config_isa_name(cy_config_isa isa)
+{
+    return isa_names[isa];
+}
+
+cy_config_isa cy_config_isa_named(const char *name)
+{
+    int isa = 0;
+    while (isa < CY_CONFIG_ISAS && strcmp(isa_names[isa], name) != 0)
+        isa++;
+    return (cy_config_isa)isa;
 }

@@ -1,12 +1,12 @@
-#include "config/value.h"
+// Reads the value of one key from JSON, or from the text behind --section.key=, into its field, and
+// writes the field as JSON.
 
 #include "base/assert.h"
+#include "base/memory.h"
 #include "base/nearest.h"
-#include "config/errors.h"
-#include "config/rope.h"
+#include "config/option_table.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static void *field_of(cy_config *config, const cy_key *key)
     return (char *)config + key->offset;
 }
 
-int cy_key_choice(const char *values, const char *word)
+// The position of `word` in "a|b|c", or -1.
+static int choice_of(const char *values, const char *word)
 {
     const size_t length = strlen(word);
     int index = 0;
@@ -161,7 +162,7 @@ static void read_choice(
     cy_config *config, cy_config_errors *errors, const cy_key *key, const json_t *value)
 {
     const char *word = json_is_string(value) ? json_string_value(value) : "";
-    const int choice = cy_key_choice(key->values, word);
+    const int choice = choice_of(key->values, word);
     if (choice >= 0) {
         CY_ASSERT(choice < key->choices); // the enum has this word too
         memcpy(field_of(config, key), &choice, sizeof(choice));
@@ -283,6 +284,119 @@ static void read_sources(
         dataset->sources[i].weight = 0;
 }
 
+// ---- model.rope_scaling
+
+// The numbers of rope_scaling, in the words of config.json.
+static const struct {
+    const char *name;
+    size_t offset;
+    unsigned takes; // bit 1 << cy_rope_scaling: which kinds have it
+    bool is_length; // int64_t instead of double
+    bool required;
+} numbers[] = {
+#define KIND(kind) (1u << (kind))
+#define ALL                                                                                        \
+    (KIND(CY_ROPE_LINEAR) | KIND(CY_ROPE_DYNAMIC) | KIND(CY_ROPE_LLAMA3) | KIND(CY_ROPE_YARN))
+    {"factor", offsetof(cy_rope_shape, factor), ALL, false, true},
+    {"low_freq_factor", offsetof(cy_rope_shape, low_freq_factor), KIND(CY_ROPE_LLAMA3), false,
+        true},
+    {"high_freq_factor", offsetof(cy_rope_shape, high_freq_factor), KIND(CY_ROPE_LLAMA3), false,
+        true},
+    {"beta_fast", offsetof(cy_rope_shape, beta_fast), KIND(CY_ROPE_YARN), false, false},
+    {"beta_slow", offsetof(cy_rope_shape, beta_slow), KIND(CY_ROPE_YARN), false, false},
+    {"attention_factor", offsetof(cy_rope_shape, attention_factor), KIND(CY_ROPE_YARN), false,
+        false},
+    {"original_max_position_embeddings", offsetof(cy_rope_shape, original_length),
+        ALL & ~KIND(CY_ROPE_LINEAR), true, false},
+};
+
+#define NUMBER_COUNT (sizeof(numbers) / sizeof(numbers[0]))
+
+static const char *const kinds[] = {
+    [CY_ROPE_PLAIN] = "default",
+    [CY_ROPE_LINEAR] = "linear",
+    [CY_ROPE_DYNAMIC] = "dynamic",
+    [CY_ROPE_LLAMA3] = "llama3",
+    [CY_ROPE_YARN] = "yarn",
+};
+
+static const char key_name[] = "model.rope_scaling";
+
+// Reads one entry into the shape; notes a fault where it is not one.
+static void read_entry(
+    cy_rope_shape *rope, cy_config_errors *errors, const char *name, const json_t *value)
+{
+    for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        if (strcmp(numbers[i].name, name) != 0) continue;
+        const double number = json_is_number(value) ? json_number_value(value) : -1;
+        if (!(numbers[i].takes & KIND(rope->scaling))) {
+            cy_config_add_error(errors, "%s.%s: rope_type %s has no such key", key_name, name,
+                kinds[rope->scaling]);
+        } else if (!(number > 0) || !isfinite(number) ||
+            (numbers[i].is_length && (number != nearbyint(number) || number > 0x1p40))) {
+            cy_config_add_error(errors, "%s.%s: a %s above 0 is wanted", key_name, name,
+                numbers[i].is_length ? "whole number" : "number");
+        } else if (numbers[i].is_length) {
+            const int64_t length = (int64_t)number;
+            memcpy((char *)rope + numbers[i].offset, &length, sizeof(length));
+        } else {
+            memcpy((char *)rope + numbers[i].offset, &number, sizeof(number));
+        }
+        return;
+    }
+    const char *names[NUMBER_COUNT];
+    for (size_t i = 0; i < NUMBER_COUNT; i++)
+        names[i] = numbers[i].name;
+    const char *nearest = cy_nearest(name, names, NUMBER_COUNT);
+    cy_config_add_error(errors, "%s.%.100s: no such key", key_name, name);
+    if (nearest != NULL) cy_config_add_hint(errors, "did you mean %s?", nearest);
+}
+
+static void read_rope(cy_config *config, cy_config_errors *errors, const json_t *value)
+{
+    const json_t *kind = json_object_get(value, "rope_type");
+    if (kind == NULL) kind = json_object_get(value, "type"); // the older word
+    int scaling = -1;
+    for (int i = 0; i < (int)(sizeof(kinds) / sizeof(kinds[0])); i++) {
+        if (json_is_string(kind) && strcmp(json_string_value(kind), kinds[i]) == 0) scaling = i;
+    }
+    if (scaling < 0) {
+        cy_config_add_error(errors,
+            "%s: an object whose rope_type is default, linear, dynamic, llama3 or yarn is wanted",
+            key_name);
+        return;
+    }
+    cy_rope_shape rope = {.scaling = (cy_rope_scaling)scaling, .factor = 1};
+    if (rope.scaling == CY_ROPE_YARN) {
+        rope.beta_fast = 32;
+        rope.beta_slow = 1;
+    }
+    const int before = errors->count;
+    const char *name;
+    json_t *entry;
+    // jansson's loop takes an object that it may change; this one is only read.
+    json_object_foreach((json_t *)cy_memory_writable(value), name, entry)
+    {
+        if (strcmp(name, "rope_type") != 0 && strcmp(name, "type") != 0 && !json_is_null(entry)) {
+            read_entry(&rope, errors, name, entry);
+        }
+    }
+    for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        const json_t *given = json_object_get(value, numbers[i].name);
+        const bool is_missing = numbers[i].required && (numbers[i].takes & KIND(rope.scaling)) &&
+            (given == NULL || json_is_null(given));
+        if (is_missing) {
+            cy_config_add_error(
+                errors, "%s: rope_type %s needs %s", key_name, kinds[scaling], numbers[i].name);
+        }
+    }
+    if (errors->count != before) return;
+    config->model.rope_scaling = rope;
+    config->model.has_rope_scaling = true;
+}
+
+// ---- any key
+
 void cy_key_read(
     cy_config *config, cy_config_errors *errors, const cy_key *key, const json_t *value)
 {
@@ -323,7 +437,7 @@ void cy_key_read(
         read_sources(config, errors, key, value);
         return;
     case CY_KEY_ROPE:
-        cy_key_read_rope(config, errors, value);
+        read_rope(config, errors, value);
         return;
     case CY_KEY_IGNORED:
         return;
@@ -395,20 +509,124 @@ void cy_key_set_default(cy_config *config, const cy_key *key)
     }
 }
 
-// ---- levels of instructions
+// ---- writing
 
-static const char *const isa_names[CY_CONFIG_ISAS] = {
-    "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"};
-
-const char *cy_config_isa_name(cy_config_isa isa)
+static cy_status write_number(cy_text *json, double number)
 {
-    return isa_names[isa];
+    return cy_text_add(json, "%s", cy_json_number_shortest(number).bytes);
 }
 
-cy_config_isa cy_config_isa_named(const char *name)
+static cy_status write_rope(cy_text *json, const cy_rope_shape *rope)
 {
-    int isa = 0;
-    while (isa < CY_CONFIG_ISAS && strcmp(isa_names[isa], name) != 0)
-        isa++;
-    return (cy_config_isa)isa;
+    CY_TRY(cy_text_add(json, "{\"rope_type\": \"%s\"", kinds[rope->scaling]));
+    for (size_t i = 0; i < NUMBER_COUNT; i++) {
+        if (!(numbers[i].takes & KIND(rope->scaling))) continue;
+        double number;
+        const char *field = (const char *)rope + numbers[i].offset;
+        if (numbers[i].is_length) {
+            int64_t length;
+            memcpy(&length, field, sizeof(length));
+            number = (double)length;
+        } else {
+            memcpy(&number, field, sizeof(number));
+        }
+        if (number == 0) continue; // absent
+        CY_TRY(cy_text_add(json, ", \"%s\": ", numbers[i].name));
+        CY_TRY(write_number(json, number));
+    }
+    return cy_text_add(json, "}");
+}
+
+static cy_status write_sources(cy_text *json, const cy_config_dataset *dataset)
+{
+    if (dataset->source_count == 0) return cy_text_add(json, "null");
+    if (dataset->source_count == 1 &&
+        (dataset->sources[0].weight == 0 || dataset->sources[0].weight == 1)) {
+        return cy_text_add_json_string(
+            json, dataset->sources[0].path, strlen(dataset->sources[0].path));
+    }
+    for (int i = 0; i < dataset->source_count; i++) {
+        CY_TRY(cy_text_add(json, i == 0 ? "[{\"path\": " : ", {\"path\": "));
+        CY_TRY(cy_text_add_json_string(
+            json, dataset->sources[i].path, strlen(dataset->sources[i].path)));
+        if (dataset->sources[i].weight > 0) {
+            CY_TRY(cy_text_add(json, ", \"weight\": "));
+            CY_TRY(write_number(json, dataset->sources[i].weight));
+        }
+        CY_TRY(cy_text_add(json, "}"));
+    }
+    return cy_text_add(json, "]");
+}
+
+static cy_status write_stages(cy_text *json, const cy_config_distributed *distributed)
+{
+    if (distributed->pp_layer_count == 0) return cy_text_add(json, "null");
+    for (int i = 0; i < distributed->pp_layer_count; i++) {
+        CY_TRY(cy_text_add(json, "%s%d", i == 0 ? "[" : ", ", distributed->pp_layers[i]));
+    }
+    return cy_text_add(json, "]");
+}
+
+// The word at position `choice` of "a|b|c".
+static cy_status write_choice(cy_text *json, const char *values, int choice)
+{
+    for (int i = 0; i < choice; i++)
+        values = strchr(values, '|') + 1;
+    return cy_text_add(json, "\"%.*s\"", (int)strcspn(values, "|"), values);
+}
+
+static cy_status write_whole(cy_text *json, const cy_key *key, const char *field)
+{
+    int64_t whole;
+    if (key->kind == CY_KEY_INT) {
+        int narrow;
+        memcpy(&narrow, field, sizeof(narrow));
+        whole = narrow;
+    } else {
+        memcpy(&whole, field, sizeof(whole));
+    }
+    if (key->initial == NULL && whole == cy_key_absent(key)) return cy_text_add(json, "null");
+    return cy_text_add(json, "%lld", (long long)whole);
+}
+
+cy_status cy_key_write(cy_text *json, const cy_config *config, const cy_key *key)
+{
+    const char *field = (const char *)config + key->offset;
+    int choice;
+    double number;
+    switch (key->kind) {
+    case CY_KEY_INT:
+    case CY_KEY_COUNT:
+        return write_whole(json, key, field);
+    case CY_KEY_NUMBER:
+        memcpy(&number, field, sizeof(number));
+        if (key->initial == NULL && number == 0) return cy_text_add(json, "null");
+        return write_number(json, number);
+    case CY_KEY_BOOL:
+        return cy_text_add(json, *(const bool *)field ? "true" : "false");
+    case CY_KEY_FLAG:
+        memcpy(&choice, field, sizeof(choice));
+        return choice == CY_CONFIG_ABSENT ? cy_text_add(json, "null")
+                                          : cy_text_add(json, choice ? "true" : "false");
+    case CY_KEY_CHOICE:
+        memcpy(&choice, field, sizeof(choice));
+        CY_ASSERT(0 <= choice && choice < key->choices);
+        return write_choice(json, key->values, choice);
+    case CY_KEY_TEXT:
+    case CY_KEY_PATH:
+        return field[0] == '\0' ? cy_text_add(json, "null")
+                                : cy_text_add_json_string(json, field, strlen(field));
+    case CY_KEY_DTYPE:
+        return cy_text_add(json, "\"%s\"", cy_dtype_name(config->model.dtype));
+    case CY_KEY_STAGES:
+        return write_stages(json, &config->distributed);
+    case CY_KEY_SOURCES:
+        return write_sources(json, &config->dataset);
+    case CY_KEY_ROPE:
+        if (!config->model.has_rope_scaling) return cy_text_add(json, "null");
+        return write_rope(json, &config->model.rope_scaling);
+    case CY_KEY_IGNORED:
+        break;
+    }
+    return cy_text_add(json, "null");
 }
