@@ -14,7 +14,7 @@ CMAKE_FLAGS += -DCY_MAX_ISA=$(ISA)
 endif
 
 .PHONY: all program setup setup-tests demo check test test-long bench equivalence parity install debug \
-	tidy format coverage reference dist clean
+	tidy tidy-quick format coverage reference dist clean
 
 all: $(BUILD)/CMakeCache.txt
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -36,9 +36,9 @@ setup-tests:
 demo:
 	@BUILD=$(BUILD) CMAKE_FLAGS='$(CMAKE_FLAGS)' SETUP=$(SETUP) TEXT=$(TEXT) scripts/demo.sh
 
-# What a developer runs at every change. Two tests more than cores at a time: some wait for launchers,
+# What a developer runs at every change, what needs no build first. Two tests more than cores at a time: some wait for launchers,
 # which take a second to end a job.
-check: all
+check: tidy-quick all
 	@cd $(BUILD) && ctest --output-on-failure -j $$(($(JOBS) + 2)) -LE 'long|slow|evidence'
 
 # Every test but the longest. EVIDENCE=yes adds the label `evidence`, as .ci/run does: 16 ranks against
@@ -78,6 +78,12 @@ debug:
 
 tidy:
 	@scripts/tidy.sh
+
+# The tests of sizes, layers, words and documents: seconds, and no build.
+tidy-quick:
+	@for name in limits layers banned docs figures faults; do \
+		SOURCE=$(CURDIR) bash tests/tidy/test_$$name.sh || { echo "tidy.$$name failed"; exit 1; }; \
+	done
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

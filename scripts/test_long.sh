@@ -4,11 +4,12 @@
 # random faults to whole runs, and 100000 to calls on files.
 #
 #   scripts/test_long.sh [tests] [meshes] [leaks] [address] [thread] [valgrind] [fuzzers] [fuzz_meshes]
-#                        [run_faults] [file_faults]
+#                        [run_faults] [file_faults] [run_fuzzers]
 #
 # All of them unless some are named. FUZZ_RUNS is how often each fuzzer runs (1000000); FUZZ_SECONDS
-# limits each (1800); FILE_FAULTS_CASES is how many faults calls on files meet (100000). Ends with one
-# line a part, and fails where a part did.
+# limits each (1800); run_fuzzers, which must be named, takes those that are built in FUZZ_BUILD
+# (build-fuzz); FILE_FAULTS_CASES is how many faults calls on files meet (100000). Ends with one line a
+# part, and fails where a part did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -65,18 +66,24 @@ valgrind() {
 }
 
 fuzzers() {
-    local target name corpus fuzz_build=${FUZZ_BUILD:-build-fuzz}
     if ! command -v clang >/dev/null; then
         echo "test-long: error: the fuzzers need clang" >&2
         return 1
     fi
-    build_in "$fuzz_build" fuzzers -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCY_FUZZ=ON
-    for target in "$fuzz_build"/tests/fuzz/fuzz_*; do
+    build_in build-fuzz fuzzers -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_COMPILER=clang -DCY_FUZZ=ON
+    run_fuzzers build-fuzz
+}
+
+# run_fuzzers FOLDER: those that were built there. None is a failure.
+run_fuzzers() {
+    local target name corpus built=$1 count=0
+    for target in "$built"/tests/fuzz/fuzz_*; do
         if [ ! -x "$target" ] || [ ! -f "$target" ]; then
             continue
         fi
+        count=$((count + 1))
         name=$(basename "$target")
-        corpus=$fuzz_build/corpus/$name
+        corpus=$built/corpus/$name
         mkdir -p "$corpus"
         echo "-- $name"
         # What a run frees is kept from reuse for some runs, not for thousands: each would touch new
@@ -84,8 +91,9 @@ fuzzers() {
         ASAN_OPTIONS=${ASAN_OPTIONS:-quarantine_size_mb=16} "$target" \
             -runs="${FUZZ_RUNS:-1000000}" -max_total_time="${FUZZ_SECONDS:-1800}" \
             -rss_limit_mb=4096 -timeout=20 -verbosity=0 -print_final_stats=1 \
-            -artifact_prefix="$fuzz_build/$name-" "$corpus" "tests/fuzz/corpus/${name#fuzz_}"
+            -artifact_prefix="$built/$name-" "$corpus" "tests/fuzz/corpus/${name#fuzz_}"
     done
+    [ "$count" -gt 0 ] || { echo "test-long: error: no fuzzers in $built" >&2; return 1; }
 }
 
 fuzz_meshes() { scripts/mesh_fuzz.sh --seconds="${FUZZ_MESHES_SECONDS:-3600}" --ranks=16; }
@@ -100,7 +108,7 @@ parts=("$@")
 for part in "${parts[@]}"; do
     case $part in
     tests | meshes | leaks | address | thread | valgrind | fuzzers | fuzz_meshes | run_faults | \
-        file_faults) ;;
+        file_faults | run_fuzzers) ;;
     *) echo "test-long: error: what is $part" >&2; exit 2 ;;
     esac
 done
@@ -122,6 +130,7 @@ for part in "${parts[@]}"; do
         thread) thread ;;
         valgrind) valgrind ;;
         fuzzers) fuzzers ;;
+        run_fuzzers) run_fuzzers "${FUZZ_BUILD:-build-fuzz}" ;;
         fuzz_meshes) fuzz_meshes ;;
         run_faults) run_faults ;;
         file_faults) file_faults ;;

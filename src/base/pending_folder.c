@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 static void free_place(cy_pending_folder *place)
 {
@@ -36,6 +37,9 @@ static cy_status split(cy_pending_folder *place, const char *path)
     place->place = text.bytes;
     const char *slash = strrchr(place->place, '/');
     const char *name = slash != NULL ? slash + 1 : place->place;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "\"%s\" is not a place for a folder", path);
+    }
     const int head = slash == NULL ? 0 : slash == place->place ? 1 : (int)(slash - place->place);
     cy_text parent = {0};
     CY_TRY(cy_text_add(&parent, "%.*s", head, place->place));
@@ -46,6 +50,24 @@ static cy_status split(cy_pending_folder *place, const char *path)
         &making, "%s/.%s.%016" PRIx64 ".tmp", place->parent, name, cy_file_unique_number()));
     place->making = making.bytes;
     return CY_OK;
+}
+
+// An empty folder is replaced by a rename, which the root of a file system refuses.
+static cy_status check_replaceable(const cy_pending_folder *place)
+{
+    struct stat there, parent;
+    if (cy_io_lstat(place->place, &there) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", place->place);
+    }
+    if (cy_io_stat(place->parent, &parent) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", place->parent);
+    }
+    if (there.st_dev == parent.st_dev) return CY_OK;
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "%s is where a file system is mounted: a folder that is made cannot take its place",
+        place->place);
+    cy_error_set_hint("name a folder in it");
+    return status;
 }
 
 cy_status cy_pending_folder_open(cy_pending_folder *out, const char *path)
@@ -60,6 +82,7 @@ cy_status cy_pending_folder_open(cy_pending_folder *out, const char *path)
             CY_FAIL(CY_ERR_REQUEST, "%s is there already: it is not written over", place.place);
         cy_error_set_hint("name a new folder, or remove that one");
     }
+    if (status == CY_OK && there) status = check_replaceable(&place);
     if (status == CY_OK) {
         *out = place;
     } else {

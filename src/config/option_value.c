@@ -366,7 +366,8 @@ static void read_rope(cy_config *config, cy_config_errors *errors, const json_t 
             key_name);
         return;
     }
-    cy_rope_shape rope = {.scaling = (cy_rope_scaling)scaling, .factor = 1};
+    // What a kind does not have stays 0, as in the shape of a checkpoint.
+    cy_rope_shape rope = {.scaling = (cy_rope_scaling)scaling};
     if (rope.scaling == CY_ROPE_YARN) {
         rope.beta_fast = 32;
         rope.beta_slow = 1;

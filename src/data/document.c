@@ -218,7 +218,7 @@ static cy_status find_line(cy_document_reader *reader, size_t *bytes, bool *foun
     size_t searched = 0;
     for (;;) {
         const size_t left = reader->buffer.length - reader->at;
-        const char *first = reader->buffer.bytes + reader->at;
+        const char *first = left > 0 ? reader->buffer.bytes + reader->at : NULL;
         const char *end = left > searched ? memchr(first + searched, '\n', left - searched) : NULL;
         if (end != NULL || reader->ended) {
             *bytes = end != NULL ? (size_t)(end - first) : left;

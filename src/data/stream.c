@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -28,6 +29,7 @@ struct cy_stream {
     size_t input_at;
     size_t input_count;
     int64_t position;
+    int64_t bytes; // of a regular file as it was opened; 0: nobody knows
     z_stream gzip;
     bool gzip_open;
     ZSTD_DStream *zstd; // owned
@@ -71,6 +73,16 @@ static cy_status open_decoder(cy_stream *stream)
     return CY_OK;
 }
 
+static cy_status note_size(cy_stream *stream)
+{
+    struct stat info;
+    if (cy_io_fstat(stream->fd, &info) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", stream->path);
+    }
+    if (S_ISREG(info.st_mode)) stream->bytes = info.st_size;
+    return CY_OK;
+}
+
 cy_status cy_stream_open(cy_stream **stream, const char *path)
 {
     void *block = NULL;
@@ -85,8 +97,8 @@ cy_status cy_stream_open(cy_stream **stream, const char *path)
     status = cy_path_find_folder(&folder, path);
     if (folder) status = CY_FAIL(CY_ERR_REQUEST, "%s is a folder, not a file", path);
     if (status == CY_OK) status = cy_file_open_stream(&made->fd, path);
-    if (status != CY_OK) goto close;
-    status = open_decoder(made);
+    if (status == CY_OK) status = note_size(made);
+    if (status == CY_OK) status = open_decoder(made);
     if (status != CY_OK) goto close;
     *stream = made;
     return CY_OK;
@@ -100,13 +112,15 @@ static cy_status read_some(cy_stream *stream, void *bytes, size_t room, size_t *
 {
     for (;;) {
         const ssize_t got = cy_io_read(stream->fd, bytes, room);
-        if (got >= 0) {
-            *count = (size_t)got;
-            stream->position += got;
-            stream->ended = got == 0;
-            return CY_OK;
-        }
-        if (errno != EINTR) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", stream->path);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "read %s", stream->path);
+        *count = (size_t)got;
+        stream->position += got;
+        stream->ended = got == 0;
+        if (!stream->ended || stream->position >= stream->bytes) return CY_OK;
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s ends at byte %lld, it had %lld when it was opened: it was cut while it was read",
+            stream->path, (long long)stream->position, (long long)stream->bytes);
     }
 }
 

@@ -66,6 +66,17 @@ static bool is_level(const char *isa)
     return false;
 }
 
+// Whether the build is held to levels below this one, whatever the processor has.
+static bool is_beyond_build(const char *isa)
+{
+    bool beyond = false;
+    for (int i = 0; i < LEVEL_COUNT; i++) {
+        if (strcmp(isa, level_names[i]) == 0) return beyond;
+        if (strcmp(CY_MAX_ISA, level_names[i]) == 0) beyond = true;
+    }
+    return false;
+}
+
 static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
 {
     const level best = best_level(cpu);
@@ -80,6 +91,12 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
     }
     char supported[64] = "";
     list_levels(supported, sizeof(supported), best);
+    if (is_beyond_build(isa)) {
+        const cy_status status =
+            CY_FAIL(CY_ERR_UNSUPPORTED, "isa \"%s\": this build is held to %s", isa, CY_MAX_ISA);
+        cy_error_set_hint("this build supports %s", supported);
+        return status;
+    }
     const cy_status status = is_level(isa)
         ? CY_FAIL(CY_ERR_UNSUPPORTED, "isa \"%s\": this processor does not support it", isa)
         : CY_FAIL(CY_ERR_REQUEST,

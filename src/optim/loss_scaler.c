@@ -30,6 +30,18 @@ static double within(double scale, const cy_loss_scaler_spec *spec)
     return scale > spec->most ? spec->most : scale;
 }
 
+static bool is_count(int64_t count)
+{
+    return 0 <= count && count <= (int64_t)1 << 48;
+}
+
+bool cy_loss_scaler_is_valid(const cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec)
+{
+    return spec->least <= scaler->scale && scaler->scale <= spec->most &&
+        is_count(scaler->clean_steps) && scaler->clean_steps < spec->growth_interval &&
+        is_count(scaler->skipped_steps) && is_count(scaler->stuck_steps);
+}
+
 bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow)
 {
     if (overflow) {

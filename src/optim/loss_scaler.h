@@ -35,6 +35,9 @@ cy_loss_scaler_spec cy_loss_scaler_defaults(void);
 
 cy_loss_scaler cy_loss_scaler_start(const cy_loss_scaler_spec *spec);
 
+// Whether a state that was read from somewhere is one that steps can lead to.
+bool cy_loss_scaler_is_valid(const cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec);
+
 // Records a step. Returns true when its update is to be applied, false when it is skipped.
 bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow);
 

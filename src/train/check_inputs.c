@@ -14,7 +14,7 @@ static cy_status check_identity(
     cy_text lines = {0}; // what a run would tell is no fault
     CY_TRY(cy_identity_of_run(&identity, config, data));
     const cy_status status =
-        cy_identity_compare(&lines, &identity, config, data, path, weights_only);
+        cy_identity_compare(&lines, &identity, config, data, path, weights_only, NULL);
     cy_text_free(&lines);
     cy_identity_free(&identity);
     return status;

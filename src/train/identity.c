@@ -2,6 +2,7 @@
 #include "train/identity.h"
 
 #include "base/memory.h"
+#include "train/settings.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -54,6 +55,7 @@ cy_status cy_identity_of_run(
 typedef struct comparison {
     cy_text *lines;
     const char *path; // of the checkpoint
+    const cy_config *config;
     const cy_identity *now, *then;
     const cy_run_data *data;
     bool accepts_tokenizer, accepts_data;
@@ -192,6 +194,9 @@ static cy_status compare(comparison *c, const cy_checkpoint *checkpoint, bool we
 {
     CY_TRY(compare_tokenizer(c, checkpoint));
     const bool was_trained = !checkpoint->is_hf && checkpoint->step > 0;
+    if (was_trained && !weights_only) {
+        CY_TRY(cy_settings_compare(c->lines, c->config, checkpoint));
+    }
     if (was_trained && checkpoint->identity_json == NULL) {
         return cy_text_add(c->lines,
             "%s carries no fingerprints of its data, as an earlier program wrote it: they are not "
@@ -209,12 +214,13 @@ static cy_status compare(comparison *c, const cy_checkpoint *checkpoint, bool we
 }
 
 cy_status cy_identity_compare(cy_text *lines, const cy_identity *run, const cy_config *config,
-    const cy_run_data *data, const char *path, bool weights_only)
+    const cy_run_data *data, const char *path, bool weights_only, cy_start_point *start)
 {
     const cy_config_accept accept = config->checkpoint.accept;
     comparison c = {
         .lines = lines,
         .path = path,
+        .config = config,
         .now = run,
         .data = data,
         .accepts_tokenizer = accept == CY_CONFIG_ACCEPT_TOKENIZER || accept == CY_CONFIG_ACCEPT_ALL,
@@ -223,6 +229,7 @@ cy_status cy_identity_compare(cy_text *lines, const cy_identity *run, const cy_c
     cy_checkpoint checkpoint;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     const cy_status status = compare(&c, &checkpoint, weights_only);
+    if (start != NULL) *start = cy_start_point_of(&checkpoint, weights_only);
     cy_checkpoint_close(&checkpoint);
     return status;
 }

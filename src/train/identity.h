@@ -9,16 +9,18 @@
 
 #include "checkpoint/identity.h"
 #include "train/data_iterator.h"
+#include "train/same_start.h"
 
 // *identity is owned by the caller.
 CY_MUST_CHECK cy_status cy_identity_of_run(
     cy_identity *identity, const cy_config *config, const cy_run_data *data);
 
 // Compares a run with the checkpoint or the Hugging Face folder at `path` that it starts from: the
-// tokenizer, and, unless only weights are taken, sources and order. Adds one line to *lines, each
-// with its line end, for each difference that is let pass, and for a checkpoint without an
-// identity.
+// tokenizer, and, unless only weights are taken, sources, order and settings. Adds one line to
+// *lines, each with its line end, for each difference that is let pass, and for a checkpoint
+// without an identity. *start, unless NULL, is what to compare between ranks.
 CY_MUST_CHECK cy_status cy_identity_compare(cy_text *lines, const cy_identity *run,
-    const cy_config *config, const cy_run_data *data, const char *path, bool weights_only);
+    const cy_config *config, const cy_run_data *data, const char *path, bool weights_only,
+    cy_start_point *start);
 
 #endif

@@ -150,9 +150,16 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
         : read_exponents(engine, root, checkpoint->path);
     json_decref(root);
     CY_TRY(status);
+    const cy_loss_scaler scaler = {
+        .scale = scale, .clean_steps = clean, .skipped_steps = skipped, .stuck_steps = stuck};
+    const cy_loss_scaler_spec spec = cy_loss_scaler_defaults();
+    if (!cy_loss_scaler_is_valid(&scaler, &spec)) {
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s/manifest.json: the saved state has a scaler that no run has: scale %g",
+            checkpoint->path, scale);
+    }
     if (engine->options.config->model.dtype == CY_F16 && was_in_fp16(checkpoint)) {
-        engine->scaler = (cy_loss_scaler){
-            .scale = scale, .clean_steps = clean, .skipped_steps = skipped, .stuck_steps = stuck};
+        engine->scaler = scaler;
     }
     return CY_OK;
 }
@@ -225,6 +232,15 @@ cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank, cy_check
     return load_tensors(engine, rank, checkpoint, true, &residual_dropped, traffic);
 }
 
+// Steps and tokens go on from these by additions that must not overflow.
+static cy_status check_position(const cy_checkpoint *checkpoint)
+{
+    const int64_t most = (int64_t)1 << 60;
+    if (checkpoint->step <= (int64_t)1 << 48 && checkpoint->tokens <= most) return CY_OK;
+    return CY_FAIL(CY_ERR_CORRUPT, "%s/manifest.json: step %lld, %lld tokens: more than a run has",
+        checkpoint->path, (long long)checkpoint->step, (long long)checkpoint->tokens);
+}
+
 cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
     cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
@@ -234,7 +250,10 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     // What was imported has nothing but weights either.
     const bool weights =
         weights_only || checkpoint.is_hf || (checkpoint.step == 0 && !has_moments(&checkpoint));
-    cy_status status = load_tensors(engine, rank, &checkpoint, weights, &residual_dropped, traffic);
+    cy_status status = check_position(&checkpoint);
+    if (status == CY_OK) {
+        status = load_tensors(engine, rank, &checkpoint, weights, &residual_dropped, traffic);
+    }
     if (status == CY_OK && !weights) {
         status = read_state(engine, &checkpoint);
         *position = (cy_run_position){.step = checkpoint.step,

@@ -38,6 +38,7 @@ typedef struct trainer_run {
     cy_identity identity;      // owned: of the data
     char *start_path;          // owned: the checkpoint to start from, or NULL
     bool weights_only;         // take nothing but weights from there
+    cy_start_point start;      // what is there
     cy_train_summary *summary; // written by rank zero
 } trainer_run;
 
@@ -355,6 +356,30 @@ static cy_status evaluate(rank_run *trainer)
     return CY_OK;
 }
 
+#define REASON_BYTES 1024
+
+// Tells why a save failed, in the words of the first rank whose files did; CY_ERR_PEER where no
+// rank's did.
+static cy_status tell_of_failed_save(rank_run *trainer, cy_status status)
+{
+    cy_group *world = trainer->engine.options.groups.world;
+    cy_queue *queue = &trainer->engine.queue;
+    char reason[REASON_BYTES];
+    int64_t first = status == CY_ERR_IO ? trainer->rank->rank : trainer->rank->mesh.world;
+    snprintf(reason, sizeof(reason), "%s", cy_error_text());
+    CY_TRY(cy_group_all_reduce(world, queue, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
+    if (first == trainer->rank->mesh.world) return cy_state_await_reason(&trainer->engine, status);
+    CY_TRY(
+        cy_group_broadcast(world, queue, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
+    const long long step = (long long)trainer->position.step;
+    if (first == 0) {
+        note(trainer, "step %lld was not saved: %s", step, reason);
+    } else {
+        note(trainer, "step %lld was not saved: rank %d: %s", step, (int)first, reason);
+    }
+    return CY_OK;
+}
+
 // A save that a file system fails, as for lack of room, is told, and the run goes on: the earlier
 // ones stand.
 static cy_status save(rank_run *trainer)
@@ -373,12 +398,7 @@ static cy_status save(rank_run *trainer)
         return CY_OK;
     }
     if (status != CY_ERR_IO && status != CY_ERR_PEER) return status;
-    double worst = status == CY_ERR_IO;
-    CY_TRY(agree_max(trainer, &worst));
-    if (worst == 0) return cy_state_await_reason(&trainer->engine, status);
-    note(
-        trainer, "step %lld was not saved: %s", (long long)trainer->position.step, cy_error_text());
-    return CY_OK;
+    return tell_of_failed_save(trainer, status);
 }
 
 static bool due(int64_t step, int64_t every)
@@ -501,6 +521,7 @@ static cy_status start(rank_run *trainer)
     const trainer_run *run = trainer->run;
     cy_engine_options options = cy_rank_engine_options(trainer->rank, trainer->rank->config);
     CY_TRY(cy_engine_open(&trainer->engine, &options));
+    CY_TRY(cy_same_start_check(&trainer->engine, trainer->rank, &run->identity, &run->start));
     cy_engine_populate_memory(&trainer->engine);
     if (run->start_path != NULL) {
         const cy_status status = continue_from(trainer, run->start_path);
@@ -644,7 +665,7 @@ static cy_status find_start(trainer_run *run)
     if (path == NULL) return CY_OK;
     cy_text lines = {0};
     const cy_status status = cy_identity_compare(&lines, &run->identity, config, &run->data, path,
-        run->weights_only || run->start_path == NULL);
+        run->weights_only || run->start_path == NULL, &run->start);
     for (char *line = lines.bytes;
          status == CY_OK && run->machine->rank == 0 && line != NULL && *line != '\0';) {
         char *end = strchr(line, '\n');

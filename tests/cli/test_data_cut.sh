@@ -18,7 +18,7 @@ cut() {
     mkdir "$folder/$name"
     cp -r "$folder/whole" "$folder/$name/data"
     # shellcheck disable=SC2086 # $ranks is words
-    timeout 120 $ranks "$cyclotron" train "$folder/tiny.json" --dataset.name="$folder/$name/data" \
+    timeout 240 $ranks "$cyclotron" train "$folder/tiny.json" --dataset.name="$folder/$name/data" \
         --dataset.tokenizer= --checkpoint.save_dir="$folder/$name/saves" \
         --training.total_train_steps=1000000 "$@" >"$folder/out" 2>"$folder/err" </dev/null &
     local process=$!

@@ -21,6 +21,11 @@ mkdir "$folder/disk"
 mount -t tmpfs -o size=1m none "$folder/disk" || exit 1
 saves=$folder/disk/saves
 
+# The root of a file system cannot be replaced by a folder that is made beside it.
+expect 2 data prepare --tokenizer="$folder/tokenizer.json" --out="$folder/disk" "$folder/text.txt"
+says err "$folder/disk is where a file system is mounted"
+says err 'hint: name a folder in it'
+
 train 0 first --training.total_train_steps=2 --checkpoint.save_dir="$saves"
 same "the first save" "step-00000002" "$(cd "$saves" && echo *)"
 bytes=$(du -sb "$saves/step-00000002" | cut -f 1)

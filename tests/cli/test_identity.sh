@@ -151,6 +151,33 @@ train 0 shares "${resume_two[@]}" "$(two 2 5)"
 tells 1
 says err 'the weights of dataset.name'
 
+# ---- the settings
+
+# settings COUNT: lines of the last run on settings that are others.
+settings() {
+    same "lines on settings" "$1" "$(grep -c '^cyclotron: .* is .*, .* was trained with [^:]*$' "$folder/err")"
+}
+train 0 same "${resume[@]}"
+settings 0
+for setting in training.learning_rate=0.02 training.min_learning_rate=0.001 training.warmup_steps=1 \
+    training.lr_decay_steps=9 training.weight_decay=0.1 training.adam_beta1=0.8 training.adam_beta2=0.95 \
+    training.adam_eps=1e-6 training.grad_clip=0.5 training.strict=true model.dtype=bf16 \
+    distributed.compression=int8; do
+    train 0 setting "${resume[@]}" --$setting
+    settings 1
+    says err "cyclotron: ${setting%=*} is "
+done
+says err "cyclotron: distributed.compression is \"int8\", $saved was trained with \"none\""
+train 0 setting "${resume[@]}" --checkpoint.load=weights --training.learning_rate=0.02
+settings 0
+# Where the learning rate falls to the end of the run, a later end is another rate.
+train 0 run4 --checkpoint.save_dir="$folder/saves4" --training.total_train_steps=2 \
+    --training.lr_decay_steps=null
+train 0 end --checkpoint.load_path="$folder/saves4" --training.total_train_steps=3 \
+    --training.lr_decay_steps=null
+settings 1
+says err "cyclotron: training.total_train_steps is 3, $folder/saves4/step-00000002 was trained with 2"
+
 # ---- what shows it
 
 expect 0 checkpoint inspect "$saved"

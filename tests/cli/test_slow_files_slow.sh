@@ -73,7 +73,8 @@ begin stopped $save 60000 2 2
 begin hang_start run/.cyclotron- 60000 2 0 --checkpoint.timeout_s=4 --logging.run_dir="$folder/hang_start/run"
 # A process that is stopped at a file has not this file's limit.
 if [ $mpi = yes ]; then
-    for _ in $(seq 600); do [ -s "$folder/stopped.mark" ] && break; sleep 0.05; done
+    for _ in $(seq 2400); do [ -s "$folder/stopped.mark" ] && break; sleep 0.05; done
+    check "stopped: begins to save" test -s "$folder/stopped.mark"
     pkill -STOP -n -f "cyclotron train .*run_dir=$folder/stopped "
 fi
 wait

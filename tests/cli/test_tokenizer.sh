@@ -183,6 +183,10 @@ for end in конец éé é ' b' ко; do
 done
 expect 2 data prepare --tokenizer="$folder/t.json" --out= "$text"
 says err '"" is not a place'
+for place in . "$folder/." "$folder/.."; do
+    expect 2 data prepare --tokenizer="$folder/t.json" --out="$place" "$text"
+    says err "is not a place"
+done
 expect 2 tokenizer train --vocab-size=300 --out= "$folder/ru.txt"
 expect 2 data prepare --tokenizer="$folder/t.json" --end-token=none --out="$folder/other" "$text"
 is err "cyclotron: error: --end-token=none: $folder/t.json has no such token"

@@ -45,6 +45,9 @@ same "the saved steps" "step-00000003 step-00000006 step-00000008" \
 expect 0 train "$folder/whole/config.json" --logging.run_dir="$folder/again" --logging.measure_peak=false \
     --checkpoint.save_dir="$folder/saves_again"
 same "losses of the run that its config.json starts" "$(losses whole)" "$(losses again)"
+expect 0 train "$folder/whole/config.json" --checkpoint.resume=auto --training.total_train_steps=9 \
+    --logging.run_dir="$folder/further" --logging.measure_peak=false
+says err 'step-00000008 from step 8'
 
 # ---- every third step on the console, and the last one; all in the file
 

@@ -92,7 +92,7 @@ begin_job() {
         --logging.log_frequency=10000000 --training.total_train_steps=10000000 "$@" \
         >"$folder/out" 2>"$folder/err" </dev/null &
     job=$!
-    for ((i = 0; i < 600; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         grep -qs '"step":3,' "$folder/$name/metrics.jsonl" && return
         sleep 0.1
     done
@@ -100,12 +100,12 @@ begin_job() {
 
 # end_job WHAT: it ends by itself.
 end_job() {
-    for ((i = 0; i < 300; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         kill -0 "$job" 2>/dev/null || break
         sleep 0.1
     done
     if kill -0 "$job" 2>/dev/null; then
-        echo "FAIL: $1: the job goes on after 30 s"
+        echo "FAIL: $1: the job goes on after two minutes"
         failures=$((failures + 1))
         pgrep -P "$job" | xargs -r kill -9
         kill -9 "$job"

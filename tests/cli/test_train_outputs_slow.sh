@@ -14,10 +14,11 @@ start() {
         --training.total_train_steps=1000000 --checkpoint.save_dir="$folder/$name/saves" \
         >"$folder/$name.out" 2>"$folder/$name.err" &
     process=$!
-    for _ in $(seq 400); do
-        [ "$(grep -sc 'Step:' "$folder/$name.out")" -ge 3 ] 2>"$folder/log" && break
+    for _ in $(seq 2400); do
+        [ "$(grep -sc 'Step:' "$folder/$name.out")" -ge 3 ] 2>"$folder/log" && return
         sleep 0.05
     done
+    check "$name: three steps before anything happens to it" false
 }
 saves() {
     find "$folder/$1/saves" -maxdepth 1 -name 'step-*' 2>/dev/null | wc -l
@@ -27,7 +28,7 @@ saves() {
 start usr1 "$cyclotron"
 kill -USR1 "$process"
 kill -USR1 "$process"
-for _ in $(seq 400); do
+for _ in $(seq 2400); do
     [ "$(saves usr1)" -ge 1 ] && break
     sleep 0.05
 done
@@ -50,8 +51,11 @@ says err 'standard output was not written fast enough: '
 says err 'saved step 4000 in ' # what is read does not wait for what is not
 
 # Nobody reads what the run says of itself: it ends all the same.
-timeout 0.5 cat /dev/zero >"$folder/fifo" # to the last byte
-timeout -s KILL 60 "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/mute/saves" \
+for size in 4096 1; do # to the last byte: a write that would wait ends dd
+    LC_ALL=C dd if=/dev/zero of="$folder/fifo" bs=$size oflag=nonblock conv=notrunc 2>"$folder/log"
+    check "the pipe is full" grep -q 'Resource temporarily unavailable' "$folder/log"
+done
+timeout -s KILL 240 "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/mute/saves" \
     >"$folder/out" 2>"$folder/fifo"
 same "status of a run whose errors nobody reads" 0 $?
 same "steps of a run whose errors nobody reads" 8 "$(grep -c 'Step:' "$folder/out")"
@@ -74,12 +78,12 @@ kill -STOP "$process"
 mv "$folder/deleted" "$folder/moved"
 : >"$folder/deleted"
 kill -CONT "$process"
-for _ in $(seq 400); do
+for _ in $(seq 2400); do
     grep -q 'cannot be written' "$folder/deleted.err" && break
     sleep 0.05
 done
 rm "$folder/deleted"
-for _ in $(seq 400); do
+for _ in $(seq 2400); do
     grep -q 'can be written again; no line was lost' "$folder/deleted.err" && break
     sleep 0.05
 done

@@ -105,6 +105,50 @@ if [ -e "$folder/different" ]; then
     failures=$((failures + 1))
 fi
 
+# Ranks whose files differ under the same names, as on machines with disks of their own.
+mkdir "$folder/one" "$folder/two"
+printf '#!/bin/sh\nexec mpirun --oversubscribe -n 1 -wdir %s %s "$@" : -n 1 -wdir %s %s "$@"\n' \
+    "$folder/one" "$program" "$folder/two" "$program" >"$folder/mpi"
+# apart STATUS OPTIONS...: such a run of two ranks.
+apart() {
+    local status=$1
+    shift
+    train "$status" apart --distributed.dp_size=2 "$@"
+}
+cp "$folder/text.txt" "$folder/tokenizer.json" "$folder/one"
+sed 's/days/ways/' "$folder/text.txt" >"$folder/two/text.txt"
+expect_same_files() {
+    says err "$1"
+    says err 'hint: give every machine the same files'
+    if [ -e "$folder/apart" ]; then
+        echo "FAIL: something was written"
+        failures=$((failures + 1))
+    fi
+}
+apart 2 --dataset.name=text.txt
+expect_same_files 'rank 1 reads other tokens than rank 0 in text.txt'
+cp "$folder/text.txt" "$folder/two/text.txt"
+"$program" tokenizer train --vocab-size=290 --out="$folder/two/tokenizer.json" "$folder/text.txt" \
+    >"$folder/log"
+apart 2 --dataset.tokenizer=tokenizer.json
+expect_same_files 'rank 1 has another tokenizer than rank 0'
+cp "$folder/tokenizer.json" "$folder/two"
+for seed in 1 2; do
+    "$program" train "$folder/config.json" --training.seed=$seed --checkpoint.save_dir="$folder/seed$seed" \
+        >"$folder/log" 2>&1
+done
+cp -r "$folder/seed1" "$folder/one/saves"
+further=(--checkpoint.save_dir=saves --checkpoint.resume=auto --training.total_train_steps=4)
+apart 2 "${further[@]}"
+expect_same_files 'rank 1 finds no checkpoint to start from, of step 0, rank 0 a checkpoint, of step 3'
+cp -r "$folder/seed2" "$folder/two/saves"
+apart 2 "${further[@]}"
+expect_same_files 'rank 1 starts from another checkpoint of step 3 than rank 0'
+
+# A folder of checkpoints that only rank 0 has: the reason is that of the rank that met it.
+apart 0 --dataset.name=text.txt --dataset.tokenizer=tokenizer.json --checkpoint.save_dir=mine
+says err 'step 3 was not saved: rank 1: create mine/.step-00000003.tmp/weights-00001.safetensors: No such'
+
 # Two builds of the program: the copy has another build id, and is the same otherwise.
 id=$folder/id
 if objcopy --dump-section .note.gnu.build-id="$id" "$program" "$folder/other" 2>"$folder/err"; then

@@ -1,7 +1,10 @@
-// A million transfers on one group of three ranks, and some on one of two: each ends once, with
-// what it was to bring, in whatever order they are waited for.
+// A million transfers on one group of three ranks, and some on one of two, over threads and over
+// MPI: each ends once, with what it was to bring, in whatever order they are waited for.
 
 #include "dist/group_suite.h"
+#include "support/mpirun.h"
+
+#include <stdlib.h>
 
 enum { IN_FLIGHT = 63 }; // threes, so that each message ends in its batch
 
@@ -73,6 +76,11 @@ static cy_status run_rank(cy_world *world, void *context)
     return status;
 }
 
+static int64_t operations_of(int ranks)
+{
+    return ranks == 3 ? 1000000 : 100000;
+}
+
 static void no_completion_is_lost(void **state)
 {
     (void)state;
@@ -80,13 +88,56 @@ static void no_completion_is_lost(void **state)
         cy_world_options options = cy_world_defaults();
         options.ranks = ranks;
         options.timeout_s = 20;
-        int64_t operations = ranks == 3 ? 1000000 : 100000;
+        int64_t operations = operations_of(ranks);
         CY_CHECK_OK(cy_world_run_threads(&options, run_rank, &operations));
     }
 }
 
-int main(void)
+static void no_completion_is_lost_over_mpi(void **state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_completion_is_lost)};
+    (void)state;
+    static char printed[1 << 16];
+    for (int ranks = 2; ranks <= 3; ranks++) {
+        const int status = cy_test_mpirun_all(ranks, "ranks", printed, sizeof(printed));
+        if (status != 0) fail_msg("%d ranks: status %d: %s", ranks, status, printed);
+        char wanted[64];
+        snprintf(wanted, sizeof(wanted), "%lld transfers", (long long)operations_of(ranks));
+        if (strstr(printed, wanted) == NULL)
+            fail_msg("%d ranks: no %s: %s", ranks, wanted, printed);
+    }
+}
+
+// ---- under mpirun
+
+static int told(const char *name)
+{
+    const char *text = getenv(name);
+    return text != NULL ? (int)strtol(text, NULL, 10) : 0;
+}
+
+static int run_process(void)
+{
+    cy_world_options options = cy_world_defaults();
+    options.launched = told("OMPI_COMM_WORLD_SIZE");
+    options.launched_rank = told("OMPI_COMM_WORLD_RANK");
+    options.ranks = options.launched;
+    int64_t operations = operations_of(options.ranks);
+    if (cy_world_run_mpi(&options, run_rank, &operations) == CY_OK) {
+        if (options.launched_rank == 0) printf("%lld transfers\n", (long long)operations);
+        return 0;
+    }
+    fprintf(stderr, "cyclotron: error: %s\n", cy_error_text());
+    cy_world_end_job(1);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
+    if (argc > 1) return run_process();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_completion_is_lost),
+        cmocka_unit_test(no_completion_is_lost_over_mpi),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

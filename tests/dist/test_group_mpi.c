@@ -3,6 +3,7 @@
 // nothing to test, and it says so.
 
 #define _GNU_SOURCE
+#include "dist/group_refuses.h"
 #include "dist/interleave.h"
 #include "dist/segments.h"
 #include "support/mpirun.h"
@@ -109,6 +110,9 @@ static void failures_are_named_once(void **state)
     expect_failure("fail", 1, "): the loss is not finite");
     expect_failure("other", 1, "of 12 fp32, sum");
     expect_failure("sleep", 1, "no heartbeat for 1 s from rank 1 (");
+    expect_failure("sleep", 1, "every later call was refused: ");
+    expect_failure("sleep_ring", 1, "no heartbeat for 1 s from rank 1 (");
+    expect_failure("sleep_ring", 1, "every later call was refused: ");
     expect_failure("stop", 1, "no heartbeat for 1 s from rank 1 (");
     expect_failure("configuration", 2, "rank 1 (");
     expect_failure("size", 2, "the configuration is for 5 ranks, but 3 processes were started");
@@ -128,6 +132,7 @@ static void failures_of_ranks_that_share_processes_are_named_once(void **state)
     expect_failure_of(2, "fail 2", 1, "): the loss is not finite");
     expect_failure_of(2, "other 2", 1, "of 12 fp32, sum");
     expect_failure_of(2, "sleep 2", 1, "no heartbeat for 1 s from rank 1 (");
+    expect_failure_of(2, "sleep 2", 1, "every later call was refused: ");
     expect_failure_of(2, "stop 2", 1, "no heartbeat for 1 s from rank ");
     expect_failure_of(2, "far 2", 1, "no heartbeat for 1 s from rank 3 (");
     expect_failure_of(2, "near 2", 1, "no heartbeat for 1 s from rank 0 (");
@@ -272,7 +277,7 @@ static cy_status misbehave(cy_world *world, void *context)
     }
     if (rank == 1 && strcmp(scenario, "other") == 0)
         return cy_group_broadcast(group, NULL, view, 0);
-    if (rank == 1 && strcmp(scenario, "sleep") == 0) {
+    if (rank == 1 && strncmp(scenario, "sleep", 5) == 0) {
         const struct timespec nap = {.tv_sec = 5};
         nanosleep(&nap, NULL);
     }
@@ -285,7 +290,13 @@ static cy_status misbehave(cy_world *world, void *context)
         }
     }
     if (strcmp(scenario, "stop") == 0) return stop_inside(group, rank);
-    CY_TRY(cy_group_all_reduce(group, NULL, view, CY_SUM));
+    const cy_status status = cy_group_all_reduce(group, NULL, view, CY_SUM);
+    if (status == CY_ERR_TIMEOUT) {
+        const cy_status after = refuses_after(group, status, "from rank 1 (");
+        if (after == status) cy_error_prefix("every later call was refused: ");
+        return after;
+    }
+    CY_TRY(status);
     cy_group_close(group);
     return CY_OK;
 }
@@ -312,7 +323,7 @@ static int run_rank(char *scenario, int threads)
     options.launched = told("OMPI_COMM_WORLD_SIZE");
     options.launched_rank = told("OMPI_COMM_WORLD_RANK");
     options.ranks = options.launched * threads; // none where it is not to say
-    static const char *const patient[] = {"sleep", "stop", "compute", "far", "near"};
+    static const char *const patient[] = {"sleep", "sleep_ring", "stop", "compute", "far", "near"};
     for (size_t i = 0; i < sizeof(patient) / sizeof(*patient); i++) {
         if (strcmp(scenario, patient[i]) == 0) options.timeout_s = 1.0;
     }
@@ -324,7 +335,8 @@ static int run_rank(char *scenario, int threads)
 #if CY_HAVE_MPI
     one_thread_only = strcmp(scenario, "level") == 0;
 #endif
-    if (strcmp(scenario, "ring") == 0) options.algorithm = "ring";
+    if (strcmp(scenario, "ring") == 0 || strcmp(scenario, "sleep_ring") == 0)
+        options.algorithm = "ring";
     cy_status status = cy_world_run_mpi(&options, function_of(scenario), scenario);
     if (strcmp(scenario, "twice") == 0 && status == CY_OK && options.launched_rank == 0) {
         status = cy_world_run_mpi(&options, function_of(scenario), scenario);

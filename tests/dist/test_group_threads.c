@@ -1,7 +1,7 @@
 // The threads backend: right results, and a message instead of a hang when ranks disagree.
 
 #define _GNU_SOURCE
-#include "dist/group_suite.h"
+#include "dist/group_refuses.h"
 
 #include "base/clock.h"
 
@@ -25,7 +25,8 @@ static void every_primitive_equals_serial(void **state)
 typedef struct scenario {
     int kind;
     double long_s;
-    atomic_bool over; // the others have given up
+    atomic_bool over;   // the others have given up
+    atomic_int refused; // ranks whose group refused everything after the time was over
 } scenario;
 
 // Shows no heartbeat until the others have given up, which must be long before this ends.
@@ -121,6 +122,10 @@ static cy_status misbehave(cy_world *world, void *context)
     default:
         break;
     }
+    if (status == CY_ERR_TIMEOUT) {
+        status = refuses_after(group, status, "from rank 1 (");
+        atomic_fetch_add(&what->refused, status == CY_ERR_TIMEOUT ? 1 : 0);
+    }
     if (status != CY_OK) atomic_store(&what->over, true);
     cy_group_close(group);
     return status;
@@ -128,14 +133,21 @@ static cy_status misbehave(cy_world *world, void *context)
 
 // The world ends with `status`, which tells whether the time limit ended it, and a text with the
 // words.
-static void fails(int kind, cy_status status, const char *words)
+static void fails_with(const char *algorithm, int kind, cy_status status, const char *words)
 {
     const bool by_time = status == CY_ERR_TIMEOUT;
     cy_world_options options = cy_world_defaults();
     options.ranks = 3;
     options.timeout_s = by_time ? LIMIT_S : 2 * PATIENCE_S;
+    options.algorithm = algorithm;
     scenario what = {.kind = kind};
     CY_CHECK_FAILS(cy_world_run_threads(&options, misbehave, &what), status, words);
+    if (by_time) assert_true(atomic_load(&what.refused) > 0);
+}
+
+static void fails(int kind, cy_status status, const char *words)
+{
+    fails_with("auto", kind, status, words);
 }
 
 static void failures_are_named(void **state)
@@ -157,6 +169,14 @@ static void failures_are_named(void **state)
     fails(9, CY_ERR_TIMEOUT, "from rank 1 (");
     fails(10, CY_ERR_PEER, "calls all_reduce of 12 fp32, sum, but rank 1 (");
     fails(11, CY_ERR_PEER, "calls broadcast of 12 fp32 from 0, but rank ");
+}
+
+// The same of groups that follow plans.
+static void plans_refuse_what_comes_after_a_failure(void **state)
+{
+    (void)state;
+    fails_with("ring", 4, CY_ERR_TIMEOUT, "no heartbeat for 1.5 s from rank 1 (");
+    fails_with("ring", 9, CY_ERR_TIMEOUT, "from rank 1 (");
 }
 
 static void a_long_computation_is_alive(void **state)
@@ -278,6 +298,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_primitive_equals_serial),
         cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(plans_refuse_what_comes_after_a_failure),
         cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(wrong_worlds_are_refused),
         cmocka_unit_test(checked_runs_hide_buffers_in_flight),

@@ -72,7 +72,7 @@ munged --foreground --force --num-threads=1 --key-file="$folder/munge/key" \
     --socket="$folder/munge/socket" --pid-file="$folder/munge/pid" \
     --log-file="$folder/munge/log" --seed-file="$folder/munge/seed" >"$folder/munged.out" 2>&1 &
 daemons+=($!)
-for ((i = 0; i < 50; i++)); do
+for ((i = 0; i < 300; i++)); do
     [ -S "$folder/munge/socket" ] && break
     sleep 0.1
 done
@@ -82,7 +82,7 @@ daemons+=($!)
 slurmd -D -N "$name" >"$folder/slurmd.out" 2>&1 &
 daemons+=($!)
 disown "${daemons[@]}" # bash tells of no end of theirs
-for ((i = 0; i < 150; i++)); do
+for ((i = 0; i < 600; i++)); do
     sinfo -h -o %T 2>/dev/null | grep -q '^idle' && break
     sleep 0.1
 done
@@ -155,12 +155,12 @@ for ((i = 0; i < 600; i++)); do
 done
 victim=$(pgrep -f "^$program train $folder/config.json.*run_dir=$folder/killed" | tail -n 1)
 kill -KILL "$victim"
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 1200; i++)); do
     kill -0 "$job" 2>/dev/null || break
     sleep 0.1
 done
 if kill -0 "$job" 2>/dev/null; then
-    echo "FAIL: the job goes on after 30 s"
+    echo "FAIL: the job goes on after two minutes"
     failures=$((failures + 1))
     kill -9 "$job"
 fi

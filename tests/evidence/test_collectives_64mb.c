@@ -1,4 +1,4 @@
-// Collectives of 64 megabytes, on 1 to 8 ranks: every dtype and every reduction equal a serial
+// Collectives of 64 megabytes, on 2, 3 and 8 ranks: every dtype and every reduction equal a serial
 // reference.
 
 #include "dist/large_collectives.h"
@@ -6,8 +6,8 @@
 static void every_reduction_of_64_megabytes(void **state)
 {
     (void)state;
-    static const int ranks[] = {1, 2, 3, 4, 5, 8};
-    for (int i = 0; i < 6; i++)
+    static const int ranks[] = {2, 3, 8};
+    for (int i = 0; i < 3; i++)
         large_collectives(ranks[i], (large_job){.bytes = (int64_t)64 << 20});
 }
 

@@ -1,5 +1,6 @@
 // Documents out of files: where a long text is cut, what a line of JSON gives, compressed files.
 
+#define _GNU_SOURCE
 #include "support/support.h"
 
 #include "base/file.h"
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -32,6 +34,32 @@ static cy_status open_document(cy_document_reader **reader, const char *name, bo
 }
 
 // ---- text
+
+// A file that became shorter behind the reader's back is not a shorter text.
+static void a_text_that_is_cut_is_named(void **state)
+{
+    (void)state;
+    const size_t count = 3 * PIECE;
+    cy_document_reader *reader;
+    cy_document_state part = CY_DOCUMENT_GOES_ON;
+    cy_text text = {0};
+    char *bytes = calloc(count, 1);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < count; i++)
+        bytes[i] = i % 50 == 49 ? '\n' : 'a';
+    CY_CHECK_OK(cy_file_write(in_folder("cut.txt"), bytes, count));
+    CY_CHECK_OK(open_document(&reader, "cut.txt", true));
+    CY_CHECK_OK(cy_document_next(reader, &text, &part));
+    assert_int_equal(part, CY_DOCUMENT_GOES_ON);
+    assert_int_equal(truncate(in_folder("cut.txt"), (off_t)(count / 2)), 0);
+    cy_status status = CY_OK;
+    while (status == CY_OK && part == CY_DOCUMENT_GOES_ON)
+        status = cy_document_next(reader, &text, &part);
+    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "it was cut while it was read");
+    cy_document_close(reader);
+    cy_text_free(&text);
+    free(bytes);
+}
 
 // The sizes of the pieces of a text; what they hold must be the text.
 static int cut_text(size_t sizes[8], const char *bytes, size_t count, bool cuts)
@@ -390,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_texts_are_cut_between_words),
         cmocka_unit_test(texts_that_cannot_be_cut_stay_whole),
+        cmocka_unit_test(a_text_that_is_cut_is_named),
         cmocka_unit_test(lines_of_json_are_documents),
         cmocka_unit_test(lines_may_be_longer_than_a_read),
         cmocka_unit_test(other_kinds_of_files_are_named),

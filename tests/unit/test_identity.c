@@ -243,7 +243,8 @@ static void what_carries_none_is_told(void **state)
     const cy_run_data data = {0};
     for (int weights_only = 0; weights_only < 2; weights_only++) {
         lines.length = 0;
-        CY_CHECK_OK(cy_identity_compare(&lines, &run, config, &data, path, weights_only != 0));
+        CY_CHECK_OK(
+            cy_identity_compare(&lines, &run, config, &data, path, weights_only != 0, NULL));
         char wanted[700];
         snprintf(wanted, sizeof(wanted),
             "%s carries no fingerprints of its data, as an earlier program wrote it: they are not "

@@ -17,7 +17,7 @@
 
 #define UNIT         ((size_t)CY_ARENA_ALIGN)
 #define UNITS        4096
-#define OPERATIONS   1000000
+#define OPERATIONS   (CY_TEST_SANITIZED ? 100000 : 1000000)
 #define MOST_PIECES  512
 #define SHARED_TASKS 16
 #define SHARED_TURNS 100000

@@ -3,6 +3,8 @@
 #include "optim/loss_scaler.h"
 #include "support/support.h"
 
+#include <math.h>
+
 static void doubles_after_2000_clean_steps(void **state)
 {
     (void)state;
@@ -78,6 +80,32 @@ static void a_copied_state_goes_on_the_same_way(void **state)
     assert_int_equal(straight.skipped_steps, resumed.skipped_steps);
 }
 
+static void states_that_no_run_has_are_known(void **state)
+{
+    (void)state;
+    const cy_loss_scaler_spec spec = cy_loss_scaler_defaults();
+    const struct {
+        cy_loss_scaler scaler;
+        bool valid;
+    } cases[] = {
+        {{.scale = 1}, true},
+        {{.scale = 16777216, .clean_steps = 1999, .skipped_steps = 5, .stuck_steps = 7}, true},
+        {{.scale = 0}, false},
+        {{.scale = -1}, false},
+        {{.scale = 0.5}, false},
+        {{.scale = 16777217}, false},
+        {{.scale = (double)NAN}, false},
+        {{.scale = (double)INFINITY}, false},
+        {{.scale = 1, .clean_steps = -1}, false},
+        {{.scale = 1, .clean_steps = 2000}, false},
+        {{.scale = 1, .skipped_steps = -1}, false},
+        {{.scale = 1, .skipped_steps = INT64_MAX}, false},
+        {{.scale = 1, .stuck_steps = INT64_MAX}, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(cy_loss_scaler_is_valid(&cases[i].scaler, &spec), cases[i].valid);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -85,6 +113,7 @@ int main(void)
         cmocka_unit_test(an_overflow_skips_the_step_and_halves),
         cmocka_unit_test(stays_within_its_bounds),
         cmocka_unit_test(a_copied_state_goes_on_the_same_way),
+        cmocka_unit_test(states_that_no_run_has_are_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,7 +267,9 @@ static cy_status take_buffer(float **buffer, int64_t bytes)
     void *block = NULL;
     CY_TRY(cy_memory_map(&block, (size_t)bytes));
     *buffer = block;
-    memset(block, 0, (size_t)bytes); // its pages are there before they are timed
+    // Its pages are there before they are timed; lines of zeros move faster than data does.
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
+        (*buffer)[i] = (float)(1 + i % 7);
     return CY_OK;
 }
 

@@ -35,7 +35,7 @@ FORCE_INLINE void fixed_add_row(int64_t *sum, const void *x, cy_dtype dtype, int
     for (int64_t i = first; i < end; i += LANES) {
         const int64_t lanes = lanes_left(end, i);
         const vec term = vec_mul(load(x, dtype, i, lanes), vec_all(factor));
-        fixed_add(sum + i - first, term, lanes, sizes);
+        fixed_add(sum + (i - first), term, lanes, sizes);
     }
 }
 

@@ -64,9 +64,10 @@ static void square_chunk(void *context, int64_t number, int worker)
         for (int64_t i = run; i < end && i < run + SQUARE_RUN; i += LANES) {
             const int64_t lanes = lanes_left(end, i);
             if (is_fixed(of->x)) {
-                vec_spread(x + i - run, fixed_load(fixed_at(of->x, row, i), x_unit, lanes, &fits));
+                vec_spread(
+                    x + (i - run), fixed_load(fixed_at(of->x, row, i), x_unit, lanes, &fits));
             } else {
-                vec_spread(x + i - run, load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
+                vec_spread(x + (i - run), load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
             }
         }
         fits &= add_digits(&sums, x, unit);
@@ -140,7 +141,7 @@ static void strict_adamw_chunk(void *context, int64_t number, int worker)
     if (fixed) {
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
             const int64_t lanes = lanes_left(at.col_end, i);
-            store_f32(grads + i - at.col,
+            store_f32(grads + (i - at.col),
                 fixed_load(fixed_at(of->range.grad, 0, i), unit, lanes, &fits), lanes);
         }
         // One chunk of each, so that the gradients count from 0 as well.
