@@ -17,29 +17,30 @@ static int by_place(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-static int64_t list_ranges(cy_chunk_range *ranges, const cy_checkpoint *checkpoint)
+// Adds the pieces of one tensor.
+static void add_pieces(cy_chunks *chunks, const cy_checkpoint *checkpoint, int tensor)
 {
-    int64_t count = 0;
-    for (int i = 0; i < checkpoint->file_count; i++) {
-        const cy_checkpoint_file *file = &checkpoint->files[i];
-        ranges[count++] = (cy_chunk_range){
-            .file = i, .bytes = file->head_bytes, .checksums = file->checksums, .tensor = -1};
+    const cy_stored_tensor *stored = &checkpoint->tensors[tensor];
+    for (int64_t j = 0; j < stored->piece_count; j++) {
+        const cy_stored_shard *piece = &stored->pieces[j];
+        chunks->ranges[chunks->range_count++] = (cy_chunk_range){
+            .file = piece->file,
+            .offset = piece->offset,
+            .bytes = cy_stored_shard_bytes(piece),
+            .checksums = piece->checksums,
+            .tensor = tensor,
+            .piece = piece,
+        };
     }
-    for (int i = 0; i < checkpoint->tensor_count; i++) {
-        const cy_stored_tensor *stored = &checkpoint->tensors[i];
-        for (int64_t j = 0; j < stored->piece_count; j++) {
-            const cy_stored_shard *piece = &stored->pieces[j];
-            ranges[count++] = (cy_chunk_range){
-                .file = piece->file,
-                .offset = piece->offset,
-                .bytes = cy_stored_shard_bytes(piece),
-                .checksums = piece->checksums,
-                .tensor = i,
-                .piece = piece,
-            };
-        }
+}
+
+static void number_chunks(cy_chunks *chunks)
+{
+    qsort(chunks->ranges, (size_t)chunks->range_count, sizeof(cy_chunk_range), by_place);
+    for (int64_t i = 0; i < chunks->range_count; i++) {
+        chunks->ranges[i].first = chunks->count;
+        chunks->count += cy_chunk_count(chunks->ranges[i].bytes);
     }
-    return count;
 }
 
 cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint)
@@ -48,12 +49,29 @@ cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint)
     const size_t most = (size_t)(checkpoint->file_count + checkpoint->piece_count);
     CY_TRY(cy_memory_alloc(&memory, most, sizeof(cy_chunk_range)));
     *chunks = (cy_chunks){.ranges = memory};
-    chunks->range_count = list_ranges(memory, checkpoint);
-    qsort(memory, (size_t)chunks->range_count, sizeof(cy_chunk_range), by_place);
-    for (int64_t i = 0; i < chunks->range_count; i++) {
-        chunks->ranges[i].first = chunks->count;
-        chunks->count += cy_chunk_count(chunks->ranges[i].bytes);
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        const cy_checkpoint_file *file = &checkpoint->files[i];
+        chunks->ranges[chunks->range_count++] = (cy_chunk_range){
+            .file = i, .bytes = file->head_bytes, .checksums = file->checksums, .tensor = -1};
     }
+    for (int i = 0; i < checkpoint->tensor_count; i++)
+        add_pieces(chunks, checkpoint, i);
+    number_chunks(chunks);
+    return CY_OK;
+}
+
+cy_status cy_chunks_open_tensors(
+    cy_chunks *chunks, const cy_checkpoint *checkpoint, const int *tensors, int64_t count)
+{
+    void *memory = NULL;
+    size_t most = 1;
+    for (int64_t i = 0; i < count; i++)
+        most += (size_t)checkpoint->tensors[tensors[i]].piece_count;
+    CY_TRY(cy_memory_alloc(&memory, most, sizeof(cy_chunk_range)));
+    *chunks = (cy_chunks){.ranges = memory};
+    for (int64_t i = 0; i < count; i++)
+        add_pieces(chunks, checkpoint, tensors[i]);
+    number_chunks(chunks);
     return CY_OK;
 }
 

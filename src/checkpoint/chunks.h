@@ -34,6 +34,11 @@ typedef struct cy_chunk {
 } cy_chunk;
 
 CY_MUST_CHECK cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint);
+
+// Those of some tensors alone, [count] places in the checkpoint's tensors, each once: for a reader
+// that checks nothing.
+CY_MUST_CHECK cy_status cy_chunks_open_tensors(
+    cy_chunks *chunks, const cy_checkpoint *checkpoint, const int *tensors, int64_t count);
 void cy_chunks_close(cy_chunks *chunks);
 
 cy_chunk cy_chunks_at(const cy_chunks *chunks, int64_t number);

@@ -46,7 +46,7 @@ typedef struct loader {
     int64_t task_count;
     batch *batches; // owned, [batch_count]
     int64_t batch_count;
-    cy_direct_file *direct;   // owned, [files of the checkpoint]
+    cy_direct_file *direct;   // owned, [files of the checkpoint]; NULL unless it is read once
     cy_thread_pool *pool;     // the checkpoint's or own_pool; NULL: the caller reads
     cy_thread_pool *own_pool; // owned
     char *buffers;            // owned, [workers, CY_FETCH_BYTES]
@@ -141,7 +141,7 @@ static bool follows(const cy_chunk *chunk, const batch *last)
 static void add_task(loader *in, const cy_chunk *chunk)
 {
     const bool mine = in->checkers[chunk->number] == in->ranks.rank;
-    const bool direct = mine && in->direct[chunk->range->file].fd >= 0;
+    const bool direct = mine && in->direct != NULL && in->direct[chunk->range->file].fd >= 0;
     if (direct && in->batch_count > 0 && follows(chunk, &in->batches[in->batch_count - 1])) {
         in->batches[in->batch_count - 1].bytes += chunk->bytes;
         in->batches[in->batch_count - 1].count++;
@@ -204,8 +204,8 @@ static void note_failure(loader *in, cy_status status)
 // What the page cache has is taken from there.
 static void read_block(const loader *in, const batch *some, int worker)
 {
-    const cy_direct_file *file = &in->direct[some->file];
     if (!some->direct || some->bytes < DIRECT_BYTES) return;
+    const cy_direct_file *file = &in->direct[some->file];
     if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
     // Where it fails the chunks are read plainly, which names what is wrong.
     cy_fetcher_read_block(in->fetchers[worker], file, some->file, some->offset, some->bytes);
@@ -264,19 +264,36 @@ static cy_status fetch_all(loader *in)
 
 // ---- all of it
 
+// A load that checks nothing reads what is wanted: its cost does not depend on the other tensors.
+static cy_status list_wanted(loader *in)
+{
+    void *memory = NULL;
+    int64_t count = 0;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)in->plan.count + 1, sizeof(int)));
+    int *tensors = memory;
+    for (int64_t i = 0; i < in->plan.count; i++) { // sorted
+        const int tensor = in->plan.list[i].tensor;
+        if (count == 0 || tensors[count - 1] != tensor) tensors[count++] = tensor;
+    }
+    const cy_status status = cy_chunks_open_tensors(&in->chunks, in->checkpoint, tensors, count);
+    cy_memory_free(memory);
+    return status;
+}
+
 static cy_status open_loader(
     loader *in, const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     void *memory = NULL;
     CY_ASSERT(in->ranks.size > 0 && in->ranks.size <= RANKS_MAX);
-    CY_TRY(cy_chunks_open(&in->chunks, in->checkpoint));
     CY_TRY(cy_load_plan_open(&in->plan, in->checkpoint, tensors, pieces, piece_count));
+    CY_TRY(in->checks ? cy_chunks_open(&in->chunks, in->checkpoint) : list_wanted(in));
     CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
     in->checkers = memory;
     CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
     in->tasks = memory;
     CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(batch)));
     in->batches = memory;
+    if (!in->checkpoint->read_once) return open_fetchers(in);
     CY_TRY(
         cy_memory_alloc(&memory, (size_t)in->checkpoint->file_count + 1, sizeof(cy_direct_file)));
     in->direct = memory;

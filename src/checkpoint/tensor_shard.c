@@ -1,9 +1,13 @@
 #include "checkpoint/tensor_shard.h"
 
 #include "base/assert.h"
+#include "base/memory.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+
+// Among so many the one is looked for that is there twice, in order to name it.
+#define RECTANGLES_TOLD 1024
 
 const char *cy_tensor_kind_name(cy_tensor_kind kind)
 {
@@ -189,6 +193,121 @@ static cy_status check_ranges(const cy_tensor_shard *pieces, int64_t count, cons
     return CY_OK;
 }
 
+// The pieces are sorted: those of one rectangle stand together. One past the last of them.
+static int64_t rectangle_end(const cy_tensor_shard *pieces, int64_t count, int64_t start)
+{
+    int64_t end = start + 1;
+    while (end < count && same_rectangle(&pieces[start].rectangle, &pieces[end].rectangle))
+        end++;
+    return end;
+}
+
+static cy_status check_each_rectangle(
+    const cy_tensor_shard *pieces, int64_t count, const char *name)
+{
+    for (int64_t start = 0, end; start < count; start = end) {
+        end = rectangle_end(pieces, count, start);
+        CY_TRY(check_ranges(pieces + start, end - start, name));
+    }
+    return CY_OK;
+}
+
+typedef struct corner {
+    int64_t row, col;
+} corner;
+
+static int by_row_and_col(const void *left, const void *right)
+{
+    const corner *a = left;
+    const corner *b = right;
+    if (a->row != b->row) return a->row < b->row ? -1 : 1;
+    return a->col < b->col ? -1 : a->col > b->col;
+}
+
+static corner *add_corners(corner *at, const cy_rectangle *r)
+{
+    *at++ = (corner){r->row_first, r->col_first};
+    *at++ = (corner){r->row_first, r->col_first + r->cols};
+    *at++ = (corner){r->row_first + r->rows, r->col_first};
+    *at++ = (corner){r->row_first + r->rows, r->col_first + r->cols};
+    return at;
+}
+
+// The first corner that stands an odd number of times in the sorted list, or NULL.
+static const corner *first_odd(const corner *corners, int64_t count)
+{
+    for (int64_t i = 0; i < count; i += 2) {
+        if (i + 1 == count || by_row_and_col(&corners[i], &corners[i + 1]) != 0) return &corners[i];
+    }
+    return NULL;
+}
+
+// The first rectangle that meets an earlier one, or NULL; looked for among the first ones only.
+static const cy_rectangle *first_twice(const cy_tensor_shard *pieces, int64_t count)
+{
+    int64_t seen = 0;
+    for (int64_t i = 0; i < count && seen < RECTANGLES_TOLD; i = rectangle_end(pieces, count, i)) {
+        const cy_rectangle *r = &pieces[i].rectangle;
+        seen++;
+        // Sorted by row, the search ends at the first that begins below this one.
+        int64_t looked = seen;
+        for (int64_t j = rectangle_end(pieces, count, i); j < count && looked < RECTANGLES_TOLD;
+             j = rectangle_end(pieces, count, j)) {
+            const cy_rectangle *other = &pieces[j].rectangle;
+            if (other->row_first >= r->row_first + r->rows) break;
+            if (rectangles_meet(r, other)) return other;
+            looked++;
+        }
+    }
+    return NULL;
+}
+
+// Why rectangles of `area` elements are no tiling.
+static cy_status tell_of_tiling(const cy_tensor_shard *pieces, int64_t count, const char *name,
+    const corner *odd, int64_t area, int64_t all)
+{
+    const cy_rectangle *r = first_twice(pieces, count);
+    if (r != NULL) {
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s: rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64 " are there twice",
+            name, r->row_first, r->rows, r->col_first, r->cols);
+    }
+    if (area < all || odd == NULL) {
+        return CY_FAIL(
+            CY_ERR_CORRUPT, "%s: %" PRId64 " of %" PRId64 " elements are there", name, area, all);
+    }
+    return CY_FAIL(CY_ERR_CORRUPT,
+        "%s: the element of row %" PRId64 ", column %" PRId64 " is not there once", name, odd->row,
+        odd->col);
+}
+
+// Rectangles in a tensor are a tiling of it if their elements are as many as the tensor's and, of
+// the corners of all of them and of the tensor, each stands an even number of times: the corners
+// tell for each element whether the number of rectangles that hold it is odd, and so at least one.
+// Where they are not, the element at the first corner that stands there an odd number of times is
+// held by an even number. The work is that of sorting, however the rectangles lie.
+static cy_status check_tiling(
+    const cy_tensor_shard *pieces, int64_t count, const char *name, int64_t rows, int64_t cols)
+{
+    void *memory = NULL;
+    int64_t area = 0;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)count + 1, 4 * sizeof(corner)));
+    corner *corners = memory;
+    corner *end = add_corners(corners, &(cy_rectangle){0, rows, 0, cols});
+    for (int64_t i = 0; i < count; i = rectangle_end(pieces, count, i)) {
+        const cy_rectangle *r = &pieces[i].rectangle;
+        end = add_corners(end, r);
+        if (area <= rows * cols) area += r->rows * r->cols; // beyond that the sum could overflow
+    }
+    qsort(corners, (size_t)(end - corners), sizeof(*corners), by_row_and_col);
+    const corner *odd = first_odd(corners, end - corners);
+    cy_status status = CY_OK;
+    if (odd != NULL || area != rows * cols)
+        status = tell_of_tiling(pieces, count, name, odd, area, rows * cols);
+    cy_memory_free(memory);
+    return status;
+}
+
 cy_status cy_tensor_shards_check_cover(
     cy_tensor_shard *pieces, int64_t count, const char *name, int64_t rows, int64_t cols)
 {
@@ -210,33 +329,6 @@ cy_status cy_tensor_shards_check_cover(
         }
     }
     qsort(pieces, (size_t)count, sizeof(*pieces), by_place);
-    int64_t area = 0;
-    for (int64_t start = 0, end; start < count; start = end) {
-        const cy_rectangle *r = &pieces[start].rectangle;
-        for (end = start + 1; end < count; end++) {
-            if (!same_rectangle(r, &pieces[end].rectangle)) break;
-        }
-        CY_TRY(check_ranges(pieces + start, end - start, name));
-        // Equal rectangles stand together, so one of each suffices; sorted by row, the search ends
-        // at the first that begins below this one.
-        const cy_rectangle *seen = r;
-        for (int64_t i = end; i < count; i++) {
-            const cy_rectangle *other = &pieces[i].rectangle;
-            if (other->row_first >= r->row_first + r->rows) break;
-            if (same_rectangle(seen, other)) continue;
-            seen = other;
-            if (rectangles_meet(r, other)) {
-                return CY_FAIL(CY_ERR_CORRUPT,
-                    "%s: rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64
-                    " are there twice",
-                    name, other->row_first, other->rows, other->col_first, other->cols);
-            }
-        }
-        area += r->rows * r->cols;
-    }
-    if (area != rows * cols) {
-        return CY_FAIL(CY_ERR_CORRUPT, "%s: %" PRId64 " of %" PRId64 " elements are there", name,
-            area, rows * cols);
-    }
-    return CY_OK;
+    CY_TRY(check_each_rectangle(pieces, count, name));
+    return check_tiling(pieces, count, name, rows, cols);
 }

@@ -34,7 +34,7 @@ cy_config_machine cy_machine_found(void)
         "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
     static const char *const neighbours[] = {
         "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"};
-    cy_config_machine machine = {.cores = cy_cores_allowed()};
+    cy_config_machine machine = {.cores = cy_cores_allowed(), .left_behind = cy_report_left_behind};
     // A batch script of Slurm has a SLURM_PROCID too, but is no step: srun did not start it.
     const int launchers = getenv("SLURM_STEP_ID") != NULL ? CY_COUNT(ranks) : CY_COUNT(ranks) - 1;
     machine.under_mpi = variable_from(ranks, launchers) != NULL;
@@ -44,7 +44,8 @@ cy_config_machine cy_machine_found(void)
     // The last name is Slurm's own: without another nobody has told the tasks of each other.
     machine.unwired = variable_from(ranks, CY_COUNT(ranks) - 1) == NULL;
     if (machine.unwired && machine.world == 1) {
-        return (cy_config_machine){.cores = machine.cores}; // a process like any other
+        // A process like any other.
+        return (cy_config_machine){.cores = machine.cores, .left_behind = machine.left_behind};
     }
     // A launcher that binds gives each rank cores of its own.
     const bool bound = machine.cores < sysconf(_SC_NPROCESSORS_ONLN);

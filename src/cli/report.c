@@ -123,6 +123,13 @@ int cy_report_ranks(cy_status status)
     return exit_status;
 }
 
+void cy_report_left_behind(cy_status status)
+{
+    const int exit_status = cy_report_ranks(status);
+    fflush(stdout);
+    _exit(exit_status); // no destructor runs beside the rank
+}
+
 bool cy_report_missing(const char *const *paths, int count)
 {
     bool missing = false;

@@ -35,6 +35,9 @@ void cy_report_leave_to_rank_zero(void);
 // As cy_report_status, and then ends the other processes of an MPI job; once for all of them.
 int cy_report_ranks(cy_status status);
 
+// The same where a rank goes on that uses what this process has: ends the process.
+void cy_report_left_behind(cy_status status);
+
 // Reports each of these paths that does not exist; true when there was one. "-" is stdin.
 bool cy_report_missing(const char *const *paths, int count);
 

@@ -58,8 +58,9 @@ typedef struct cy_transfer {
 typedef struct cy_watchdog {
     int rank;
     uint64_t heartbeat;
-    int64_t since_ns;
-    int64_t begun_ns; // where others are watched instead of the one that is missing; 0: not yet
+    int64_t looked_ns; // when the rank that waits looked last
+    int64_t silent_ns; // since the sign: see cy_watch_silence_s
+    int64_t begun_ns;  // where others are watched instead of the one that is missing; 0: not yet
 } cy_watchdog;
 
 typedef struct cy_group_ops {

@@ -2,11 +2,15 @@
 #define _POSIX_C_SOURCE 200809L
 #include "comm/rank_page.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+// Ranks that wait look many times in this.
+#define LOOK_NS_MOST 500000000
 
 void cy_rank_page_init(cy_rank_page *page)
 {
@@ -51,26 +55,37 @@ uint64_t cy_rank_page_heartbeat(const cy_rank_page *page)
     return atomic_load(&page->waiting_for) >= 0 ? life : life + atomic_load(&page->looks);
 }
 
-// Whether the rank's process is stopped (SIGSTOP), traced or gone: the state behind the name in
-// /proc/PID/stat, which ends with the last parenthesis. What a rank did with a file when it was
-// stopped lasts, but no disk is to blame.
-static bool is_stopped(const cy_rank_page *page)
+// The state of the rank's process: the letter behind the name in /proc/PID/stat, which ends with
+// the last parenthesis. '?' where it is this process or cannot be read.
+static char state_of(const cy_rank_page *page)
 {
     char path[64], text[512];
     const int process = atomic_load(&page->process);
-    if (process == (int)getpid()) return false;
+    if (process == (int)getpid()) return '?';
     snprintf(path, sizeof(path), "/proc/%d/stat", process);
     // Looking at another is no sign of this thread's own life.
     cy_activity *shown = cy_activity_attach(NULL);
     const size_t bytes = cy_file_read_some(path, text, sizeof(text));
     cy_activity_attach(shown);
     const char *state = bytes > 0 ? strrchr(text, ')') : NULL;
-    return state != NULL && strlen(state) > 2 && strchr("TtZX", state[2]) != NULL;
+    return state != NULL && strlen(state) > 2 ? state[2] : '?';
 }
 
+bool cy_rank_page_is_stopped(const cy_rank_page *page)
+{
+    return state_of(page) == 'T';
+}
+
+// Stopped, traced or gone.
+static bool is_still(const cy_rank_page *page)
+{
+    return strchr("TtZX", state_of(page)) != NULL;
+}
+
+// What a rank did with a file when it was stopped lasts, but no disk is to blame.
 static bool waits_for_file(const cy_rank_page *page)
 {
-    return cy_activity_in_progress(&page->activity) && !is_stopped(page);
+    return cy_activity_in_progress(&page->activity) && !is_still(page);
 }
 
 double cy_rank_page_timeout_s(const cy_rank_page *page, const cy_world_options *options)
@@ -78,6 +93,23 @@ double cy_rank_page_timeout_s(const cy_rank_page *page, const cy_world_options *
     const double files_s = options->file_timeout_s, others_s = options->timeout_s;
     if (page == NULL) return files_s > others_s ? files_s : others_s;
     return waits_for_file(page) ? files_s : others_s;
+}
+
+void cy_watch_begin(cy_watchdog *watch, int rank, uint64_t sign)
+{
+    watch->rank = rank;
+    watch->heartbeat = sign;
+    watch->looked_ns = cy_clock_ns();
+    watch->silent_ns = 0;
+}
+
+double cy_watch_silence_s(cy_watchdog *watch)
+{
+    const int64_t now = cy_clock_ns();
+    const int64_t passed = now - watch->looked_ns;
+    watch->looked_ns = now;
+    watch->silent_ns += passed < LOOK_NS_MOST ? passed : LOOK_NS_MOST;
+    return (double)watch->silent_ns * 1e-9;
 }
 
 void cy_rank_page_describe_timeout(
@@ -97,7 +129,7 @@ void cy_rank_page_describe(
     }
     char doing[160];
     cy_activity_describe(&page->activity, atomic_load(&page->process), doing, sizeof(doing));
-    const char *comma = doing[0] == '\0' ? "" : is_stopped(page) ? ", stopped while " : ", ";
+    const char *comma = doing[0] == '\0' ? "" : is_still(page) ? ", stopped while " : ", ";
     const uint64_t letters = atomic_load_explicit(&page->last_dimension, memory_order_relaxed);
     const uint64_t call = atomic_load_explicit(&page->last_call, memory_order_relaxed);
     char dimension[sizeof(letters) + 1] = {0};

@@ -46,6 +46,17 @@ uint64_t cy_rank_page_heartbeat(const cy_rank_page *page);
 // rank that shows no page may be at a file as well as not.
 double cy_rank_page_timeout_s(const cy_rank_page *page, const cy_world_options *options);
 
+// Whether the rank's process is stopped (SIGSTOP); no, where it is this one.
+bool cy_rank_page_is_stopped(const cy_rank_page *page);
+
+// Begins to watch a rank that shows this sign.
+void cy_watch_begin(cy_watchdog *watch, int rank, uint64_t sign);
+
+// A look at which the sign was the same: for how long it has been, in the time that the rank that
+// waits has looked. Time between two looks counts half a second at most, so that a rank that was
+// stopped itself, or got no processor, does not take its own absence for the silence of another.
+double cy_watch_silence_s(cy_watchdog *watch);
+
 // "no heartbeat for 60 s from", with the name of the limit where it is that of files.
 void cy_rank_page_describe_timeout(
     const cy_rank_page *page, const cy_world_options *options, char *text, size_t bytes);

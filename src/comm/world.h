@@ -39,6 +39,10 @@ typedef struct cy_world_options {
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
     const cy_world_delay *delay; // borrowed; NULL: links as they are
     uint64_t configuration;      // a hash: ranks whose hashes or builds differ refuse to start
+    // Called where a rank has not ended seconds after another's failure, with that failure and its
+    // text: reports it and ends the process, because the rank still uses what the caller has. It
+    // does not return. NULL: the run waits for the rank, as long as that takes.
+    void (*left_behind)(cy_status status);
 } cy_world_options;
 
 // 1 rank, 1 thread, 60 s, 1800 s for files, checks in debug builds, automatic algorithms.
@@ -47,9 +51,7 @@ cy_world_options cy_world_defaults(void);
 typedef cy_status (*cy_rank_function)(cy_world *world, void *context);
 
 // Runs `function` once on each of options->ranks threads and returns when all have ended: CY_OK, or
-// the status of the rank that failed first with its hint, its text preceded by "rank R (host):". A
-// rank that does not end within seconds of another's failure is left behind: the process should end
-// then, and cy_error_hint() says so.
+// the status of the rank that failed first with its hint, its text preceded by "rank R (host):".
 CY_MUST_CHECK cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context);
 

@@ -39,8 +39,9 @@ typedef struct cy_world_local {
 } cy_world_local;
 
 // cy_world_run_threads for such a part; `part` NULL: the threads are the whole world. What ends the
-// world ends the waits of these threads, and the other way round.
-CY_MUST_CHECK cy_status cy_world_run_local(const cy_world_options *options,
+// world ends the waits of these threads, and the other way round. *left: one has not ended and goes
+// on, for options->left_behind.
+CY_MUST_CHECK cy_status cy_world_run_local(bool *left, const cy_world_options *options,
     const cy_world_local *part, cy_rank_function function, void *context);
 
 #endif

@@ -133,17 +133,37 @@ cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
     const size_t most = (size_t)shape->layers * BLOCK_ROWS + 3;
     CY_TRY(cy_memory_alloc(&block, most, sizeof(cy_param)));
     *manifest = (cy_manifest){.params = block, .shape = *shape};
+    const cy_status status = cy_memory_alloc(&block, (size_t)shape->layers + 3, sizeof(int));
+    if (status != CY_OK) {
+        cy_manifest_close(manifest);
+        return status;
+    }
+    int *first = block; // the embedding begins at 0
+    manifest->firsts = block;
 
     add(manifest, CY_ROLE_EMBED, -1, "model.embed_tokens.weight");
-    for (int layer = 0; layer < shape->layers; layer++)
+    for (int layer = 0; layer < shape->layers; layer++) {
+        *++first = manifest->count;
         add_block(manifest, layer);
+    }
+    *++first = manifest->count;
     add(manifest, CY_ROLE_FINAL_NORM, shape->layers, "model.norm.weight");
     add(manifest, CY_ROLE_HEAD, shape->layers, "lm_head.weight");
+    *++first = manifest->count;
     return CY_OK;
+}
+
+const cy_param *cy_manifest_layer(const cy_manifest *manifest, int layer, int *count)
+{
+    CY_ASSERT(-1 <= layer && layer <= manifest->shape.layers);
+    const int *first = &manifest->firsts[layer + 1];
+    *count = first[1] - first[0];
+    return &manifest->params[first[0]];
 }
 
 void cy_manifest_close(cy_manifest *manifest)
 {
+    cy_memory_free(manifest->firsts);
     cy_memory_free(manifest->params);
     *manifest = (cy_manifest){0};
 }

@@ -64,11 +64,16 @@ typedef struct cy_param {
 typedef struct cy_manifest {
     cy_param *params; // owned, [count]: embedding, layers in order, final norm, head (unless tied)
     int count;
+    int *
+        firsts; // owned, [layers + 3]: where the parameters of layers -1 to `layers` begin; `count`
     cy_model_shape shape;
 } cy_manifest;
 
 CY_MUST_CHECK cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape);
 void cy_manifest_close(cy_manifest *manifest);
+
+// The parameters of one layer, -1 to `layers` as in cy_param: [count], which follow each other.
+const cy_param *cy_manifest_layer(const cy_manifest *manifest, int layer, int *count);
 
 // Elements of all parameters together.
 int64_t cy_manifest_elements(const cy_manifest *manifest);

@@ -41,23 +41,6 @@ static bool follows_fused(cy_role role)
         role == CY_ROLE_V_BIAS;
 }
 
-static const cy_param *find(const cy_manifest *manifest, int layer, cy_role role)
-{
-    for (int i = 0; i < manifest->count; i++) {
-        const cy_param *param = &manifest->params[i];
-        if (param->layer == layer && param->role == role) return param;
-    }
-    return NULL;
-}
-
-static int params_of(const cy_manifest *manifest, int layer)
-{
-    int count = 0;
-    for (int i = 0; i < manifest->count; i++)
-        count += manifest->params[i].layer == layer;
-    return count;
-}
-
 static void add_unit(cy_storage *storage, int layer, bool is_copy)
 {
     const cy_model_shard *part = &storage->part;
@@ -65,8 +48,13 @@ static void add_unit(cy_storage *storage, int layer, bool is_copy)
     *unit =
         (cy_unit){.layer = layer, .first = storage->count, .tensor_first = storage->tensor_count};
     int64_t offset = 0;
+    int param_count;
+    const cy_param *params = cy_manifest_layer(&storage->manifest, layer, &param_count);
+    const cy_param *by_role[CY_ROLE_COUNT] = {NULL};
+    for (int i = 0; i < param_count; i++)
+        by_role[params[i].role] = &params[i];
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-        const cy_param *param = find(&storage->manifest, layer, order[i]);
+        const cy_param *param = by_role[order[i]];
         if (param == NULL) continue;
         if (!follows_fused(order[i])) offset = round_up(offset, ALIGN_ELEMENTS);
         cy_slice slice =
@@ -78,7 +66,8 @@ static void add_unit(cy_storage *storage, int layer, bool is_copy)
     }
     unit->count = round_up(offset, part->unit_multiple > 0 ? part->unit_multiple : ALIGN_ELEMENTS);
     unit->tensor_count = storage->tensor_count - unit->tensor_first;
-    CY_ASSERT(unit->tensor_count == params_of(&storage->manifest, layer)); // each has its place
+    CY_ASSERT(unit->tensor_count == param_count); // each has its place
+    storage->unit_of[layer + 1] = storage->unit_count;
     storage->count += unit->count;
     storage->unit_count++;
 }
@@ -118,6 +107,11 @@ cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape,
     status = cy_memory_alloc(&block, (size_t)shape->layers + 2, sizeof(cy_unit));
     if (status != CY_OK) goto close;
     made.units = block;
+    status = cy_memory_alloc(&block, (size_t)shape->layers + 2, sizeof(int));
+    if (status != CY_OK) goto close;
+    made.unit_of = block;
+    for (int i = 0; i < shape->layers + 2; i++)
+        made.unit_of[i] = -1;
 
     for (int i = 0; i < part->segment_count; i++)
         add_segment(&made, part, i);
@@ -135,15 +129,14 @@ void cy_storage_close(cy_storage *storage)
     cy_manifest_close(&storage->manifest);
     cy_memory_free(storage->tensors);
     cy_memory_free(storage->units);
+    cy_memory_free(storage->unit_of);
     *storage = (cy_storage){0};
 }
 
 int cy_storage_unit(const cy_storage *storage, int layer)
 {
-    for (int i = 0; i < storage->unit_count; i++) {
-        if (storage->units[i].layer == layer) return i;
-    }
-    return -1;
+    CY_ASSERT(-1 <= layer && layer <= storage->manifest.shape.layers);
+    return storage->unit_of[layer + 1];
 }
 
 const cy_tensor *cy_storage_tensor(const cy_storage *storage, int unit, cy_role role)

@@ -61,6 +61,7 @@ typedef struct cy_storage {
     int tensor_count;
     cy_unit *units; // owned, [unit_count], likewise
     int unit_count;
+    int *unit_of;  // owned, [layers + 2]: the unit of layer i - 1, or -1
     int64_t count; // elements of all units
     cy_dtype weight_dtype;
     cy_dtype grad_dtype;

@@ -7,18 +7,44 @@
 
 // ---- parameter ranges
 
+static int64_t start_of(const cy_storage *storage, const cy_tensor *tensor)
+{
+    return storage->units[tensor->unit].first + tensor->offset;
+}
+
+static int64_t end_of(const cy_storage *storage, const cy_tensor *tensor)
+{
+    return start_of(storage, tensor) + tensor->slice.rows * tensor->slice.cols;
+}
+
+// The first tensor that ends behind a place; they stand in the order of the flat range.
+static int first_behind(const cy_storage *storage, int64_t place)
+{
+    int low = 0, high = storage->tensor_count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (end_of(storage, &storage->tensors[middle]) <= place) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 cy_status cy_param_ranges_visit(
     const cy_storage *storage, const cy_reducer *reducer, cy_param_range_visit visit, void *context)
 {
     for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
         const cy_owned_range range = cy_reducer_owned(reducer, i);
-        for (int t = 0; t < storage->tensor_count; t++) {
+        const int64_t range_end = range.first + range.count;
+        for (int t = first_behind(storage, range.first); t < storage->tensor_count; t++) {
             const cy_tensor *tensor = &storage->tensors[t];
-            const int64_t start = storage->units[tensor->unit].first + tensor->offset;
-            const int64_t end = start + tensor->slice.rows * tensor->slice.cols;
+            const int64_t start = start_of(storage, tensor), end = end_of(storage, tensor);
+            if (start >= range_end) break;
             const int64_t from = start > range.first ? start : range.first;
-            const int64_t to = end < range.first + range.count ? end : range.first + range.count;
-            if (from >= to) continue;
+            const int64_t to = end < range_end ? end : range_end;
+            if (from >= to) continue; // it has no elements
             const cy_param_range param_range = {
                 .tensor = tensor,
                 .first = from - start,

@@ -168,6 +168,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.algorithm = config->distributed.algorithm;
     options.ranks_per_node = config->distributed.ranks_per_node;
     options.delay = delay;
+    options.left_behind = machine->left_behind;
     run.delayed = delay != NULL;
     CY_TRY(hash_configuration(&options.configuration, config));
     return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)

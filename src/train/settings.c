@@ -3,7 +3,6 @@
 
 #include "base/memory.h"
 #include "config/option_table.h"
-#include "config/option_table.h"
 
 #include <string.h>
 

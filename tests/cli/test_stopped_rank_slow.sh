@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A process of a job that is stopped, or killed, at a moment that nobody chose: the others name it and
-# the job ends. FIGURES=FILE, from scripts/bench.sh, gets how long the slowest of them took to end.
+# the job ends. A whole job that is suspended for longer than the limit goes on. FIGURES=FILE, from scripts/bench.sh, gets how long the slowest of them took to end.
 
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -13,19 +13,24 @@ if ! "$cyclotron" --version | grep -q '^backends:.* mpi' || ! command -v mpirun 
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
-# hit SIGNAL SECONDS: sends it to the last of three ranks that train for so long already.
-hit() {
-    local start job rank
+# begin LIMIT STEPS: three ranks that train, past their third step; `job` is the launcher.
+begin() {
     rm -f "$folder/out" "$folder/err"
     mpirun --oversubscribe -n 3 "$cyclotron" train "$folder/tiny.json" --distributed.dp_size=3 \
         --training.global_batch_size=12 --training.gradient_accumulation_steps=1 \
-        --distributed.timeout_s=2 --training.total_train_steps=10000000 \
+        --distributed.timeout_s="$1" --training.total_train_steps="$2" \
         >"$folder/out" 2>"$folder/err" </dev/null &
     job=$!
     for ((i = 0; i < 1200; i++)); do
         grep -qs "Step: 3 " "$folder/out" && break
         sleep 0.1
     done
+}
+
+# hit SIGNAL SECONDS: sends it to the last of three ranks that train for so long already.
+hit() {
+    local start rank
+    begin 2 10000000
     sleep "$2"
     rank=$(pgrep -P "$job" | tail -n 1)
     start=$SECONDS
@@ -55,6 +60,22 @@ for moment in 0 0.013 0.029 0.047 0.071 0.101; do
 done
 hit KILL 0.05
 check "the status of a job whose process was killed" test "$status" != 0
+
+# A batch system suspends the processes of a job one after the other, and lets them go on in any order.
+# The one that goes on first must not take the time for silence of the others.
+begin 6 400
+mapfile -t ranks < <(pgrep -P "$job")
+kill -STOP "${ranks[2]}"
+sleep 0.2
+kill -STOP "${ranks[0]}" "${ranks[1]}"
+sleep 7
+kill -CONT "${ranks[0]}" "${ranks[1]}"
+sleep 0.2
+kill -CONT "${ranks[2]}"
+wait "$job"
+check "the status of a job that was suspended" test $? = 0
+check "its last step" grep -q "Step: 400 " "$folder/out"
+
 if [ -n "${FIGURES:-}" ]; then echo "faults.job_ends $longest s" >>"$FIGURES"; fi
 
 finish

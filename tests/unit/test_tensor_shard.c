@@ -2,6 +2,7 @@
 
 #include "support/support.h"
 
+#include "base/random.h"
 #include "checkpoint/tensor_shard.h"
 
 #include <stdint.h>
@@ -87,6 +88,41 @@ static void others_are_told_what_is_wrong(void **state)
         assert_int_equal(cover(cases[i].parts), CY_ERR_CORRUPT);
         assert_string_equal(cy_error_text(), cases[i].text);
     }
+}
+
+// Up to eight random rectangles, among them tilings: accepted where each element is held once.
+static void tilings_are_told_from_others(void **state)
+{
+    (void)state;
+    int64_t tilings = 0;
+    for (uint64_t n = 0; n < 200000; n++) {
+        cy_tensor_shard pieces[8];
+        int held[ROWS * COLS] = {0};
+        uint64_t bits = cy_random_bits(n, 1);
+        int64_t count = 0;
+        int first = 0;
+        while (count < 8 && first < ROWS * COLS) {
+            // At the first element that is free, or anywhere.
+            const int at = bits % 16 == 0 ? (int)(bits / 16 % (ROWS * COLS)) : first;
+            const int row = at / COLS, col = at % COLS;
+            const int64_t rows = 1 + (int64_t)(bits / 512 % (uint64_t)(ROWS - row));
+            const int64_t cols = 1 + (int64_t)(bits / 4096 % (uint64_t)(COLS - col));
+            pieces[count++] = (cy_tensor_shard){
+                .rectangle = {row, rows, col, cols}, .count = rows * cols, .dtype = CY_F32};
+            for (int i = 0; i < rows * cols; i++)
+                held[(row + i / (int)cols) * COLS + col + i % (int)cols]++;
+            while (first < ROWS * COLS && held[first] > 0)
+                first++;
+            bits = cy_random_bits(n, (uint64_t)count + 1);
+        }
+        bool once = true;
+        for (int i = 0; i < ROWS * COLS; i++)
+            once = once && held[i] == 1;
+        tilings += once;
+        const cy_status status = cy_tensor_shards_check_cover(pieces, count, "w", ROWS, COLS);
+        assert_int_equal(status, once ? CY_OK : CY_ERR_CORRUPT);
+    }
+    assert_in_range(tilings, 1000, 199000);
 }
 
 static void kinds_have_names(void **state)
@@ -228,6 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_tensors_pass),
         cmocka_unit_test(others_are_told_what_is_wrong),
+        cmocka_unit_test(tilings_are_told_from_others),
         cmocka_unit_test(kinds_have_names),
         cmocka_unit_test(elements_lie_where_the_piece_says),
         cmocka_unit_test(runs_give_what_two_pieces_share),

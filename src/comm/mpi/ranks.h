@@ -36,7 +36,8 @@ static inline void *mpi_align_line(void *region)
 
 // The failure of the run, on each machine: filled in by the first rank of the machine to fail.
 typedef struct mpi_failure {
-    _Alignas(MPI_LINE) _Atomic int claimed;
+    _Alignas(MPI_LINE) _Atomic int teller; // 1 + a rank of the process that reports it and ends the
+                                           // job; 0: nothing has failed
     _Atomic int aborted;
     char text[1024];
 } mpi_failure;
@@ -64,7 +65,7 @@ typedef struct mpi_process {
     cy_rank_page **pages;     // owned, [size]; NULL for ranks of other machines
     mpi_entry **entry_tables; // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
     mpi_failure *failure;     // of this machine
-    bool first_to_fail;       // this process filled it in
+    bool left;                // a rank of this process did not end after a failure
     char (*hosts)[64];        // owned, [size]
     int *nodes;               // owned, [size]: see cy_world_node_of
     bool spin;

@@ -32,13 +32,6 @@ static cy_status blame(
     return mpi_break_group(group, status, text);
 }
 
-static void watch_rank(cy_watchdog *watchdog, int rank, uint64_t sign)
-{
-    watchdog->rank = rank;
-    watchdog->heartbeat = sign;
-    watchdog->since_ns = cy_clock_ns();
-}
-
 static cy_status give_up(mpi_group *group, const mpi_transfer *record, int rank)
 {
     char why[96];
@@ -49,13 +42,12 @@ static cy_status give_up(mpi_group *group, const mpi_transfer *record, int rank)
 }
 
 // What is watched has not changed: fails once that is so for longer than ranks may be still.
-static cy_status check_timeout(
-    mpi_group *group, const mpi_transfer *record, const cy_watchdog *watchdog)
+static cy_status check_timeout(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog)
 {
     const mpi_world *world = group->world;
     const double limit_s =
         cy_rank_page_timeout_s(world->process->pages[watchdog->rank], &world->base.options);
-    if ((double)(cy_clock_ns() - watchdog->since_ns) * 1e-9 < limit_s) return CY_OK;
+    if (cy_watch_silence_s(watchdog) < limit_s) return CY_OK;
     return give_up(group, record, watchdog->rank);
 }
 
@@ -82,7 +74,7 @@ static cy_status check_local_members(
         const int rank = group->ranks[(member + i) % size];
         const cy_rank_page *page = world->process->pages[rank];
         if (rank == world->base.rank || page == NULL || atomic_load(&page->ended) != 0) continue;
-        watch_rank(watchdog, rank, sign_of(page));
+        cy_watch_begin(watchdog, rank, sign_of(page));
         break;
     }
     return CY_OK;
@@ -124,6 +116,6 @@ cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watch
     const uint64_t heartbeat = cy_rank_page_heartbeat(pages[rank]);
     if (watchdog->rank == rank && watchdog->heartbeat == heartbeat)
         return check_timeout(group, record, watchdog);
-    watch_rank(watchdog, rank, heartbeat);
+    cy_watch_begin(watchdog, rank, heartbeat);
     return CY_OK;
 }

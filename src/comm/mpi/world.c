@@ -36,14 +36,18 @@ cy_status mpi_run_failure(const mpi_process *process)
     return CY_FAIL(CY_ERR_PEER, "%s", process->failure->text);
 }
 
+static int teller_of(const mpi_process *process)
+{
+    return 1 + process->number * process->threads;
+}
+
 // For the first rank of the machine to fail; later ones change nothing.
 static void claim_failure(mpi_process *process, const char *text)
 {
     mpi_failure *failure = process->failure;
     int none = 0;
-    if (!atomic_compare_exchange_strong(&failure->claimed, &none, 1)) return;
+    if (!atomic_compare_exchange_strong(&failure->teller, &none, teller_of(process))) return;
     snprintf(failure->text, sizeof(failure->text), "%s", text);
-    process->first_to_fail = true;
     atomic_store(&failure->aborted, 1);
 }
 
@@ -347,7 +351,7 @@ static cy_status run_threads(mpi_run *run)
     };
     cy_world_options options = process->options;
     options.ranks = process->threads;
-    const cy_status status = cy_world_run_local(&options, &part, run_thread, run);
+    const cy_status status = cy_world_run_local(&process->left, &options, &part, run_thread, run);
     if (status != CY_OK) claim_failure(process, cy_error_text());
     return status;
 }
@@ -371,12 +375,23 @@ static void sleep_ms(int64_t ms)
     nanosleep(&pause, NULL);
 }
 
-// The first to fail goes on to print why and to end the job; the others would only repeat it.
-static void await_end_of_job(void)
+// The first to fail goes on to print why and to end the job; the others would only repeat it: they
+// wait here for the end. Where the first is stopped itself, or does not end the job in time, one of
+// those that wait takes its place.
+static void await_turn_to_tell(mpi_process *process)
 {
-    const int64_t until = cy_clock_ns() + GRACE_NS;
-    while (cy_clock_ns() < until)
-        sleep_ms(10);
+    mpi_failure *failure = process->failure;
+    const int mine = teller_of(process);
+    int64_t until = cy_clock_ns() + GRACE_NS;
+    int teller;
+    while ((teller = atomic_load(&failure->teller)) != mine) {
+        const bool can_tell = !cy_rank_page_is_stopped(process->pages[teller - 1]);
+        if (can_tell && cy_clock_ns() < until) {
+            sleep_ms(10);
+        } else if (!atomic_compare_exchange_strong(&failure->teller, &teller, mine)) {
+            until = cy_clock_ns() + GRACE_NS; // another one has just taken it
+        }
+    }
 }
 
 static void process_close(mpi_process *process)
@@ -397,14 +412,16 @@ static cy_status report(mpi_process *process, cy_status status)
 {
     if (process->failure == NULL) {
         // A verdict on the request is the same everywhere: rank 0 tells it.
-        if (process->number != 0) await_end_of_job();
+        if (process->number != 0) sleep_ms(GRACE_NS / 1000000);
         return status;
     }
     char hint[1024];
     snprintf(hint, sizeof(hint), "%s", cy_error_hint());
+    claim_failure_of(process, teller_of(process) - 1, cy_error_text()); // where nobody has
+    await_turn_to_tell(process);
     const cy_status named = CY_FAIL(status, "%s", process->failure->text);
-    if (!process->first_to_fail) await_end_of_job();
     cy_error_set_hint("%s", hint);
+    if (process->left) process->options.left_behind(named);
     return named;
 }
 

@@ -122,14 +122,13 @@ static cy_status check_peers(threads_group *group, cy_watchdog *watchdog, int me
     // for. Ranks of other machines publish no counter: for them the time counts from here.
     const int culprit = cy_rank_page_root_cause(run->pages, run->world_size, rank);
     const uint64_t heartbeat = cy_rank_page_heartbeat(run->pages[culprit]);
-    const int64_t now = cy_clock_ns();
     if (finished) return report_missing(group, record, rank, true);
     if (watchdog->rank != culprit || watchdog->heartbeat != heartbeat) {
-        *watchdog = (cy_watchdog){.rank = culprit, .heartbeat = heartbeat, .since_ns = now};
+        cy_watch_begin(watchdog, culprit, heartbeat);
         return CY_OK;
     }
     const double limit_s = cy_rank_page_timeout_s(run->pages[culprit], &group->rank->base.options);
-    if ((double)(now - watchdog->since_ns) * 1e-9 < limit_s) return CY_OK;
+    if (cy_watch_silence_s(watchdog) < limit_s) return CY_OK;
     return report_missing(group, record, rank, false);
 }
 

@@ -255,9 +255,10 @@ static void run_free(threads_run *run)
     cy_memory_free(run);
 }
 
-// Returns when `started` ranks have ended, or, with false, when one has not by GRACE_S after the
-// run was aborted: a rank that computes for ever must not keep the others from being told.
-static bool await_ranks(threads_run *run, int started)
+// Returns when `started` ranks have ended, or, with false and where one may be left behind, when
+// one has not by GRACE_NS after the run was aborted: a rank that computes for ever must not keep
+// the others from being told.
+static bool await_ranks(threads_run *run, int started, bool may_leave)
 {
     int64_t aborted_ns = 0;
     pthread_mutex_lock(&run->lock);
@@ -271,7 +272,7 @@ static bool await_ranks(threads_run *run, int started)
             pthread_mutex_lock(&run->lock);
             if (run->ended_count == started) break;
         }
-        if (aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
+        if (may_leave && aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
         const struct timespec until = soon();
         pthread_cond_timedwait(&run->ended, &run->lock, &until);
     }
@@ -328,9 +329,10 @@ undo:
     return status;
 }
 
-cy_status cy_world_run_local(const cy_world_options *options, const cy_world_local *part,
-    cy_rank_function function, void *context)
+cy_status cy_world_run_local(bool *left, const cy_world_options *options,
+    const cy_world_local *part, cy_rank_function function, void *context)
 {
+    *left = false;
     if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
         const cy_status status = CY_FAIL(CY_ERR_REQUEST, "%d ranks: a world of threads has 1 to %d",
             options->ranks, CY_WORLD_THREADS);
@@ -348,14 +350,14 @@ cy_status cy_world_run_local(const cy_world_options *options, const cy_world_loc
             break;
         }
     }
-    const bool ended = await_ranks(run, started);
+    const bool ended = await_ranks(run, started, options->left_behind != NULL);
     cy_status status = CY_OK;
     if (atomic_load(&run->aborted)) {
         status = CY_FAIL(run->failed_status, "%s", run->abort_text);
         cy_error_set_hint("%s", run->abort_hint);
     }
     if (!ended) {
-        cy_error_set_hint("a rank did not end; its thread goes on until the process ends");
+        *left = true;
         return status; // that thread still uses what would be freed here
     }
     for (int i = 0; i < started; i++)
@@ -367,5 +369,8 @@ cy_status cy_world_run_local(const cy_world_options *options, const cy_world_loc
 cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context)
 {
-    return cy_world_run_local(options, NULL, function, context);
+    bool left;
+    const cy_status status = cy_world_run_local(&left, options, NULL, function, context);
+    if (left) options->left_behind(status);
+    return status;
 }
