@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/open.h"
 
 #include <stdio.h>

@@ -16,7 +16,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "build_info.h"
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/state.h"
 #include "kernel/open.h"
 

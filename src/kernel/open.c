@@ -3,9 +3,9 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "build_info.h"
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/state.h"
-#include "kernel/cpu/tables.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/strict/strict.h"
 
 #include <stdio.h>

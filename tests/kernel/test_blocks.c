@@ -5,7 +5,7 @@
 #include "support/support.h"
 
 #include "base/cpu.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/ref/element.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "build_info.h"
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/panels.h"
 #include "kernel/cpu/state.h"
 #include "kernel/open.h"

@@ -1,5 +1,5 @@
 // kernel/cpu/attention_rows.h: the row-by-row part of attention, one set of functions per
-// instruction set; the products between them are kernel/cpu/block.h's.
+// instruction set; the products between them are kernel/cpu/gemm/microkernel.h's.
 //
 // Everything is borrowed and pure; any thread. Rows of fp32 blocks have room for a multiple of 32
 // columns, so whole vectors may be read and written. Scores come as plain products; `factor` is

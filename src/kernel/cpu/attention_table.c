@@ -1,9 +1,9 @@
 // The attention operators of the table: which blocks and rows they are computed with was chosen
 // when the queue's kernels were opened.
 
-#include "kernel/cpu/attention.h"
+#include "kernel/cpu/attention/attention.h"
 #include "kernel/cpu/state.h"
-#include "kernel/cpu/tables.h"
+#include "kernel/cpu/cpu.h"
 
 static const cy_attention_ops *ops_of(const cy_queue *queue)
 {

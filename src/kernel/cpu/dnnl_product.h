@@ -7,7 +7,7 @@
 #define CY_KERNEL_CPU_DNNL_PRODUCT_H
 
 #include "base/status.h"
-#include "kernel/cpu/dnnl.h"
+#include "kernel/cpu/gemm/dnnl.h"
 
 #include <cyclotron/dtype.h>
 

@@ -3,7 +3,7 @@
 #ifndef CY_KERNEL_CPU_EMBEDDING_H
 #define CY_KERNEL_CPU_EMBEDDING_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 typedef struct lookup {
     grid cut;

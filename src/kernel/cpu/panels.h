@@ -14,7 +14,7 @@
 #ifndef CY_KERNEL_CPU_PANELS_H
 #define CY_KERNEL_CPU_PANELS_H
 
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/kernel.h"
 
 // How far a row of left is stored beyond its end: rooms for panels have as many floats more.

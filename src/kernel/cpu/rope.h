@@ -3,7 +3,7 @@
 #ifndef CY_KERNEL_CPU_ROPE_H
 #define CY_KERNEL_CPU_ROPE_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 typedef struct turn {
     grid cut; // of rows

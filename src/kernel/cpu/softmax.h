@@ -4,7 +4,7 @@
 #ifndef CY_KERNEL_CPU_SOFTMAX_H
 #define CY_KERNEL_CPU_SOFTMAX_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 typedef struct logit_rows {
     grid cut; // of rows

@@ -4,8 +4,8 @@
 #define CY_KERNEL_CPU_STATE_H
 
 #include "base/cpu.h"
-#include "kernel/cpu/attention.h"
-#include "kernel/cpu/dnnl.h"
+#include "kernel/cpu/attention/attention.h"
+#include "kernel/cpu/gemm/dnnl.h"
 
 typedef struct cy_cpu_state {
     cy_cpu cpu;

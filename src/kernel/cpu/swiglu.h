@@ -4,7 +4,7 @@
 #ifndef CY_KERNEL_CPU_SWIGLU_H
 #define CY_KERNEL_CPU_SWIGLU_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 typedef struct gated {
     grid cut;

@@ -1,5 +1,5 @@
 // kernel/cpu/vector512.h: sixteen fp32 numbers in a register of AVX-512.
-// Included by kernel/cpu/vector.h and kernel/strict/lanes.h, which have what differs between them:
+// Included by kernel/cpu/vector/vector.h and kernel/strict/lanes.h, which have what differs between them:
 // the sums over lanes.
 
 #ifndef CY_KERNEL_CPU_VECTOR512_H

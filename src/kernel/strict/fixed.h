@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "device/fixed.h"
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 #include "kernel/ref/element.h"
 #include "kernel/strict/strict.h"
 

@@ -1,5 +1,5 @@
-// kernel/strict/lanes.h: kernel/cpu/vector.h's vector with sixteen lanes on every processor.
-// Included by kernel/cpu/vector.h only, where CY_SIXTEEN_LANES is defined.
+// kernel/strict/lanes.h: kernel/cpu/vector/vector.h's vector with sixteen lanes on every processor.
+// Included by kernel/cpu/vector/vector.h only, where CY_SIXTEEN_LANES is defined.
 //
 // What the operators do with lanes, such as summing a row in as many partial sums as there are
 // lanes, is then the same computation everywhere, and each operation here is one that IEEE 754

@@ -8,7 +8,7 @@
 #ifndef CY_KERNEL_STRICT_MATMUL_H
 #define CY_KERNEL_STRICT_MATMUL_H
 
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/tiles.h"
 #include "kernel/strict/fixed.h"
 

@@ -5,7 +5,7 @@
 #define CY_KERNEL_STRICT_ROWS_H
 
 #include "kernel/cpu/embedding.h"
-#include "kernel/cpu/norm.h"
+#include "kernel/cpu/vector/reductions.h"
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"
 

@@ -4,7 +4,7 @@
 #ifndef CY_KERNEL_STRICT_STEP_H
 #define CY_KERNEL_STRICT_STEP_H
 
-#include "kernel/cpu/optimizer.h"
+#include "kernel/cpu/vector/optimizer.h"
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"
 
@@ -120,7 +120,7 @@ static void strict_clip_scale(cy_queue *queue, cy_view scale, cy_view length, cy
     cy_ref_clip_scale(queue, scale, length, one, divisor, max_norm);
 }
 
-// ---- AdamW: as in kernel/cpu/optimizer.h, with powers of our own and gradients in fixed point
+// ---- AdamW: as in kernel/cpu/vector/optimizer.h, with powers of our own and gradients in fixed point
 
 typedef struct strict_adamw_range {
     cy_queue *queue;

@@ -15,7 +15,7 @@
 #ifndef CY_KERNEL_STRICT_STRICT_H
 #define CY_KERNEL_STRICT_STRICT_H
 
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/kernel.h"
 
 #define CY_STRICT_TERM_LIMIT 0x1p40f
@@ -30,7 +30,7 @@
 #define CY_STRICT_SQUARE_CELLS 4
 #define CY_STRICT_SQUARE_BITS  28
 
-// Each replaces the slots of a table that holds the reference; see kernel/cpu/tables.h.
+// Each replaces the slots of a table that holds the reference; see kernel/cpu/cpu.h.
 void cy_strict_portable_override(cy_kernels *table);
 void cy_strict_avx2_override(cy_kernels *table);
 void cy_strict_avx512_override(cy_kernels *table);

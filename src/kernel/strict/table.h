@@ -6,14 +6,14 @@
 #ifndef CY_KERNEL_STRICT_TABLE_H
 #define CY_KERNEL_STRICT_TABLE_H
 
-#define CY_SIXTEEN_LANES // before kernel/cpu/vector.h
+#define CY_SIXTEEN_LANES // before kernel/cpu/vector/vector.h
 
 #include "kernel/strict/step.h" // first: base/random_batch.h has a name that rope.h takes too
 
 #include "kernel/cpu/rope.h"
 #include "kernel/cpu/swiglu.h"
 #include "kernel/strict/attention_backward.h"
-#include "kernel/strict/head.h"
+#include "kernel/strict/operators.h"
 #include "kernel/strict/rows.h"
 
 // Left to the reference: attention_merge and attention_paged, which strict training does not use,

@@ -1,6 +1,6 @@
 #include "kernel/cpu/avx2/lanes.h"
 
-#include "kernel/cpu/attention_lanes.h"
+#include "kernel/cpu/attention/rows.h"
 
 const cy_attention_rows *cy_attention_rows_avx2(void)
 {

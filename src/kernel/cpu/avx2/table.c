@@ -1,5 +1,5 @@
-#include "kernel/cpu/tables.h"
-#include "kernel/cpu/tuned.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/cpu/vector/tuned.h"
 
 void cy_cpu_avx2_override(cy_kernels *table)
 {

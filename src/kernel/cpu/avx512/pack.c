@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "kernel/cpu/avx512/squares.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 // Thirty-two bf16, narrowed where the source is wider: zero beyond the source.
 static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)

@@ -9,7 +9,7 @@
 
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/squares.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #define PARTS CY_SPLIT_PARTS
 #define DEPTH CY_SPLIT_DEPTH

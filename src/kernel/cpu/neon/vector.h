@@ -3,7 +3,7 @@
 //
 // Two registers, so that a chain of sums has two additions on their way, and eight numbers of 16
 // bits are one register. Everything here is in the base instruction set of aarch64. Included under
-// neon/, and by kernel/cpu/vector.h, which gives the operators its names for these.
+// neon/, and by kernel/cpu/vector/vector.h, which gives the operators its names for these.
 
 #ifndef CY_KERNEL_CPU_NEON_VECTOR_H
 #define CY_KERNEL_CPU_NEON_VECTOR_H

@@ -1,14 +1,14 @@
-// kernel/cpu/tuned.h: everything that is neither a product nor attention, compiled once for each
+// kernel/cpu/vector/tuned.h: everything that is neither a product nor attention, compiled once for each
 // instruction set: avx2/table.c, avx512/table.c and neon/table.c include this and nothing else
 // does.
 
-#ifndef CY_KERNEL_CPU_TUNED_H
-#define CY_KERNEL_CPU_TUNED_H
+#ifndef CY_KERNEL_CPU_VECTOR_TUNED_H
+#define CY_KERNEL_CPU_VECTOR_TUNED_H
 
-#include "kernel/cpu/compress.h"
+#include "kernel/cpu/vector/compress.h"
 #include "kernel/cpu/embedding.h"
-#include "kernel/cpu/norm.h"
-#include "kernel/cpu/optimizer.h"
+#include "kernel/cpu/vector/reductions.h"
+#include "kernel/cpu/vector/optimizer.h"
 #include "kernel/cpu/rope.h"
 #include "kernel/cpu/softmax.h"
 #include "kernel/cpu/swiglu.h"

@@ -1,12 +1,12 @@
-// kernel/strict/head.h: cross-entropy whose sums do not depend on where the vocabulary is cut.
+// kernel/strict/operators.h: cross-entropy whose sums do not depend on where the vocabulary is cut.
 // Included by the tables of this folder only, which give it its vectors.
 //
 // exp(logit - max) is at most 1. The sum of a row is made in fixed point always: in the units of
 // `sum`, or in units of 2^-39 where sum is fp32 and nobody adds to it. The target's logit may be
 // added over ranks as it is, since all but one hold 0.
 
-#ifndef CY_KERNEL_STRICT_HEAD_H
-#define CY_KERNEL_STRICT_HEAD_H
+#ifndef CY_KERNEL_STRICT_OPERATORS_H
+#define CY_KERNEL_STRICT_OPERATORS_H
 
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"

@@ -1,4 +1,4 @@
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/assert.h"
 #include "kernel/cpu/amx/tiles.h"

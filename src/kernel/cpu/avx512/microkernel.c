@@ -1,10 +1,10 @@
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/assert.h"
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/lanes.h"
 
-#include "kernel/cpu/dot_lanes.h"
+#include "kernel/cpu/gemm/dot_lanes.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.

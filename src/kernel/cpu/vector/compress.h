@@ -1,4 +1,4 @@
-// kernel/cpu/compress.h: gradients made small before they are sent. The bits are those of the
+// kernel/cpu/vector/compress.h: gradients made small before they are sent. The bits are those of the
 // reference.
 //
 // The k largest of n magnitudes are found as integers: the bits of a float without its sign have
@@ -7,10 +7,10 @@
 // above it. Parts of PART elements keep their own counts, so the places of what a part moves are
 // known before it moves anything, and nothing depends on the number of threads.
 
-#ifndef CY_KERNEL_CPU_COMPRESS_H
-#define CY_KERNEL_CPU_COMPRESS_H
+#ifndef CY_KERNEL_CPU_VECTOR_COMPRESS_H
+#define CY_KERNEL_CPU_VECTOR_COMPRESS_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 #define PART        65536
 #define TOP_SHIFT   20

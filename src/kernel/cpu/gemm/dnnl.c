@@ -1,4 +1,4 @@
-#include "kernel/cpu/dnnl.h"
+#include "kernel/cpu/gemm/dnnl.h"
 
 #include "base/assert.h"
 #include "base/memory.h"

@@ -1,8 +1,8 @@
-// kernel/cpu/attention_lanes.h: the rows of attention in terms of LANES floats at once. Included by
+// kernel/cpu/attention/rows.h: the rows of attention in terms of LANES floats at once. Included by
 // the one file per instruction set that has included its lanes.h before.
 
-#ifndef CY_KERNEL_CPU_ATTENTION_LANES_H
-#define CY_KERNEL_CPU_ATTENTION_LANES_H
+#ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
+#define CY_KERNEL_CPU_ATTENTION_ROWS_H
 
 #include "kernel/cpu/attention_rows.h"
 

@@ -1,4 +1,4 @@
-// kernel/cpu/matmul.h: matrix products of our own, for every processor with AVX2 or NEON at least.
+// kernel/cpu/gemm/matmul.h: matrix products of our own, for every processor with AVX2 or NEON at least.
 //
 // A task makes a tile of c: it lets rows stream by packed columns of the right operand. Where tiles
 // lie below each other all of that operand is packed first, once; otherwise each task packs its own
@@ -7,10 +7,10 @@
 // Scratch: a packed slice of both operands and fp32 sums, per worker, at most 5 MiB each, and the
 // packed right operand, at most 32 MiB.
 
-#ifndef CY_KERNEL_CPU_MATMUL_H
-#define CY_KERNEL_CPU_MATMUL_H
+#ifndef CY_KERNEL_CPU_GEMM_MATMUL_H
+#define CY_KERNEL_CPU_GEMM_MATMUL_H
 
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/kernel.h"
 
 // As cy_matmul, for fp32, bf16 and fp16 with c of the same dtype or fp32; the rest goes to the

@@ -8,7 +8,7 @@
 // A task is one query head of one span. It owns its columns of dq. Its share of dk and dv goes to a
 // buffer of its own, and a second pass adds the shares of a key head in a fixed order.
 
-#include "kernel/cpu/attention.h"
+#include "kernel/cpu/attention/attention.h"
 
 #include "base/assert.h"
 

@@ -1,4 +1,4 @@
-// kernel/cpu/block.h: products of blocks that fit the caches, one set of functions per instruction
+// kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per instruction
 // set. Matrix products and attention are built from these and from nothing else.
 //
 // A product is c [rows, cols] (+)= left [rows, depth] right [depth, cols] with fp32 sums in
@@ -13,8 +13,8 @@
 // Everything is borrowed; all functions are pure and run in any thread between enter() and leave()
 // of that thread, which set up the tile registers where the instruction set has them.
 
-#ifndef CY_KERNEL_CPU_BLOCK_H
-#define CY_KERNEL_CPU_BLOCK_H
+#ifndef CY_KERNEL_CPU_GEMM_MICROKERNEL_H
+#define CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 
 #include "device/view.h"
 

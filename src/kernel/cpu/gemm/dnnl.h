@@ -1,4 +1,4 @@
-// kernel/cpu/dnnl.h: matrix products through oneDNN, single-threaded, on tiles that our pool hands
+// kernel/cpu/gemm/dnnl.h: matrix products through oneDNN, single-threaded, on tiles that our pool hands
 // out.
 //
 // The context is per rank and lives in cy_cpu_state. It owns the engine, one stream and one set of
@@ -11,8 +11,8 @@
 // dnnl.c is the same for every version of oneDNN; what differs between versions is behind
 // cy_dnnl_make in dnnl2.c (a dnnl3.c of the same shape is all that version 3 asks for).
 
-#ifndef CY_KERNEL_CPU_DNNL_H
-#define CY_KERNEL_CPU_DNNL_H
+#ifndef CY_KERNEL_CPU_GEMM_DNNL_H
+#define CY_KERNEL_CPU_GEMM_DNNL_H
 
 #include "kernel/kernel.h"
 

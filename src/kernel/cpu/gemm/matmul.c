@@ -1,4 +1,4 @@
-#include "kernel/cpu/matmul.h"
+#include "kernel/cpu/gemm/matmul.h"
 
 #include "base/assert.h"
 #include "kernel/cpu/panels.h"

@@ -1,10 +1,10 @@
-// kernel/cpu/optimizer.h: the step over flat ranges of parameters. Bound by memory.
+// kernel/cpu/vector/optimizer.h: the step over flat ranges of parameters. Bound by memory.
 
-#ifndef CY_KERNEL_CPU_OPTIMIZER_H
-#define CY_KERNEL_CPU_OPTIMIZER_H
+#ifndef CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
+#define CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
 
 #include "base/random_batch.h"
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 // ---- sum of squares: parts of SQUARES elements in fp64, added in ascending order
 

@@ -1,10 +1,10 @@
-// kernel/cpu/element.h: what is done element by element, and sums of rows. Bound by memory.
+// kernel/cpu/vector/elementwise.h: what is done element by element, and sums of rows. Bound by memory.
 
-#ifndef CY_KERNEL_CPU_ELEMENT_H
-#define CY_KERNEL_CPU_ELEMENT_H
+#ifndef CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
+#define CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
 
 #include "kernel/cpu/grid.h"
-#include "kernel/cpu/vector.h"
+#include "kernel/cpu/vector/vector.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>

@@ -1,10 +1,10 @@
-// kernel/cpu/norm.h: RMSNorm. Bound by memory: a row is read once into the first cache, its sum of
+// kernel/cpu/vector/reductions.h: RMSNorm. Bound by memory: a row is read once into the first cache, its sum of
 // squares and its outputs are made from there.
 
-#ifndef CY_KERNEL_CPU_NORM_H
-#define CY_KERNEL_CPU_NORM_H
+#ifndef CY_KERNEL_CPU_VECTOR_REDUCTIONS_H
+#define CY_KERNEL_CPU_VECTOR_REDUCTIONS_H
 
-#include "kernel/cpu/element.h"
+#include "kernel/cpu/vector/elementwise.h"
 
 typedef struct norm {
     grid cut; // of rows

@@ -1,4 +1,4 @@
-// kernel/cpu/pack8.h: operands of products of blocks (block.h) in fp32, packed with vectors of
+// kernel/cpu/gemm/pack8.h: operands of products of blocks (block.h) in fp32, packed with vectors of
 // eight. Included by avx2/block.c and neon/block.c behind their definitions of
 //
 //   float8                             eight numbers of fp32
@@ -11,10 +11,10 @@
 // once for each dtype, and whole vectors take a path of their own: packing costs attention's
 // blocks a tenth of their time when each load decides anew.
 
-#ifndef CY_KERNEL_CPU_PACK8_H
-#define CY_KERNEL_CPU_PACK8_H
+#ifndef CY_KERNEL_CPU_GEMM_PACK8_H
+#define CY_KERNEL_CPU_GEMM_PACK8_H
 
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #define PACK_INLINE static inline __attribute__((always_inline))
 

@@ -1,12 +1,12 @@
-// kernel/cpu/tables.h: how the table of a processor is put together.
+// kernel/cpu/cpu.h: how the table of a processor is put together.
 //
 // Each function replaces the slots of `table` that it does better and leaves the others alone. It
 // keeps the replaced table's operators for the dtypes it does not serve: those go to
 // cy_kernels_ref(). Which functions may be called is decided by who knows the processor: a function
 // named for an instruction set must not run where that set is missing.
 
-#ifndef CY_KERNEL_CPU_TABLES_H
-#define CY_KERNEL_CPU_TABLES_H
+#ifndef CY_KERNEL_CPU_CPU_H
+#define CY_KERNEL_CPU_CPU_H
 
 #include "kernel/kernel.h"
 

@@ -2,7 +2,7 @@
 // query heads that share them, so memory's bandwidth is its bound; consecutive rows of one sequence
 // (a prompt) go through blocks of products.
 
-#include "kernel/cpu/attention.h"
+#include "kernel/cpu/attention/attention.h"
 
 #include <math.h>
 #include <string.h>

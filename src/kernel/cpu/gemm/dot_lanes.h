@@ -1,9 +1,9 @@
-// kernel/cpu/dot_lanes.h: a few rows against many, in terms of LANES floats at once: what decoding
+// kernel/cpu/gemm/dot_lanes.h: a few rows against many, in terms of LANES floats at once: what decoding
 // asks of a product. Every element of b is read once from memory, which is the bound. Included by
 // the one file per instruction set that has included its lanes.h before.
 
-#ifndef CY_KERNEL_CPU_DOT_LANES_H
-#define CY_KERNEL_CPU_DOT_LANES_H
+#ifndef CY_KERNEL_CPU_GEMM_DOT_LANES_H
+#define CY_KERNEL_CPU_GEMM_DOT_LANES_H
 
 #define DOT_SUMS 4   // independent sums of one row: additions wait for each other four times less
 #define DOT_NEAR 512 // bytes of b that are asked for once more before they are used

@@ -1,4 +1,4 @@
-// kernel/cpu/attention.h: flash attention from blocks of products and rows of softmax.
+// kernel/cpu/attention/attention.h: flash attention from blocks of products and rows of softmax.
 //
 // A block of keys is visited only where some query of the block of queries sees it: causal and
 // window masks skip work instead of hiding it, and within a block each row has a range of columns.
@@ -8,11 +8,11 @@
 // Data that is not fp32, bf16 or fp16, fixed-point gradients and heads wider than 256 go to the
 // portable table.
 
-#ifndef CY_KERNEL_CPU_ATTENTION_H
-#define CY_KERNEL_CPU_ATTENTION_H
+#ifndef CY_KERNEL_CPU_ATTENTION_ATTENTION_H
+#define CY_KERNEL_CPU_ATTENTION_ATTENTION_H
 
 #include "kernel/cpu/attention_rows.h"
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/kernel.h"
 
 // What the blocks are computed with: `wide` takes fp32, whole or split, and 16-bit data besides;

@@ -1,10 +1,10 @@
-#include "kernel/cpu/block.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/avx2/lanes.h"
 #include "kernel/cpu/avx2/transpose.h"
 
-#include "kernel/cpu/dot_lanes.h"
-#include "kernel/cpu/pack8.h"
+#include "kernel/cpu/gemm/dot_lanes.h"
+#include "kernel/cpu/gemm/pack8.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
