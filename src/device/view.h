@@ -5,7 +5,7 @@
 // [out, in] as Hugging Face stores them, a vector is one row. A view never owns its data.
 //
 // Fixed point (CY_FX64): an element is integer * 2^exponent. Sums of it have no order, which is
-// what strict mode rests on. device/fixed.h says where exponents come from.
+// what strict mode rests on. The end of this file says where exponents come from.
 
 #ifndef CY_DEVICE_VIEW_H
 #define CY_DEVICE_VIEW_H
@@ -103,6 +103,32 @@ static inline cy_view cy_view_take(cy_arena *arena, cy_dtype dtype, int64_t rows
 {
     const size_t bytes = (size_t)(rows * cols) * cy_dtype_size(dtype);
     return cy_view_of(cy_arena_take(arena, bytes), dtype, rows, cols);
+}
+
+// ---- fixed point: the unit of a sum, how its terms are cut, and how large they were
+//
+// Strict mode keeps what a split cuts in CY_FX64. The exponent of a sum must be chosen before its
+// terms are known, so it follows from the terms of the previous step; kernels record the largest.
+// A cy_fixed is read-only while a step runs, except for what kernels record.
+
+typedef struct cy_fixed {
+    int exponent;             // the unit is 2^exponent
+    int64_t block_k;          // elements of k in a term of a product into it; see cy_matmul_spec
+    _Atomic uint32_t largest; // size of the largest term so far, in units, as the bits of an fp32
+} cy_fixed;
+
+// `view` of CY_FX64 as part of a sum.
+static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
+{
+    view.exponent = fixed->exponent;
+    view.sum = fixed;
+    return view;
+}
+
+// A new matrix of a sum from an arena; its content is undefined.
+static inline cy_view cy_fixed_take(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
+{
+    return cy_fixed_view(fixed, cy_view_take(arena, CY_FX64, rows, cols));
 }
 
 #endif

@@ -37,33 +37,34 @@ typedef struct cy_matmul_spec {
 // integers. The three products of a linear layer y = x W^T with W [out, in]:
 //   forward y = matmul(x, W, transpose_b), backward dx = matmul(dy, W),
 //   dW += matmul(dy, x, transpose_a, accumulate).
-void cy_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+typedef void cy_matmul_fn(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // ---- normalisation (Zhang and Sennrich, "Root mean square layer normalization", 2019)
 
 // y [t, h] = x / sqrt(mean(x^2) + eps) * weight [1, h]; inv_rms [1, t] is 1 / sqrt(...), fp32 or
 // fp64. With `branch` [t, h] given, x += branch first, in place: the residual sum of a block.
-void cy_norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
-    cy_view weight, double eps);
+typedef void cy_norm_forward_fn(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x,
+    cy_view branch, cy_view weight, double eps);
 
 // y = x * inv_rms * weight, with inv_rms from the forward pass: the same bits as its y.
-void cy_norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
+typedef void cy_norm_apply_fn(
+    cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
 
 // dx [t, h] adds the gradient through the norm (it holds the residual's gradient already);
 // dweight [1, h] adds, in the accumulator dtype. Either may be none.
-void cy_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
-    cy_view inv_rms, cy_view weight);
+typedef void cy_norm_backward_fn(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy,
+    cy_view x, cy_view inv_rms, cy_view weight);
 
 // ---- positions (Su et al., "RoFormer", 2021), in Llama's pairing: element i of a head turns with
 // element i + head_dim / 2
 
 // table [positions, head_dim], fp32 or fp64: the cosines of a position's head_dim / 2 angles, then
 // their sines. `inv_freq` [head_dim / 2] is on the host. Exact for every position below 2^24.
-void cy_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, double scale);
+typedef void cy_rope_table_fn(cy_queue *queue, cy_view table, const double *inv_freq, double scale);
 
 // Turns the first heads * head_dim columns of x [t, >= heads * head_dim] in place. positions [t] is
 // in device memory. `inverse` turns back, which is the gradient.
-void cy_rope(
+typedef void cy_rope_fn(
     cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
 
 // ---- attention (Dao et al., "FlashAttention", 2022): no tokens x tokens matrix is ever held
@@ -98,20 +99,22 @@ typedef struct cy_attention_spec {
 // and o = 0 for a query that sees no key or is in no span. q [tq, heads * head_dim], k and v [tk,
 // kv_heads * head_dim]; each may be a range of columns of a wider matrix. o may be fp32 where q is
 // 16-bit. fp32 is multiplied as cy_matmul multiplies it.
-void cy_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
-    const cy_attention_spec *spec);
+typedef void cy_attention_forward_fn(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k,
+    cy_view v, const cy_attention_spec *spec);
 
 // Merges a second part over other keys into the first: o and lse become those over both sets.
-void cy_attention_merge(
+typedef void cy_attention_merge_fn(
     cy_queue *queue, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads);
 
 // delta [heads, tq] = sum over a head of do * o: what the backward pass needs of o.
-void cy_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads);
+typedef void cy_attention_delta_fn(
+    cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads);
 
 // dq, dk, dv: gradients of the sizes of q, k, v, in their dtype, or fp32, or CY_FX64. All rows are
 // written (or added to), also those in no span.
-void cy_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
-    cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
+typedef void cy_attention_backward_fn(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv,
+    cy_view d_o, cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v,
+    const cy_attention_spec *spec);
 
 // Keys and values of generated text live in pages of `page_size` positions; page p of sequence s
 // is number page_table[s * pages_per_sequence + p] in both arrays, [pages, page_size, kv_heads *
@@ -137,7 +140,7 @@ static inline int64_t cy_kv_row(
 
 // o [t, heads * head_dim]: row i attends to positions 0..positions[i] (or those in the window) of
 // sequence sequences[i]; both int32 [t] in device memory. Serves decoding and chunked prefill.
-void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
+typedef void cy_attention_paged_fn(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
 
 // A row's attention in parts, for threads that share one row: they make parts of it, and each of
@@ -170,29 +173,31 @@ static inline int64_t cy_attention_part_cols(const cy_attention_spec *spec)
 
 // parts [n, cy_attention_part_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
 // number `first` on. The rest is as above.
-void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
-    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
-    int64_t first);
+typedef void cy_attention_parts_fn(cy_queue *queue, cy_view parts, cy_view q,
+    const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
+    const cy_attention_spec *spec, int64_t first);
 
 // o [1, heads * head_dim] from all parts of a row: the bits of cy_attention_paged.
-void cy_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
+typedef void cy_attention_join_fn(
+    cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
 
 // ---- feed-forward (Shazeer, "GLU variants improve transformer", 2020)
 
 // y [t, f] = silu(gate) * up, with gate_up [t, 2 f] holding gate, then up.
-void cy_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
+typedef void cy_swiglu_forward_fn(cy_queue *queue, cy_view y, cy_view gate_up);
 
 // d_gate_up [t, 2 f]; y, unless none, is made again in the same pass (the same bits). d_gate_up may
 // be gate_up itself.
-void cy_swiglu_backward(cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+typedef void cy_swiglu_backward_fn(
+    cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
 
 // ---- embedding: rows [first, first + table.rows) of the vocabulary; other tokens give zeros
 
-void cy_embedding_forward(
+typedef void cy_embedding_forward_fn(
     cy_queue *queue, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
 
 // d_table adds, in the accumulator dtype, in ascending order of t.
-void cy_embedding_backward(
+typedef void cy_embedding_backward_fn(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
 
 // ---- softmax cross-entropy over columns [first, first + logits.cols) of the vocabulary, in the
@@ -214,40 +219,43 @@ static inline int64_t cy_vocab_columns(cy_vocab_range range, int64_t cols)
     return valid < cols ? valid : cols;
 }
 
-void cy_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range);
+typedef void cy_softmax_max_fn(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range);
 
 // sum = sum of exp(logit - max) over the columns here; target = the target's logit, 0 when its
 // column is not here.
-void cy_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits, cy_view max,
-    const int32_t *targets, cy_vocab_range range);
+typedef void cy_softmax_sum_fn(cy_queue *queue, cy_view sum, cy_view target, cy_view logits,
+    cy_view max, const int32_t *targets, cy_vocab_range range);
 
 // loss [1, 1], fp64 or CY_FX64, adds the sum over tokens of max + log(sum) - target; none skips.
-void cy_softmax_loss(cy_queue *queue, cy_view loss, cy_view max, cy_view sum, cy_view target,
-    const int32_t *targets);
+typedef void cy_softmax_loss_fn(cy_queue *queue, cy_view loss, cy_view max, cy_view sum,
+    cy_view target, const int32_t *targets);
 
 // d_logits [t, cols] = scale * (exp(logit - max) / sum - [column is the target]): the gradient of
 // scale times the sum of losses. May be the logits themselves; its dtype may be narrower.
-void cy_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view max, cy_view sum,
-    const int32_t *targets, cy_vocab_range range, double scale);
+typedef void cy_softmax_grad_fn(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view max,
+    cy_view sum, const int32_t *targets, cy_vocab_range range, double scale);
 
 // ---- element by element, any pair of floating dtypes and CY_FX64
 
-void cy_fill(cy_queue *queue, cy_view y, double value);
-void cy_copy(cy_queue *queue, cy_view y, cy_view x);           // y = x, rounded to y's dtype
-void cy_add(cy_queue *queue, cy_view y, cy_view a, cy_view b); // y = a + b; y may be a or b
-void cy_add_bias(cy_queue *queue, cy_view y, cy_view bias);    // each row of y += bias [1, cols]
-void cy_sum_rows(cy_queue *queue, cy_view sum, cy_view x);     // sum [1, cols] adds all rows of x
+typedef void cy_fill_fn(cy_queue *queue, cy_view y, double value);
+typedef void cy_copy_fn(cy_queue *queue, cy_view y, cy_view x); // y = x, rounded to y's dtype
+typedef void cy_add_fn(
+    cy_queue *queue, cy_view y, cy_view a, cy_view b); // y = a + b; y may be a or b
+typedef void cy_add_bias_fn(
+    cy_queue *queue, cy_view y, cy_view bias); // each row of y += bias [1, cols]
+typedef void cy_sum_rows_fn(
+    cy_queue *queue, cy_view sum, cy_view x); // sum [1, cols] adds all rows of x
 
 // ---- optimizer, over flat ranges [1, n] of whatever parameters lie there
 
 // out [1, 1] fp64 adds the sum of squares of x, in a fixed order. In strict mode out may be [1, 4]
 // of CY_FX64, cells that add up without an order: see kernel/strict/strict.h.
-void cy_sum_squares(cy_queue *queue, cy_view out, cy_view x);
+typedef void cy_sum_squares_fn(cy_queue *queue, cy_view out, cy_view x);
 
 // scale [1, 1] fp64 = what to multiply gradients with: 1 / divisor, and less where the norm of the
 // gradients so divided exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm. Where the norm
 // is not finite, neither is the scale.
-void cy_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
+typedef void cy_clip_scale_fn(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
     double divisor, double max_norm);
 
 // AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
@@ -281,15 +289,15 @@ static inline cy_adamw_second cy_adamw_second_of(const cy_adamw_spec *spec)
 // (none, or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64. A
 // scale that is not finite changes nothing: a step with broken gradients is skipped without asking
 // the host.
-void cy_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
-    cy_view scale, const cy_adamw_spec *spec);
+typedef void cy_adamw_fn(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec);
 
 // x [rows, cols] = std * normal numbers of `key` at global indices first + row * global_cols + col.
-void cy_random_fill(
+typedef void cy_random_fill_fn(
     cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
 
 // hash [1, 1] int64 adds, mod 2^64, a mix of (key, global index, bits of the element as fp64).
-void cy_hash(
+typedef void cy_hash_fn(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
 // ---- gradients made small before they are sent (docs/compression.md), over flat ranges [1, n]
@@ -298,11 +306,11 @@ void cy_hash(
 // out of residual, which has zeros there: values + residual is the sum, bit for bit. indices [1, k]
 // int32 ascend. Of equal magnitudes the first is taken, and a NaN is above everything. All fp32 or
 // all fp64 (fp64 data); 1 <= k <= n < 2^31.
-void cy_topk(
+typedef void cy_topk_fn(
     cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
 
 // y [1, n] adds values [1, k] at indices [1, k], which are below n and differ.
-void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
+typedef void cy_scatter_add_fn(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
 
 // What AdamW would make of a gradient that has not been sent yet, without its first moment.
 typedef struct cy_ahead_spec {
@@ -315,85 +323,79 @@ typedef struct cy_ahead_spec {
 
 // weight = master - learning_rate * step, step = scale * residual / (root * sqrt(v) + eps), at most
 // `most` in magnitude. All [1, n]; master, residual and v are fp32 or fp64 alike.
-void cy_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec);
+typedef void cy_look_ahead_fn(cy_queue *queue, cy_view weight, cy_view master, cy_view residual,
+    cy_view v, const cy_ahead_spec *spec);
 
 // codes [1, n] uint8, each an int8, and scales [1, blocks] fp32, one a block of CY_QUANTIZE_BLOCK
 // elements, the last perhaps shorter: scale = largest magnitude / 127, code = x / scale to the
 // nearest. The error is at most half a scale (where a scale is a normal number). A block with an
 // element that is not finite has the scale NaN. x is fp32 or fp64.
 #define CY_QUANTIZE_BLOCK 256
-void cy_quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x);
+typedef void cy_quantize_fn(cy_queue *queue, cy_view codes, cy_view scales, cy_view x);
 
 // y [1, n] = scale * code, or adds it.
-void cy_dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bool accumulate);
+typedef void cy_dequantize_fn(
+    cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bool accumulate);
 
 // ---- the table
 
+// Calls X(name) for every operator. For each of them there are the type cy_<name>_fn above, the
+// function cy_<name> that layers call, and a slot in every table.
+#define CY_OPERATORS(X)                                                                            \
+    X(matmul)                                                                                      \
+    X(norm_forward)                                                                                \
+    X(norm_apply)                                                                                  \
+    X(norm_backward)                                                                               \
+    X(rope_table)                                                                                  \
+    X(rope)                                                                                        \
+    X(attention_forward)                                                                           \
+    X(attention_merge)                                                                             \
+    X(attention_delta)                                                                             \
+    X(attention_backward)                                                                          \
+    X(attention_paged)                                                                             \
+    X(attention_parts)                                                                             \
+    X(attention_join)                                                                              \
+    X(swiglu_forward)                                                                              \
+    X(swiglu_backward)                                                                             \
+    X(embedding_forward)                                                                           \
+    X(embedding_backward)                                                                          \
+    X(softmax_max)                                                                                 \
+    X(softmax_sum)                                                                                 \
+    X(softmax_loss)                                                                                \
+    X(softmax_grad)                                                                                \
+    X(fill)                                                                                        \
+    X(copy)                                                                                        \
+    X(add)                                                                                         \
+    X(add_bias)                                                                                    \
+    X(sum_rows)                                                                                    \
+    X(sum_squares)                                                                                 \
+    X(clip_scale)                                                                                  \
+    X(adamw)                                                                                       \
+    X(random_fill)                                                                                 \
+    X(hash)                                                                                        \
+    X(topk)                                                                                        \
+    X(look_ahead)                                                                                  \
+    X(scatter_add)                                                                                 \
+    X(quantize)                                                                                    \
+    X(dequantize)
+
+#define CY_DECLARE_OPERATOR(operator) cy_##operator##_fn cy_##operator;
+CY_OPERATORS(CY_DECLARE_OPERATOR)
+#undef CY_DECLARE_OPERATOR
+
+#define CY_OPERATOR_SLOT(operator) cy_##operator##_fn * operator;
+
 typedef struct cy_kernels {
     const char *name; // "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon", "strict"
-    void (*matmul)(cy_queue *, cy_view c, cy_view a, cy_view b, cy_matmul_spec);
-    void (*norm_forward)(cy_queue *, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
-        cy_view weight, double eps);
-    void (*norm_apply)(cy_queue *, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
-    void (*norm_backward)(cy_queue *, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
-        cy_view inv_rms, cy_view weight);
-    void (*rope_table)(cy_queue *, cy_view table, const double *inv_freq, double scale);
-    void (*rope)(
-        cy_queue *, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
-    void (*attention_forward)(cy_queue *, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
-        const cy_attention_spec *);
-    void (*attention_merge)(
-        cy_queue *, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads);
-    void (*attention_delta)(cy_queue *, cy_view delta, cy_view d_o, cy_view o, int heads);
-    void (*attention_backward)(cy_queue *, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
-        cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *);
-    void (*attention_paged)(cy_queue *, cy_view o, cy_view q, const cy_kv_pages *,
-        const int32_t *sequences, const int32_t *positions, const cy_attention_spec *);
-    void (*attention_parts)(cy_queue *, cy_view parts, cy_view q, const cy_kv_pages *,
-        const int32_t *sequences, const int32_t *positions, const cy_attention_spec *,
-        int64_t first);
-    void (*attention_join)(cy_queue *, cy_view o, cy_view parts, const cy_attention_spec *);
-    void (*swiglu_forward)(cy_queue *, cy_view y, cy_view gate_up);
-    void (*swiglu_backward)(cy_queue *, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
-    void (*embedding_forward)(
-        cy_queue *, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
-    void (*embedding_backward)(
-        cy_queue *, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
-    void (*softmax_max)(cy_queue *, cy_view max, cy_view logits, cy_vocab_range);
-    void (*softmax_sum)(cy_queue *, cy_view sum, cy_view target, cy_view logits, cy_view max,
-        const int32_t *targets, cy_vocab_range);
-    void (*softmax_loss)(
-        cy_queue *, cy_view loss, cy_view max, cy_view sum, cy_view target, const int32_t *targets);
-    void (*softmax_grad)(cy_queue *, cy_view d_logits, cy_view logits, cy_view max, cy_view sum,
-        const int32_t *targets, cy_vocab_range, double scale);
-    void (*fill)(cy_queue *, cy_view y, double value);
-    void (*copy)(cy_queue *, cy_view y, cy_view x);
-    void (*add)(cy_queue *, cy_view y, cy_view a, cy_view b);
-    void (*add_bias)(cy_queue *, cy_view y, cy_view bias);
-    void (*sum_rows)(cy_queue *, cy_view sum, cy_view x);
-    void (*sum_squares)(cy_queue *, cy_view out, cy_view x);
-    void (*clip_scale)(cy_queue *, cy_view scale, cy_view norm, cy_view sum_squares, double divisor,
-        double max_norm);
-    void (*adamw)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v, cy_view grad,
-        cy_view scale, const cy_adamw_spec *);
-    // The same bits; where it is tuned, in one pass over memory for each step of the formula.
-    void (*adamw_unfused)(cy_queue *, cy_view weight, cy_view master, cy_view m, cy_view v,
-        cy_view grad, cy_view scale, const cy_adamw_spec *);
-    void (*random_fill)(
-        cy_queue *, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
-    void (*hash)(
-        cy_queue *, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
-    void (*topk)(
-        cy_queue *, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
-    void (*look_ahead)(cy_queue *, cy_view weight, cy_view master, cy_view residual, cy_view v,
-        const cy_ahead_spec *);
-    void (*scatter_add)(cy_queue *, cy_view y, cy_view indices, cy_view values);
-    void (*quantize)(cy_queue *, cy_view codes, cy_view scales, cy_view x);
-    void (*dequantize)(cy_queue *, cy_view y, cy_view codes, cy_view scales, bool accumulate);
+    CY_OPERATORS(CY_OPERATOR_SLOT)
+    // The same bits as adamw; in tuned tables with one pass over memory for each step of the
+    // formula.
+    cy_adamw_fn *adamw_unfused;
 } cy_kernels;
 
-// The portable table: the definition of correct, for fp64, fp32, bf16 and fp16.
+#undef CY_OPERATOR_SLOT
+
+// The table of the reference operators, for fp64, fp32, bf16 and fp16: the definition of correct.
 const cy_kernels *cy_kernels_ref(void);
 
 #endif

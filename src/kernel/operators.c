@@ -3,7 +3,7 @@
 
 #include "base/memory.h"
 #include "base/thread_pool.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <cyclotron/operators.h>
 

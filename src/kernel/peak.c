@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/memory.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <string.h>
 
@@ -116,7 +116,7 @@ int cy_peak_ways(cy_peak_way ways[CY_PEAK_WAYS], const cy_queue *queue, cy_dtype
     const int dtype_count = cy_kernels_multiply(queue, dtype) ? 1 : 2;
     int count = 0;
     for (int d = 0; d < dtype_count; d++) {
-        cy_product_function products[CY_PRODUCT_FUNCTIONS];
+        cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS];
         const int product_count = cy_kernels_products(products, queue, dtypes[d]);
         // What is portable has one way, and is slow: it is not tried in another order.
         const int spec_count = product_count > 1 || products[0] != cy_kernels_ref()->matmul ? 3 : 1;

@@ -10,11 +10,11 @@
 #define CY_KERNEL_PEAK_H
 
 #include "kernel/kernel.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 // One way that a product may go: who computes it, in what, stored in which order.
 typedef struct cy_peak_way {
-    cy_product_function multiply;
+    cy_matmul_fn *multiply;
     cy_dtype dtype;
     cy_matmul_spec spec;
 } cy_peak_way;

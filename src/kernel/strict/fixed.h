@@ -6,9 +6,8 @@
 #define CY_KERNEL_STRICT_FIXED_H
 
 #include "base/assert.h"
-#include "device/fixed.h"
 #include "kernel/cpu/vector/elementwise.h"
-#include "kernel/ref/element.h"
+#include "kernel/ref/ref.h"
 #include "kernel/strict/strict.h"
 
 static inline bool is_fixed(cy_view view)
@@ -233,7 +232,7 @@ static void strict_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
         return;
     }
     fixed_columns of = {.queue = queue, .sum = sum, .x = x};
-    cy_queue_run(queue, sum_rows_columns, &of, pieces_of(x.cols, FIXED_COLUMNS));
+    cy_queue_run(queue, sum_rows_columns, &of, cy_ceil_div(x.cols, FIXED_COLUMNS));
 }
 
 #endif

@@ -9,14 +9,12 @@
 #ifndef CY_KERNEL_STRICT_LANES_H
 #define CY_KERNEL_STRICT_LANES_H
 
-#include "kernel/strict/fused.h"
+#include "kernel/strict/math.h"
 #include "kernel/strict/strict.h"
 
 #include <math.h>
 
 #ifdef __AVX512F__
-
-#include "kernel/cpu/vector512.h"
 
 FORCE_INLINE void vec_spread(float x[LANES], vec a)
 {

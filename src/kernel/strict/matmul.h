@@ -9,7 +9,6 @@
 #define CY_KERNEL_STRICT_MATMUL_H
 
 #include "kernel/cpu/gemm/matmul.h"
-#include "kernel/cpu/tiles.h"
 #include "kernel/strict/fixed.h"
 
 #define FIXED_ROWS      INT64_C(128) // at most, of one call of multiply_fixed

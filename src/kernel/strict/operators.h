@@ -1,15 +1,117 @@
-// kernel/strict/operators.h: cross-entropy whose sums do not depend on where the vocabulary is cut.
-// Included by the tables of this folder only, which give it its vectors.
-//
-// exp(logit - max) is at most 1. The sum of a row is made in fixed point always: in the units of
-// `sum`, or in units of 2^-39 where sum is fp32 and nobody adds to it. The target's logit may be
-// added over ranks as it is, since all but one hold 0.
+// kernel/strict/operators.h: the operators of strict mode but products and attention, and the function
+// that fills a table with all of them. The table.c of each instruction set in this folder includes
+// this file, and nothing else does.
 
 #ifndef CY_KERNEL_STRICT_OPERATORS_H
 #define CY_KERNEL_STRICT_OPERATORS_H
 
+#define CY_SIXTEEN_LANES // before kernel/cpu/vector/vector.h
+
+#include "kernel/cpu/vector/elementwise.h"
+#include "kernel/cpu/vector/optimizer.h"
+#include "kernel/cpu/vector/reductions.h"
+#include "kernel/strict/attention.h"
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"
+
+// ---- gradients of norm weights and embeddings, and the table of positions
+
+// dweight: one term a token, dy * (x * inv_rms).
+static void norm_weight_columns(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_columns *of = context;
+    const int64_t first = number * FIXED_COLUMNS;
+    const int64_t end = first + FIXED_COLUMNS < of->x.cols ? first + FIXED_COLUMNS : of->x.cols;
+    const vec factor = vec_all(units_in_one(of->sum));
+    const float *inv_rms = of->inv_rms.data;
+    term_sizes sizes = no_terms();
+    for (int64_t t = 0; t < of->x.rows; t++) {
+        const void *x = cy_view_at(of->x, t, 0), *dy = cy_view_at(of->dy, t, 0);
+        for (int64_t i = first; i < end; i += LANES) {
+            const int64_t lanes = lanes_left(end, i);
+            const vec share = vec_mul(load(x, of->x.dtype, i, lanes), vec_all(inv_rms[t]));
+            const vec term = vec_mul(load(dy, of->dy.dtype, i, lanes), share);
+            fixed_add(fixed_at(of->sum, 0, i), vec_mul(term, factor), lanes, &sizes);
+        }
+    }
+    note_terms(of->queue, of->sum, sizes);
+}
+
+static void strict_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy,
+    cy_view x, cy_view inv_rms, cy_view weight)
+{
+    if (!is_fixed(dweight) || !norm_served(x, inv_rms, weight) || !served(dy)) {
+        norm_backward(queue, dx, dweight, dy, x, inv_rms, weight);
+        return;
+    }
+    // First, because dx may be where dy lies for somebody who needs dweight no more.
+    fixed_columns of = {.queue = queue, .sum = dweight, .x = x, .dy = dy, .inv_rms = inv_rms};
+    cy_queue_run(queue, norm_weight_columns, &of, cy_ceil_div(x.cols, FIXED_COLUMNS));
+    if (!cy_view_is_none(dx)) {
+        norm_backward(queue, dx, cy_view_none(), dy, x, inv_rms, weight);
+    }
+}
+
+static void embedding_columns(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const fixed_columns *of = context;
+    const int64_t first = number * FIXED_COLUMNS;
+    const int64_t end = first + FIXED_COLUMNS < of->dy.cols ? first + FIXED_COLUMNS : of->dy.cols;
+    const float factor = units_in_one(of->sum);
+    term_sizes sizes = no_terms();
+    for (int64_t t = 0; t < of->dy.rows; t++) {
+        const int64_t row = of->tokens[t] - of->first;
+        if (row < 0 || row >= of->sum.rows) continue;
+        fixed_add_row(fixed_at(of->sum, row, first), cy_view_at(of->dy, t, 0), of->dy.dtype, first,
+            end, factor, &sizes);
+    }
+    note_terms(of->queue, of->sum, sizes);
+}
+
+static void strict_embedding_backward(
+    cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first)
+{
+    if (!is_fixed(d_table) || !served(dy)) {
+        embedding_backward(queue, d_table, dy, tokens, first);
+        return;
+    }
+    fixed_columns of = {.queue = queue, .sum = d_table, .dy = dy, .tokens = tokens, .first = first};
+    cy_queue_run(queue, embedding_columns, &of, cy_ceil_div(dy.cols, FIXED_COLUMNS));
+}
+
+typedef struct angle_rows {
+    cy_queue *queue;
+    cy_view table;
+    const double *inv_freq; // [head_dim / 2]
+    double scale;
+} angle_rows;
+
+static void angle_row(void *context, int64_t p, int worker)
+{
+    (void)worker;
+    const angle_rows *of = context;
+    const int64_t half = of->table.cols / 2;
+    for (int64_t i = 0; i < half; i++) {
+        double sine, cosine;
+        cy_strict_sine_cosine(&sine, &cosine, (double)p * of->inv_freq[i]);
+        cy_ref_store(of->queue, of->table, p, i, of->scale * cosine);
+        cy_ref_store(of->queue, of->table, p, half + i, of->scale * sine);
+    }
+}
+
+static void strict_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, double scale)
+{
+    angle_rows of = {.queue = queue, .table = table, .inv_freq = inv_freq, .scale = scale};
+    cy_queue_run(queue, angle_row, &of, table.rows);
+}
+
+// ---- cross-entropy whose sums do not depend on where the vocabulary is cut
+//
+// exp(logit - max) is at most 1. The sum of a row is made in fixed point always: in the units of
+// `sum`, or in units of 2^-39 where sum is fp32 and nobody adds to it. The target's logit may be
+// added over ranks as it is, since all but one hold 0.
 
 #define OWN_SUM_EXPONENT (-39)
 
@@ -145,7 +247,7 @@ static void strict_softmax_loss(
             queue->fixed_overflow = true;
             continue;
         }
-        cy_ref_add(queue, loss, 0, 0, of_token);
+        cy_ref_accumulate(queue, loss, 0, 0, of_token);
     }
 }
 
@@ -216,6 +318,215 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
         .scale = scale,
     };
     cy_queue_run(queue, head_grad_piece, &of, of.cut.count);
+}
+
+// ---- the optimizer, over gradients in fixed point
+
+// ---- sums of squares in cells: each square is cut into digits of CY_STRICT_SQUARE_BITS bits, and
+// each cell sums one digit. Everything after the square's cut at one unit is exact.
+
+#define SQUARE_PIECE 4096
+#define SQUARE_RUN   128 // that go through each step together, so that compilers make vectors
+
+typedef struct square_cells {
+    cy_queue *queue;
+    cy_view x, out;
+    int64_t across;
+    int64_t *parts; // [pieces, CY_STRICT_SQUARE_CELLS], in scratch
+} square_cells;
+
+// Sums of each digit, one for each place of a run. A digit is below 2^28, so that 2^25 of them are
+// exact in fp64.
+typedef struct digit_sums {
+    double cells[CY_STRICT_SQUARE_CELLS][SQUARE_RUN];
+} digit_sums;
+
+static bool add_digits(digit_sums *sums, const float x[SQUARE_RUN], double unit)
+{
+    static const double digit[] = {1.0, 0x1p28, 0x1p56, 0x1p84};
+    static const double inverse[] = {1.0, 0x1p-28, 0x1p-56, 0x1p-84};
+    double rest[SQUARE_RUN];
+    int out = 0;
+    for (int i = 0; i < SQUARE_RUN; i++) {
+        rest[i] = (double)x[i] * (double)x[i] * unit; // 48 bits, then a power of two: exact
+        out |= !(rest[i] < 0x1p112);
+    }
+    if (out != 0) return false;
+    for (int j = CY_STRICT_SQUARE_CELLS - 1; j >= 0; j--) {
+        for (int i = 0; i < SQUARE_RUN; i++) {
+            const double count = floor(rest[i] * inverse[j]);
+            rest[i] -= count * digit[j];
+            sums->cells[j][i] += count;
+        }
+    }
+    return true;
+}
+
+static void square_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const square_cells *of = context;
+    const int64_t row = number / of->across, first = number % of->across * SQUARE_PIECE;
+    const int64_t end = first + SQUARE_PIECE < of->x.cols ? first + SQUARE_PIECE : of->x.cols;
+    const double unit = ldexp(1.0, -of->out.exponent);
+    const double x_unit = is_fixed(of->x) ? ldexp(1.0, of->x.exponent) : 0.0;
+    int64_t *cells = of->parts + number * CY_STRICT_SQUARE_CELLS;
+    digit_sums sums = {0};
+    bool fits = true;
+    for (int64_t run = first; run < end; run += SQUARE_RUN) {
+        float x[SQUARE_RUN] = {0};
+        for (int64_t i = run; i < end && i < run + SQUARE_RUN; i += LANES) {
+            const int64_t lanes = lanes_left(end, i);
+            if (is_fixed(of->x)) {
+                vec_spread(x + i - run, fixed_load(fixed_at(of->x, row, i), x_unit, lanes, &fits));
+            } else {
+                vec_spread(x + i - run, load(cy_view_at(of->x, row, 0), of->x.dtype, i, lanes));
+            }
+        }
+        fits &= add_digits(&sums, x, unit);
+    }
+    for (int j = 0; j < CY_STRICT_SQUARE_CELLS; j++) {
+        cells[j] = 0;
+        for (int i = 0; i < SQUARE_RUN; i++)
+            cells[j] += (int64_t)sums.cells[j][i];
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void strict_sum_squares(cy_queue *queue, cy_view out, cy_view x)
+{
+    if (!is_fixed(out) || out.cols != CY_STRICT_SQUARE_CELLS || (!served(x) && !is_fixed(x))) {
+        sum_squares(queue, out, x);
+        return;
+    }
+    if (cy_view_is_dense(x)) flatten(&x);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    square_cells of = {
+        .queue = queue, .x = x, .out = out, .across = cy_ceil_div(x.cols, SQUARE_PIECE)};
+    const int64_t count = of.across * x.rows;
+    of.parts =
+        cy_arena_take(queue->scratch, (size_t)(count * CY_STRICT_SQUARE_CELLS) * sizeof(int64_t));
+    cy_queue_run(queue, square_piece, &of, count);
+    if (!queue->dry) {
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t *cells = of.parts + i * CY_STRICT_SQUARE_CELLS;
+            flag_unless(queue, add_integers(out.data, out.data, cells, CY_STRICT_SQUARE_CELLS));
+        }
+    }
+    cy_arena_rewind(queue->scratch, mark);
+}
+
+static void strict_clip_scale(cy_queue *queue, cy_view scale, cy_view length, cy_view squares_sum,
+    double divisor, double max_norm)
+{
+    if (!is_fixed(squares_sum) || squares_sum.cols != CY_STRICT_SQUARE_CELLS) {
+        cy_ref_clip_scale(queue, scale, length, squares_sum, divisor, max_norm);
+        return;
+    }
+    double total = 0.0;
+    if (!queue->dry) {
+        const int64_t *cells = squares_sum.data;
+        for (int j = CY_STRICT_SQUARE_CELLS - 1; j >= 0; j--)
+            total = total * 0x1p28 + (double)cells[j];
+        total = ldexp(total, squares_sum.exponent);
+    }
+    const cy_view one = cy_view_of(&total, CY_F64, 1, 1);
+    cy_ref_clip_scale(queue, scale, length, one, divisor, max_norm);
+}
+
+// ---- AdamW: as in kernel/cpu/vector/optimizer.h, with powers of our own and gradients in fixed point
+
+typedef struct strict_adamw_range {
+    cy_queue *queue;
+    adamw_range range;
+} strict_adamw_range;
+
+static void strict_adamw_piece(void *context, int64_t number, int worker)
+{
+    (void)worker;
+    const strict_adamw_range *of = context;
+    adamw_range range = of->range;
+    const piece at = piece_at(range.cut, 1, range.master.cols, number);
+    const bool fixed = is_fixed(of->range.grad);
+    const double unit = fixed ? ldexp(1.0, of->range.grad.exponent) : 0.0;
+    float grads[PIECE];
+    bool fits = true;
+    if (fixed) {
+        for (int64_t i = at.col; i < at.col_end; i += LANES) {
+            const int64_t lanes = lanes_left(at.col_end, i);
+            store_f32(grads + i - at.col,
+                fixed_load(fixed_at(of->range.grad, 0, i), unit, lanes, &fits), lanes);
+        }
+        // One piece of each, so that the gradients count from 0 as well.
+        const int64_t count = at.col_end - at.col;
+        range.grad = cy_view_of(grads, CY_F32, 1, count);
+        range.master = cy_view_cols(range.master, at.col, count);
+        range.m = cy_view_cols(range.m, at.col, count);
+        range.v = cy_view_cols(range.v, at.col, count);
+        if (!cy_view_is_none(range.weight)) {
+            range.weight = cy_view_cols(range.weight, at.col, count);
+        }
+    }
+    const int64_t first = fixed ? 0 : at.col, end = fixed ? at.col_end - at.col : at.col_end;
+    for (int64_t i = first; i < end; i += LANES) {
+        adamw_vector(&range, i, lanes_left(end, i), range.grad.dtype);
+    }
+    flag_unless(of->queue, fits);
+}
+
+static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
+    cy_view grad, cy_view scale, const cy_adamw_spec *spec)
+{
+    const bool has_weight = !cy_view_is_none(weight);
+    const bool grads = served(grad) || is_fixed(grad);
+    if (master.dtype != CY_F32 || !grads || (has_weight && !served(weight))) {
+        adamw(queue, weight, master, m, v, grad, scale, spec);
+        return;
+    }
+    if (queue->dry) return;
+    const double factor = *(const double *)scale.data;
+    if (!isfinite(factor)) return;
+    strict_adamw_range of = {
+        .queue = queue,
+        .range = adamw_range_of(weight, master, m, v, grad, factor, spec, cy_strict_power),
+    };
+    cy_queue_run(queue, strict_adamw_piece, &of, of.range.cut.count);
+}
+
+// ---- the table
+
+// Left to the reference: attention_merge and attention_paged, which strict training does not use,
+// and whatever the dtype is not fp32, bf16 or fixed point.
+static void override_with_strict(cy_kernels *table)
+{
+    table->matmul = strict_matmul;
+    table->norm_forward = norm_forward;
+    table->norm_apply = norm_apply;
+    table->norm_backward = strict_norm_backward;
+    table->rope_table = strict_rope_table;
+    table->rope = rope;
+    table->attention_forward = strict_attention_forward;
+    table->attention_delta = strict_attention_delta;
+    table->attention_backward = strict_attention_backward;
+    table->swiglu_forward = swiglu_forward;
+    table->swiglu_backward = swiglu_backward;
+    table->embedding_forward = embedding_forward;
+    table->embedding_backward = strict_embedding_backward;
+    table->softmax_max = strict_softmax_max;
+    table->softmax_sum = strict_softmax_sum;
+    table->softmax_loss = strict_softmax_loss;
+    table->softmax_grad = strict_softmax_grad;
+    table->fill = strict_fill;
+    table->copy = strict_copy;
+    table->add = strict_add;
+    table->add_bias = add_bias;
+    table->sum_rows = strict_sum_rows;
+    table->sum_squares = strict_sum_squares;
+    table->clip_scale = strict_clip_scale;
+    table->adamw = strict_adamw;
+    table->adamw_unfused = strict_adamw;
+    table->random_fill = random_fill;
+    table->hash = hash;
 }
 
 #endif

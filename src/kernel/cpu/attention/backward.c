@@ -8,7 +8,8 @@
 // A task is one query head of one span. It owns its columns of dq. Its share of dk and dv goes to a
 // buffer of its own, and a second pass adds the shares of a key head in a fixed order.
 
-#include "kernel/cpu/attention/attention.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/ref/ref.h"
 
 #include "base/assert.h"
 
@@ -84,18 +85,13 @@ static void layout(
     s->seen = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static void pack_queries(
     head_state *s, const backward_call *self, const cy_attention_span *span, int64_t head)
 {
     const int64_t dim = self->spec->head_dim;
     for (int64_t i = 0; i < s->blocks; i++) {
         const int64_t row = span->q_first + i * QUERIES;
-        const int64_t count = least(span->q_count - i * QUERIES, QUERIES);
+        const int64_t count = cy_min(span->q_count - i * QUERIES, QUERIES);
         const cy_view q = cy_view_cols(cy_view_rows(self->q, row, count), head * dim, dim);
         const cy_view d_o = cy_view_cols(cy_view_rows(self->d_o, row, count), head * dim, dim);
         self->block->pack_right(s->q_left + (size_t)i * s->across_bytes, q, true);
@@ -204,7 +200,7 @@ static void deliver_dq(
 {
     const int64_t dim = self->spec->head_dim;
     for (int64_t i = 0; i < s->blocks; i++) {
-        const int64_t count = least(span->q_count - i * QUERIES, QUERIES);
+        const int64_t count = cy_min(span->q_count - i * QUERIES, QUERIES);
         float *block = s->dq + i * dim * QUERIES;
         cy_view from = cy_view_of(block, CY_F32, dim, QUERIES);
         self->block->transpose(s->turned, dim, from);
@@ -231,7 +227,7 @@ static void backward_keys(head_state *s, const backward_call *self, const cy_att
         s->v = cy_block_left(self->block, s->v_packed, &s->v_stride, v);
         self->block->pack_left(s->k_transposed, k, true);
         for (int64_t i = all.first / QUERIES; i * QUERIES < all.last; i++) {
-            step(s, self, i, least(span->q_count - i * QUERIES, QUERIES), keys);
+            step(s, self, i, cy_min(span->q_count - i * QUERIES, QUERIES), keys);
         }
     }
     for (int64_t i = 0; i < keys && !s->started; i++) {
@@ -257,7 +253,7 @@ static void backward_task(void *context, int64_t task, int worker)
     self->block->enter();
     pack_queries(&s, self, span, head);
     for (int64_t key = 0; key < span->k_count; key += KEYS) {
-        backward_keys(&s, self, span, key, least(span->k_count - key, KEYS), kv_col,
+        backward_keys(&s, self, span, key, cy_min(span->k_count - key, KEYS), kv_col,
             ((part_row + key) * spec->heads + head) * dim);
     }
     deliver_dq(&s, self, span, head);
@@ -296,7 +292,7 @@ static void sum_task(void *context, int64_t task, int worker)
 {
     (void)worker;
     const backward_call *self = context;
-    const int64_t end = least((task + 1) * SUM_ROWS, self->dk.rows);
+    const int64_t end = cy_min((task + 1) * SUM_ROWS, self->dk.rows);
     for (int64_t row = task * SUM_ROWS; row < end; row++) {
         sum_row(self, self->dk, self->dk_parts, row);
         sum_row(self, self->dv, self->dv_parts, row);
@@ -310,19 +306,19 @@ static void clear_queries(cy_view dq)
     }
 }
 
-void cy_flash_backward(cy_queue *queue, const cy_attention_ops *ops, cy_view dq, cy_view dk,
+void cy_flash_backward(cy_queue *queue, cy_view dq, cy_view dk,
     cy_view dv, cy_view d_o, cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec)
 {
     if (!cy_flash_takes(q.dtype) || !cy_flash_takes(d_o.dtype) || !cy_flash_takes(dq.dtype) ||
         !cy_flash_takes(dk.dtype) || !cy_flash_takes(dv.dtype) || lse.dtype != CY_F32 ||
         delta.dtype != CY_F32 || spec->head_dim > CY_FLASH_HEAD_MAX) {
-        cy_kernels_ref()->attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, spec);
+        cy_ref_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, spec);
         return;
     }
     backward_call self = {
-        .ops = ops,
-        .block = cy_flash_block(ops, q.dtype),
+        .ops = cy_flash_ops(queue),
+        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
         .dq = dq,
         .dk = dk,
         .dv = dv,

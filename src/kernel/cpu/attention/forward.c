@@ -1,4 +1,5 @@
-#include "kernel/cpu/attention/attention.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/ref/ref.h"
 
 #include "base/assert.h"
 
@@ -252,18 +253,18 @@ static void clear_rows(const forward_call *self)
     }
 }
 
-void cy_flash_forward(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view lse,
+void cy_flash_forward(cy_queue *queue, cy_view o, cy_view lse,
     cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
 {
     if (!cy_flash_takes(q.dtype) || !cy_flash_takes(o.dtype) || lse.dtype != CY_F32 ||
         spec->head_dim > CY_FLASH_HEAD_MAX) {
-        cy_kernels_ref()->attention_forward(queue, o, lse, q, k, v, spec);
+        cy_ref_attention_forward(queue, o, lse, q, k, v, spec);
         return;
     }
     const int64_t group = spec->heads / spec->kv_heads;
     forward_call self = {
         .queue = queue,
-        .ops = ops,
+        .ops = cy_flash_ops(queue),
         .o = o,
         .lse = lse,
         .q = q,
@@ -278,7 +279,7 @@ void cy_flash_forward(cy_queue *queue, const cy_attention_ops *ops, cy_view o, c
         if (spec->spans[i].q_count > longest) longest = spec->spans[i].q_count;
     }
     self.task_max = (longest + self.block - 1) / self.block;
-    cy_flash_state state = {.ops = cy_flash_block(ops, q.dtype), .head_dim = spec->head_dim};
+    cy_flash_state state = {.ops = cy_flash_block(self.ops, q.dtype), .head_dim = spec->head_dim};
     cy_flash_layout(&state, NULL, &self.bytes, self.block * group);
     cy_flash_piece(NULL, &self.bytes, (size_t)(self.block * group) * sizeof(float));
 
@@ -326,15 +327,15 @@ static void merge_task(void *context, int64_t task, int worker)
     }
 }
 
-void cy_flash_merge(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view lse,
+void cy_flash_merge(cy_queue *queue, cy_view o, cy_view lse,
     cy_view o_part, cy_view lse_part, int heads)
 {
     if (!cy_flash_takes(o.dtype) || !cy_flash_takes(o_part.dtype) || lse.dtype != CY_F32 ||
         lse_part.dtype != CY_F32) {
-        cy_kernels_ref()->attention_merge(queue, o, lse, o_part, lse_part, heads);
+        cy_ref_attention_merge(queue, o, lse, o_part, lse_part, heads);
         return;
     }
-    rows_call self = {ops, o, lse, o_part, lse_part, heads};
+    rows_call self = {cy_flash_ops(queue), o, lse, o_part, lse_part, heads};
     cy_queue_run(queue, merge_task, &self, row_tasks(o.rows));
 }
 
@@ -352,12 +353,23 @@ static void delta_task(void *context, int64_t task, int worker)
 }
 
 void cy_flash_delta(
-    cy_queue *queue, const cy_attention_ops *ops, cy_view delta, cy_view d_o, cy_view o, int heads)
+    cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
 {
     if (!cy_flash_takes(o.dtype) || !cy_flash_takes(d_o.dtype) || delta.dtype != CY_F32) {
-        cy_kernels_ref()->attention_delta(queue, delta, d_o, o, heads);
+        cy_ref_attention_delta(queue, delta, d_o, o, heads);
         return;
     }
-    rows_call self = {.ops = ops, .o = o, .lse = delta, .part = d_o, .heads = heads};
+    rows_call self = {.ops = cy_flash_ops(queue), .o = o, .lse = delta, .part = d_o, .heads = heads};
     cy_queue_run(queue, delta_task, &self, row_tasks(o.rows));
+}
+
+void cy_cpu_attention_override(cy_kernels *table)
+{
+    table->attention_forward = cy_flash_forward;
+    table->attention_backward = cy_flash_backward;
+    table->attention_paged = cy_flash_paged;
+    table->attention_parts = cy_flash_parts;
+    table->attention_join = cy_flash_join;
+    table->attention_merge = cy_flash_merge;
+    table->attention_delta = cy_flash_delta;
 }

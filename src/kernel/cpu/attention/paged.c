@@ -2,7 +2,8 @@
 // query heads that share them, so memory's bandwidth is its bound; consecutive rows of one sequence
 // (a prompt) go through blocks of products.
 
-#include "kernel/cpu/attention/attention.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>
@@ -349,17 +350,17 @@ static void run_tasks(cy_queue *queue, paged_call *self, cy_pool_task task, int6
     cy_arena_rewind(queue->scratch, mark);
 }
 
-void cy_flash_paged(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view q,
+void cy_flash_paged(cy_queue *queue, cy_view o, cy_view q,
     const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
     const cy_attention_spec *spec)
 {
     if (!takes(q, pages, spec) || !cy_flash_takes(o.dtype)) {
-        cy_kernels_ref()->attention_paged(queue, o, q, pages, sequences, positions, spec);
+        cy_ref_attention_paged(queue, o, q, pages, sequences, positions, spec);
         return;
     }
     paged_call self = {
-        .ops = ops,
-        .block = cy_flash_block(ops, q.dtype),
+        .ops = cy_flash_ops(queue),
+        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
         .o = o,
         .q = q,
         .pages = pages,
@@ -399,18 +400,18 @@ static void parts_task(void *context, int64_t task, int worker)
     self->block->leave();
 }
 
-void cy_flash_parts(cy_queue *queue, const cy_attention_ops *ops, cy_view parts, cy_view q,
+void cy_flash_parts(cy_queue *queue, cy_view parts, cy_view q,
     const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
     const cy_attention_spec *spec, int64_t first)
 {
     if (!takes(q, pages, spec)) {
-        cy_kernels_ref()->attention_parts(
+        cy_ref_attention_parts(
             queue, parts, q, pages, sequences, positions, spec, first);
         return;
     }
     paged_call self = {
-        .ops = ops,
-        .block = cy_flash_block(ops, q.dtype),
+        .ops = cy_flash_ops(queue),
+        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
         .q = q,
         .pages = pages,
         .sequences = sequences,
@@ -437,16 +438,16 @@ static void join_task(void *context, int64_t kv_head, int worker)
     self->block->leave();
 }
 
-void cy_flash_join(cy_queue *queue, const cy_attention_ops *ops, cy_view o, cy_view parts,
+void cy_flash_join(cy_queue *queue, cy_view o, cy_view parts,
     const cy_attention_spec *spec)
 {
     if (parts.dtype != CY_F32 || !cy_flash_takes(o.dtype) || spec->head_dim > CY_FLASH_HEAD_MAX) {
-        cy_kernels_ref()->attention_join(queue, o, parts, spec);
+        cy_ref_attention_join(queue, o, parts, spec);
         return;
     }
     paged_call self = {
-        .ops = ops,
-        .block = cy_flash_block(ops, o.dtype),
+        .ops = cy_flash_ops(queue),
+        .block = cy_flash_block(cy_flash_ops(queue), o.dtype),
         .o = o,
         .spec = spec,
         .parts = parts,

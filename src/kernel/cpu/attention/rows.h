@@ -4,7 +4,7 @@
 #ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
 #define CY_KERNEL_CPU_ATTENTION_ROWS_H
 
-#include "kernel/cpu/attention_rows.h"
+#include "kernel/cpu/attention/attention.h"
 
 #define SOME 4 // queries at once: each element of a key or a value is widened once for them
 
@@ -421,7 +421,7 @@ static void rows_total(float *sum, const float *parts, int64_t count, int64_t di
     }
 }
 
-static const cy_attention_rows rows = {
+static const cy_attention_rows attention_rows = {
     .softmax = rows_softmax,
     .gradient = rows_gradient,
     .dot = rows_dot,

@@ -1,8 +1,8 @@
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/avx2/lanes.h"
-#include "kernel/cpu/avx2/transpose.h"
 
+#include "kernel/cpu/attention/rows.h"
 #include "kernel/cpu/gemm/dot_lanes.h"
 #include "kernel/cpu/gemm/pack8.h"
 
@@ -143,4 +143,9 @@ const cy_block_ops *cy_block_avx2(void)
         .dot = dot_rows,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_avx2(void)
+{
+    return &attention_rows;
 }

@@ -4,6 +4,7 @@
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/lanes.h"
 
+#include "kernel/cpu/attention/rows.h"
 #include "kernel/cpu/gemm/dot_lanes.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
@@ -207,4 +208,9 @@ const cy_block_ops *cy_block_avx512_bf16(void)
         .dot = cy_dot_avx512,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_avx512(void)
+{
+    return &attention_rows;
 }

@@ -7,9 +7,6 @@
 // Tiles depend on the shape alone, k is never split, so results do not depend on the number of
 // workers. oneDNN's own OpenMP runtime is held to one thread for the length of each call and left
 // as it was found: no team is ever made, so none can spin.
-//
-// dnnl.c is the same for every version of oneDNN; what differs between versions is behind
-// cy_dnnl_make in dnnl2.c (a dnnl3.c of the same shape is all that version 3 asks for).
 
 #ifndef CY_KERNEL_CPU_GEMM_DNNL_H
 #define CY_KERNEL_CPU_GEMM_DNNL_H
@@ -49,6 +46,6 @@ bool cy_dnnl_takes(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_mat
 // What the library does not take, and a shape that it refuses, are computed by the product of our
 // own in cy_cpu_state. A refusal is remembered, so a dry queue and a real one take the same memory.
 // A tile that fails when it runs is computed by the portable product, which needs no memory.
-void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+cy_matmul_fn cy_matmul_dnnl;
 
 #endif

@@ -1,9 +1,7 @@
 #include "kernel/cpu/gemm/matmul.h"
 
 #include "base/assert.h"
-#include "kernel/cpu/panels.h"
-#include "kernel/cpu/state.h"
-#include "kernel/cpu/tiles.h"
+#include "kernel/cpu/cpu.h"
 
 // Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
 // its rows of a and its columns of b once, side by side, so that no two pack the same b.
@@ -48,11 +46,6 @@ typedef struct call {
     size_t left_bytes, right_bytes, sum_bytes; // per worker
 } call;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 // Bytes of all of b, packed.
 static int64_t shared_bytes(const call *self)
 {
@@ -88,7 +81,7 @@ static void cut(call *self, int64_t workers)
     const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
     if (self->spec.transpose_a) {
         const int64_t slice = self->ops->dtype == CY_F32 ? TURNED_DEPTH : 1024;
-        self->depth_block = least(depth, cy_round_up(slice, self->ops->depth_step));
+        self->depth_block = cy_min(depth, cy_round_up(slice, self->ops->depth_step));
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 256, 1536, wanted, false);
     } else if (depth > DEEP) {
         self->depth_block = 1024;
@@ -100,7 +93,7 @@ static void cut(call *self, int64_t workers)
             self->tiles.col_count = (self->c.cols + self->tiles.cols - 1) / self->tiles.cols;
         }
     } else if (!cut_slices(self, wanted)) {
-        self->depth_block = least(depth, 4096);
+        self->depth_block = cy_min(depth, 4096);
         const int64_t fits = columns_in(self, PACKED_BYTES);
         self->tiles = cy_tiles_cut(self->c.rows, self->c.cols, 1024,
             fits < 128       ? 128
@@ -129,10 +122,10 @@ static void take_scratch(call *self, cy_queue *queue)
     if (self->share) self->shared = cy_arena_take(queue->scratch, (size_t)shared_bytes(self));
     const int64_t rows = self->wide_c     ? 0
         : self->depth_block < self->depth ? self->tiles.rows
-                                          : least(self->tiles.rows, ops->row_block);
+                                          : cy_min(self->tiles.rows, ops->row_block);
     self->right_bytes =
         self->share ? 0 : cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
-    const int64_t left_rows = self->pack_left ? least(self->tiles.rows, ops->row_block) : 0;
+    const int64_t left_rows = self->pack_left ? cy_min(self->tiles.rows, ops->row_block) : 0;
     self->left_bytes = cy_block_left_bytes(ops, left_rows, self->depth_block);
     self->sum_bytes = (size_t)(rows * self->tiles.cols) * sizeof(float);
     self->left_bytes = (size_t)cy_round_up((int64_t)self->left_bytes, CY_ARENA_ALIGN);
@@ -167,9 +160,9 @@ static void run_pack(void *context, int64_t index, int worker)
     const int64_t slices = (self->depth + self->depth_block - 1) / self->depth_block;
     const int64_t k = index % slices * self->depth_block;
     const int64_t col = index / slices * SHARED_COLS;
-    const int64_t depth = least(self->depth - k, self->depth_block);
+    const int64_t depth = cy_min(self->depth - k, self->depth_block);
     self->ops->pack_right(shared_at(self, col, k, depth),
-        right_of(self, col, least(self->c.cols - col, SHARED_COLS), k, depth),
+        right_of(self, col, cy_min(self->c.cols - col, SHARED_COLS), k, depth),
         self->spec.transpose_b);
 }
 
@@ -211,7 +204,7 @@ static void run_tile(void *context, int64_t index, int worker)
 
     self->ops->enter();
     for (int64_t k = 0; k < self->depth; k += self->depth_block) {
-        const int64_t depth = least(self->depth - k, self->depth_block);
+        const int64_t depth = cy_min(self->depth - k, self->depth_block);
         const char *packed = right;
         if (self->share) {
             packed = shared_at(self, tile.col, k, depth);
@@ -222,7 +215,7 @@ static void run_tile(void *context, int64_t index, int worker)
         const int64_t block = self->ops->row_block;
         for (int64_t row = 0; row < tile.rows; row += block) {
             multiply_rows(
-                self, left, packed, sums, &tile, row, least(tile.rows - row, block), k, depth);
+                self, left, packed, sums, &tile, row, cy_min(tile.rows - row, block), k, depth);
         }
     }
     self->ops->leave();
@@ -294,7 +287,7 @@ static void run_few(void *context, int64_t index, int worker)
 {
     const few_call *self = context;
     const int64_t first = index * self->cols, rows = self->c.rows;
-    const int64_t cols = least(self->c.cols - first, self->cols);
+    const int64_t cols = cy_min(self->c.cols - first, self->cols);
     float *sums = self->sums + self->cols * 2 * CY_MATMUL_FEW * worker;
     float *old = sums + CY_MATMUL_FEW * self->cols;
     const cy_view c = cy_view_cols(self->c, first, cols);
@@ -361,3 +354,54 @@ void cy_matmul_neon(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
     cy_matmul_blocks(queue, cy_block_neon(), NULL, c, a, b, spec);
 }
 #endif
+
+// ---- tiles
+
+#define ROWS_MIN 64
+#define COLS_MIN 128
+
+// The smallest even split of `count` into pieces of at most `limit`, in multiples of `step`.
+static int64_t split(int64_t count, int64_t limit, int64_t step)
+{
+    if (count <= limit) return count;
+    const int64_t even = cy_ceil_div(count, cy_ceil_div(count, limit));
+    return cy_ceil_div(even, step) * step;
+}
+
+cy_tiles cy_tiles_cut(
+    int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted, bool keep_rows)
+{
+    cy_tiles tiles;
+    for (;;) {
+        tiles.rows = split(rows, rows_max, 32);
+        tiles.cols = split(cols, cols_max, 64);
+        tiles.row_count = cy_ceil_div(rows, tiles.rows);
+        tiles.col_count = cy_ceil_div(cols, tiles.cols);
+        if (tiles.row_count * tiles.col_count >= wanted) return tiles;
+        // The longer side is halved first, the other where that one is short already.
+        const bool low = tiles.rows / 2 < ROWS_MIN, narrow = tiles.cols / 2 < COLS_MIN;
+        const bool wide = keep_rows || tiles.cols >= 2 * tiles.rows;
+        if (low && narrow) return tiles;
+        if (!narrow && (wide || low)) {
+            cols_max = tiles.cols / 2;
+        } else {
+            rows_max = tiles.rows / 2;
+        }
+    }
+}
+
+int64_t cy_tiles_count(const cy_tiles *tiles)
+{
+    return tiles->row_count * tiles->col_count;
+}
+
+cy_tile cy_tiles_at(const cy_tiles *tiles, int64_t index, int64_t rows, int64_t cols)
+{
+    cy_tile tile = {
+        .row = index % tiles->row_count * tiles->rows,
+        .col = index / tiles->row_count * tiles->cols,
+    };
+    tile.rows = rows - tile.row < tiles->rows ? rows - tile.row : tiles->rows;
+    tile.cols = cols - tile.col < tiles->cols ? cols - tile.col : tiles->cols;
+    return tile;
+}

@@ -16,6 +16,7 @@
 #ifndef CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 #define CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 
+#include "base/integer.h"
 #include "device/view.h"
 
 #define CY_BLOCK_COLS INT64_C(32)
@@ -57,11 +58,6 @@ typedef struct cy_block_ops {
     // after b: its first CY_DOT_AHEAD bytes are asked for as the last of b are used.
     void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 } cy_block_ops;
-
-static inline int64_t cy_round_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_block_left_bytes(const cy_block_ops *ops, int64_t rows, int64_t depth)

@@ -1,6 +1,6 @@
 // Cuts products of panels into tasks, and packs what they read.
 
-#include "kernel/cpu/panels.h"
+#include "kernel/cpu/gemm/matmul.h"
 
 #include "base/assert.h"
 
@@ -47,32 +47,17 @@ typedef struct call {
     int64_t k, steps;  // of depth
 } call;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t pieces(int64_t size, int64_t step)
-{
-    return (size + step - 1) / step;
-}
-
 // `size` in as few even pieces as do not exceed `limit`, each a multiple of `step`.
 static int64_t even(int64_t size, int64_t limit, int64_t step)
 {
-    return cy_round_up(pieces(size, pieces(size, limit)), step);
+    return cy_round_up(cy_ceil_div(size, cy_ceil_div(size, limit)), step);
 }
 
 static void cut_depth(call *self, cy_panel_caches caches)
 {
     const int64_t l1 = caches.l1_bytes > 0 ? (int64_t)caches.l1_bytes : L1_BYTES;
     const int64_t panel = self->ops->cols * (int64_t)sizeof(float);
-    const int64_t pass = most(64, l1 / 2 / panel); // half of it holds a panel of right
+    const int64_t pass = cy_max(64, l1 / 2 / panel); // half of it holds a panel of right
     self->slice = even(self->depth, SLICE_DEPTH, 4);
     self->pass = even(self->slice, pass, 4);
 }
@@ -82,9 +67,9 @@ static void cut_columns(call *self)
     const int64_t cols = self->c.cols;
     int64_t fit = RIGHT_BYTES / (self->slice * (int64_t)sizeof(float));
     if (self->c.dtype != CY_F32 && self->slice < self->depth) {
-        fit = least(fit, SUMS_BYTES / (self->c.rows * (int64_t)sizeof(float)));
+        fit = cy_min(fit, SUMS_BYTES / (self->c.rows * (int64_t)sizeof(float)));
     }
-    self->columns = least(cols, even(cols, most(fit, COLS_LEAST), CY_BLOCK_COLS));
+    self->columns = cy_min(cols, even(cols, cy_max(fit, COLS_LEAST), CY_BLOCK_COLS));
 }
 
 // Rows are cut first, for each task packs its rows of left.
@@ -93,15 +78,15 @@ static void cut_tasks(call *self, cy_panel_caches caches, int64_t wanted)
     const int64_t rows = self->c.rows, panel = self->ops->rows;
     const int64_t l2 = caches.l2_bytes > 0 ? (int64_t)caches.l2_bytes : L2_BYTES;
     const int64_t fit = l2 / 4 / (self->pass * (int64_t)sizeof(float)) / panel * panel;
-    const int64_t limit = most(panel, least(fit, ROWS_MOST));
-    self->tile_cols = least(self->columns, even(self->columns, COLS_MOST, CY_BLOCK_COLS));
-    const int64_t across = pieces(self->columns, self->tile_cols);
-    const int64_t down = pieces(wanted, across);
-    self->tile_rows = even(rows, least(limit, most(pieces(rows, down), ROWS_LEAST)), panel);
-    const int64_t missing = pieces(wanted, pieces(rows, self->tile_rows));
+    const int64_t limit = cy_max(panel, cy_min(fit, ROWS_MOST));
+    self->tile_cols = cy_min(self->columns, even(self->columns, COLS_MOST, CY_BLOCK_COLS));
+    const int64_t across = cy_ceil_div(self->columns, self->tile_cols);
+    const int64_t down = cy_ceil_div(wanted, across);
+    self->tile_rows = even(rows, cy_min(limit, cy_max(cy_ceil_div(rows, down), ROWS_LEAST)), panel);
+    const int64_t missing = cy_ceil_div(wanted, cy_ceil_div(rows, self->tile_rows));
     if (missing > across) {
-        const int64_t cols = most(COLS_LEAST, pieces(self->columns, missing));
-        self->tile_cols = least(self->columns, even(self->columns, cols, CY_BLOCK_COLS));
+        const int64_t cols = cy_max(COLS_LEAST, cy_ceil_div(self->columns, missing));
+        self->tile_cols = cy_min(self->columns, even(self->columns, cols, CY_BLOCK_COLS));
     }
 }
 
@@ -134,7 +119,7 @@ static void run_pack(void *context, int64_t index, int worker)
 {
     (void)worker;
     const call *self = context;
-    const int64_t first = index * PACK_COLS, cols = least(self->cols - first, PACK_COLS);
+    const int64_t first = index * PACK_COLS, cols = cy_min(self->cols - first, PACK_COLS);
     const int64_t col = self->col + first;
     const cy_view from = self->spec.transpose_b
         ? cy_view_cols(cy_view_rows(self->b, col, cols), self->k, self->steps)
@@ -156,10 +141,10 @@ static void run_tile(void *context, int64_t index, int worker)
 {
     const call *self = context;
     const cy_panel_ops *ops = self->ops;
-    const int64_t down = pieces(self->c.rows, self->tile_rows);
+    const int64_t down = cy_ceil_div(self->c.rows, self->tile_rows);
     const int64_t row = index % down * self->tile_rows, first = index / down * self->tile_cols;
-    const int64_t rows = least(self->c.rows - row, self->tile_rows);
-    const int64_t cols = least(self->cols - first, self->tile_cols);
+    const int64_t rows = cy_min(self->c.rows - row, self->tile_rows);
+    const int64_t cols = cy_min(self->cols - first, self->tile_cols);
     char *room = self->scratch + (size_t)worker * (self->left_bytes + self->sums_bytes);
     float *left = (float *)(void *)room;
 
@@ -172,7 +157,7 @@ static void run_tile(void *context, int64_t index, int worker)
         if (self->k == 0 && self->spec.accumulate) ops->convert(sum, c);
     }
     for (int64_t k = 0; k < self->steps; k += self->pass) {
-        const int64_t depth = least(self->steps - k, self->pass);
+        const int64_t depth = cy_min(self->steps - k, self->pass);
         ops->pack_left(left, left_of(self, row, rows, self->k + k, depth), self->spec.transpose_a);
         ops->multiply(sum.data, sum.stride, left, self->right + first * self->steps + k * ops->cols,
             right_stride(self), rows, cols, depth, self->spec.accumulate || self->k + k > 0);
@@ -192,12 +177,12 @@ void cy_matmul_panels(cy_queue *queue, const cy_panel_ops *ops, cy_panel_caches 
     const size_t mark = cy_arena_mark(queue->scratch);
     take_scratch(&self, queue);
     for (self.col = 0; self.col < c.cols; self.col += self.columns) {
-        self.cols = least(c.cols - self.col, self.columns);
+        self.cols = cy_min(c.cols - self.col, self.columns);
         for (self.k = 0; self.k < self.depth; self.k += self.slice) {
-            self.steps = least(self.depth - self.k, self.slice);
-            cy_queue_run(queue, run_pack, &self, pieces(self.cols, PACK_COLS));
+            self.steps = cy_min(self.depth - self.k, self.slice);
+            cy_queue_run(queue, run_pack, &self, cy_ceil_div(self.cols, PACK_COLS));
             cy_queue_run(queue, run_tile, &self,
-                pieces(c.rows, self.tile_rows) * pieces(self.cols, self.tile_cols));
+                cy_ceil_div(c.rows, self.tile_rows) * cy_ceil_div(self.cols, self.tile_cols));
         }
     }
     cy_arena_rewind(queue->scratch, mark);

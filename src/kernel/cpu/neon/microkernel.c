@@ -2,8 +2,8 @@
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/neon/lanes.h"
-#include "kernel/cpu/neon/transpose.h"
 
+#include "kernel/cpu/attention/rows.h"
 #include "kernel/cpu/gemm/dot_lanes.h"
 #include "kernel/cpu/gemm/pack8.h"
 
@@ -113,4 +113,9 @@ const cy_block_ops *cy_block_neon(void)
         .dot = dot_rows,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_neon(void)
+{
+    return &attention_rows;
 }

@@ -180,7 +180,7 @@ static void topk(
         return;
     }
     const size_t mark = cy_arena_mark(queue->scratch);
-    const int64_t parts = pieces_of(grad.cols, PART);
+    const int64_t parts = cy_ceil_div(grad.cols, PART);
     topk_of of = {
         .values = values.data,
         .indices = indices.data,
@@ -253,7 +253,7 @@ static void look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view 
         .eps = (float)spec->eps,
         .most = (float)spec->most,
     };
-    cy_queue_run(queue, look_ahead_piece, &of, pieces_of(master.cols, PIECE));
+    cy_queue_run(queue, look_ahead_piece, &of, cy_ceil_div(master.cols, PIECE));
 }
 
 // ---- int8 with a scale a block
@@ -352,7 +352,7 @@ static void quantize_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
     const quantize_of *of = context;
-    const int64_t blocks = pieces_of(of->n, CY_QUANTIZE_BLOCK);
+    const int64_t blocks = cy_ceil_div(of->n, CY_QUANTIZE_BLOCK);
     for (int64_t b = number * PIECE_BLOCKS; b < (number + 1) * PIECE_BLOCKS && b < blocks; b++) {
         const int64_t end = block_end(of, b);
         const float scale = block_scale(of, b);
@@ -376,14 +376,14 @@ static void quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x)
         return;
     }
     quantize_of of = {.codes = codes.data, .scales = scales.data, .x = x.data, .n = x.cols};
-    cy_queue_run(queue, quantize_piece, &of, pieces_of(x.cols, PIECE));
+    cy_queue_run(queue, quantize_piece, &of, cy_ceil_div(x.cols, PIECE));
 }
 
 static void dequantize_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
     const quantize_of *of = context;
-    const int64_t blocks = pieces_of(of->n, CY_QUANTIZE_BLOCK);
+    const int64_t blocks = cy_ceil_div(of->n, CY_QUANTIZE_BLOCK);
     for (int64_t b = number * PIECE_BLOCKS; b < (number + 1) * PIECE_BLOCKS && b < blocks; b++) {
         const vec scale = vec_all(of->scales[b]);
         const int64_t end = block_end(of, b);
@@ -407,7 +407,7 @@ static void dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales
         .x = y.data,
         .n = y.cols,
         .accumulate = accumulate};
-    cy_queue_run(queue, dequantize_piece, &of, pieces_of(y.cols, PIECE));
+    cy_queue_run(queue, dequantize_piece, &of, cy_ceil_div(y.cols, PIECE));
 }
 
 #endif

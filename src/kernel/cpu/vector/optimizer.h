@@ -49,7 +49,7 @@ static void sum_squares(cy_queue *queue, cy_view out, cy_view x)
     }
     if (cy_view_is_dense(x)) flatten(&x);
     const size_t mark = cy_arena_mark(queue->scratch);
-    squares_of of = {.x = x, .across = pieces_of(x.cols, SQUARES)};
+    squares_of of = {.x = x, .across = cy_ceil_div(x.cols, SQUARES)};
     const int64_t count = of.across * x.rows;
     of.parts = cy_arena_take(queue->scratch, (size_t)count * sizeof(double));
     cy_queue_run(queue, sum_squares_piece, &of, count);

@@ -6,12 +6,8 @@
 #define CY_KERNEL_CPU_VECTOR_TUNED_H
 
 #include "kernel/cpu/vector/compress.h"
-#include "kernel/cpu/embedding.h"
 #include "kernel/cpu/vector/reductions.h"
 #include "kernel/cpu/vector/optimizer.h"
-#include "kernel/cpu/rope.h"
-#include "kernel/cpu/softmax.h"
-#include "kernel/cpu/swiglu.h"
 
 // Not beside adamw: strict mode includes that too and has no use for this one.
 static void adamw_unfused(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,

@@ -1,7 +1,7 @@
 // The table with products by NEON. Its vectors are those of portable/: the compiler makes them of
 // NEON by itself.
 #define STRICT_NEON
-#include "kernel/strict/table.h"
+#include "kernel/strict/operators.h"
 
 void cy_strict_neon_override(cy_kernels *table)
 {

@@ -1,8 +1,8 @@
 #include "kernel/strict/strict.h"
 
 #include "base/half.h"
-#include "kernel/ref/element.h"
-#include "kernel/strict/fused.h"
+#include "kernel/ref/ref.h"
+#include "kernel/strict/math.h"
 
 #include <string.h>
 

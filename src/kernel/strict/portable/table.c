@@ -1,4 +1,4 @@
-#include "kernel/strict/table.h"
+#include "kernel/strict/operators.h"
 
 void cy_strict_portable_override(cy_kernels *table)
 {

@@ -1,7 +1,7 @@
-// kernel/open.h: choosing the operators for the machine that runs.
+// kernel/dispatch.h: choosing the operators for the machine that runs.
 
-#ifndef CY_KERNEL_OPEN_H
-#define CY_KERNEL_OPEN_H
+#ifndef CY_KERNEL_DISPATCH_H
+#define CY_KERNEL_DISPATCH_H
 
 #include "kernel/kernel.h"
 
@@ -38,15 +38,12 @@ cy_product_maker cy_kernels_maker(const cy_queue *queue, cy_dtype dtype, cy_prod
 // Whether oneDNN serves the open table and what it uses at most, in words; valid for good.
 const char *cy_kernels_library(const cy_queue *queue);
 
-typedef void (*cy_product_function)(
-    cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
-
 #define CY_PRODUCT_FUNCTIONS 3
 
 // The ways that an open table has for products in `dtype`, the table's own choice first. Returns
 // how many.
 int cy_kernels_products(
-    cy_product_function products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype);
+    cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype);
 
 // Whether the level has instructions that multiply `dtype`; otherwise operands are widened to fp32.
 bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype);

@@ -1,10 +1,10 @@
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"
-#include "kernel/cpu/state.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/strict/strict.h"
 
@@ -91,8 +91,7 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
 #if defined(__x86_64__)
 static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 {
-    static void (*const products[LEVEL_COUNT])(
-        cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec) = {
+    static cy_matmul_fn *const products[LEVEL_COUNT] = {
         [LEVEL_AVX2] = cy_matmul_avx2,
         [LEVEL_AVX512] = cy_matmul_avx512,
         [LEVEL_AVX512_BF16] = cy_matmul_avx512_bf16,
@@ -339,7 +338,7 @@ const char *cy_kernels_library(const cy_queue *queue)
 }
 
 int cy_kernels_products(
-    cy_product_function products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
+    cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
 {
     const cy_cpu_state *state = queue->kernel_state;
     int count = 0;
