@@ -10,7 +10,7 @@
 
 #include "kernel/harness.h"
 
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <time.h>
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-// Speed of block products alone, one thread: what kernel/cpu/block.h's multiply reaches by where
-// its operands lie, every instruction set of this processor beside the others: GFLOP/s.
+// Speed of block products alone, one thread: what kernel/cpu/gemm/microkernel.h's multiply reaches
+// by where its operands lie, every instruction set of this processor beside the others: GFLOP/s.
 //
 // Usage: blocks [zeros]
 //

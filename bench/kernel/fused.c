@@ -14,7 +14,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "kernel/cpu/gemm/microkernel.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <stdio.h>
 

@@ -17,8 +17,8 @@
 #include "base/status.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"
-#include "kernel/cpu/state.h"
-#include "kernel/open.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/dispatch.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

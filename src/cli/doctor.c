@@ -11,7 +11,7 @@
 #include "cli/load_config.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "kernel/peak.h"
 #include "observe/free_memory.h"
 #include "config/config.h"

@@ -13,7 +13,7 @@
 #define CY_ENGINE_ENGINE_H
 
 #include "comm/world.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "model/stage.h"
 #include "optim/scaler.h"
 #include "optim/update.h"

@@ -14,7 +14,7 @@
 #ifndef CY_INFER_DECODER_H
 #define CY_INFER_DECODER_H
 
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "model/decode_row.h"
 
 typedef struct cy_decoder_options {

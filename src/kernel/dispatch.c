@@ -5,7 +5,6 @@
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/cpu.h"
-#include "kernel/cpu/cpu.h"
 #include "kernel/strict/strict.h"
 
 #include <stdio.h>

@@ -14,7 +14,6 @@
 #include "base/random.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/kernel.h"
-#include "kernel/ref/element.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "base/cpu.h"
 #include "kernel/cpu/gemm/microkernel.h"
-#include "kernel/ref/element.h"
+#include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>

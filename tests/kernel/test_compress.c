@@ -4,7 +4,7 @@
 // divides, with any number of threads.
 
 #include "kernel/harness.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 #include <stdio.h>
 

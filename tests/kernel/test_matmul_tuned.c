@@ -11,9 +11,8 @@
 #include "base/random.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"
-#include "kernel/cpu/panels.h"
-#include "kernel/cpu/state.h"
-#include "kernel/open.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/dispatch.h"
 
 #include <math.h>
 #include <stdio.h>

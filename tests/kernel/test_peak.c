@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/memory.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "kernel/peak.h"
 
 #include <math.h>

@@ -6,8 +6,8 @@
 #include "support/support.h"
 
 #include "build_info.h"
-#include "kernel/cpu/state.h"
-#include "kernel/open.h"
+#include "kernel/cpu/cpu.h"
+#include "kernel/dispatch.h"
 #include "kernel/peak.h"
 
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 // tolerance.
 
 #include "kernel/strict.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 typedef struct setting {
     cy_dtype dtype;

@@ -1,7 +1,7 @@
 // How a product is cut into tasks: all of it, once, in pieces that suit who works on them.
 #include "support/support.h"
 
-#include "kernel/cpu/tiles.h"
+#include "kernel/cpu/gemm/matmul.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #define CY_TESTS_KERNEL_TUNED_H
 
 #include "kernel/harness.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 
 static inline cy_view vector(bench *at, cy_dtype dtype, int64_t cols)
 {

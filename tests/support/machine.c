@@ -1,7 +1,7 @@
 #include "support/machine.h"
 
 #include "base/memory.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "support/support.h"
 
 #include <string.h>

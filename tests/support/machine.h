@@ -1,8 +1,8 @@
 // support/machine.h: operators with memory of their own: what a test works with that needs no
 // engine.
 //
-// A machine is opened as a run opens its operators (kernel/open.h) and used by one thread. Nothing
-// here jumps out of a failure, so ranks that are threads may call it.
+// A machine is opened as a run opens its operators (kernel/dispatch.h) and used by one thread.
+// Nothing here jumps out of a failure, so ranks that are threads may call it.
 
 #ifndef CY_TESTS_MACHINE_H
 #define CY_TESTS_MACHINE_H

@@ -8,7 +8,7 @@
 #include "base/cpu.h"
 #include "base/median.h"
 #include "base/memory.h"
-#include "kernel/open.h"
+#include "kernel/dispatch.h"
 #include "kernel/peak.h"
 
 #include <inttypes.h>

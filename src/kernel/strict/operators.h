@@ -8,8 +8,8 @@
 #define CY_SIXTEEN_LANES // before kernel/cpu/vector/vector.h
 
 #include "kernel/cpu/vector/elementwise.h"
+#include "kernel/cpu/vector/norm.h"
 #include "kernel/cpu/vector/optimizer.h"
-#include "kernel/cpu/vector/reductions.h"
 #include "kernel/strict/attention.h"
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"

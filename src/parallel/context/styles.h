@@ -4,7 +4,7 @@
 #ifndef CY_PARALLEL_CONTEXT_STYLES_H
 #define CY_PARALLEL_CONTEXT_STYLES_H
 
-#include "device/fixed.h"
+#include "device/view.h"
 #include "parallel/context/attention.h"
 
 // The operands of one backward pass.

@@ -388,15 +388,15 @@ static void embedding_backward(
 
 // ---- rope: rotating queries and keys by their positions
 
-typedef struct turn {
+typedef struct rotation {
     grid cut; // of rows
     cy_view x, table;
     const int32_t *positions; // [rows of x]
     int heads;
     bool inverse;
-} turn;
+} rotation;
 
-FORCE_INLINE void turn_row(const turn *of, int64_t t, cy_dtype dtype)
+FORCE_INLINE void rotate_row(const rotation *of, int64_t t, cy_dtype dtype)
 {
     const int64_t dim = of->table.cols, half = dim / 2;
     const float *cosines = cy_view_at(of->table, of->positions[t], 0);
@@ -417,16 +417,16 @@ FORCE_INLINE void turn_row(const turn *of, int64_t t, cy_dtype dtype)
     }
 }
 
-static void turn_piece(void *context, int64_t number, int worker)
+static void rotate_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const turn *of = context;
+    const rotation *of = context;
     const piece at = piece_at(of->cut, of->x.rows, of->heads * of->table.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->x.dtype == CY_BF16) {
-            turn_row(of, t, CY_BF16);
+            rotate_row(of, t, CY_BF16);
         } else {
-            turn_row(of, t, CY_F32);
+            rotate_row(of, t, CY_F32);
         }
     }
 }
@@ -438,7 +438,7 @@ static void rope(
         cy_ref_rope(queue, x, table, positions, heads, inverse);
         return;
     }
-    turn of = {
+    rotation of = {
         .cut = grid_of_rows(x.rows, heads * table.cols),
         .x = x,
         .table = table,
@@ -446,7 +446,7 @@ static void rope(
         .heads = heads,
         .inverse = inverse,
     };
-    cy_queue_run(queue, turn_piece, &of, of.cut.count);
+    cy_queue_run(queue, rotate_piece, &of, of.cut.count);
 }
 
 // ---- swiglu: silu(gate) * up and its gradient

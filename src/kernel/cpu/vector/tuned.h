@@ -6,8 +6,10 @@
 #define CY_KERNEL_CPU_VECTOR_TUNED_H
 
 #include "kernel/cpu/vector/compress.h"
-#include "kernel/cpu/vector/reductions.h"
+#include "kernel/cpu/vector/elementwise.h"
+#include "kernel/cpu/vector/norm.h"
 #include "kernel/cpu/vector/optimizer.h"
+#include "kernel/cpu/vector/softmax.h"
 
 // Not beside adamw: strict mode includes that too and has no use for this one.
 static void adamw_unfused(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
