@@ -1,4 +1,4 @@
-// device/view.h: a matrix in some device's memory, described but not owned.
+// device/view.h: a matrix in the memory of a device. A view does not own it.
 //
 // Everything that kernels and groups touch is a matrix of `rows` by `cols` elements, row-major,
 // with `stride` elements from one row to the next: activations are [tokens, features], weights
@@ -24,9 +24,10 @@ typedef struct cy_view {
     int exponent; // of CY_FX64, otherwise 0
     int64_t rows;
     int64_t cols;
-    int64_t stride;            // in elements, at least cols
-    _Atomic uint32_t *largest; // borrowed, of CY_FX64: where kernels note the size of the largest
-    struct cy_fixed *sum;      // borrowed, of CY_FX64: what its terms are and came to; may be NULL
+    int64_t stride; // in elements, at least cols
+    _Atomic uint32_t
+        *largest;         // borrowed, of CY_FX64: where kernels record the size of the largest term
+    struct cy_fixed *sum; // borrowed, of CY_FX64: the unit and terms of the sum; may be NULL
 } cy_view;
 
 // The dtype of sums, statistics and master copies beside data of `dtype`.
@@ -68,7 +69,7 @@ static inline size_t cy_view_bytes(cy_view view)
     return (size_t)cy_view_count(view) * cy_dtype_size(view.dtype);
 }
 
-// Where element (row, col) would be, be there one or not.
+// The address of element (row, col), which need not exist.
 static inline void *cy_view_place(cy_view view, int64_t row, int64_t col)
 {
     return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);

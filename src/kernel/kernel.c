@@ -17,7 +17,7 @@ static void cy_call_finish(cy_queue *queue, const char *name, int64_t start_ns, 
     cy_trace_add(queue->trace, name, CY_SPAN_COMPUTE, start_ns, cost, 0);
 }
 
-// Calls the operator of the table. `cost` is evaluated only where somebody counts.
+// Calls the operator of the table. `cost` is evaluated only on a dry or traced queue.
 #define CY_CALL(queue, operator, cost, ...)                                                        \
     do {                                                                                           \
         const int64_t call_start_ns = cy_trace_start((queue)->trace);                              \

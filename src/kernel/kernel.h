@@ -1,8 +1,10 @@
 // kernel/kernel.h: the operators of a model, one table per device.
 //
-// The functions here check sizes and aliasing, add the operator's cost to the trace and make the
-// one indirect call. What they compute is defined by the portable table in ref/, which takes every
-// floating dtype; tuned tables override what they do better and leave the rest to it.
+// Each operator has a type cy_<name>_fn, declared below with what it computes, a function cy_<name>
+// that layers call, and a slot in the table (CY_OPERATORS at the end of this file). The functions
+// check sizes and aliasing, add the operator's cost to the trace and make one indirect call. The
+// reference table in ref/ defines the results and takes every floating dtype; tuned tables replace
+// the slots that they compute faster.
 //
 // Conventions. Outputs come first. `t` is a number of tokens. Mixed dtypes are allowed where a
 // comment says so; otherwise all floating views of a call have one dtype. "Adds" means the output
@@ -23,8 +25,8 @@ typedef struct cy_matmul_spec {
     bool transpose_a; // a is stored [k, m]
     bool transpose_b; // b is stored [n, k]
     bool accumulate;  // c += a b instead of c = a b
-    int64_t block_k;  // into CY_FX64: elements of k in a term; 0: what c's sum says, or 32
-    const void *next; // a hint: where the caller will read after b; NULL where it does not know
+    int64_t block_k;  // into CY_FX64: elements of k in a term; 0: the block_k of c's sum, or 32
+    const void *next; // a hint: the address that the caller reads after b; NULL if unknown
 } cy_matmul_spec;
 
 // c [m, n] (+)= a [m, k] b [k, n]. a and b have one dtype; c has that dtype, or fp32, or CY_FX64.
@@ -67,7 +69,7 @@ typedef void cy_rope_table_fn(cy_queue *queue, cy_view table, const double *inv_
 typedef void cy_rope_fn(
     cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
 
-// ---- attention (Dao et al., "FlashAttention", 2022): no tokens x tokens matrix is ever held
+// ---- attention (Dao et al., "FlashAttention", 2022): no tokens x tokens matrix is ever stored
 
 // The widest head that kernels keep on the stack.
 #define CY_HEAD_DIM_MAX 512
@@ -127,8 +129,8 @@ typedef struct cy_kv_pages {
     int64_t pages_per_sequence;
 } cy_kv_pages;
 
-// The row of keys and values that holds a position of a sequence, by the table or by a copy of it
-// where the caller can read that one.
+// The row of keys and values that holds a position of a sequence; `table` is the page table or a
+// copy of it that the caller can read.
 static inline int64_t cy_kv_row(
     const cy_kv_pages *pages, const int32_t *table, int64_t sequence, int64_t position)
 {
@@ -143,11 +145,11 @@ static inline int64_t cy_kv_row(
 typedef void cy_attention_paged_fn(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
 
-// A row's attention in parts, for threads that share one row: they make parts of it, and each of
-// them can join all. A part is the keys of one key head at CY_ATTENTION_PART positions, counted
-// from 0, and holds for each query head that reads them what they add: sums, weighted by
-// exponentials of scores less their maximum. Parts of a row are numbered by position, then by key
-// head.
+// Attention of one row in parts, for threads that share the row: each thread computes some parts,
+// and any thread can combine all of them. A part is the keys of one key head at CY_ATTENTION_PART
+// positions, counted from 0, and holds what they contribute to each query head that reads them:
+// sums of values and of weights, which are exponentials of scores minus their maximum. Parts of a
+// row are numbered by position, then by key head.
 #define CY_ATTENTION_PART 128
 
 // The first position that a row at `position` sees.
@@ -164,7 +166,7 @@ static inline int64_t cy_attention_part_count(const cy_attention_spec *spec, int
 }
 
 // Elements of a part: [group, head_dim] sums of values, [group] maxima, [group] sums of weights,
-// with group query heads for each key head; then what is missing to whole cache lines.
+// with group query heads for each key head; then padding to whole cache lines.
 static inline int64_t cy_attention_part_cols(const cy_attention_spec *spec)
 {
     const int64_t used = spec->heads / spec->kv_heads * (spec->head_dim + 2);
@@ -200,10 +202,10 @@ typedef void cy_embedding_forward_fn(
 typedef void cy_embedding_backward_fn(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
 
-// ---- softmax cross-entropy over columns [first, first + logits.cols) of the vocabulary, in the
-// steps between which a split vocabulary talks: maximum; sum; loss and gradient. All statistics are
-// [1, t], fp32 (fp64 for fp64 logits); a sum may be CY_FX64. A target below 0 is no target: no
-// loss, no gradient.
+// ---- softmax cross-entropy over columns [first, first + logits.cols) of the vocabulary, in three
+// steps, because a split vocabulary communicates between them: maximum; sum; loss and gradient. All
+// statistics are [1, t], fp32 (fp64 for fp64 logits); a sum may be CY_FX64. A token with a target
+// below 0 adds no loss and no gradient.
 
 // A column of the vocabulary at `valid` or beyond is padding and never gets probability.
 typedef struct cy_vocab_range {
@@ -211,7 +213,7 @@ typedef struct cy_vocab_range {
     int64_t valid; // tokens of the vocabulary, globally
 } cy_vocab_range;
 
-// How many of the first `cols` columns are no padding.
+// The number of columns among the first `cols` that are not padding.
 static inline int64_t cy_vocab_columns(cy_vocab_range range, int64_t cols)
 {
     const int64_t valid = range.valid - range.first;
@@ -246,17 +248,26 @@ typedef void cy_add_bias_fn(
 typedef void cy_sum_rows_fn(
     cy_queue *queue, cy_view sum, cy_view x); // sum [1, cols] adds all rows of x
 
-// ---- optimizer, over flat ranges [1, n] of whatever parameters lie there
+// ---- optimizer, over flat ranges [1, n] of parameters, without regard to where a parameter ends
 
 // out [1, 1] fp64 adds the sum of squares of x, in a fixed order. In strict mode out may be [1, 4]
-// of CY_FX64, cells that add up without an order: see kernel/strict/strict.h.
+// of CY_FX64, cells whose sums do not depend on the order: see kernel/strict/strict.h.
 typedef void cy_sum_squares_fn(cy_queue *queue, cy_view out, cy_view x);
 
-// scale [1, 1] fp64 = what to multiply gradients with: 1 / divisor, and less where the norm of the
-// gradients so divided exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm. Where the norm
+// scale [1, 1] fp64 = the factor of the gradients: 1 / divisor, and less where the norm of the
+// divided gradients exceeds max_norm (0: no limit). norm [1, 1] fp64 = that norm. Where the norm
 // is not finite, neither is the scale.
 typedef void cy_clip_scale_fn(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
     double divisor, double max_norm);
+
+// The second moment v under compressed gradients: the first `steps` steps update it, then it is
+// frozen (Tang et al., "1-bit Adam", 2021); 0: it is never frozen. A frozen v is raised to
+// (share g)^2 where it is smaller: g is then the sum over 1 / share steps, and a mean of squares is
+// never below the square of the mean.
+typedef struct cy_adamw_freeze {
+    int64_t steps;
+    double share;
+} cy_adamw_freeze;
 
 // AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019).
 typedef struct cy_adamw_spec {
@@ -264,15 +275,12 @@ typedef struct cy_adamw_spec {
     double beta1, beta2;
     double eps;
     double weight_decay;
-    int64_t step;    // from 1, for the bias corrections
-    int64_t v_steps; // v is updated in the first so many steps and held then; 0: always
-    // While it is held it is raised to (v_share g)^2 where it is less: g is the sum of what 1 /
-    // v_share steps brought, and a mean of squares is never below the square of the mean.
-    double v_share;
+    int64_t step;           // from 1, for the bias corrections
+    cy_adamw_freeze freeze; // of the second moment; {0} without compression
 } cy_adamw_spec;
 
-// What that makes of the second moment: its decay at this step, the least of it as a multiple of g,
-// and the steps that it has seen.
+// The second moment at a step: its decay, its lower bound as a multiple of g, and the number of
+// steps that have updated it.
 typedef struct cy_adamw_second {
     double beta2, share;
     int64_t steps;
@@ -280,15 +288,16 @@ typedef struct cy_adamw_second {
 
 static inline cy_adamw_second cy_adamw_second_of(const cy_adamw_spec *spec)
 {
-    const bool held = spec->v_steps > 0 && spec->step > spec->v_steps;
-    if (!held) return (cy_adamw_second){spec->beta2, 0.0, spec->step};
-    return (cy_adamw_second){1.0, spec->v_share, spec->v_steps};
+    const cy_adamw_freeze freeze = spec->freeze;
+    const bool frozen = freeze.steps > 0 && spec->step > freeze.steps;
+    if (!frozen) return (cy_adamw_second){spec->beta2, 0.0, spec->step};
+    return (cy_adamw_second){1.0, freeze.share, freeze.steps};
 }
 
 // One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight`
 // (none, or the 16-bit copy for compute) is written. All [1, n]; master, m, v are fp32 or fp64. A
-// scale that is not finite changes nothing: a step with broken gradients is skipped without asking
-// the host.
+// scale that is not finite changes nothing: a step with broken gradients is skipped without a
+// decision of the host.
 typedef void cy_adamw_fn(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
     cy_view grad, cy_view scale, const cy_adamw_spec *spec);
 
@@ -300,7 +309,7 @@ typedef void cy_random_fill_fn(
 typedef void cy_hash_fn(
     cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
 
-// ---- gradients made small before they are sent (docs/compression.md), over flat ranges [1, n]
+// ---- compression of gradients (docs/compression.md), over flat ranges [1, n]
 
 // residual += scale * grad, and then the k = values.cols elements of largest magnitude are moved
 // out of residual, which has zeros there: values + residual is the sum, bit for bit. indices [1, k]
@@ -312,7 +321,8 @@ typedef void cy_topk_fn(
 // y [1, n] adds values [1, k] at indices [1, k], which are below n and differ.
 typedef void cy_scatter_add_fn(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
 
-// What AdamW would make of a gradient that has not been sent yet, without its first moment.
+// The step that AdamW would take for a gradient that has not been sent yet, without the first
+// moment.
 typedef struct cy_ahead_spec {
     double learning_rate;
     double scale; // of the residual, to a gradient

@@ -1,3 +1,5 @@
+// Measures the matrix peak and the memory bandwidths of this machine with the kernels of a run.
+
 #include "kernel/peak.h"
 
 #include "base/assert.h"

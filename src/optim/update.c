@@ -50,7 +50,7 @@ static cy_status update_stretch(
     if (!stretch->tensor->param->decay) spec.weight_decay = 0.0;
     cy_view weight = range->weight;
     if (!cy_view_is_none(weight)) weight = cy_view_cols(weight, stretch->at, stretch->count);
-    if (stretch->tensor->param->dimensions == 1) spec.v_steps = 0; // is never sent in parts
+    if (stretch->tensor->param->dimensions == 1) spec.freeze.steps = 0; // is never sent in parts
     cy_adamw(pass->update->queue, weight, cy_view_cols(range->master, stretch->at, stretch->count),
         cy_view_cols(range->m, stretch->at, stretch->count),
         cy_view_cols(range->v, stretch->at, stretch->count),

@@ -223,8 +223,7 @@ static void adamw_case(bench *at, size of, cy_dtype dtype, result *made)
         .eps = 1e-8,
         .weight_decay = 0.1,
         .step = 1,
-        .v_steps = 3,
-        .v_share = 0.9,
+        .freeze = {.steps = 3, .share = 0.9},
     };
     if (!queue->dry) {
         cy_ref_fill(queue, m, 0.0);

@@ -22,7 +22,7 @@ static void check_ranges(const char *isa)
             passes[i] = bench_twin(at, whole[i]);
         }
         const cy_view scale = scalar(at, CY_F64, 0.3), broken = scalar(at, CY_F64, (double)NAN);
-        const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7, 0, 0};
+        const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7, {0}};
         cy_adamw(&at->queue, whole[0], whole[1], whole[2], whole[3], whole[4], scale, &spec);
         for (int64_t first = 0; first < n;) {
             int64_t count = 1 + first * 3 / 7;

@@ -1,5 +1,6 @@
-// Reference attention: training's, over spans of queries and keys, then that of decoding, over pages
-// of keys and values. Scores are computed again wherever they are needed and are never stored.
+// Reference attention: training's, over spans of queries and keys, then that of decoding, over
+// pages of keys and values. Scores are computed again wherever they are needed and are never
+// stored.
 
 #include "kernel/ref/ref.h"
 

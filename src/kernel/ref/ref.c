@@ -103,7 +103,8 @@ void cy_ref_norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x,
         // The statistics are those of x as it is stored: the backward pass reads no other.
         double squares = 0.0;
         for (int64_t i = 0; i < x.cols; i++) {
-            if (!cy_view_is_none(branch)) cy_ref_accumulate(queue, x, t, i, cy_ref_load(branch, t, i));
+            if (!cy_view_is_none(branch))
+                cy_ref_accumulate(queue, x, t, i, cy_ref_load(branch, t, i));
             const double value = cy_ref_load(x, t, i);
             squares += value * value;
         }
@@ -475,7 +476,7 @@ void cy_ref_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
 
 // ---- the table
 
-#define CY_REFERENCE_SLOT(operator) .operator = cy_ref_##operator,
+#define CY_REFERENCE_SLOT(operator) .operator= cy_ref_##operator,
 
 static const cy_kernels ref_kernels = {.name = "ref", CY_OPERATORS(CY_REFERENCE_SLOT)};
 

@@ -1,5 +1,5 @@
-// kernel/ref/ref.h: the reference operators, which define what is correct, and access to one element
-// of a view of any dtype as a double.
+// kernel/ref/ref.h: the reference operators, which define what is correct, and access to one
+// element of a view of any dtype as a double.
 //
 // The reference operators read everything as double, compute in double and round once when they
 // store; kernel.h says what each computes. They take no scratch memory and do nothing on a dry
@@ -106,7 +106,8 @@ static inline void cy_ref_store(cy_queue *queue, cy_view view, int64_t row, int6
 }
 
 // view[row, col] += x
-static inline void cy_ref_accumulate(cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
+static inline void cy_ref_accumulate(
+    cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
 {
     if (view.dtype == CY_FX64) {
         int64_t *sum = (int64_t *)view.data + row * view.stride + col;

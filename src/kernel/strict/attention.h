@@ -283,8 +283,8 @@ static void strict_attention_delta(
     cy_queue_run(queue, delta_row, &of, o.rows);
 }
 
-// ---- backward: dQ by rows, then dK and dV by keys. Both passes compute the scores: a task that made
-// all three gradients would have to share dK and dV with others.
+// ---- backward: dQ by rows, then dK and dV by keys. Both passes compute the scores: a task that
+// made all three gradients would have to share dK and dV with others.
 
 // P and scale * dS of one lane group: the one place that makes them, so that both passes have the
 // same bits.

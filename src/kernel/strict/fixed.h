@@ -1,6 +1,6 @@
-// kernel/strict/fixed.h: adding to fixed point and reading it, a row at a time.
+// kernel/strict/fixed.h: adds to fixed point and reads it, a row at a time.
 //
-// Included by the tables of this folder only, as are the other headers that hold operators.
+// Only the tables of this folder include this and the other headers that hold operators.
 
 #ifndef CY_KERNEL_STRICT_FIXED_H
 #define CY_KERNEL_STRICT_FIXED_H

@@ -1,9 +1,9 @@
-// kernel/strict/math.h: mathematics with the same bits on every processor: the fused multiply-add of
-// fp32, and exp, log, sine, cosine and whole powers in double, which are made of additions, products
-// and fused multiply-adds alone.
+// kernel/strict/math.h: mathematics with the same bits on every processor: the fused multiply-add
+// of fp32, and exp, log, sine, cosine and whole powers in double, which are made of additions,
+// products and fused multiply-adds alone.
 //
-// Errors stay below 2 units in the last place of a double in the ranges named, unless a comment says
-// otherwise.
+// Errors stay below 2 units in the last place of a double in the ranges named, unless a comment
+// says otherwise.
 
 #ifndef CY_KERNEL_STRICT_MATH_H
 #define CY_KERNEL_STRICT_MATH_H

@@ -1,6 +1,6 @@
-// kernel/strict/operators.h: the operators of strict mode but products and attention, and the function
-// that fills a table with all of them. The table.c of each instruction set in this folder includes
-// this file, and nothing else does.
+// kernel/strict/operators.h: the operators of strict mode except products and attention, and the
+// function that fills a table with all of them. The table.c of each instruction set in this folder
+// includes this file, and nothing else does.
 
 #ifndef CY_KERNEL_STRICT_OPERATORS_H
 #define CY_KERNEL_STRICT_OPERATORS_H
@@ -45,7 +45,7 @@ static void strict_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, c
         norm_backward(queue, dx, dweight, dy, x, inv_rms, weight);
         return;
     }
-    // First, because dx may be where dy lies for somebody who needs dweight no more.
+    // dweight first, because dx may overwrite dy.
     fixed_columns of = {.queue = queue, .sum = dweight, .x = x, .dy = dy, .inv_rms = inv_rms};
     cy_queue_run(queue, norm_weight_columns, &of, cy_ceil_div(x.cols, FIXED_COLUMNS));
     if (!cy_view_is_none(dx)) {
@@ -110,8 +110,8 @@ static void strict_rope_table(cy_queue *queue, cy_view table, const double *inv_
 // ---- cross-entropy whose sums do not depend on where the vocabulary is cut
 //
 // exp(logit - max) is at most 1. The sum of a row is made in fixed point always: in the units of
-// `sum`, or in units of 2^-39 where sum is fp32 and nobody adds to it. The target's logit may be
-// added over ranks as it is, since all but one hold 0.
+// `sum`, or in units of 2^-39 where sum is fp32 and no other rank adds to it. The target's logit
+// may be added over ranks as it is, since all but one hold 0.
 
 #define OWN_SUM_EXPONENT (-39)
 
@@ -180,7 +180,7 @@ FORCE_INLINE int64_t exponential_units(
         const vec term = vec_first(vec_mul(power, scale), zero, lanes);
         fixed_add(sums[i / LANES % 2], term, LANES, sizes);
     }
-    // Unsigned: what is no number becomes the least integer, and two of these would overflow. Their
+    // Unsigned: a NaN becomes the smallest integer, and two of these would overflow. Their
     // sum is never used, since `sizes` tells of them.
     uint64_t units = 0;
     for (int i = 0; i < LANES; i++)
@@ -434,7 +434,8 @@ static void strict_clip_scale(cy_queue *queue, cy_view scale, cy_view length, cy
     cy_ref_clip_scale(queue, scale, length, one, divisor, max_norm);
 }
 
-// ---- AdamW: as in kernel/cpu/vector/optimizer.h, with powers of our own and gradients in fixed point
+// ---- AdamW: as in kernel/cpu/vector/optimizer.h, with powers of our own and gradients in fixed
+// point
 
 typedef struct strict_adamw_range {
     cy_queue *queue;
@@ -495,8 +496,8 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
 
 // ---- the table
 
-// Left to the reference: attention_merge and attention_paged, which strict training does not use,
-// and whatever the dtype is not fp32, bf16 or fixed point.
+// The reference serves attention_merge and attention_paged, which strict training does not use, and
+// all dtypes other than fp32, bf16 and fixed point.
 static void override_with_strict(cy_kernels *table)
 {
     table->matmul = strict_matmul;

@@ -80,7 +80,7 @@ static inline __attribute__((always_inline)) void put_sums(
 // ---- products
 
 // Parts of an element: one where operands are bf16, three where they are fp32 that was split into
-// bf16 (avx512/split.c). Every 32 deep the parts lie one after the other, the largest first.
+// bf16 (avx512/pack.c). Every 32 deep the parts lie one after the other, the largest first.
 #define WHOLE INT64_C(1)
 #define SPLIT CY_SPLIT_PARTS
 

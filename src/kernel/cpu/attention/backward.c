@@ -306,9 +306,8 @@ static void clear_queries(cy_view dq)
     }
 }
 
-void cy_flash_backward(cy_queue *queue, cy_view dq, cy_view dk,
-    cy_view dv, cy_view d_o, cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v,
-    const cy_attention_spec *spec)
+void cy_flash_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
+    cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
 {
     if (!cy_flash_takes(q.dtype) || !cy_flash_takes(d_o.dtype) || !cy_flash_takes(dq.dtype) ||
         !cy_flash_takes(dk.dtype) || !cy_flash_takes(dv.dtype) || lse.dtype != CY_F32 ||

@@ -1,3 +1,7 @@
+// Computes attention forward over spans of queries and keys, merges the results over two sets of
+// keys, and computes the row sums (delta) that the backward pass needs. Holds the attention slots
+// of the table.
+
 #include "kernel/cpu/cpu.h"
 #include "kernel/ref/ref.h"
 
@@ -253,8 +257,8 @@ static void clear_rows(const forward_call *self)
     }
 }
 
-void cy_flash_forward(cy_queue *queue, cy_view o, cy_view lse,
-    cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
+void cy_flash_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
+    const cy_attention_spec *spec)
 {
     if (!cy_flash_takes(q.dtype) || !cy_flash_takes(o.dtype) || lse.dtype != CY_F32 ||
         spec->head_dim > CY_FLASH_HEAD_MAX) {
@@ -327,8 +331,8 @@ static void merge_task(void *context, int64_t task, int worker)
     }
 }
 
-void cy_flash_merge(cy_queue *queue, cy_view o, cy_view lse,
-    cy_view o_part, cy_view lse_part, int heads)
+void cy_flash_merge(
+    cy_queue *queue, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads)
 {
     if (!cy_flash_takes(o.dtype) || !cy_flash_takes(o_part.dtype) || lse.dtype != CY_F32 ||
         lse_part.dtype != CY_F32) {
@@ -352,14 +356,14 @@ static void delta_task(void *context, int64_t task, int worker)
     }
 }
 
-void cy_flash_delta(
-    cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
+void cy_flash_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
 {
     if (!cy_flash_takes(o.dtype) || !cy_flash_takes(d_o.dtype) || delta.dtype != CY_F32) {
         cy_ref_attention_delta(queue, delta, d_o, o, heads);
         return;
     }
-    rows_call self = {.ops = cy_flash_ops(queue), .o = o, .lse = delta, .part = d_o, .heads = heads};
+    rows_call self = {
+        .ops = cy_flash_ops(queue), .o = o, .lse = delta, .part = d_o, .heads = heads};
     cy_queue_run(queue, delta_task, &self, row_tasks(o.rows));
 }
 

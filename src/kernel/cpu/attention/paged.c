@@ -101,7 +101,7 @@ static part part_of(const paged_call *self, int64_t row, int64_t number, int64_t
     return made;
 }
 
-// Up to RUN_KEYS rows of a part from number `at` on, as far as they lie in one page.
+// Up to RUN_KEYS rows of a part from number `at` on, and those in one page only.
 static cy_view run_of(const paged_call *self, cy_view rows, const part *of, int64_t at)
 {
     const int64_t position = of->first + at, page_size = self->pages->page_size;
@@ -350,9 +350,8 @@ static void run_tasks(cy_queue *queue, paged_call *self, cy_pool_task task, int6
     cy_arena_rewind(queue->scratch, mark);
 }
 
-void cy_flash_paged(cy_queue *queue, cy_view o, cy_view q,
-    const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
-    const cy_attention_spec *spec)
+void cy_flash_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec)
 {
     if (!takes(q, pages, spec) || !cy_flash_takes(o.dtype)) {
         cy_ref_attention_paged(queue, o, q, pages, sequences, positions, spec);
@@ -400,13 +399,12 @@ static void parts_task(void *context, int64_t task, int worker)
     self->block->leave();
 }
 
-void cy_flash_parts(cy_queue *queue, cy_view parts, cy_view q,
-    const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
-    const cy_attention_spec *spec, int64_t first)
+void cy_flash_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
+    int64_t first)
 {
     if (!takes(q, pages, spec)) {
-        cy_ref_attention_parts(
-            queue, parts, q, pages, sequences, positions, spec, first);
+        cy_ref_attention_parts(queue, parts, q, pages, sequences, positions, spec, first);
         return;
     }
     paged_call self = {
@@ -438,8 +436,7 @@ static void join_task(void *context, int64_t kv_head, int worker)
     self->block->leave();
 }
 
-void cy_flash_join(cy_queue *queue, cy_view o, cy_view parts,
-    const cy_attention_spec *spec)
+void cy_flash_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
 {
     if (parts.dtype != CY_F32 || !cy_flash_takes(o.dtype) || spec->head_dim > CY_FLASH_HEAD_MAX) {
         cy_ref_attention_join(queue, o, parts, spec);

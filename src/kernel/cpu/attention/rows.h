@@ -1,5 +1,5 @@
-// kernel/cpu/attention/rows.h: the rows of attention in terms of LANES floats at once. Included by
-// the one file per instruction set that has included its lanes.h before.
+// kernel/cpu/attention/rows.h: the rows of attention with vectors of LANES
+// floats. The microkernel.c of each instruction set includes this after its lanes.h.
 
 #ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
 #define CY_KERNEL_CPU_ATTENTION_ROWS_H

@@ -1,3 +1,6 @@
+// The AVX2 microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
+// rows compiled for AVX2.
+
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/avx2/lanes.h"

@@ -1,3 +1,5 @@
+// Compiles the vector operators for AVX2.
+
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/vector/tuned.h"
 

@@ -1,5 +1,5 @@
-// kernel/cpu/avx2/vector.h: loads of eight that widen and stores that narrow. Only included under
-// avx2/.
+// kernel/cpu/avx2/vector.h: loads of eight numbers that widen, stores that narrow, and the
+// transposition of eight by eight. Included only under avx2/.
 
 #ifndef CY_KERNEL_CPU_AVX2_VECTOR_H
 #define CY_KERNEL_CPU_AVX2_VECTOR_H
@@ -81,7 +81,7 @@ static inline void store8_as(void *to, cy_dtype dtype, int64_t count, float8 x)
     memcpy(to, half, (size_t)count * 2);
 }
 
-// to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (block.c).
+// to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (microkernel.c).
 void cy_convert_avx2(cy_view to, cy_view from);
 
 // ---- transposition

@@ -1,3 +1,5 @@
+// The AVX-512 microkernels, of fp32 and of bf16, and attention's rows compiled for AVX-512.
+
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/assert.h"

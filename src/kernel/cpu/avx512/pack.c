@@ -1,5 +1,5 @@
-// Packing of operands for the microkernels of AVX-512 and AMX: fp32, bf16, and fp32 that is split into
-// three bf16.
+// Packing of operands for the microkernels of AVX-512 and AMX: fp32, bf16, and fp32 that is split
+// into three bf16.
 
 #include "kernel/cpu/avx512/pack.h"
 

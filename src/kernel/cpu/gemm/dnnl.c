@@ -1,4 +1,5 @@
-// Matrix products through oneDNN: its primitives, kept by shape, run on tiles by the rank's threads.
+// Matrix products through oneDNN: its primitives, kept by shape, run on tiles by the rank's
+// threads.
 
 #include "kernel/cpu/gemm/dnnl.h"
 
@@ -133,10 +134,9 @@ static cy_status make_memories(
     dnnl_memory_t *memories, const dnnl_memory_desc_t *operands, dnnl_engine_t engine, int count)
 {
     for (int i = 0; i < count; i++) {
-        const cy_status status =
-            check(dnnl_memory_create(
-                      &memories[i], &operands[i % OPERANDS], engine, DNNL_MEMORY_NONE),
-                "a handle");
+        const cy_status status = check(
+            dnnl_memory_create(&memories[i], &operands[i % OPERANDS], engine, DNNL_MEMORY_NONE),
+            "a handle");
         if (status != CY_OK) {
             while (i-- > 0)
                 dnnl_memory_destroy(memories[i]);
@@ -159,8 +159,8 @@ static cy_status refuse_reference(const_dnnl_primitive_desc_t descriptor)
 // Makes the primitive, and for each of `workers` workers one handle per operand (without data) in
 // memories[worker * OPERANDS + operand]. On failure nothing is left behind: CY_ERR_MEMORY,
 // or CY_ERR_UNSUPPORTED where the library refuses the product or has only its slow reference.
-static cy_status make_primitive(dnnl_primitive_t *primitive, dnnl_memory_t *memories, size_t *scratch_bytes,
-    dnnl_engine_t engine, const primitive_key *key, int workers)
+static cy_status make_primitive(dnnl_primitive_t *primitive, dnnl_memory_t *memories,
+    size_t *scratch_bytes, dnnl_engine_t engine, const primitive_key *key, int workers)
 {
     dnnl_memory_desc_t operands[OPERANDS];
     dnnl_primitive_desc_t descriptor = NULL;
@@ -235,8 +235,7 @@ typedef struct call {
 static cy_status make_product(cy_dnnl *dnnl, product *made)
 {
     void *memories = NULL;
-    CY_TRY(
-        cy_memory_take(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
+    CY_TRY(cy_memory_take(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
     // A primitive is compiled for the threads that it will find when it runs: one.
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);

@@ -1,5 +1,5 @@
-// kernel/cpu/gemm/dnnl.h: matrix products through oneDNN, single-threaded, on tiles that our pool hands
-// out.
+// kernel/cpu/gemm/dnnl.h: matrix products through oneDNN, single-threaded, on tiles that our pool
+// hands out.
 //
 // The context is per rank and lives in cy_cpu_state. It owns the engine, one stream and one set of
 // memory handles per worker, and the primitives made so far; a primitive is made by the rank's own

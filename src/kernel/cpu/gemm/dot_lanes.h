@@ -1,6 +1,6 @@
-// kernel/cpu/gemm/dot_lanes.h: a few rows against many, in terms of LANES floats at once: what decoding
-// asks of a product. Every element of b is read once from memory, which is the bound. Included by
-// the one file per instruction set that has included its lanes.h before.
+// kernel/cpu/gemm/dot_lanes.h: products of a few rows with many, with vectors of LANES floats:
+// the products of decoding. Every element of b is read once from memory, which is the bound.
+// The microkernel.c of each instruction set includes this after its lanes.h.
 
 #ifndef CY_KERNEL_CPU_GEMM_DOT_LANES_H
 #define CY_KERNEL_CPU_GEMM_DOT_LANES_H

@@ -1,3 +1,6 @@
+// Multiplies matrices: cuts a product into tiles, packs its operands, and runs the microkernel over
+// them.
+
 #include "kernel/cpu/gemm/matmul.h"
 
 #include "base/assert.h"

@@ -1,4 +1,5 @@
-// kernel/cpu/gemm/matmul.h: matrix products of this library, for processors with AVX2 or NEON and up.
+// kernel/cpu/gemm/matmul.h: matrix products of this library, for processors with AVX2 or NEON and
+// up.
 //
 // A task makes a tile of c: it lets rows stream by packed columns of the right operand. Where tiles
 // lie below each other all of that operand is packed first, once; otherwise each task packs its own
@@ -31,7 +32,7 @@ void cy_matmul_few(
     cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // Operators of the table, by instruction set. With tile registers products in fp32 and fp16 of this
-// many rows of c are of operands split into three parts of bf16 (avx512/split.c), which costs more
+// many rows of c are of operands split into three parts of bf16 (avx512/pack.c), which costs more
 // packing than fewer rows are worth; these are fused multiply-adds of fp32.
 #define CY_MATMUL_SPLIT_ROWS 32
 cy_matmul_fn cy_matmul_avx2, cy_matmul_avx512, cy_matmul_avx512_bf16, cy_matmul_amx, cy_matmul_neon;
@@ -55,7 +56,7 @@ typedef struct cy_tile {
 // Tiles of at most rows_max x cols_max, multiples of 32 x 64 where there is more than one. Halves
 // them until there are at least `wanted`, so that the last ones to finish leave little idle time,
 // but not below 64 x 128: below that the product's own overhead weighs more. `keep_rows` halves
-// columns as long as it can: for who packs b anew in every row of tiles.
+// columns as long as it can: for callers that pack b again in every row of tiles.
 cy_tiles cy_tiles_cut(
     int64_t rows, int64_t cols, int64_t rows_max, int64_t cols_max, int64_t wanted, bool keep_rows);
 
@@ -66,7 +67,8 @@ cy_tile cy_tiles_at(const cy_tiles *tiles, int64_t index, int64_t rows, int64_t 
 
 // ---- products of panels
 //
-// Operands that are both packed into narrow panels, as Goto and van de Geijn (2008) lay them out, for instruction sets with few and short registers.
+// Operands that are both packed into narrow panels, as Goto and van de Geijn (2008) lay them out,
+// for instruction sets with few and short registers.
 //
 // A panel of left is `rows` rows of it side by side, [depth][rows], a panel of right `cols`
 // columns, [depth][cols]: what a product in registers reads lies in the order in which it is read.

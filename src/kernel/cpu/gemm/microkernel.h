@@ -1,5 +1,5 @@
-// kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per instruction
-// set. Matrix products and attention are built from these and from nothing else.
+// kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per
+// instruction set. Matrix products and attention are built from these and from nothing else.
 //
 // A product is c [rows, cols] (+)= left [rows, depth] right [depth, cols] with fp32 sums in
 // ascending depth. `left` is plain row-major; `right` is packed into panels of 32 columns,

@@ -1,4 +1,4 @@
-// Cuts products of panels into tasks, and packs what they read.
+// Multiplies matrices by panels: cuts a product into tasks and packs the panels that they read.
 
 #include "kernel/cpu/gemm/matmul.h"
 

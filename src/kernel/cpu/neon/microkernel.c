@@ -1,4 +1,6 @@
-// Blocks of products with NEON: fp32, and 16-bit operands widened as they are packed.
+// The NEON microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
+// rows compiled for NEON.
+
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/neon/lanes.h"

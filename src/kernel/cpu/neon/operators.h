@@ -1,5 +1,6 @@
-// kernel/cpu/neon/operators.h: kernel/cpu/vector/vector.h's vector in NEON: eight lanes, the operations of
-// neon/vector.h under the names that operators use. Included by kernel/cpu/vector/vector.h only.
+// kernel/cpu/neon/operators.h: the vector of kernel/cpu/vector/vector.h in NEON: eight lanes, and
+// the operations of neon/vector.h under the names that operators use. Only
+// kernel/cpu/vector/vector.h includes this.
 
 #ifndef CY_KERNEL_CPU_NEON_OPERATORS_H
 #define CY_KERNEL_CPU_NEON_OPERATORS_H

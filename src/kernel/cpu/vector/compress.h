@@ -1,11 +1,13 @@
-// kernel/cpu/vector/compress.h: gradients made small before they are sent. The bits are those of the
-// reference.
+// kernel/cpu/vector/compress.h: compression of gradients: the largest elements (top-k), int8 codes,
+// and the step ahead that weights take for gradients that have not been sent. The bits are those of
+// the reference.
 //
-// The k largest of n magnitudes are found as integers: the bits of a float without its sign have
+// Top-k compares magnitudes as integers: the bits of a float without its sign have
 // the order of its magnitude. Three passes count them by their first 11, next 11 and last 9 bits,
-// each only those that agree with what is known of the k-th largest; a fourth moves what is at or
-// above it. Parts of PART elements keep their own counts, so the places of what a part moves are
-// known before it moves anything, and nothing depends on the number of threads.
+// each pass only the elements that agree with the bits of the k-th largest that are known; a fourth
+// pass moves the elements that are not below it. Parts of PART elements keep their own counts, so a
+// part knows the places of its elements before it moves any, and nothing depends on the number of
+// threads.
 
 #ifndef CY_KERNEL_CPU_VECTOR_COMPRESS_H
 #define CY_KERNEL_CPU_VECTOR_COMPRESS_H
@@ -55,7 +57,7 @@ typedef struct topk_of {
     const float *grad;
     int64_t n, parts;
     float scale;
-    uint32_t least;  // the k-th largest magnitude, as far as it is known
+    uint32_t least;  // the known bits of the k-th largest magnitude
     int32_t *counts; // [parts][TOPK_BINS], in scratch
     int64_t *starts; // [parts]: where a part's elements go
     int64_t *ties;   // [parts]: how many that equal `least` it moves

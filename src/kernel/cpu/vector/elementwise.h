@@ -1,5 +1,5 @@
-// kernel/cpu/vector/elementwise.h: operators that compute element by element, and the grid that cuts a
-// matrix into chunks for the thread pool: fill, copy, sums, embedding, rope and swiglu.
+// kernel/cpu/vector/elementwise.h: operators that compute element by element, and the grid that
+// cuts a matrix into chunks for the thread pool: fill, copy, sums, embedding, rope and swiglu.
 //
 // All are bound by memory, except swiglu with AVX2, which is bound by its exponential.
 

@@ -1,4 +1,5 @@
-// kernel/cpu/vector/optimizer.h: the step over flat ranges of parameters. Bound by memory.
+// kernel/cpu/vector/optimizer.h: operators over flat ranges of parameters: sums of squares, AdamW,
+// random numbers and hashes. Bound by memory.
 
 #ifndef CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
 #define CY_KERNEL_CPU_VECTOR_OPTIMIZER_H

@@ -1,6 +1,6 @@
-// kernel/cpu/vector/tuned.h: everything that is neither a product nor attention, compiled once for each
-// instruction set: avx2/table.c, avx512/table.c and neon/table.c include this and nothing else
-// does.
+// kernel/cpu/vector/tuned.h: the table of vector operators: all operators but products and
+// attention. avx2/table.c, avx512/table.c and neon/table.c include this, each compiled for its
+// instruction set, and nothing else does.
 
 #ifndef CY_KERNEL_CPU_VECTOR_TUNED_H
 #define CY_KERNEL_CPU_VECTOR_TUNED_H
@@ -11,15 +11,15 @@
 #include "kernel/cpu/vector/optimizer.h"
 #include "kernel/cpu/vector/softmax.h"
 
-// Not beside adamw: strict mode includes that too and has no use for this one.
+// Here and not in optimizer.h, which strict mode includes: strict mode does not use it.
 static void adamw_unfused(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
     cy_view grad, cy_view scale, const cy_adamw_spec *spec)
 {
     adamw_of(queue, weight, master, m, v, grad, scale, spec, false);
 }
 
-// Left to the reference: rope_table, softmax_loss, clip_scale and scatter_add, which touch next to
-// nothing.
+// The reference serves rope_table, softmax_loss, clip_scale and scatter_add, which touch little
+// memory.
 static void override_with_tuned(cy_kernels *table)
 {
     table->norm_forward = norm_forward;

@@ -1,9 +1,10 @@
-// kernel/cpu/vector/vector.h: a vector of fp32 numbers, as wide as the file that includes this may use.
+// kernel/cpu/vector/vector.h: a vector of fp32 numbers, as wide as the instruction set of the file
+// that includes this.
 //
 // Only files in avx2/, avx512/ and neon/, and those of kernel/strict/, include this. A load or
-// store takes how many of the lanes exist: the others read as zero and are not written, so a loop
-// needs no second body for its tail. bf16 is widened when it is loaded and rounded to nearest even,
-// as base/half.h does, when it is stored. Multiply-adds are written, never inferred.
+// store takes the number of lanes that exist: the others read as zero and are not written, so a
+// loop needs no second body for its tail. bf16 is widened when it is loaded and rounded to nearest
+// even, as base/half.h does, when it is stored. Multiply-adds are written, never inferred.
 
 #ifndef CY_KERNEL_CPU_VECTOR_VECTOR_H
 #define CY_KERNEL_CPU_VECTOR_VECTOR_H

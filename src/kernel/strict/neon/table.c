@@ -1,5 +1,6 @@
-// The table with products by NEON. Its vectors are those of portable/: the compiler makes them of
-// NEON by itself.
+// Compiles the operators of strict mode for NEON: products use the NEON microkernel, and the
+// compiler vectorises the portable vectors by itself.
+
 #define STRICT_NEON
 #include "kernel/strict/operators.h"
 
