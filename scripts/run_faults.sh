@@ -203,7 +203,7 @@ fault_stop() {
         local tries=0
         while kill -0 "$job" 2>/dev/null && [ $tries -lt 800 ]; do sleep 0.05; tries=$((tries + 1)); done
         ended
-        [ "$status" -eq 0 ] || names 'no sign of life for 2 s|rank'
+        [ "$status" -eq 0 ] || names 'no heartbeat for 2 s|rank'
         ends 0 1 137
     else # its threads are all of its ranks: it goes on when it may
         sleep 3

@@ -34,14 +34,14 @@ static void take(operands *with, cy_arena *arena)
     cy_view *const wide[] = {&with->q, &with->o, &with->d_o};
     cy_view *const narrow[] = {&with->k, &with->v};
     for (int i = 0; i < 3; i++)
-        *wide[i] = cy_view_take(arena, CY_BF16, t, HEADS * DIM);
+        *wide[i] = cy_view_alloc(arena, CY_BF16, t, HEADS * DIM);
     for (int i = 0; i < 2; i++)
-        *narrow[i] = cy_view_take(arena, CY_BF16, t, KV_HEADS * DIM);
-    with->dq = cy_view_take(arena, CY_F32, t, HEADS * DIM);
-    with->dk = cy_view_take(arena, CY_F32, t, KV_HEADS * DIM);
-    with->dv = cy_view_take(arena, CY_F32, t, KV_HEADS * DIM);
-    with->lse = cy_view_take(arena, CY_F32, HEADS, t);
-    with->delta = cy_view_take(arena, CY_F32, HEADS, t);
+        *narrow[i] = cy_view_alloc(arena, CY_BF16, t, KV_HEADS * DIM);
+    with->dq = cy_view_alloc(arena, CY_F32, t, HEADS * DIM);
+    with->dk = cy_view_alloc(arena, CY_F32, t, KV_HEADS * DIM);
+    with->dv = cy_view_alloc(arena, CY_F32, t, KV_HEADS * DIM);
+    with->lse = cy_view_alloc(arena, CY_F32, HEADS, t);
+    with->delta = cy_view_alloc(arena, CY_F32, HEADS, t);
 }
 
 // All keys that a rank's queries meet, forward and backward.

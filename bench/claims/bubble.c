@@ -27,7 +27,7 @@ static cy_status run_stage(job *j, cy_world *world, cy_group *group, cy_executor
     const cy_pipeline_stage stage = stub_stage(s, &j->schedule, rank);
     // Segments are 1 / chunks of a stage: the work is the same for every engine.
     s->seconds = PART_S / j->schedule.chunks;
-    cy_queue queue = {.beat = cy_world_beat(world)};
+    cy_queue queue = {.heartbeat = cy_world_heartbeat(world)};
     CY_TRY(cy_group_barrier(group));
     CY_TRY(cy_executor_run(executor, &queue, &stage, times));
     cy_timeline timeline;
@@ -51,7 +51,7 @@ static cy_status run_rank(cy_world *world, void *context)
             .cols = COLS}));
     cy_arena arena;
     cy_arena_measure(&arena, "step");
-    cy_executor_place(&executor, &arena);
+    cy_executor_alloc(&executor, &arena);
     void *memory = aligned_alloc(64, arena.peak + 64);
     cy_timed_action *times = calloc(count, sizeof(*times));
     stub *s = malloc(sizeof(*s));
@@ -59,8 +59,8 @@ static cy_status run_rank(cy_world *world, void *context)
     if (memory == NULL || times == NULL || s == NULL) {
         status = CY_FAIL(CY_ERR_MEMORY, "no memory for a stage");
     } else {
-        cy_arena_place(&arena, "step", memory, arena.peak);
-        cy_executor_place(&executor, &arena);
+        cy_arena_init(&arena, "step", memory, arena.peak);
+        cy_executor_alloc(&executor, &arena);
         status = run_stage(j, world, group, &executor, s, times);
     }
     free(times);

@@ -41,14 +41,14 @@ static int64_t best_of(run *r, void (*what)(run *))
     return best;
 }
 
-#define SPANS_MOST 16
+#define SPANS_MAX 16
 
 // Operands for some spans of t tokens, from `data`; the projections as they lie in one matrix.
 static void pose(run *r, cy_arena *data, cy_dtype dtype, int64_t spans, int64_t t)
 {
-    static cy_attention_span all[SPANS_MOST];
+    static cy_attention_span all[SPANS_MAX];
     const int64_t rows = spans * t, width = 15 * INT64_C(64);
-    const cy_view qkv = cy_view_take(data, dtype, rows, width);
+    const cy_view qkv = cy_view_alloc(data, dtype, rows, width);
     for (int64_t i = 0; i < rows * width; i++) {
         const int64_t row = i / width, col = i % width;
         const float x = sinf((float)(row * 7 + col * 13));
@@ -58,15 +58,15 @@ static void pose(run *r, cy_arena *data, cy_dtype dtype, int64_t spans, int64_t 
     r->q = cy_view_cols(qkv, 0, 576);
     r->k = cy_view_cols(qkv, 576, 192);
     r->v = cy_view_cols(qkv, 768, 192);
-    const cy_view d_qkv = cy_view_take(data, dtype, rows, width);
+    const cy_view d_qkv = cy_view_alloc(data, dtype, rows, width);
     r->dq = cy_view_cols(d_qkv, 0, 576);
     r->dk = cy_view_cols(d_qkv, 576, 192);
     r->dv = cy_view_cols(d_qkv, 768, 192);
-    r->o = cy_view_take(data, dtype, rows, 576);
+    r->o = cy_view_alloc(data, dtype, rows, 576);
     r->d_o = r->q;
-    r->lse = cy_view_take(data, CY_F32, 9, rows);
-    r->delta = cy_view_take(data, CY_F32, 9, rows);
-    int32_t *positions = cy_arena_take(data, (size_t)rows * sizeof(int32_t));
+    r->lse = cy_view_alloc(data, CY_F32, 9, rows);
+    r->delta = cy_view_alloc(data, CY_F32, 9, rows);
+    int32_t *positions = cy_arena_alloc(data, (size_t)rows * sizeof(int32_t));
     for (int64_t i = 0; i < rows; i++)
         positions[i] = (int32_t)(i % t);
     for (int64_t i = 0; i < spans; i++)
@@ -97,7 +97,7 @@ int main(int argument_count, char **arguments)
     cy_arena scratch, data;
     void *base;
     const size_t bytes = (size_t)1 << 30;
-    if (cy_pool_open(&r.queue.pool, workers, -1, true) != CY_OK ||
+    if (cy_thread_pool_open(&r.queue.pool, workers, -1, true) != CY_OK ||
         cy_memory_map(&base, bytes) != CY_OK ||
         cy_kernels_open(&r.queue, &kernels, argument_count > 2 ? arguments[2] : "auto") != CY_OK) {
         fprintf(stderr, "attention: %s\n", cy_error_text());
@@ -109,14 +109,14 @@ int main(int argument_count, char **arguments)
     for (int half = 1; half >= 0; half--) {
         const cy_dtype dtype = half ? CY_BF16 : CY_F32;
         for (int s = 0; s < 4; s++) {
-            cy_arena_place(&data, "data", base, bytes / 2);
-            cy_arena_place(&scratch, "scratch", (char *)base + bytes / 2, bytes / 2);
+            cy_arena_init(&data, "data", base, bytes / 2);
+            cy_arena_init(&scratch, "scratch", (char *)base + bytes / 2, bytes / 2);
             r.queue.scratch = &scratch;
             pose(&r, &data, dtype, sizes[s][0], sizes[s][1]);
             measure(&r, dtype, sizes[s][0], sizes[s][1]);
         }
     }
     cy_kernels_close(&r.queue);
-    cy_pool_close(r.queue.pool);
+    cy_thread_pool_close(r.queue.pool);
     return 0;
 }

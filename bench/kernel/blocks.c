@@ -44,10 +44,10 @@ static const shape shapes[] = {
 
 #define RUN_NS INT64_C(200000000)
 
-static double measure(const cy_block_ops *ops, const shape *s, char *left, char *right, float *c)
+static double measure(const cy_microkernel *ops, const shape *s, char *left, char *right, float *c)
 {
-    const size_t left_bytes = cy_block_left_bytes(ops, s->rows, s->depth);
-    const size_t right_bytes = cy_block_right_bytes(ops, s->cols, s->depth);
+    const size_t left_bytes = cy_microkernel_left_bytes(ops, s->rows, s->depth);
+    const size_t right_bytes = cy_microkernel_right_bytes(ops, s->cols, s->depth);
     double best = 0;
     ops->enter();
     const int64_t until = cy_clock_ns() + RUN_NS;
@@ -72,13 +72,13 @@ int main(int argument_count, char **arguments)
 {
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
-    const cy_block_ops *ops[SETS] = {NULL};
+    const cy_microkernel *ops[SETS] = {NULL};
 #if defined(__x86_64__)
-    if (cpu.avx2) ops[0] = cy_block_avx2();
-    if (cpu.avx512) ops[1] = cy_block_avx512();
-    if (cpu.avx512_bf16) ops[2] = cy_block_avx512_bf16();
-    if (cpu.amx) ops[3] = cy_block_amx();
-    if (cpu.amx) ops[4] = cy_block_amx_split();
+    if (cpu.avx2) ops[0] = cy_microkernel_avx2();
+    if (cpu.avx512) ops[1] = cy_microkernel_avx512();
+    if (cpu.avx512_bf16) ops[2] = cy_microkernel_avx512_bf16();
+    if (cpu.amx) ops[3] = cy_microkernel_amx();
+    if (cpu.amx) ops[4] = cy_microkernel_amx_split();
 #endif
     const size_t room = (size_t)1 << 30;
     void *left, *right, *c;

@@ -37,22 +37,22 @@ typedef struct layer {
 } layer;
 
 // A thread's own queue, for the operators between its products, and room for one tile.
-typedef struct tile_room {
+typedef struct tile_buffers {
     cy_queue queue;
     cy_kernels kernels;
     cy_arena scratch;
     float *gate_up; // [rows, 2 * piece]
     float *y;       // [rows, HIDDEN]
     char *product;  // bf16 [rows, piece]
-} tile_room;
+} tile_buffers;
 
 typedef struct bench {
     cy_queue queue;
     cy_kernels kernels;
     cy_arena data, scratch;
-    const cy_block_ops *ops;
+    const cy_microkernel *ops;
     layer layers[LAYERS];
-    tile_room rooms[THREADS];
+    tile_buffers rooms[THREADS];
     const layer *now;
     int64_t rows;  // of a tile
     int64_t piece; // columns of the feed-forward layer that it goes through at once
@@ -69,7 +69,7 @@ static void run_tile(void *context, int64_t index, int worker)
 {
     bench *b = context;
     const layer *l = b->now;
-    tile_room *room = &b->rooms[worker];
+    tile_buffers *room = &b->rooms[worker];
     const int64_t rows = b->rows, piece = b->piece, wide = 2 * piece;
     const cy_view x = cy_view_rows(l->x, index * rows, rows);
     const cy_view product = cy_view_of(room->product, CY_BF16, rows, piece);
@@ -120,41 +120,41 @@ static double whole_ms(bench *b)
 
 // ----
 
-static cy_status open_room(tile_room *room, cy_arena *data)
+static cy_status open_room(tile_buffers *room, cy_arena *data)
 {
     void *memory = NULL;
-    CY_TRY(cy_pool_open(&room->queue.pool, 1, -1, true));
+    CY_TRY(cy_thread_pool_open(&room->queue.pool, 1, -1, true));
     CY_TRY(cy_memory_map(&memory, SCRATCH_BYTES));
-    cy_arena_place(&room->scratch, "scratch", memory, SCRATCH_BYTES);
+    cy_arena_init(&room->scratch, "scratch", memory, SCRATCH_BYTES);
     room->queue.scratch = &room->scratch;
-    room->gate_up = cy_arena_take(data, sizeof(float) * MOST_ROWS * 2 * FFN);
-    room->y = cy_arena_take(data, sizeof(float) * MOST_ROWS * HIDDEN);
-    room->product = cy_arena_take(data, sizeof(uint16_t) * MOST_ROWS * FFN);
+    room->gate_up = cy_arena_alloc(data, sizeof(float) * MOST_ROWS * 2 * FFN);
+    room->y = cy_arena_alloc(data, sizeof(float) * MOST_ROWS * HIDDEN);
+    room->product = cy_arena_alloc(data, sizeof(uint16_t) * MOST_ROWS * FFN);
     return cy_kernels_open(&room->queue, &room->kernels, "amx");
 }
 
 static cy_status open_bench(bench *b)
 {
     void *data = NULL, *scratch = NULL;
-    CY_TRY(cy_pool_open(&b->queue.pool, THREADS, -1, true));
+    CY_TRY(cy_thread_pool_open(&b->queue.pool, THREADS, -1, true));
     CY_TRY(cy_memory_map(&data, DATA_BYTES));
     CY_TRY(cy_memory_map(&scratch, SCRATCH_BYTES));
     fill_numbers(data, DATA_BYTES, false);
-    cy_arena_place(&b->data, "data", data, DATA_BYTES);
-    cy_arena_place(&b->scratch, "scratch", scratch, SCRATCH_BYTES);
+    cy_arena_init(&b->data, "data", data, DATA_BYTES);
+    cy_arena_init(&b->scratch, "scratch", scratch, SCRATCH_BYTES);
     b->queue.scratch = &b->scratch;
     CY_TRY(cy_kernels_open(&b->queue, &b->kernels, "amx"));
-    b->ops = cy_block_amx();
+    b->ops = cy_microkernel_amx();
     for (int i = 0; i < LAYERS; i++) {
         b->layers[i] = (layer){
-            .x = cy_view_take(&b->data, CY_BF16, TOKENS, HIDDEN),
-            .gate_up = cy_view_take(&b->data, CY_BF16, TOKENS, 2 * (int64_t)FFN),
-            .product = cy_view_take(&b->data, CY_BF16, TOKENS, FFN),
-            .y = cy_view_take(&b->data, CY_BF16, TOKENS, HIDDEN),
-            .w_gate_up = cy_view_take(&b->data, CY_BF16, 2 * (int64_t)FFN, HIDDEN),
-            .w_down = cy_view_take(&b->data, CY_BF16, HIDDEN, FFN),
-            .packed_gate_up = cy_arena_take(&b->data, sizeof(uint16_t) * 2 * FFN * HIDDEN),
-            .packed_down = cy_arena_take(&b->data, sizeof(uint16_t) * FFN * HIDDEN),
+            .x = cy_view_alloc(&b->data, CY_BF16, TOKENS, HIDDEN),
+            .gate_up = cy_view_alloc(&b->data, CY_BF16, TOKENS, 2 * (int64_t)FFN),
+            .product = cy_view_alloc(&b->data, CY_BF16, TOKENS, FFN),
+            .y = cy_view_alloc(&b->data, CY_BF16, TOKENS, HIDDEN),
+            .w_gate_up = cy_view_alloc(&b->data, CY_BF16, 2 * (int64_t)FFN, HIDDEN),
+            .w_down = cy_view_alloc(&b->data, CY_BF16, HIDDEN, FFN),
+            .packed_gate_up = cy_arena_alloc(&b->data, sizeof(uint16_t) * 2 * FFN * HIDDEN),
+            .packed_down = cy_arena_alloc(&b->data, sizeof(uint16_t) * FFN * HIDDEN),
         };
     }
     for (int i = 0; i < THREADS; i++)

@@ -41,7 +41,7 @@ static char *place(char *data, int index, int64_t run, size_t bytes, bool cold)
     return data + room * (size_t)index + (cold ? (size_t)run % (room / step) * step : 0);
 }
 
-#define RUNS_MOST 1000
+#define RUNS_MAX 1000
 
 static double measure(
     cy_queue *queue, product run, const shape *s, cy_dtype dtype, char *data, bool cold)
@@ -51,10 +51,10 @@ static double measure(
     const size_t a_bytes = (size_t)(s->m * s->k) * cy_dtype_size(dtype);
     const size_t b_bytes = (size_t)(s->n * s->k) * cy_dtype_size(dtype);
     const size_t c_bytes = (size_t)(s->m * s->n) * cy_dtype_size(c_dtype);
-    double times[RUNS_MOST];
+    double times[RUNS_MAX];
     int runs = 0;
     const int64_t until = cy_clock_ns() + 200000000;
-    while (runs < RUNS_MOST && (runs < 3 || cy_clock_ns() < until)) {
+    while (runs < RUNS_MAX && (runs < 3 || cy_clock_ns() < until)) {
         const cy_view a = cy_view_of(
             place(data, 0, runs, a_bytes, cold), dtype, ta ? s->k : s->m, ta ? s->m : s->k);
         const cy_view b = cy_view_of(
@@ -69,10 +69,10 @@ static double measure(
     return 2.0 * (double)s->m * (double)s->n * (double)s->k / ns;
 }
 
-#define SHAPES_MOST 32
+#define SHAPES_MAX 32
 
 // The products of a step of t tokens; how many.
-static int shapes_of_step(shape shapes[SHAPES_MOST], int64_t t)
+static int shapes_of_step(shape shapes[SHAPES_MAX], int64_t t)
 {
     static const int64_t linear[][2] = {{576, 960}, {576, 576}, {576, 3072}, {1536, 576}};
     const cy_matmul_spec plain = {0}, forward = {.transpose_b = true};
@@ -177,17 +177,17 @@ int main(int argument_count, char **arguments)
     cy_arena scratch;
     void *data, *scratch_base;
     const size_t bytes = (size_t)1 << 30;
-    if (cy_pool_open(&queue.pool, workers, -1, true) != CY_OK ||
+    if (cy_thread_pool_open(&queue.pool, workers, -1, true) != CY_OK ||
         cy_memory_map(&data, bytes) != CY_OK || cy_memory_map(&scratch_base, bytes) != CY_OK ||
         cy_kernels_open(&queue, &kernels, "auto") != CY_OK) {
         fprintf(stderr, "products: %s\n", cy_error_text());
         return 1;
     }
-    cy_arena_place(&scratch, "scratch", scratch_base, bytes);
+    cy_arena_init(&scratch, "scratch", scratch_base, bytes);
     queue.scratch = &scratch;
     fill_numbers(data, bytes, false);
 
-    shape shapes[SHAPES_MOST];
+    shape shapes[SHAPES_MAX];
     const int count = shapes_of_step(shapes, t);
     const bool errors = argument_count > 3 && strcmp(arguments[3], "errors") == 0;
     for (int half = errors ? 0 : 1; half >= 0; half--) {
@@ -201,6 +201,6 @@ int main(int argument_count, char **arguments)
             print_row(&queue, runs, &shapes[i], dtype, data, cold);
     }
     cy_kernels_close(&queue);
-    cy_pool_close(queue.pool);
+    cy_thread_pool_close(queue.pool);
     return 0;
 }

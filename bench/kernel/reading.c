@@ -25,8 +25,8 @@
 
 typedef struct way {
     const char *name;
-    cy_pool_task task; // of a thread's share; NULL: cy_reading_measure
-    int64_t depth;     // of the rows that are multiplied
+    cy_task task;  // of a thread's share; NULL: cy_read_bandwidth_measure
+    int64_t depth; // of the rows that are multiplied
     cy_dtype dtype;
     double rate[ROUNDS]; // bytes a second
 } way;
@@ -35,7 +35,7 @@ typedef struct share {
     char *data;
     int64_t bytes; // of each thread
     const way *how;
-    const cy_block_ops *ops;
+    const cy_microkernel *ops;
     const float *a;  // [depth]
     float *sums;     // [threads, BYTES / sizeof(float)], of which little is used
     uint64_t *words; // [threads]: what was read, so that it has to be
@@ -73,37 +73,37 @@ static void multiply_rows(void *context, int64_t task, int worker)
 
 static cy_status measure(double *rate, const cy_queue *queue, share *of)
 {
-    const int threads = cy_pool_size(queue->pool);
+    const int threads = cy_thread_pool_size(queue->pool);
     if (of->how->task == NULL) {
-        return cy_reading_measure(rate, queue, of->data, (size_t)(of->bytes * threads), 1);
+        return cy_read_bandwidth_measure(rate, queue, of->data, (size_t)(of->bytes * threads), 1);
     }
     const int64_t start = cy_clock_ns();
-    cy_pool_team(queue->pool, of->how->task, of);
+    cy_thread_pool_run_team(queue->pool, of->how->task, of);
     *rate = (double)(of->bytes * threads) / (double)(cy_clock_ns() - start) * 1e9;
     return CY_OK;
 }
 
-static const cy_block_ops *best_ops(void)
+static const cy_microkernel *best_ops(void)
 {
 #if defined(__x86_64__)
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
-    if (cpu.avx512) return cy_block_avx512();
-    if (cpu.avx2) return cy_block_avx2();
+    if (cpu.avx512) return cy_microkernel_avx512();
+    if (cpu.avx2) return cy_microkernel_avx2();
 #endif
     return NULL;
 }
 
-static cy_status run(int threads, const cy_block_ops *ops, way *ways, int count)
+static cy_status run(int threads, const cy_microkernel *ops, way *ways, int count)
 {
     const int64_t bytes = BYTES / threads / 4096 * 4096;
     void *data, *sums, *words, *a;
     cy_queue queue = {0};
-    CY_TRY(cy_pool_open(&queue.pool, threads, 0, true));
+    CY_TRY(cy_thread_pool_open(&queue.pool, threads, 0, true));
     CY_TRY(cy_memory_map(&data, (size_t)BYTES));
     CY_TRY(cy_memory_map(&sums, (size_t)BYTES));
-    CY_TRY(cy_memory_take(&words, (size_t)threads, sizeof(uint64_t)));
-    CY_TRY(cy_memory_take(&a, 4096, sizeof(float)));
+    CY_TRY(cy_memory_alloc(&words, (size_t)threads, sizeof(uint64_t)));
+    CY_TRY(cy_memory_alloc(&a, 4096, sizeof(float)));
     fill_numbers(data, (size_t)BYTES, false);
     fill_numbers(a, 4096 * sizeof(float), false);
     share of = {.data = data, .bytes = bytes, .ops = ops, .a = a, .sums = sums, .words = words};
@@ -117,14 +117,14 @@ static cy_status run(int threads, const cy_block_ops *ops, way *ways, int count)
     cy_memory_free(words);
     cy_memory_unmap(sums, (size_t)BYTES);
     cy_memory_unmap(data, (size_t)BYTES);
-    cy_pool_close(queue.pool);
+    cy_thread_pool_close(queue.pool);
     return CY_OK;
 }
 
 int main(int argument_count, char **arguments)
 {
     const int threads = argument_count > 1 ? atoi(arguments[1]) : 2;
-    const cy_block_ops *ops = best_ops();
+    const cy_microkernel *ops = best_ops();
     way ways[] = {
         {.name = "read plainly"},
         {.name = "read, lines asked for ahead", .task = ask_ahead},

@@ -48,7 +48,7 @@ int main(int argument_count, char **arguments)
     cy_arena scratch;
     void *data, *scratch_base;
     const size_t bytes = (size_t)1 << 30;
-    if (cy_pool_open(&fast.pool, workers, -1, true) != CY_OK ||
+    if (cy_thread_pool_open(&fast.pool, workers, -1, true) != CY_OK ||
         cy_memory_map(&data, bytes) != CY_OK || cy_memory_map(&scratch_base, bytes) != CY_OK ||
         cy_kernels_open(&fast, &fast_table, "auto") != CY_OK) {
         fprintf(stderr, "strict: %s\n", cy_error_text());
@@ -59,7 +59,7 @@ int main(int argument_count, char **arguments)
         fprintf(stderr, "strict: %s\n", cy_error_text());
         return 1;
     }
-    cy_arena_place(&scratch, "scratch", scratch_base, bytes);
+    cy_arena_init(&scratch, "scratch", scratch_base, bytes);
     fast.scratch = strict.scratch = &scratch;
     for (size_t i = 0; i < bytes / 4; i++)
         ((float *)data)[i] = (float)(i % 17) - 8.0f;
@@ -87,6 +87,6 @@ int main(int argument_count, char **arguments)
     }
     cy_kernels_close(&strict);
     cy_kernels_close(&fast);
-    cy_pool_close(fast.pool);
+    cy_thread_pool_close(fast.pool);
     return 0;
 }

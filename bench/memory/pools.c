@@ -1,11 +1,11 @@
 // How much room the ways to choose a free piece need, and what a piece costs, on sizes that no plan
-// knows: rows of experts, which differ from micro-batch to micro-batch.
+// knows: rows of experts, which differ from microbatch to microbatch.
 //
 // Usage: pools [SKEW]
 //
-// A rank holds four of sixteen experts. Each layer of each micro-batch in flight keeps three pieces
+// A rank holds four of sixteen experts. Each layer of each microbatch in flight keeps three pieces
 // an expert: one until its input gradients are made, two until its weight gradients are, a
-// micro-batch later, in the order of the first of four stages; it takes two more while it runs.
+// microbatch later, in the order of the first of four stages; it takes two more while it runs.
 // Tokens go to experts by chance; SKEW (1) is how much likelier an expert may be than another, as
 // exponents of e. Told for each way: the smallest range in which all steps run, as a share of the
 // bytes in use at the worst moment, without and with compaction where nothing is large enough; and
@@ -24,7 +24,7 @@
 
 enum {
     STEPS = 20,
-    MICRO_BATCHES = 16,
+    MICROBATCHES = 16,
     IN_FLIGHT = 4,
     LAYERS = 16,
     EXPERTS = 16,
@@ -45,7 +45,7 @@ typedef struct job {
     int64_t pieces;
 } job;
 
-// Rows of each expert for a layer of a micro-batch: exponentials of uniform numbers share the
+// Rows of each expert for a layer of a microbatch: exponentials of uniform numbers share the
 // tokens.
 static void share_rows(int *rows, const job *j, uint64_t key)
 {
@@ -97,16 +97,16 @@ static void weight_gradients(const job *j, const int *kept)
 
 typedef enum pass_kind { FORWARD, INPUT_GRADIENTS, WEIGHT_GRADIENTS } pass_kind;
 
-static bool pass(job *j, int step, int micro_batch, pass_kind kind)
+static bool pass(job *j, int step, int microbatch, pass_kind kind)
 {
     const uint64_t key =
-        cy_random_key_at(cy_random_key((uint64_t)step, "rows of experts"), (uint64_t)micro_batch);
+        cy_random_key_at(cy_random_key((uint64_t)step, "rows of experts"), (uint64_t)microbatch);
     for (int i = 0; i < LAYERS; i++) {
         const int layer = kind == FORWARD ? i : LAYERS - 1 - i;
         int rows[EXPERTS];
         share_rows(rows, j, cy_random_key_at(key, (uint64_t)layer));
         for (int e = 0; e < HELD; e++) {
-            int *kept = j->kept[micro_batch % (IN_FLIGHT + 1)][layer][e];
+            int *kept = j->kept[microbatch % (IN_FLIGHT + 1)][layer][e];
             const size_t count = (size_t)rows[e];
             if (kind == FORWARD && !forward_expert(j, kept, count)) return false;
             if (kind == INPUT_GRADIENTS && !input_gradients(j, kept, count)) return false;
@@ -120,14 +120,14 @@ static bool pass(job *j, int step, int micro_batch, pass_kind kind)
 static bool run(job *j)
 {
     for (int step = 0; step < STEPS; step++) {
-        for (int m = 0; m <= MICRO_BATCHES + IN_FLIGHT; m++) {
+        for (int m = 0; m <= MICROBATCHES + IN_FLIGHT; m++) {
             const int backward = m - IN_FLIGHT, weights = backward - 1;
             if (weights >= 0 && !pass(j, step, weights, WEIGHT_GRADIENTS)) return false;
-            if (backward >= 0 && backward < MICRO_BATCHES &&
+            if (backward >= 0 && backward < MICROBATCHES &&
                 !pass(j, step, backward, INPUT_GRADIENTS)) {
                 return false;
             }
-            if (m < MICRO_BATCHES && !pass(j, step, m, FORWARD)) return false;
+            if (m < MICROBATCHES && !pass(j, step, m, FORWARD)) return false;
         }
     }
     return true;

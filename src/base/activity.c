@@ -15,7 +15,7 @@
 static _Thread_local cy_activity *shown;
 static _Thread_local int depth; // of begins inside of begins
 
-cy_activity *cy_activity_show_on(cy_activity *activity)
+cy_activity *cy_activity_attach(cy_activity *activity)
 {
     CY_ASSERT(depth == 0);
     cy_activity *before = shown;
@@ -71,8 +71,8 @@ static const char *doing(int kind)
         [CY_ACTIVITY_CLOSE] = "closing",
         [CY_ACTIVITY_RENAME] = "renaming",
         [CY_ACTIVITY_REMOVE] = "removing",
-        [CY_ACTIVITY_MAKE] = "making",
-        [CY_ACTIVITY_LOOK] = "looking at",
+        [CY_ACTIVITY_MKDIR] = "making",
+        [CY_ACTIVITY_STAT] = "looking at",
         [CY_ACTIVITY_WAIT] = "waiting for",
     };
     return words[kind];

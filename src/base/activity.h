@@ -23,8 +23,8 @@ typedef enum cy_activity_kind {
     CY_ACTIVITY_CLOSE,
     CY_ACTIVITY_RENAME,
     CY_ACTIVITY_REMOVE,
-    CY_ACTIVITY_MAKE,
-    CY_ACTIVITY_LOOK, // at a file's size, a folder's names
+    CY_ACTIVITY_MKDIR,
+    CY_ACTIVITY_STAT, // at a file's size, a folder's names
     CY_ACTIVITY_WAIT, // for another thread of the process, which does any of these
 } cy_activity_kind;
 
@@ -39,7 +39,7 @@ typedef struct cy_activity {
 
 // This thread shows what it does on `activity` (borrowed; NULL: nowhere) from now on. Returns where
 // it did before.
-cy_activity *cy_activity_show_on(cy_activity *activity);
+cy_activity *cy_activity_attach(cy_activity *activity);
 
 // Around what the thread does with a file, which is named by `path` or, where that is NULL, by its
 // descriptor. One inside of another is not shown, but counts. They keep errno.
@@ -47,7 +47,7 @@ void cy_activity_begin(cy_activity_kind kind, const char *path, int descriptor);
 void cy_activity_end(void);
 
 // Whether something is being done.
-static inline bool cy_activity_lasts(const cy_activity *activity)
+static inline bool cy_activity_in_progress(const cy_activity *activity)
 {
     return atomic_load(&activity->kind) != CY_ACTIVITY_NONE;
 }

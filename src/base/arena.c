@@ -17,7 +17,7 @@ void cy_arena_measure(cy_arena *arena, const char *name)
     };
 }
 
-void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
+void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes)
 {
     CY_ASSERT(base != NULL || bytes == 0);
     CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0);
@@ -25,7 +25,7 @@ void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes)
     CY_POISON(base, bytes);
 }
 
-void *cy_arena_take(cy_arena *arena, size_t bytes)
+void *cy_arena_alloc(cy_arena *arena, size_t bytes)
 {
     CY_ASSERT(bytes <= SIZE_MAX / 2); // a negative size, which would round up to nothing
     const size_t size = cy_arena_bytes(bytes);

@@ -35,10 +35,10 @@ typedef struct cy_arena {
 void cy_arena_measure(cy_arena *arena, const char *name);
 
 // An arena over `bytes` bytes at `base`, aligned to CY_ARENA_ALIGN, which the caller owns.
-void cy_arena_place(cy_arena *arena, const char *name, void *base, size_t bytes);
+void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes);
 
 // A piece of `bytes` bytes; its content is undefined. Never NULL, also for 0 bytes.
-void *cy_arena_take(cy_arena *arena, size_t bytes);
+void *cy_arena_alloc(cy_arena *arena, size_t bytes);
 
 // Everything taken after the mark is given back by rewinding to it.
 size_t cy_arena_mark(const cy_arena *arena);

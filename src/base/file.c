@@ -140,7 +140,7 @@ cy_status cy_file_open_stream(int *fd, const char *path)
 }
 
 // The system gives the lowest number that is free, so a high one means that many are in use.
-bool cy_file_is_scarce(int fd)
+bool cy_fd_is_scarce(int fd)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
@@ -214,7 +214,7 @@ uint64_t cy_file_unique_number(void)
     return (uint64_t)cy_clock_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&number << 20;
 }
 
-cy_status cy_path_beside(cy_text *beside, const char *path)
+cy_status cy_path_temporary(cy_text *beside, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
@@ -223,11 +223,12 @@ cy_status cy_path_beside(cy_text *beside, const char *path)
         beside, "%.*s.cyclotron-%016" PRIx64 ".tmp", folder, path, cy_file_unique_number());
 }
 
-cy_status cy_file_write_beside(cy_text *beside, const char *path, const void *bytes, size_t count)
+cy_status cy_file_write_temporary(
+    cy_text *beside, const char *path, const void *bytes, size_t count)
 {
     cy_text made = {0};
     if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
-    CY_TRY(cy_path_beside(&made, path));
+    CY_TRY(cy_path_temporary(&made, path));
     const int fd = cy_io_open(made.bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
     cy_status status = CY_OK;
     if (fd < 0) {
@@ -245,7 +246,7 @@ cy_status cy_file_write_beside(cy_text *beside, const char *path, const void *by
     return status;
 }
 
-cy_status cy_file_put(const char *path, const void *bytes, size_t count)
+cy_status cy_file_write_unsynced(const char *path, const void *bytes, size_t count)
 {
     cy_text beside = {0};
     struct stat info;
@@ -255,7 +256,7 @@ cy_status cy_file_put(const char *path, const void *bytes, size_t count)
         return CY_FAIL(CY_ERR_IO, "%s is not a regular file: it is not replaced", path);
     }
     cy_status status = CY_OK;
-    CY_TRY(cy_file_write_beside(&beside, path, bytes, count));
+    CY_TRY(cy_file_write_temporary(&beside, path, bytes, count));
     if (cy_io_rename(beside.bytes, path) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", beside.bytes, path);
         cy_io_unlink(beside.bytes);
@@ -266,7 +267,7 @@ cy_status cy_file_put(const char *path, const void *bytes, size_t count)
 
 cy_status cy_file_write(const char *path, const void *bytes, size_t count)
 {
-    CY_TRY(cy_file_put(path, bytes, count));
+    CY_TRY(cy_file_write_unsynced(path, bytes, count));
     return cy_folder_sync_above(path);
 }
 

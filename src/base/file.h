@@ -31,7 +31,7 @@ CY_MUST_CHECK cy_status cy_file_open_stream(int *fd, const char *path);
 
 // Whether so many descriptors are in use that one like `fd`, which was just opened, should not be
 // kept for long: half of what the process may have.
-bool cy_file_is_scarce(int fd);
+bool cy_fd_is_scarce(int fd);
 
 // Reads all of a regular file into *text, which must be zeroed; more than `limit` bytes are an
 // error.
@@ -46,11 +46,11 @@ uint64_t cy_file_unique_number(void);
 
 // A name in the folder of `path` that nothing has, for what will be renamed to `path`. *beside must
 // be zeroed and is owned by the caller.
-CY_MUST_CHECK cy_status cy_path_beside(cy_text *beside, const char *path);
+CY_MUST_CHECK cy_status cy_path_temporary(cy_text *beside, const char *path);
 
 // Writes bytes [count] to a new file with such a name and forces them to the disk. The caller
 // renames or removes it. An empty path is CY_ERR_REQUEST.
-CY_MUST_CHECK cy_status cy_file_write_beside(
+CY_MUST_CHECK cy_status cy_file_write_temporary(
     cy_text *beside, const char *path, const void *bytes, size_t count);
 
 // Writes a file whole or not at all, and replaces a regular file that stands there: for files in
@@ -60,7 +60,7 @@ CY_MUST_CHECK cy_status cy_file_write(const char *path, const void *bytes, size_
 
 // The same for one of several files of a folder that the caller forces to the disk after the last
 // (cy_folder_sync): until then a loss of power may take the file's name.
-CY_MUST_CHECK cy_status cy_file_put(const char *path, const void *bytes, size_t count);
+CY_MUST_CHECK cy_status cy_file_write_unsynced(const char *path, const void *bytes, size_t count);
 
 // Makes a folder and those above it, on the disk too; one that is there already is fine.
 CY_MUST_CHECK cy_status cy_folder_make(const char *path);

@@ -28,7 +28,7 @@ cy_status cy_input_open(cy_input_file *file, const char *path)
     made.bytes = (uint64_t)info.st_size;
     made.device = (uint64_t)info.st_dev;
     made.inode = (uint64_t)info.st_ino;
-    if (cy_file_is_scarce(made.fd)) {
+    if (cy_fd_is_scarce(made.fd)) {
         cy_io_close(made.fd);
         made.fd = -1;
     }

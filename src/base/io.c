@@ -112,7 +112,7 @@ int cy_io_rename(const char *from, const char *to)
     SHOWN(int, CY_ACTIVITY_RENAME, from, -1, rename(from, to));
 }
 
-int cy_io_rename_new(const char *from, const char *to)
+int cy_io_rename_noreplace(const char *from, const char *to)
 {
     SHOWN(int, CY_ACTIVITY_RENAME, from, -1,
         renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
@@ -126,7 +126,7 @@ int cy_io_exchange(const char *one, const char *other)
 
 int cy_io_link(const char *from, const char *to)
 {
-    SHOWN(int, CY_ACTIVITY_MAKE, to, -1, linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW));
+    SHOWN(int, CY_ACTIVITY_MKDIR, to, -1, linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW));
 }
 
 int cy_io_unlink(const char *path)
@@ -141,7 +141,7 @@ int cy_io_unlink_at(int folder, const char *name)
 
 int cy_io_make_folder(const char *path)
 {
-    SHOWN(int, CY_ACTIVITY_MAKE, path, -1, mkdir(path, FOLDER_MODE));
+    SHOWN(int, CY_ACTIVITY_MKDIR, path, -1, mkdir(path, FOLDER_MODE));
 }
 
 int cy_io_remove_folder(const char *path)
@@ -151,32 +151,32 @@ int cy_io_remove_folder(const char *path)
 
 int cy_io_stat(const char *path, struct stat *info)
 {
-    SHOWN(int, CY_ACTIVITY_LOOK, path, -1, stat(path, info));
+    SHOWN(int, CY_ACTIVITY_STAT, path, -1, stat(path, info));
 }
 
 int cy_io_lstat(const char *path, struct stat *info)
 {
-    SHOWN(int, CY_ACTIVITY_LOOK, path, -1, lstat(path, info));
+    SHOWN(int, CY_ACTIVITY_STAT, path, -1, lstat(path, info));
 }
 
 int cy_io_fstat(int fd, struct stat *info)
 {
-    SHOWN(int, CY_ACTIVITY_LOOK, NULL, fd, fstat(fd, info));
+    SHOWN(int, CY_ACTIVITY_STAT, NULL, fd, fstat(fd, info));
 }
 
 int cy_io_access(const char *path, int mode)
 {
-    SHOWN(int, CY_ACTIVITY_LOOK, path, -1, access(path, mode));
+    SHOWN(int, CY_ACTIVITY_STAT, path, -1, access(path, mode));
 }
 
 int cy_io_access_at(int folder, const char *name, int mode)
 {
-    SHOWN(int, CY_ACTIVITY_LOOK, name, -1, faccessat(folder, name, mode, 0));
+    SHOWN(int, CY_ACTIVITY_STAT, name, -1, faccessat(folder, name, mode, 0));
 }
 
 DIR *cy_io_open_folder(const char *path)
 {
-    cy_activity_begin(CY_ACTIVITY_LOOK, path, -1);
+    cy_activity_begin(CY_ACTIVITY_STAT, path, -1);
     DIR *folder = opendir(path);
     cy_activity_end();
     return folder;
@@ -184,7 +184,7 @@ DIR *cy_io_open_folder(const char *path)
 
 const struct dirent *cy_io_next_entry(DIR *folder)
 {
-    cy_activity_begin(CY_ACTIVITY_LOOK, NULL, dirfd(folder));
+    cy_activity_begin(CY_ACTIVITY_STAT, NULL, dirfd(folder));
     errno = 0;
     const struct dirent *entry = readdir(folder);
     cy_activity_end();

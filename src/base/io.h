@@ -42,9 +42,9 @@ void *cy_io_map(size_t bytes, int flags, int fd);
 int cy_io_unmap(void *map, size_t bytes);
 
 int cy_io_rename(const char *from, const char *to);
-int cy_io_rename_new(const char *from, const char *to); // EEXIST where there is a `to`
-int cy_io_exchange(const char *one, const char *other); // both are there and change names
-int cy_io_link(const char *from, const char *to);       // to the file, where `from` is a symlink
+int cy_io_rename_noreplace(const char *from, const char *to); // EEXIST where there is a `to`
+int cy_io_exchange(const char *one, const char *other);       // both are there and change names
+int cy_io_link(const char *from, const char *to); // to the file, where `from` is a symlink
 int cy_io_unlink(const char *path);
 int cy_io_unlink_at(int folder, const char *name);
 int cy_io_make_folder(const char *path);

@@ -17,7 +17,7 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-cy_status cy_memory_take(void **pointer, size_t count, size_t size)
+cy_status cy_memory_alloc(void **pointer, size_t count, size_t size)
 {
     void *block = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
     if (block == NULL) {
@@ -98,7 +98,7 @@ static void fill_page(void *context, int64_t page, int worker)
     (void)madvise((char *)context + (size_t)page * HUGE_PAGE, HUGE_PAGE, MADV_POPULATE_WRITE);
 }
 
-void cy_memory_fill_pages(cy_pool *pool, void *base, size_t bytes)
+void cy_memory_populate(cy_thread_pool *pool, void *base, size_t bytes)
 {
-    cy_pool_run(pool, fill_page, base, (int64_t)(map_size(bytes) / HUGE_PAGE));
+    cy_thread_pool_run(pool, fill_page, base, (int64_t)(map_size(bytes) / HUGE_PAGE));
 }

@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 // Zeroed room for `count` elements of `size` bytes. *pointer is set only on success.
-CY_MUST_CHECK cy_status cy_memory_take(void **pointer, size_t count, size_t size);
+CY_MUST_CHECK cy_status cy_memory_alloc(void **pointer, size_t count, size_t size);
 
 // Grows (or makes, when *pointer is NULL) a block to at least `count` elements, doubling, so that
 // appending is linear in all. *capacity is in elements. New elements are undefined.
@@ -43,6 +43,6 @@ void cy_memory_unmap(void *base, size_t bytes);
 // Left to first touch, two threads that meet in one huge page both clear one, and one of the two is
 // thrown away. A hint: what the range holds stays, and a system that does not know it (Linux before
 // 5.14) gives pages at first touch.
-void cy_memory_fill_pages(cy_pool *pool, void *base, size_t bytes);
+void cy_memory_populate(cy_thread_pool *pool, void *base, size_t bytes);
 
 #endif

@@ -74,9 +74,9 @@ cy_status cy_memory_pool_open(
 {
     void *memory = NULL, *table = NULL;
     CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0 && most_pieces > 0);
-    CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_memory_pool)));
+    CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_memory_pool)));
     const size_t entries = 2 * (size_t)most_pieces + 1;
-    const cy_status status = cy_memory_take(&table, entries, sizeof(cy_range));
+    const cy_status status = cy_memory_alloc(&table, entries, sizeof(cy_range));
     if (status != CY_OK) {
         cy_memory_free(memory);
         return status;

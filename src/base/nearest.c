@@ -15,7 +15,7 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-int cy_name_distance(const char *a, const char *b)
+int cy_edit_distance(const char *a, const char *b)
 {
     const size_t rows = strlen(a);
     const size_t cols = strlen(b);
@@ -79,7 +79,7 @@ const char *cy_nearest(const char *name, const char *const *names, size_t count)
         const int words = has_words(names[i], name);
         // No distance is below that of the lengths, and most names are told apart by it.
         if (!words && is_far((int)(longer - (other < length ? other : length)), longer)) continue;
-        int distance = cy_name_distance(name, names[i]);
+        int distance = cy_edit_distance(name, names[i]);
         // A word that was cut short ("layers" for "num_hidden_layers") is one or two steps away.
         if (words) distance = least(distance, 2);
         if (is_far(distance, longer) || (size_t)distance >= longer) continue;

@@ -9,7 +9,7 @@
 
 // How many letters must be put in, taken out, replaced or swapped with the next to make one of the
 // other. Names longer than 63 letters are far from everything but themselves.
-int cy_name_distance(const char *a, const char *b);
+int cy_edit_distance(const char *a, const char *b);
 
 // Of the `count` names, the closest to `name`, or NULL when even that shares too little with it to
 // be what was meant. The first of several that are equally close.

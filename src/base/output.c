@@ -31,7 +31,7 @@ typedef struct ends {
     size_t tail_count;
 } ends;
 
-static bool has_mark(const cy_output_mark *mark, const ends *file)
+static bool has_signature(const cy_output_signature *mark, const ends *file)
 {
     if (mark->begins == NULL && mark->holds == NULL && mark->ends == NULL) return false;
     if (mark->begins != NULL) {
@@ -51,8 +51,8 @@ static bool has_mark(const cy_output_mark *mark, const ends *file)
 
 static bool is_of_kind(const cy_output_kind *kind, const ends *file)
 {
-    for (int i = 0; i < CY_OUTPUT_MARKS; i++) {
-        if (has_mark(&kind->marks[i], file)) return true;
+    for (int i = 0; i < CY_OUTPUT_SIGNATURES; i++) {
+        if (has_signature(&kind->marks[i], file)) return true;
     }
     return false;
 }
@@ -139,7 +139,7 @@ cy_status cy_output_check(const char *path, const cy_output_kind *kind)
 static cy_status move(bool *taken, const char *from, const char *to, bool there)
 {
     *taken = false;
-    if (!there && cy_io_rename_new(from, to) == 0) return CY_OK;
+    if (!there && cy_io_rename_noreplace(from, to) == 0) return CY_OK;
     if (!there && errno == EEXIST) {
         *taken = true;
         return CY_OK;
@@ -162,7 +162,7 @@ cy_status cy_output_write(
     bool there, taken = false;
     CY_TRY(look_at_place(&there, path, kind));
     cy_text beside = {0};
-    cy_status status = cy_file_write_beside(&beside, path, bytes, count);
+    cy_status status = cy_file_write_temporary(&beside, path, bytes, count);
     if (status == CY_OK) {
         do {
             status = look_at_place(&there, path, kind);

@@ -13,19 +13,19 @@
 #include <stddef.h>
 
 // How a file of a kind is recognised. NULL: it may be anything.
-typedef struct cy_output_mark {
+typedef struct cy_output_signature {
     const char *begins; // its first bytes
     const char *holds;  // stands somewhere in its first CY_OUTPUT_HEAD bytes
     const char *ends;   // its last bytes
-} cy_output_mark;
+} cy_output_signature;
 
-#define CY_OUTPUT_HEAD  4096
-#define CY_OUTPUT_MARKS 2
+#define CY_OUTPUT_HEAD       4096
+#define CY_OUTPUT_SIGNATURES 2
 
 // Text of a fixed form: every file that the program writes of a kind has one of its marks.
 typedef struct cy_output_kind {
-    const char *name;                      // "a table of runs", for messages
-    cy_output_mark marks[CY_OUTPUT_MARKS]; // all NULL: none
+    const char *name;                                // "a table of runs", for messages
+    cy_output_signature marks[CY_OUTPUT_SIGNATURES]; // all NULL: none
 } cy_output_kind;
 
 // Pictures. Whoever draws one puts the comment on a line of its own behind the opening tag.

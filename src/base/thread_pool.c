@@ -17,14 +17,14 @@
 #define MEET_POLLS 64 // looks at a meeting between two at the clock
 
 typedef struct worker {
-    cy_pool *pool;
+    cy_thread_pool *pool;
     pthread_t thread;
     int index;
     int core; // the system's number; -1: not pinned
 } worker;
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): counters have a cache line each
-struct cy_pool {
+struct cy_thread_pool {
     int size;
     bool spin;
     pthread_t caller; // whose mask is put back when the pool closes
@@ -33,7 +33,7 @@ struct cy_pool {
 
     // One job at a time. `generation` is bumped when a job is posted; a worker counts itself out
     // of `running` when it finds no more task.
-    cy_pool_task task;
+    cy_task task;
     void *context;
     int64_t count;
     bool team; // one task for each worker
@@ -70,7 +70,7 @@ static void pin(int core)
     (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
-static void take_tasks(cy_pool *pool, int index)
+static void take_tasks(cy_thread_pool *pool, int index)
 {
     if (pool->team) {
         pool->task(pool->context, index, index);
@@ -84,7 +84,7 @@ static void take_tasks(cy_pool *pool, int index)
 }
 
 // Returns when the generation is no longer `seen`.
-static void await_job(cy_pool *pool, uint64_t seen)
+static void await_job(cy_thread_pool *pool, uint64_t seen)
 {
     if (pool->spin) {
         const int64_t until = cy_clock_ns() + SPIN_NS;
@@ -101,7 +101,7 @@ static void await_job(cy_pool *pool, uint64_t seen)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void await_workers(cy_pool *pool)
+static void await_workers(cy_thread_pool *pool)
 {
     if (pool->spin) {
         const int64_t until = cy_clock_ns() + SPIN_NS;
@@ -121,7 +121,7 @@ static void await_workers(cy_pool *pool)
 static void *work(void *argument)
 {
     worker *self = argument;
-    cy_pool *pool = self->pool;
+    cy_thread_pool *pool = self->pool;
     if (self->core >= 0) pin(self->core);
 
     uint64_t seen = 0;
@@ -138,7 +138,7 @@ static void *work(void *argument)
     }
 }
 
-static void post(cy_pool *pool)
+static void post(cy_thread_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
@@ -147,7 +147,7 @@ static void post(cy_pool *pool)
 }
 
 // The core of each worker: those from first_core on in the order of cores that lie together.
-static void choose_cores(cy_pool *pool, int workers, int first_core)
+static void choose_cores(cy_thread_pool *pool, int workers, int first_core)
 {
     int cores[MOST_CORES];
     const int count = first_core >= 0 ? cy_cores_find(cores, MOST_CORES) : 0;
@@ -157,19 +157,19 @@ static void choose_cores(cy_pool *pool, int workers, int first_core)
     }
 }
 
-cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
+cy_status cy_thread_pool_open(cy_thread_pool **pool, int workers, int first_core, bool spin)
 {
     CY_ASSERT(workers > 0);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_pool)));
-    cy_pool *made = block;
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_thread_pool)));
+    cy_thread_pool *made = block;
     made->spin = spin;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->finished, NULL);
     pthread_cond_init(&made->all_met, NULL);
     made->size = 1;
-    cy_status status = cy_memory_take(&block, (size_t)workers, sizeof(worker));
+    cy_status status = cy_memory_alloc(&block, (size_t)workers, sizeof(worker));
     if (status != CY_OK) goto close;
     made->workers = block;
     made->caller = pthread_self();
@@ -191,11 +191,11 @@ cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin)
     return CY_OK;
 
 close:
-    cy_pool_close(made);
+    cy_thread_pool_close(made);
     return status;
 }
 
-void cy_pool_close(cy_pool *pool)
+void cy_thread_pool_close(cy_thread_pool *pool)
 {
     if (pool == NULL) return;
     atomic_store(&pool->closing, true);
@@ -213,12 +213,12 @@ void cy_pool_close(cy_pool *pool)
     cy_memory_free(pool);
 }
 
-int cy_pool_size(const cy_pool *pool)
+int cy_thread_pool_size(const cy_thread_pool *pool)
 {
     return pool == NULL ? 1 : pool->size;
 }
 
-static void run_all(cy_pool *pool, cy_pool_task task, void *context, int64_t count, bool team)
+static void run_all(cy_thread_pool *pool, cy_task task, void *context, int64_t count, bool team)
 {
     pool->task = task;
     pool->context = context;
@@ -231,9 +231,9 @@ static void run_all(cy_pool *pool, cy_pool_task task, void *context, int64_t cou
     await_workers(pool);
 }
 
-void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
+void cy_thread_pool_run(cy_thread_pool *pool, cy_task task, void *context, int64_t count)
 {
-    if (cy_pool_size(pool) > 1 && count > 1) {
+    if (cy_thread_pool_size(pool) > 1 && count > 1) {
         run_all(pool, task, context, count, false);
         return;
     }
@@ -241,9 +241,9 @@ void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count)
         task(context, i, 0);
 }
 
-void cy_pool_team(cy_pool *pool, cy_pool_task task, void *context)
+void cy_thread_pool_run_team(cy_thread_pool *pool, cy_task task, void *context)
 {
-    if (cy_pool_size(pool) > 1) {
+    if (cy_thread_pool_size(pool) > 1) {
         run_all(pool, task, context, pool->size, true);
     } else {
         task(context, 0, 0);
@@ -251,7 +251,7 @@ void cy_pool_team(cy_pool *pool, cy_pool_task task, void *context)
 }
 
 // Whether the next meeting took place within the time that a member spins.
-static bool spin_until_met(cy_pool *pool, uint64_t seen, cy_pool_idle idle, void *context)
+static bool spin_until_met(cy_thread_pool *pool, uint64_t seen, cy_idle_task idle, void *context)
 {
     if (!pool->spin) return false;
     const int64_t until = cy_clock_ns() + SPIN_NS;
@@ -268,9 +268,9 @@ static bool spin_until_met(cy_pool *pool, uint64_t seen, cy_pool_idle idle, void
     return false;
 }
 
-void cy_pool_meet(cy_pool *pool, cy_pool_idle idle, void *context)
+void cy_thread_pool_barrier(cy_thread_pool *pool, cy_idle_task idle, void *context)
 {
-    if (cy_pool_size(pool) == 1) return;
+    if (cy_thread_pool_size(pool) == 1) return;
     const uint64_t seen = atomic_load_explicit(&pool->meetings, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&pool->met, 1, memory_order_acq_rel) == pool->size - 1) {
         atomic_store_explicit(&pool->met, 0, memory_order_relaxed);

@@ -1,8 +1,8 @@
 // base/thread_pool.h: the threads of one rank.
 //
 // A pool hands numbered tasks to its workers; the caller is worker 0 and takes part. One thread
-// calls cy_pool_run at a time. Idle workers spin for a short while and then sleep, so that ranks
-// that outnumber the cores do not fight; with spin off they sleep at once.
+// calls cy_thread_pool_run at a time. Idle workers spin for a short while and then sleep, so that
+// ranks that outnumber the cores do not fight; with spin off they sleep at once.
 
 #ifndef CY_BASE_THREAD_POOL_H
 #define CY_BASE_THREAD_POOL_H
@@ -12,34 +12,35 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct cy_pool cy_pool;
+typedef struct cy_thread_pool cy_thread_pool;
 
-// `task` counts from 0, `worker` is in [0, cy_pool_size): two calls that run at the same time have
-// different workers.
-typedef void (*cy_pool_task)(void *context, int64_t task, int worker);
+// `task` counts from 0, `worker` is in [0, cy_thread_pool_size): two calls that run at the same
+// time have different workers.
+typedef void (*cy_task)(void *context, int64_t task, int worker);
 
 // first_core < 0 leaves the threads unpinned; otherwise worker i, the caller included, is pinned to
 // number first_core + i of the cores that the process may use (base/cores.h), as far as there are
 // so many; the caller's own mask is put back when the pool closes. *pool is owned by the caller.
-CY_MUST_CHECK cy_status cy_pool_open(cy_pool **pool, int workers, int first_core, bool spin);
-void cy_pool_close(cy_pool *pool);
+CY_MUST_CHECK cy_status cy_thread_pool_open(
+    cy_thread_pool **pool, int workers, int first_core, bool spin);
+void cy_thread_pool_close(cy_thread_pool *pool);
 
 // A NULL pool is the caller alone: its size is one, and it runs every task at once itself.
-int cy_pool_size(const cy_pool *pool);
+int cy_thread_pool_size(const cy_thread_pool *pool);
 
 // Runs task(context, i, worker) for all 0 <= i < count and returns when all are done. Tasks are
 // handed out in ascending order; which worker gets which is not fixed, so results must not depend
 // on it.
-void cy_pool_run(cy_pool *pool, cy_pool_task task, void *context, int64_t count);
+void cy_thread_pool_run(cy_thread_pool *pool, cy_task task, void *context, int64_t count);
 
 // Runs task(context, i, i) on every worker i at once: a team, whose members may wait for each other
-// with cy_pool_meet. Returns when all are done.
-void cy_pool_team(cy_pool *pool, cy_pool_task task, void *context);
+// with cy_thread_pool_barrier. Returns when all are done.
+void cy_thread_pool_run_team(cy_thread_pool *pool, cy_task task, void *context);
 
 // Inside a team: returns when every member has called it as often as this one. What members wrote
 // before is seen by all after it. While it waits it calls idle(context) again and again, which must
 // be short; NULL: nothing. Who waits long sleeps, as idle workers do.
-typedef void (*cy_pool_idle)(void *context);
-void cy_pool_meet(cy_pool *pool, cy_pool_idle idle, void *context);
+typedef void (*cy_idle_task)(void *context);
+void cy_thread_pool_barrier(cy_thread_pool *pool, cy_idle_task idle, void *context);
 
 #endif

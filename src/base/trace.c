@@ -8,7 +8,7 @@ cy_status cy_trace_open(cy_trace *trace, int64_t capacity)
 {
     CY_ASSERT(capacity > 0 && (capacity & (capacity - 1)) == 0);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)capacity, sizeof(cy_span)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)capacity, sizeof(cy_span)));
     *trace = (cy_trace){.spans = block, .capacity = capacity};
     return CY_OK;
 }

@@ -25,12 +25,12 @@ cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file)
     return CY_OK;
 }
 
-cy_status cy_bytes_hold(cy_checkpoint *checkpoint)
+cy_status cy_bytes_open_all(cy_checkpoint *checkpoint)
 {
     for (int i = 0; i < checkpoint->file_count; i++) {
         int fd = -1;
         CY_TRY(cy_bytes_open(&fd, checkpoint, i));
-        if (cy_file_is_scarce(fd)) break; // the others are opened when they are read
+        if (cy_fd_is_scarce(fd)) break; // the others are opened when they are read
     }
     return CY_OK;
 }
@@ -71,7 +71,7 @@ cy_status cy_bytes_read(
     return CY_OK;
 }
 
-void cy_bytes_expect(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes)
+void cy_bytes_prefetch(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes)
 {
     const int fd = checkpoint->files[file].fd;
     if (fd >= 0) posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);

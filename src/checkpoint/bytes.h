@@ -14,7 +14,7 @@
 CY_MUST_CHECK cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file);
 
 // Opens all files, as long as the process has plenty of descriptors left.
-CY_MUST_CHECK cy_status cy_bytes_hold(cy_checkpoint *checkpoint);
+CY_MUST_CHECK cy_status cy_bytes_open_all(cy_checkpoint *checkpoint);
 
 // Fills the parts, [count], at most 1024, with the bytes that follow `offset`. Changes `parts`.
 CY_MUST_CHECK cy_status cy_bytes_read(
@@ -22,6 +22,6 @@ CY_MUST_CHECK cy_status cy_bytes_read(
 
 // Asks the system to bring these bytes into memory while something else is done: a hint, nothing
 // more. The file must have been read from.
-void cy_bytes_expect(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes);
+void cy_bytes_prefetch(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -14,8 +14,8 @@
 
 #include "base/thread_pool.h"
 #include "base/text.h"
-#include "checkpoint/piece.h"
-#include "checkpoint/ranks.h"
+#include "checkpoint/tensor_shard.h"
+#include "checkpoint/comm.h"
 #include "model/shape.h"
 
 #define CY_CHECKPOINT_FORMAT 1
@@ -29,36 +29,38 @@ typedef struct cy_checkpoint_file {
 } cy_checkpoint_file;
 
 // A range of bytes of a file that holds a piece of a tensor.
-typedef struct cy_stored_piece {
-    cy_piece piece; // data is NULL; dense
+typedef struct cy_stored_shard {
+    cy_tensor_shard piece; // data is NULL; dense
     int file;
     uint64_t offset;
     uint64_t *checksums; // owned, one for each chunk; NULL in a Hugging Face folder
-} cy_stored_piece;
+} cy_stored_shard;
 
 typedef struct cy_stored_tensor {
     cy_global_tensor tensor; // its name is owned here
-    cy_stored_piece *pieces; // borrowed from cy_checkpoint.pieces
+    cy_stored_shard *pieces; // borrowed from cy_checkpoint.pieces
     int64_t piece_count;
 } cy_stored_tensor;
 
 typedef struct cy_checkpoint {
     char *path;     // owned: the folder
-    bool foreign;   // a Hugging Face folder: weights only, no checksums
-    int64_t step;   // 0 in a foreign one
+    bool is_hf;     // a Hugging Face folder: weights only, no checksums
+    int64_t step;   // 0 in a Hugging Face one
     int64_t tokens; // trained on so far
     cy_model_shape model;
     bool has_model;
-    char *config_json;   // owned: the resolved configuration of the run; NULL in a foreign one
-    char *state_json;    // owned: what the trainer saved beside the tensors; NULL in a foreign one
-    char *identity_json; // owned: what its data is known by (identity.h); NULL in one without
+    char *config_json; // owned: the resolved configuration of the run; NULL in a Hugging Face one
+    char
+        *state_json; // owned: what the trainer saved beside the tensors; NULL in a Hugging Face one
+    char *identity_json;       // owned: what its data is known by (identity.h); NULL in one without
     cy_checkpoint_file *files; // owned, [file_count]
     int file_count;
     cy_stored_tensor *tensors; // owned, [tensor_count], sorted by kind and name
     int tensor_count;
-    cy_stored_piece *pieces; // owned, [piece_count]
+    cy_stored_shard *pieces; // owned, [piece_count]
     int64_t piece_count;
-    cy_pool *pool;  // borrowed, set by whoever opened it: the threads that load; NULL: the caller
+    cy_thread_pool
+        *pool;      // borrowed, set by whoever opened it: the threads that load; NULL: the caller
     bool read_once; // set by whoever opened it: what is loaded with its checksums bypasses the page
                     // cache, with threads besides `pool` where that has too few to keep a disk busy
 } cy_checkpoint;
@@ -74,7 +76,7 @@ CY_MUST_CHECK cy_status cy_checkpoint_locate(char **path, const char *given);
 
 // Opens all files of it, too, as far as descriptors last: what a run retires in the meantime can
 // still be read.
-CY_MUST_CHECK cy_status cy_checkpoint_open_held(cy_checkpoint *checkpoint, const char *path);
+CY_MUST_CHECK cy_status cy_checkpoint_open_pinned(cy_checkpoint *checkpoint, const char *path);
 
 // Locates and opens what a user named, with its files.
 CY_MUST_CHECK cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given);
@@ -112,21 +114,21 @@ typedef struct cy_checkpoint_traffic {
 // whose kind and name are looked up and whose shape must be the stored one; the dtype in memory may
 // differ between bf16, fp16, fp32 and fp64. Not collective. A failure leaves the memory in between.
 CY_MUST_CHECK cy_status cy_checkpoint_load(cy_checkpoint *checkpoint,
-    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count,
+    const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count,
     cy_checkpoint_traffic *traffic);
 
 // Collective: fills the memory of every rank's pieces and compares all checksums of the kinds below
 // `kinds` once: a chunk is checked by one of the ranks that want most of it, on its way to its
 // place. The memory is good only when the call returns CY_OK. A chunk that is not what was written
 // is named with file, tensor and bytes on the rank that found it; the others then fail with
-// CY_ERR_PEER. A foreign folder has no checksums and is only read.
+// CY_ERR_PEER. A Hugging Face folder has no checksums and is only read.
 // `kinds`: CY_TENSOR_KINDS for everything, CY_TENSOR_ADAM_M for the weights only.
 CY_MUST_CHECK cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint,
-    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count,
-    cy_tensor_kind kinds, cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic);
+    const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count,
+    cy_tensor_kind kinds, cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
 
 // Collective: the same without loading anything; each rank reads an even share.
 CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic);
+    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
 
 #endif

@@ -28,11 +28,11 @@ static int64_t list_ranges(cy_chunk_range *ranges, const cy_checkpoint *checkpoi
     for (int i = 0; i < checkpoint->tensor_count; i++) {
         const cy_stored_tensor *stored = &checkpoint->tensors[i];
         for (int64_t j = 0; j < stored->piece_count; j++) {
-            const cy_stored_piece *piece = &stored->pieces[j];
+            const cy_stored_shard *piece = &stored->pieces[j];
             ranges[count++] = (cy_chunk_range){
                 .file = piece->file,
                 .offset = piece->offset,
-                .bytes = cy_stored_piece_bytes(piece),
+                .bytes = cy_stored_shard_bytes(piece),
                 .checksums = piece->checksums,
                 .tensor = i,
                 .piece = piece,
@@ -46,7 +46,7 @@ cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint)
 {
     void *memory = NULL;
     const size_t most = (size_t)(checkpoint->file_count + checkpoint->piece_count);
-    CY_TRY(cy_memory_take(&memory, most, sizeof(cy_chunk_range)));
+    CY_TRY(cy_memory_alloc(&memory, most, sizeof(cy_chunk_range)));
     *chunks = (cy_chunks){.ranges = memory};
     chunks->range_count = list_ranges(memory, checkpoint);
     qsort(memory, (size_t)chunks->range_count, sizeof(cy_chunk_range), by_place);
@@ -108,7 +108,7 @@ void cy_chunk_label(
         snprintf(text, bytes, "no tensor: its header or text");
         return;
     }
-    cy_tensor_label(label, sizeof(label), &checkpoint->tensors[chunk->range->tensor].tensor);
+    cy_tensor_full_name(label, sizeof(label), &checkpoint->tensors[chunk->range->tensor].tensor);
     snprintf(text, bytes, "tensor %s", label);
 }
 

@@ -15,7 +15,7 @@ typedef struct cy_chunk_range {
     uint64_t offset, bytes;
     const uint64_t *checksums;    // borrowed, [chunks]; NULL in a Hugging Face folder
     int tensor;                   // its place in the checkpoint's tensors; -1 for a file's head
-    const cy_stored_piece *piece; // borrowed; NULL for a file's head
+    const cy_stored_shard *piece; // borrowed; NULL for a file's head
     int64_t first;                // number of its first chunk
 } cy_chunk_range;
 
@@ -30,7 +30,7 @@ typedef struct cy_chunk {
     int64_t number;
     uint64_t offset; // in the file
     uint64_t bytes;
-    cy_piece piece; // the elements; none of a file's head
+    cy_tensor_shard piece; // the elements; none of a file's head
 } cy_chunk;
 
 CY_MUST_CHECK cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint);

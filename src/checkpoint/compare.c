@@ -18,7 +18,7 @@ static cy_status read_part(cy_checkpoint *checkpoint, const cy_global_tensor *te
 {
     cy_checkpoint_traffic traffic = {0};
     const cy_rectangle whole = {.rows = tensor->rows, .cols = tensor->cols};
-    const cy_piece piece = cy_piece_of_range(0, whole, first, count, values, CY_F64);
+    const cy_tensor_shard piece = cy_tensor_shard_of_range(0, whole, first, count, values, CY_F64);
     return cy_checkpoint_load(checkpoint, tensor, &piece, 1, &traffic);
 }
 
@@ -38,7 +38,7 @@ cy_status cy_checkpoint_compare(cy_tensor_difference *difference, cy_checkpoint 
     void *memory = NULL;
     const int64_t count = tensor->rows * tensor->cols;
     const int64_t most = count < PART_ELEMENTS ? count : PART_ELEMENTS;
-    CY_TRY(cy_memory_take(&memory, (size_t)(2 * most), sizeof(double)));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)(2 * most), sizeof(double)));
     double *a = memory, *b = a + most;
     cy_tensor_difference sums = {.equal = true};
     cy_status status = CY_OK;

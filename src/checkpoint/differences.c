@@ -89,7 +89,7 @@ static cy_status compare_tensor(
 {
     char label[256];
     const cy_stored_tensor *stored = cy_checkpoint_find(checkpoint, tensor->kind, tensor->name);
-    cy_tensor_label(label, sizeof(label), tensor);
+    cy_tensor_full_name(label, sizeof(label), tensor);
     if (stored == NULL) {
         ++*count;
         return cy_text_add(lines, "\n  - %s: missing there", label);
@@ -122,7 +122,7 @@ cy_status cy_checkpoint_check_tensors(
         }
         if (known) continue;
         wrong++;
-        cy_tensor_label(label, sizeof(label), there);
+        cy_tensor_full_name(label, sizeof(label), there);
         status = cy_text_add(&lines, "\n  - %s: %s: unknown here",
             file_of(checkpoint, &checkpoint->tensors[i]), label);
     }

@@ -10,15 +10,15 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define PARTS_MAX 1024 // a system call takes no more
+#define IOV_MAX_PARTS 1024 // a system call takes no more
 
-// ---- wishes
+// ---- plan
 
-static cy_status check_wish(const cy_checkpoint *checkpoint, const cy_stored_tensor *stored,
-    const cy_global_tensor *tensor, const cy_piece *piece)
+static cy_status check_item(const cy_checkpoint *checkpoint, const cy_stored_tensor *stored,
+    const cy_global_tensor *tensor, const cy_tensor_shard *piece)
 {
     char label[256];
-    cy_tensor_label(label, sizeof(label), tensor);
+    cy_tensor_full_name(label, sizeof(label), tensor);
     if (stored == NULL) {
         return CY_FAIL(CY_ERR_REQUEST, "%s: tensor %s is not there", checkpoint->path, label);
     }
@@ -41,97 +41,99 @@ static cy_status check_wish(const cy_checkpoint *checkpoint, const cy_stored_ten
 
 static int by_tensor(const void *left, const void *right)
 {
-    const cy_wish *a = left;
-    const cy_wish *b = right;
+    const cy_read_item *a = left;
+    const cy_read_item *b = right;
     return a->tensor < b->tensor ? -1 : a->tensor > b->tensor;
 }
 
-cy_status cy_wishes_open(cy_wishes *wishes, const cy_checkpoint *checkpoint,
-    const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count)
+cy_status cy_load_plan_open(cy_load_plan *plan, const cy_checkpoint *checkpoint,
+    const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     void *memory = NULL;
-    *wishes = (cy_wishes){0};
+    *plan = (cy_load_plan){0};
     if (piece_count == 0) return CY_OK;
-    CY_TRY(cy_memory_take(&memory, (size_t)piece_count, sizeof(cy_wish)));
-    cy_wish *list = memory;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)piece_count, sizeof(cy_read_item)));
+    cy_read_item *list = memory;
     for (int64_t i = 0; i < piece_count; i++) {
         const cy_global_tensor *tensor = &tensors[pieces[i].tensor];
         const cy_stored_tensor *stored = cy_checkpoint_find(checkpoint, tensor->kind, tensor->name);
-        const cy_status status = check_wish(checkpoint, stored, tensor, &pieces[i]);
+        const cy_status status = check_item(checkpoint, stored, tensor, &pieces[i]);
         if (status != CY_OK) {
             cy_memory_free(memory);
             return status;
         }
-        list[i] = (cy_wish){.tensor = (int)(stored - checkpoint->tensors), .piece = &pieces[i]};
+        list[i] =
+            (cy_read_item){.tensor = (int)(stored - checkpoint->tensors), .piece = &pieces[i]};
     }
     qsort(list, (size_t)piece_count, sizeof(*list), by_tensor);
-    *wishes = (cy_wishes){.list = list, .count = piece_count};
+    *plan = (cy_load_plan){.list = list, .count = piece_count};
     return CY_OK;
 }
 
-void cy_wishes_close(cy_wishes *wishes)
+void cy_load_plan_close(cy_load_plan *plan)
 {
-    cy_memory_free(wishes->list);
-    *wishes = (cy_wishes){0};
+    cy_memory_free(plan->list);
+    *plan = (cy_load_plan){0};
 }
 
-// The wishes of a tensor are neighbours: the first of them, and NULL behind the last.
-static const cy_wish *first_wish(const cy_wishes *wishes, int tensor)
+// The read items of a tensor are neighbours: the first of them, and NULL behind the last.
+static const cy_read_item *first_item(const cy_load_plan *plan, int tensor)
 {
-    int64_t low = 0, high = wishes->count;
+    int64_t low = 0, high = plan->count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (wishes->list[middle].tensor < tensor) {
+        if (plan->list[middle].tensor < tensor) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    const bool found = low < wishes->count && wishes->list[low].tensor == tensor;
-    return found ? &wishes->list[low] : NULL;
+    const bool found = low < plan->count && plan->list[low].tensor == tensor;
+    return found ? &plan->list[low] : NULL;
 }
 
-static const cy_wish *next_wish(const cy_wishes *wishes, const cy_wish *wish)
+static const cy_read_item *next_item(const cy_load_plan *plan, const cy_read_item *item)
 {
-    const cy_wish *next = wish + 1;
-    return next < wishes->list + wishes->count && next->tensor == wish->tensor ? next : NULL;
+    const cy_read_item *next = item + 1;
+    return next < plan->list + plan->count && next->tensor == item->tensor ? next : NULL;
 }
 
 // What is wanted of a chunk, run by run.
-typedef struct wanted_runs {
+typedef struct overlap {
     int64_t elements;
     int64_t runs;
-    const cy_piece *piece; // of the last run
-    int64_t index;         // where the last run begins, in the piece's rectangle
-} wanted_runs;
+    const cy_tensor_shard *piece; // of the last run
+    int64_t index;                // where the last run begins, in the piece's rectangle
+} overlap;
 
 static cy_status count_run(void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
 {
     (void)stored_index;
-    wanted_runs *found = context;
+    overlap *found = context;
     found->elements += count;
     found->runs++;
     found->index = wanted_index;
     return CY_OK;
 }
 
-static wanted_runs runs_of(const cy_wishes *wishes, const cy_chunk *chunk)
+static overlap runs_of(const cy_load_plan *plan, const cy_chunk *chunk)
 {
-    wanted_runs found = {0};
-    const cy_wish *wish = first_wish(wishes, chunk->range->tensor);
-    for (; wish != NULL; wish = next_wish(wishes, wish)) {
+    overlap found = {0};
+    const cy_read_item *item = first_item(plan, chunk->range->tensor);
+    for (; item != NULL; item = next_item(plan, item)) {
         const int64_t before = found.runs;
-        const cy_status status = cy_piece_runs(wish->piece, &chunk->piece, count_run, &found);
+        const cy_status status =
+            cy_tensor_shard_overlap(item->piece, &chunk->piece, count_run, &found);
         CY_ASSERT(status == CY_OK);
-        if (found.runs > before) found.piece = wish->piece;
+        if (found.runs > before) found.piece = item->piece;
     }
     return found;
 }
 
-uint64_t cy_wishes_bytes(const cy_wishes *wishes, const cy_chunk *chunk)
+uint64_t cy_load_plan_bytes(const cy_load_plan *plan, const cy_chunk *chunk)
 {
     if (chunk->range->piece == NULL) return 0;
-    return (uint64_t)runs_of(wishes, chunk).elements * cy_dtype_size(chunk->piece.dtype);
+    return (uint64_t)runs_of(plan, chunk).elements * cy_dtype_size(chunk->piece.dtype);
 }
 
 // ---- one chunk
@@ -144,31 +146,31 @@ typedef struct target {
 
 struct cy_fetcher {
     cy_checkpoint *checkpoint; // borrowed
-    const cy_wishes *wishes;   // borrowed
+    const cy_load_plan *plan;  // borrowed
     cy_checkpoint_traffic traffic;
     const cy_chunk *chunk; // of the call
-    const cy_piece *wanted;
-    struct iovec parts[PARTS_MAX]; // what waits to be read, one after the other in the file
-    target targets[PARTS_MAX];
+    const cy_tensor_shard *wanted;
+    struct iovec parts[IOV_MAX_PARTS]; // what waits to be read, one after the other in the file
+    target targets[IOV_MAX_PARTS];
     int count;
-    uint64_t offset;  // in the file, of the first that waits
-    uint64_t bytes;   // that wait
-    const char *data; // all of the chunk; NULL while it is not read
-    int held_file;    // of whose bytes the buffer holds [held, held_end); -1: of none
-    uint64_t held, held_end;
+    uint64_t offset;   // in the file, of the first that waits
+    uint64_t bytes;    // that wait
+    const char *data;  // all of the chunk; NULL while it is not read
+    int buffered_file; // of whose bytes the buffer holds [buffered, buffered_end); -1: of none
+    uint64_t buffered, buffered_end;
     char *buffer; // borrowed, [CY_FETCH_BYTES]
 };
 
 cy_status cy_fetcher_open(
-    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_wishes *wishes, char *buffer)
+    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_load_plan *plan, char *buffer)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_fetcher)));
+    CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_fetcher)));
     *fetcher = memory;
     (*fetcher)->checkpoint = checkpoint;
-    (*fetcher)->wishes = wishes;
+    (*fetcher)->plan = plan;
     (*fetcher)->buffer = buffer;
-    (*fetcher)->held_file = -1;
+    (*fetcher)->buffered_file = -1;
     return CY_OK;
 }
 
@@ -181,26 +183,26 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic)
     cy_memory_free(fetcher);
 }
 
-void cy_fetcher_hold(
+void cy_fetcher_read_block(
     cy_fetcher *in, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes)
 {
-    const uint64_t hull = cy_direct_hull(offset, bytes);
+    const uint64_t hull = cy_direct_block_bytes(offset, bytes);
     CY_ASSERT(hull <= CY_FETCH_BYTES);
-    in->held_file = -1;
+    in->buffered_file = -1;
     if (!cy_direct_read(file, in->buffer, offset, bytes)) return;
     in->traffic.file_bytes += (int64_t)hull;
-    in->held_file = number;
-    in->held = cy_direct_first(offset);
-    in->held_end = offset + bytes;
+    in->buffered_file = number;
+    in->buffered = cy_direct_block_offset(offset);
+    in->buffered_end = offset + bytes;
 }
 
 // All of the chunk, where the buffer holds it; or NULL.
-static const char *held_chunk(const cy_fetcher *in)
+static const char *buffered_chunk(const cy_fetcher *in)
 {
     const cy_chunk *chunk = in->chunk;
-    const bool held = chunk->range->file == in->held_file && chunk->offset >= in->held &&
-        chunk->offset + chunk->bytes <= in->held_end;
-    return held ? in->buffer + (chunk->offset - in->held) : NULL;
+    const bool buffered = chunk->range->file == in->buffered_file &&
+        chunk->offset >= in->buffered && chunk->offset + chunk->bytes <= in->buffered_end;
+    return buffered ? in->buffer + (chunk->offset - in->buffered) : NULL;
 }
 
 static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts, int count)
@@ -217,7 +219,7 @@ static cy_status flush(cy_fetcher *in)
     if (in->count == 0) return CY_OK;
     const cy_dtype from = in->chunk->piece.dtype, to = in->wanted->dtype;
     const bool converts = from != to;
-    if (converts) in->held_file = -1;
+    if (converts) in->buffered_file = -1;
     struct iovec whole = {.iov_base = in->buffer, .iov_len = in->bytes};
     CY_TRY(read_bytes(in, in->offset, converts ? &whole : in->parts, converts ? 1 : in->count));
     if (converts) {
@@ -233,7 +235,7 @@ static cy_status flush(cy_fetcher *in)
 }
 
 // Elements that are dense in the file and in memory.
-static cy_status place_dense(cy_fetcher *in, void *data, uint64_t offset, int64_t count)
+static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int64_t count)
 {
     const cy_dtype from = in->chunk->piece.dtype;
     const uint64_t bytes = (uint64_t)count * cy_dtype_size(from);
@@ -243,7 +245,7 @@ static cy_status place_dense(cy_fetcher *in, void *data, uint64_t offset, int64_
         return CY_OK;
     }
     const bool follows = in->count > 0 && in->offset + in->bytes == offset;
-    if (!follows || in->count == PARTS_MAX) CY_TRY(flush(in));
+    if (!follows || in->count == IOV_MAX_PARTS) CY_TRY(flush(in));
     if (in->count == 0) in->offset = offset;
     in->parts[in->count] = (struct iovec){.iov_base = data, .iov_len = (size_t)bytes};
     in->targets[in->count] = (target){.data = data, .count = count};
@@ -253,18 +255,19 @@ static cy_status place_dense(cy_fetcher *in, void *data, uint64_t offset, int64_
 }
 
 // A run of elements that wanted piece and chunk share; rows may lie apart in memory.
-static cy_status place_run(void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
+static cy_status scatter_run(
+    void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
 {
     cy_fetcher *in = context;
     const uint64_t size = cy_dtype_size(in->chunk->piece.dtype);
     const int64_t cols = in->wanted->rectangle.cols;
-    const bool dense = cy_piece_is_dense(in->wanted);
+    const bool dense = cy_tensor_shard_dense(in->wanted);
     while (count > 0) {
         const int64_t to_row_end = cols - wanted_index % cols;
         const int64_t some = dense || count < to_row_end ? count : to_row_end;
         const uint64_t offset =
             in->chunk->offset + (uint64_t)(stored_index - in->chunk->piece.first) * size;
-        CY_TRY(place_dense(in, cy_piece_at(in->wanted, wanted_index), offset, some));
+        CY_TRY(scatter_dense(in, cy_tensor_shard_at(in->wanted, wanted_index), offset, some));
         wanted_index += some;
         stored_index += some;
         count -= some;
@@ -272,35 +275,35 @@ static cy_status place_run(void *context, int64_t wanted_index, int64_t stored_i
     return CY_OK;
 }
 
-static cy_status place_wanted(cy_fetcher *in)
+static cy_status scatter_wanted(cy_fetcher *in)
 {
-    const cy_wish *wish = first_wish(in->wishes, in->chunk->range->tensor);
-    for (; wish != NULL; wish = next_wish(in->wishes, wish)) {
-        in->wanted = wish->piece;
-        CY_TRY(cy_piece_runs(in->wanted, &in->chunk->piece, place_run, in));
+    const cy_read_item *item = first_item(in->plan, in->chunk->range->tensor);
+    for (; item != NULL; item = next_item(in->plan, item)) {
+        in->wanted = item->piece;
+        CY_TRY(cy_tensor_shard_overlap(in->wanted, &in->chunk->piece, scatter_run, in));
         CY_TRY(flush(in));
     }
     return CY_OK;
 }
 
 // Where all of a chunk lies in memory as it does in the file, once it is read; or NULL.
-static void *own_place(const cy_fetcher *in)
+static void *whole_destination(const cy_fetcher *in)
 {
-    const cy_piece *chunk = &in->chunk->piece;
+    const cy_tensor_shard *chunk = &in->chunk->piece;
     if (in->chunk->range->piece == NULL) return NULL;
-    const wanted_runs found = runs_of(in->wishes, in->chunk);
+    const overlap found = runs_of(in->plan, in->chunk);
     if (found.runs != 1 || found.elements != chunk->count) return NULL;
     if (found.piece->dtype != chunk->dtype) return NULL;
-    return cy_piece_is_dense(found.piece) ? cy_piece_at(found.piece, found.index) : NULL;
+    return cy_tensor_shard_dense(found.piece) ? cy_tensor_shard_at(found.piece, found.index) : NULL;
 }
 
 // Reads all of a chunk: to its place, which is returned, or to the buffer.
 static cy_status read_chunk(cy_fetcher *in, void **place)
 {
-    *place = own_place(in);
+    *place = whole_destination(in);
     struct iovec whole = {
         .iov_base = *place != NULL ? *place : in->buffer, .iov_len = in->chunk->bytes};
-    in->held_file = -1;
+    in->buffered_file = -1;
     in->data = whole.iov_base;
     return read_bytes(in, in->chunk->offset, &whole, 1);
 }
@@ -308,11 +311,11 @@ static cy_status read_chunk(cy_fetcher *in, void **place)
 static cy_status fetch_checked(cy_fetcher *in)
 {
     void *place = NULL;
-    in->data = held_chunk(in);
+    in->data = buffered_chunk(in);
     if (in->data == NULL) CY_TRY(read_chunk(in, &place));
     in->traffic.verify_bytes += (int64_t)in->chunk->bytes;
     CY_TRY(cy_chunk_check(in->checkpoint, in->chunk, in->data));
-    if (place == NULL) return place_wanted(in);
+    if (place == NULL) return scatter_wanted(in);
     in->traffic.read_bytes += (int64_t)in->chunk->bytes;
     return CY_OK;
 }
@@ -323,7 +326,7 @@ cy_status cy_fetch(cy_fetcher *in, const cy_chunk *chunk, bool checked)
     in->data = NULL;
     in->count = 0;
     in->bytes = 0;
-    const cy_status status = checked ? fetch_checked(in) : place_wanted(in);
+    const cy_status status = checked ? fetch_checked(in) : scatter_wanted(in);
     const bool unnamed = status == CY_ERR_IO || (status == CY_ERR_CORRUPT && !checked);
     if (unnamed && chunk->range->tensor >= 0) {
         char label[300];

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/lock.h"
+#include "base/folder_lock.h"
 #include "base/memory.h"
 #include "checkpoint/manifest.h"
 
@@ -110,7 +110,7 @@ cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
     return CY_OK;
 }
 
-cy_status cy_folder_remove_unnamed(const char *folder, const char *path)
+cy_status cy_folder_remove_renamed(const char *folder, const char *path)
 {
     bool there = false;
     CY_TRY(cy_path_find(&there, path));
@@ -130,7 +130,7 @@ cy_status cy_folder_sweep(int *count, const char *folder)
         char *path = NULL;
         if (strncmp(entry, "." STEP_PREFIX, strlen("." STEP_PREFIX)) == 0) {
             status = cy_folder_join(&path, folder, entry);
-            if (status == CY_OK) status = cy_folder_remove_unnamed(folder, path);
+            if (status == CY_OK) status = cy_folder_remove_renamed(folder, path);
             if (status == CY_OK) ++*count;
             cy_memory_free(path);
         }
@@ -142,10 +142,10 @@ cy_status cy_folder_sweep(int *count, const char *folder)
 
 cy_status cy_folder_lock(int *fd, const char *folder)
 {
-    static const cy_folder_use saving = {
+    static const cy_folder_lock_kind saving = {
         .file = CY_FOLDER_LOCK_NAME,
         .doing = "saves its checkpoints in",
         .hint = "give each run a checkpoint.save_dir of its own",
     };
-    return cy_folder_hold(fd, folder, &saving);
+    return cy_folder_lock_acquire(fd, folder, &saving);
 }

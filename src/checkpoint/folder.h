@@ -21,7 +21,7 @@ int cy_folder_step_names(const char *folder);
 // Removes PATH in FOLDER, which has not, or no longer, the name of a checkpoint. The names are
 // forced to the disk first: otherwise a loss of power could bring the name back to a folder that
 // has lost files. What is not there is fine.
-CY_MUST_CHECK cy_status cy_folder_remove_unnamed(const char *folder, const char *path);
+CY_MUST_CHECK cy_status cy_folder_remove_renamed(const char *folder, const char *path);
 
 // FOLDER/step-00000100, or with prefix "." and suffix ".tmp" FOLDER/.step-00000100.tmp. *path is
 // owned by the caller.

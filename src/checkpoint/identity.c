@@ -118,7 +118,7 @@ cy_status cy_identity_read(cy_identity *identity, const cy_checkpoint *checkpoin
     const size_t count = json_array_size(json_object_get(root, "sources"));
     cy_status status = CY_OK;
     if (root != NULL && count > 0 && count <= INT32_MAX) {
-        status = cy_memory_take(&block, count, sizeof(cy_source_identity));
+        status = cy_memory_alloc(&block, count, sizeof(cy_source_identity));
         made.sources = block;
         made.source_count = (int)count;
     }

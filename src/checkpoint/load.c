@@ -13,16 +13,16 @@
 #include <stdio.h>
 
 // The disk is asked for this much ahead of what is read, on all ranks together.
-#define AHEAD_BYTES     ((uint64_t)64 << 20)
-#define AHEAD_BYTES_MIN ((uint64_t)4 << 20)
+#define PREFETCH_BYTES     ((uint64_t)64 << 20)
+#define PREFETCH_BYTES_MIN ((uint64_t)4 << 20)
 
 // Reads past the page cache that are in flight on all ranks together, and of one rank: a disk likes
 // several. Shorter ones would cost more in whole blocks than they save.
 #define READERS      8
-#define READERS_MOST 4
+#define READERS_MAX  4
 #define DIRECT_BYTES ((uint64_t)128 << 10)
 
-#define NOBODY INT64_MAX
+#define UNASSIGNED INT64_MAX
 
 // Chunks that follow each other in a file, or one.
 typedef struct batch {
@@ -34,29 +34,29 @@ typedef struct batch {
 
 typedef struct loader {
     cy_checkpoint *checkpoint;
-    cy_checkpoint_ranks ranks;
+    cy_checkpoint_comm ranks;
     bool checks; // checksums are compared, of tensors of the kinds below `kinds`
     bool bids;   // ranks bid for the chunks that they want
     cy_tensor_kind kinds;
     cy_chunks chunks;
-    cy_wishes wishes;
+    cy_load_plan plan;
     uint64_t bytes;    // of all chunks
-    int64_t *checkers; // owned, [chunks.count]: the rank that checks a chunk, or NOBODY
+    int64_t *checkers; // owned, [chunks.count]: the rank that checks a chunk, or UNASSIGNED
     int64_t *tasks;    // owned, [task_count]: the chunks that this rank reads, ascending
     int64_t task_count;
     batch *batches; // owned, [batch_count]
     int64_t batch_count;
-    cy_direct_file *direct; // owned, [files of the checkpoint]
-    cy_pool *pool;          // the checkpoint's or own_pool; NULL: the caller reads
-    cy_pool *own_pool;      // owned
-    char *buffers;          // owned, [workers, CY_FETCH_BYTES]
+    cy_direct_file *direct;   // owned, [files of the checkpoint]
+    cy_thread_pool *pool;     // the checkpoint's or own_pool; NULL: the caller reads
+    cy_thread_pool *own_pool; // owned
+    char *buffers;            // owned, [workers, CY_FETCH_BYTES]
     size_t buffer_bytes;
     cy_fetcher **fetchers; // owned, [workers]
     int workers;
 
     pthread_mutex_t lock; // guards what follows, but for the atomics
     int64_t asked;        // batches that the system was asked for
-    int64_t asked_bytes;
+    int64_t prefetched_bytes;
     atomic_llong begun_bytes; // of tasks that were begun
     atomic_bool failed;
     cy_status status; // of the first failure, with its text
@@ -77,12 +77,12 @@ static bool is_checked(const loader *in, const cy_chunk *chunk)
 // same a random one, so that copies share the work; the rank stands in the lowest bits.
 #define RANK_BITS   20
 #define RANDOM_BITS 20
-#define RANKS_MOST  (1 << RANK_BITS)
+#define RANKS_MAX   (1 << RANK_BITS)
 
-static int64_t bid_for(const loader *in, const cy_chunk *chunk)
+static int64_t bid_of(const loader *in, const cy_chunk *chunk)
 {
-    const uint64_t wanted = cy_wishes_bytes(&in->wishes, chunk);
-    if (wanted == 0) return NOBODY;
+    const uint64_t wanted = cy_load_plan_bytes(&in->plan, chunk);
+    if (wanted == 0) return UNASSIGNED;
     const uint64_t missing = wanted < chunk->bytes ? chunk->bytes - wanted : 0;
     const uint64_t random =
         cy_random_bits((uint64_t)chunk->number, (uint64_t)in->ranks.rank) >> (64 - RANDOM_BITS);
@@ -92,13 +92,13 @@ static int64_t bid_for(const loader *in, const cy_chunk *chunk)
 
 // Without bids each rank has an even part. With them it gets what it wants, and of what nobody
 // wants its part.
-static cy_status settle_checkers(loader *in)
+static cy_status assign_checkers(loader *in)
 {
     const int64_t count = in->chunks.count;
     for (int64_t i = 0; i < count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
         in->bytes += chunk.bytes;
-        in->checkers[i] = in->bids && is_checked(in, &chunk) ? bid_for(in, &chunk) : NOBODY;
+        in->checkers[i] = in->bids && is_checked(in, &chunk) ? bid_of(in, &chunk) : UNASSIGNED;
     }
     if (in->bids) CY_TRY(in->ranks.least(in->ranks.context, in->checkers, count));
     const uint64_t share = in->bytes / (uint64_t)in->ranks.size + 1;
@@ -107,7 +107,7 @@ static cy_status settle_checkers(loader *in)
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
         const int64_t bid = in->checkers[i];
         if (is_checked(in, &chunk)) {
-            in->checkers[i] = bid == NOBODY ? (int64_t)(start / share) : bid & (RANKS_MOST - 1);
+            in->checkers[i] = bid == UNASSIGNED ? (int64_t)(start / share) : bid & (RANKS_MAX - 1);
         }
         start += chunk.bytes;
     }
@@ -133,7 +133,7 @@ static bool follows(const cy_chunk *chunk, const batch *last)
 {
     return last->direct && last->file == chunk->range->file &&
         last->offset + last->bytes == chunk->offset &&
-        cy_direct_hull(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES;
+        cy_direct_block_bytes(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES;
 }
 
 // Adds a chunk to the last batch, or as one of its own. What this rank checks is read whole, so
@@ -162,7 +162,7 @@ static cy_status list_tasks(loader *in)
 {
     for (int64_t i = 0; i < in->chunks.count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
-        const bool wanted = cy_wishes_bytes(&in->wishes, &chunk) > 0;
+        const bool wanted = cy_load_plan_bytes(&in->plan, &chunk) > 0;
         if (!wanted && in->checkers[i] != in->ranks.rank) continue;
         CY_TRY(open_file(in, chunk.range->file));
         add_task(in, &chunk);
@@ -174,16 +174,17 @@ static cy_status list_tasks(loader *in)
 
 // Asks the system for what comes, while it reads and checks what is here. One thread at a time; the
 // others go on reading.
-static void ask_ahead(loader *in)
+static void prefetch(loader *in)
 {
-    const uint64_t share = AHEAD_BYTES / (uint64_t)in->ranks.size;
-    const int64_t ahead = (int64_t)(share > AHEAD_BYTES_MIN ? share : AHEAD_BYTES_MIN);
+    const uint64_t share = PREFETCH_BYTES / (uint64_t)in->ranks.size;
+    const int64_t ahead = (int64_t)(share > PREFETCH_BYTES_MIN ? share : PREFETCH_BYTES_MIN);
     if (pthread_mutex_trylock(&in->lock) != 0) return;
-    while (in->asked < in->batch_count && in->asked_bytes < atomic_load(&in->begun_bytes) + ahead) {
+    while (in->asked < in->batch_count &&
+        in->prefetched_bytes < atomic_load(&in->begun_bytes) + ahead) {
         const batch *next = &in->batches[in->asked++];
-        in->asked_bytes += (int64_t)next->bytes;
+        in->prefetched_bytes += (int64_t)next->bytes;
         if (!next->direct) {
-            cy_bytes_expect(in->checkpoint, next->file, next->offset, next->bytes);
+            cy_bytes_prefetch(in->checkpoint, next->file, next->offset, next->bytes);
         }
     }
     pthread_mutex_unlock(&in->lock);
@@ -201,13 +202,13 @@ static void note_failure(loader *in, cy_status status)
 }
 
 // What the page cache has is taken from there.
-static void hold(const loader *in, const batch *some, int worker)
+static void read_block(const loader *in, const batch *some, int worker)
 {
     const cy_direct_file *file = &in->direct[some->file];
     if (!some->direct || some->bytes < DIRECT_BYTES) return;
     if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
     // Where it fails the chunks are read plainly, which names what is wrong.
-    cy_fetcher_hold(in->fetchers[worker], file, some->file, some->offset, some->bytes);
+    cy_fetcher_read_block(in->fetchers[worker], file, some->file, some->offset, some->bytes);
 }
 
 static void fetch_batch(void *context, int64_t number, int worker)
@@ -216,8 +217,8 @@ static void fetch_batch(void *context, int64_t number, int worker)
     const batch *some = &in->batches[number];
     if (atomic_load(&in->failed)) return;
     atomic_fetch_add(&in->begun_bytes, (long long)some->bytes);
-    ask_ahead(in);
-    hold(in, some, worker);
+    prefetch(in);
+    read_block(in, some, worker);
     for (int64_t i = 0; i < some->count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, in->tasks[some->first + i]);
         const bool checked = in->checkers[chunk.number] == in->ranks.rank;
@@ -230,10 +231,10 @@ static void fetch_batch(void *context, int64_t number, int worker)
 static cy_status open_pool(loader *in)
 {
     const int share = READERS / in->ranks.size;
-    const int readers = share < 1 ? 1 : share < READERS_MOST ? share : READERS_MOST;
+    const int readers = share < 1 ? 1 : share < READERS_MAX ? share : READERS_MAX;
     in->pool = in->checkpoint->pool;
-    if (!in->checkpoint->read_once || cy_pool_size(in->pool) >= readers) return CY_OK;
-    CY_TRY(cy_pool_open(&in->own_pool, readers, -1, false));
+    if (!in->checkpoint->read_once || cy_thread_pool_size(in->pool) >= readers) return CY_OK;
+    CY_TRY(cy_thread_pool_open(&in->own_pool, readers, -1, false));
     in->pool = in->own_pool;
     return CY_OK;
 }
@@ -242,41 +243,42 @@ static cy_status open_fetchers(loader *in)
 {
     void *memory = NULL;
     CY_TRY(open_pool(in));
-    const int workers = cy_pool_size(in->pool);
-    CY_TRY(cy_memory_take(&memory, (size_t)workers, sizeof(cy_fetcher *)));
+    const int workers = cy_thread_pool_size(in->pool);
+    CY_TRY(cy_memory_alloc(&memory, (size_t)workers, sizeof(cy_fetcher *)));
     in->fetchers = memory;
     CY_TRY(cy_memory_map(&memory, (size_t)workers * CY_FETCH_BYTES));
     in->buffers = memory;
     in->buffer_bytes = (size_t)workers * CY_FETCH_BYTES;
     for (; in->workers < workers; in->workers++) {
         char *buffer = in->buffers + (size_t)in->workers * CY_FETCH_BYTES;
-        CY_TRY(cy_fetcher_open(&in->fetchers[in->workers], in->checkpoint, &in->wishes, buffer));
+        CY_TRY(cy_fetcher_open(&in->fetchers[in->workers], in->checkpoint, &in->plan, buffer));
     }
     return CY_OK;
 }
 
 static cy_status fetch_all(loader *in)
 {
-    cy_pool_run(in->pool, fetch_batch, in, in->batch_count);
+    cy_thread_pool_run(in->pool, fetch_batch, in, in->batch_count);
     return in->status == CY_OK ? CY_OK : CY_FAIL(in->status, "%s", in->text);
 }
 
 // ---- all of it
 
 static cy_status open_loader(
-    loader *in, const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count)
+    loader *in, const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     void *memory = NULL;
-    CY_ASSERT(in->ranks.size > 0 && in->ranks.size <= RANKS_MOST);
+    CY_ASSERT(in->ranks.size > 0 && in->ranks.size <= RANKS_MAX);
     CY_TRY(cy_chunks_open(&in->chunks, in->checkpoint));
-    CY_TRY(cy_wishes_open(&in->wishes, in->checkpoint, tensors, pieces, piece_count));
-    CY_TRY(cy_memory_take(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
+    CY_TRY(cy_load_plan_open(&in->plan, in->checkpoint, tensors, pieces, piece_count));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
     in->checkers = memory;
-    CY_TRY(cy_memory_take(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
     in->tasks = memory;
-    CY_TRY(cy_memory_take(&memory, (size_t)in->chunks.count + 1, sizeof(batch)));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(batch)));
     in->batches = memory;
-    CY_TRY(cy_memory_take(&memory, (size_t)in->checkpoint->file_count + 1, sizeof(cy_direct_file)));
+    CY_TRY(
+        cy_memory_alloc(&memory, (size_t)in->checkpoint->file_count + 1, sizeof(cy_direct_file)));
     in->direct = memory;
     for (int i = 0; i < in->checkpoint->file_count; i++)
         in->direct[i].fd = -1;
@@ -289,14 +291,14 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
         cy_fetcher_close(in->fetchers[i], traffic);
     for (int i = 0; in->direct != NULL && i < in->checkpoint->file_count; i++)
         cy_direct_close(&in->direct[i]);
-    cy_pool_close(in->own_pool);
+    cy_thread_pool_close(in->own_pool);
     cy_memory_unmap(in->buffers, in->buffer_bytes);
     cy_memory_free(in->direct);
     cy_memory_free(in->fetchers);
     cy_memory_free(in->batches);
     cy_memory_free(in->tasks);
     cy_memory_free(in->checkers);
-    cy_wishes_close(&in->wishes);
+    cy_load_plan_close(&in->plan);
     cy_chunks_close(&in->chunks);
     pthread_mutex_destroy(&in->lock);
 }
@@ -307,21 +309,21 @@ static cy_status agree(const loader *in, cy_status mine)
 }
 
 static cy_status load(
-    loader *in, const cy_global_tensor *tensors, const cy_piece *pieces, int64_t piece_count)
+    loader *in, const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     CY_TRY(agree(in, open_loader(in, tensors, pieces, piece_count)));
-    cy_status status = settle_checkers(in);
+    cy_status status = assign_checkers(in);
     if (status == CY_OK) status = list_tasks(in);
     if (status == CY_OK) status = fetch_all(in);
     return agree(in, status);
 }
 
 cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *tensors,
-    const cy_piece *pieces, int64_t piece_count, cy_checkpoint_traffic *traffic)
+    const cy_tensor_shard *pieces, int64_t piece_count, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
-        .ranks = cy_checkpoint_alone(),
+        .ranks = cy_checkpoint_comm_self(),
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
     const cy_status status = load(&in, tensors, pieces, piece_count);
@@ -330,8 +332,8 @@ cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *
 }
 
 cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_tensor *tensors,
-    const cy_piece *pieces, int64_t piece_count, cy_tensor_kind kinds, cy_checkpoint_ranks ranks,
-    cy_checkpoint_traffic *traffic)
+    const cy_tensor_shard *pieces, int64_t piece_count, cy_tensor_kind kinds,
+    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
@@ -347,7 +349,7 @@ cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_
 }
 
 cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic)
+    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,

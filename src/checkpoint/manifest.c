@@ -16,7 +16,7 @@ int64_t cy_chunk_count(uint64_t bytes)
 cy_status cy_checkpoint_file_head(cy_checkpoint_file *file, const void *bytes, size_t count)
 {
     void *checksums = NULL;
-    CY_TRY(cy_memory_take(&checksums, (size_t)cy_chunk_count(count), sizeof(uint64_t)));
+    CY_TRY(cy_memory_alloc(&checksums, (size_t)cy_chunk_count(count), sizeof(uint64_t)));
     file->head_bytes = count;
     file->checksums = checksums;
     for (size_t done = 0, i = 0; done < count; done += CY_CHUNK_BYTES, i++) {
@@ -27,12 +27,12 @@ cy_status cy_checkpoint_file_head(cy_checkpoint_file *file, const void *bytes, s
     return CY_OK;
 }
 
-uint64_t cy_stored_piece_bytes(const cy_stored_piece *piece)
+uint64_t cy_stored_shard_bytes(const cy_stored_shard *piece)
 {
     return (uint64_t)piece->piece.count * cy_dtype_size(piece->piece.dtype);
 }
 
-void cy_tensor_label(char *text, size_t bytes, const cy_global_tensor *tensor)
+void cy_tensor_full_name(char *text, size_t bytes, const cy_global_tensor *tensor)
 {
     const bool weight = tensor->kind == CY_TENSOR_WEIGHT;
     snprintf(text, bytes, "%s%s%s", weight ? "" : cy_tensor_kind_name(tensor->kind),
@@ -51,19 +51,19 @@ static cy_status check_cover(const cy_stored_tensor *stored, const char *where)
 {
     char label[256];
     void *pieces = NULL;
-    CY_TRY(cy_memory_take(&pieces, (size_t)stored->piece_count, sizeof(cy_piece)));
+    CY_TRY(cy_memory_alloc(&pieces, (size_t)stored->piece_count, sizeof(cy_tensor_shard)));
     for (int64_t i = 0; i < stored->piece_count; i++) {
-        ((cy_piece *)pieces)[i] = stored->pieces[i].piece;
+        ((cy_tensor_shard *)pieces)[i] = stored->pieces[i].piece;
     }
-    cy_tensor_label(label, sizeof(label), &stored->tensor);
-    const cy_status status = cy_piece_check_cover(
+    cy_tensor_full_name(label, sizeof(label), &stored->tensor);
+    const cy_status status = cy_tensor_shards_check_cover(
         pieces, stored->piece_count, label, stored->tensor.rows, stored->tensor.cols);
     if (status != CY_OK) cy_error_prefix("%s: ", where);
     cy_memory_free(pieces);
     return status;
 }
 
-cy_status cy_checkpoint_settle(cy_checkpoint *checkpoint, const char *where, bool part)
+cy_status cy_checkpoint_finalize(cy_checkpoint *checkpoint, const char *where, bool part)
 {
     const int count = checkpoint->tensor_count;
     if (count > 0) {

@@ -19,10 +19,10 @@ int64_t cy_chunk_count(uint64_t bytes);
 CY_MUST_CHECK cy_status cy_checkpoint_file_head(
     cy_checkpoint_file *file, const void *bytes, size_t count);
 
-uint64_t cy_stored_piece_bytes(const cy_stored_piece *piece);
+uint64_t cy_stored_shard_bytes(const cy_stored_shard *piece);
 
 // "model.norm.weight", with the kind in front of it unless it is a weight.
-void cy_tensor_label(char *text, size_t bytes, const cy_global_tensor *tensor);
+void cy_tensor_full_name(char *text, size_t bytes, const cy_global_tensor *tensor);
 
 // Adds the text of manifest.json. The texts in it were checked to be JSON objects by the caller.
 CY_MUST_CHECK cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint);
@@ -33,7 +33,7 @@ CY_MUST_CHECK cy_status cy_checkpoint_from_json(
     cy_checkpoint *checkpoint, const char *json, size_t length, const char *where, bool part);
 
 // Sorts the tensors by kind and name and checks that each is covered once and named once.
-CY_MUST_CHECK cy_status cy_checkpoint_settle(
+CY_MUST_CHECK cy_status cy_checkpoint_finalize(
     cy_checkpoint *checkpoint, const char *where, bool part);
 
 #endif

@@ -92,7 +92,7 @@ static cy_status take_checksums(
         return CY_FAIL(CY_ERR_CORRUPT, "%s: not one checksum for each of %zu chunks", where, count);
     }
     void *values = NULL;
-    CY_TRY(cy_memory_take(&values, count, sizeof(uint64_t)));
+    CY_TRY(cy_memory_alloc(&values, count, sizeof(uint64_t)));
     for (size_t i = 0; i < count; i++) {
         if (!read_hex((uint64_t *)values + i, text + i * CY_CHECKSUM_DIGITS)) {
             cy_memory_free(values);
@@ -122,11 +122,11 @@ static cy_status read_file(cy_checkpoint_file *file, const json_t *value, const 
     return take_checksums(&file->checksums, value, (uint64_t)head, where);
 }
 
-static cy_status read_piece(cy_stored_piece *stored, const json_t *value,
+static cy_status read_piece(cy_stored_shard *stored, const json_t *value,
     const cy_global_tensor *tensor, const cy_checkpoint *checkpoint, const char *where)
 {
     int64_t file = 0, offset = 0;
-    cy_piece *piece = &stored->piece;
+    cy_tensor_shard *piece = &stored->piece;
     cy_rectangle *r = &piece->rectangle;
     piece->dtype = tensor->dtype;
     CY_TRY(take_count(&file, value, "file", where));
@@ -142,7 +142,7 @@ static cy_status read_piece(cy_stored_piece *stored, const json_t *value,
     stored->file = (int)file;
     stored->offset = (uint64_t)offset;
     const cy_checkpoint_file *holder = &checkpoint->files[file];
-    const uint64_t bytes = cy_stored_piece_bytes(stored);
+    const uint64_t bytes = cy_stored_shard_bytes(stored);
     if (stored->offset < holder->head_bytes || stored->offset > holder->bytes ||
         bytes > holder->bytes - stored->offset) {
         return CY_FAIL(CY_ERR_CORRUPT,
@@ -210,7 +210,7 @@ static cy_status read_tensor(
     stored->piece_count = (int64_t)json_array_size(pieces);
     for (size_t i = 0; i < json_array_size(pieces); i++) {
         // Counted before it is read, so that closing finds what a failed reading left.
-        cy_stored_piece *piece = &checkpoint->pieces[checkpoint->piece_count++];
+        cy_stored_shard *piece = &checkpoint->pieces[checkpoint->piece_count++];
         CY_TRY(read_piece(piece, json_array_get(pieces, i), &stored->tensor, checkpoint, where));
     }
     return CY_OK;
@@ -231,11 +231,11 @@ static cy_status read_lists(cy_checkpoint *checkpoint, const json_t *root, const
         piece_count += json_array_size(json_object_get(value, "pieces"));
     }
     void *memory[3] = {NULL, NULL, NULL};
-    CY_TRY(cy_memory_take(&memory[0], json_array_size(files), sizeof(cy_checkpoint_file)));
+    CY_TRY(cy_memory_alloc(&memory[0], json_array_size(files), sizeof(cy_checkpoint_file)));
     checkpoint->files = memory[0];
-    CY_TRY(cy_memory_take(&memory[1], json_array_size(tensors), sizeof(cy_stored_tensor)));
+    CY_TRY(cy_memory_alloc(&memory[1], json_array_size(tensors), sizeof(cy_stored_tensor)));
     checkpoint->tensors = memory[1];
-    CY_TRY(cy_memory_take(&memory[2], piece_count, sizeof(cy_stored_piece)));
+    CY_TRY(cy_memory_alloc(&memory[2], piece_count, sizeof(cy_stored_shard)));
     checkpoint->pieces = memory[2];
     json_array_foreach(files, index, value)
     {
@@ -251,15 +251,15 @@ static cy_status read_lists(cy_checkpoint *checkpoint, const json_t *root, const
 
 static int by_place(const void *left, const void *right)
 {
-    const cy_stored_piece *a = *(const cy_stored_piece *const *)left;
-    const cy_stored_piece *b = *(const cy_stored_piece *const *)right;
+    const cy_stored_shard *a = *(const cy_stored_shard *const *)left;
+    const cy_stored_shard *b = *(const cy_stored_shard *const *)right;
     if (a->file != b->file) return a->file < b->file ? -1 : 1;
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
 // The pieces of a file must fill it: head, then one after the other without gap or overlap.
 static cy_status check_fill(
-    const cy_checkpoint *checkpoint, const cy_stored_piece *const *sorted, const char *where)
+    const cy_checkpoint *checkpoint, const cy_stored_shard *const *sorted, const char *where)
 {
     int64_t i = 0;
     for (int f = 0; f < checkpoint->file_count; f++) {
@@ -267,7 +267,7 @@ static cy_status check_fill(
         uint64_t next = file->head_bytes;
         for (; i < checkpoint->piece_count && sorted[i]->file == f; i++) {
             if (sorted[i]->offset != next) break;
-            next += cy_stored_piece_bytes(sorted[i]);
+            next += cy_stored_shard_bytes(sorted[i]);
         }
         const bool stopped = i < checkpoint->piece_count && sorted[i]->file == f;
         if (stopped || next != file->bytes) {
@@ -281,8 +281,8 @@ static cy_status check_fill(
 static cy_status check_places(const cy_checkpoint *checkpoint, const char *where)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)checkpoint->piece_count, sizeof(void *)));
-    const cy_stored_piece **sorted = memory;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)checkpoint->piece_count, sizeof(void *)));
+    const cy_stored_shard **sorted = memory;
     for (int64_t i = 0; i < checkpoint->piece_count; i++)
         sorted[i] = &checkpoint->pieces[i];
     qsort(memory, (size_t)checkpoint->piece_count, sizeof(void *), by_place);
@@ -325,7 +325,7 @@ static cy_status read_root(
     }
     CY_TRY(read_lists(checkpoint, root, where));
     CY_TRY(check_places(checkpoint, where));
-    return cy_checkpoint_settle(checkpoint, where, part);
+    return cy_checkpoint_finalize(checkpoint, where, part);
 }
 
 cy_status cy_checkpoint_from_json(

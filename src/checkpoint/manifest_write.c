@@ -31,9 +31,9 @@ static cy_status add_file(cy_text *json, const cy_checkpoint_file *file)
 }
 
 static cy_status add_piece(
-    cy_text *json, const cy_stored_piece *stored, const cy_global_tensor *tensor)
+    cy_text *json, const cy_stored_shard *stored, const cy_global_tensor *tensor)
 {
-    const cy_piece *piece = &stored->piece;
+    const cy_tensor_shard *piece = &stored->piece;
     const cy_rectangle *r = &piece->rectangle;
     CY_TRY(cy_text_add(
         json, "      {\"file\": %d, \"offset\": %" PRIu64 ", ", stored->file, stored->offset));
@@ -48,7 +48,7 @@ static cy_status add_piece(
         CY_TRY(cy_text_add(
             json, "\"elements\": [%" PRId64 ", %" PRId64 "], ", piece->first, piece->count));
     }
-    CY_TRY(add_checksums(json, stored->checksums, cy_chunk_count(cy_stored_piece_bytes(stored))));
+    CY_TRY(add_checksums(json, stored->checksums, cy_chunk_count(cy_stored_shard_bytes(stored))));
     return cy_text_add(json, "}");
 }
 

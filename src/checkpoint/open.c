@@ -4,7 +4,7 @@
 #include "base/memory.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/foreign.h"
+#include "checkpoint/hf/reader.h"
 #include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
@@ -18,8 +18,8 @@
 
 // How often a folder is listed, and a checkpoint opened, that a run takes away meanwhile: between
 // two times it has saved another one.
-#define LISTINGS_MOST 8
-#define RETIRED_MOST  16
+#define LISTINGS_MAX 8
+#define RETIRED_MAX  16
 
 // Every file of the table must be there with its size; all that are not are named.
 static cy_status check_files(const cy_checkpoint *checkpoint)
@@ -100,18 +100,18 @@ cy_status cy_checkpoint_open(cy_checkpoint *checkpoint, const char *path)
     cy_status status = cy_folder_join(&manifest, path, CY_MANIFEST_NAME);
     if (status == CY_OK) status = cy_folder_join(&config, path, "config.json");
     if (status != CY_OK) goto free_names;
-    bool own = false, foreign = false, folder = false;
+    bool own = false, is_hf = false, folder = false;
     status = cy_path_find(&own, manifest);
-    if (status == CY_OK) status = cy_path_find(&foreign, config);
+    if (status == CY_OK) status = cy_path_find(&is_hf, config);
     if (status == CY_OK) status = cy_path_find_folder(&folder, path);
     if (status != CY_OK) {
         goto free_names;
     } else if (own) {
         status = open_own(&opened, path, manifest);
-    } else if (foreign) {
+    } else if (is_hf) {
         status = refuse_run(path, config);
         if (status == CY_OK) status = cy_memory_copy_text(&opened.path, path);
-        if (status == CY_OK) status = cy_foreign_open(&opened);
+        if (status == CY_OK) status = cy_hf_open(&opened);
     } else if (!folder) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", path);
     } else {
@@ -158,7 +158,7 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint)
 static cy_status find_newest(int64_t *newest, const char *folder)
 {
     *newest = -1;
-    for (int tries = 0; tries < LISTINGS_MOST && *newest < 0; tries++) {
+    for (int tries = 0; tries < LISTINGS_MAX && *newest < 0; tries++) {
         int64_t *steps = NULL;
         int count = 0;
         CY_TRY(cy_folder_steps(&steps, &count, folder));
@@ -172,7 +172,7 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
 {
     char *manifest = NULL, *config = NULL;
     int64_t newest = -1;
-    bool folder = false, own = false, foreign = false;
+    bool folder = false, own = false, is_hf = false;
     CY_TRY(cy_path_find_folder(&folder, given));
     if (!folder) return CY_FAIL(CY_ERR_REQUEST, "%s is not a folder", given);
     CY_TRY(cy_folder_join(&manifest, given, CY_MANIFEST_NAME));
@@ -184,11 +184,11 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
     CY_TRY(find_newest(&newest, given));
     if (newest >= 0) return cy_folder_step_path(path, given, "", newest, "");
     CY_TRY(cy_folder_join(&config, given, "config.json"));
-    status = cy_path_find(&foreign, config);
-    if (foreign) status = refuse_run(given, config);
+    status = cy_path_find(&is_hf, config);
+    if (is_hf) status = refuse_run(given, config);
     cy_memory_free(config);
     CY_TRY(status);
-    if (foreign) return cy_memory_copy_text(path, given);
+    if (is_hf) return cy_memory_copy_text(path, given);
     const int unfinished = cy_folder_step_names(given);
     if (unfinished > 0) {
         return CY_FAIL(CY_ERR_REQUEST,
@@ -234,7 +234,7 @@ static cy_status read_one(
 cy_status cy_checkpoint_read_newest(const char *given, cy_checkpoint_reader *reader, void *context)
 {
     cy_status status = CY_OK;
-    for (int tries = 0; tries < RETIRED_MOST; tries++) {
+    for (int tries = 0; tries < RETIRED_MAX; tries++) {
         char *path = NULL;
         bool stays;
         CY_TRY(cy_checkpoint_locate(&path, given));
@@ -249,22 +249,22 @@ cy_status cy_checkpoint_read_newest(const char *given, cy_checkpoint_reader *rea
     return status;
 }
 
-cy_status cy_checkpoint_open_held(cy_checkpoint *checkpoint, const char *path)
+cy_status cy_checkpoint_open_pinned(cy_checkpoint *checkpoint, const char *path)
 {
     CY_TRY(cy_checkpoint_open(checkpoint, path));
-    const cy_status status = cy_bytes_hold(checkpoint);
+    const cy_status status = cy_bytes_open_all(checkpoint);
     if (status != CY_OK) cy_checkpoint_close(checkpoint);
     return status;
 }
 
-static cy_status open_held(void *context, const char *path)
+static cy_status open_pinned(void *context, const char *path)
 {
-    return cy_checkpoint_open_held(context, path);
+    return cy_checkpoint_open_pinned(context, path);
 }
 
 cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given)
 {
-    return cy_checkpoint_read_newest(given, open_held, checkpoint);
+    return cy_checkpoint_read_newest(given, open_pinned, checkpoint);
 }
 
 cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)

@@ -7,7 +7,7 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/sink.h"
+#include "checkpoint/file_writer.h"
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>
@@ -17,15 +17,15 @@
 // Blocks in flight of all ranks together: a disk likes several, more only take memory.
 #define BLOCKS 8
 
-typedef struct shard {
+typedef struct rank_writer {
     const cy_save *save;
     const char *folder;
     int rank;
-    int blocks;          // of a sink
+    int blocks;          // of a writer
     cy_checkpoint table; // what this rank writes
     char *buffer;        // owned, CY_CHUNK_BYTES: for pieces that do not lie dense in memory
     int64_t bytes;
-} shard;
+} rank_writer;
 
 cy_status cy_rank_files_part_path(char **path, const char *folder, int rank)
 {
@@ -34,14 +34,14 @@ cy_status cy_rank_files_part_path(char **path, const char *folder, int rank)
     return cy_folder_join(path, folder, name);
 }
 
-static bool is_whole(const cy_piece *piece, const cy_global_tensor *tensor)
+static bool is_whole(const cy_tensor_shard *piece, const cy_global_tensor *tensor)
 {
     return piece->count == tensor->rows * tensor->cols;
 }
 
 // The tensor of a safetensors file that holds a piece.
 static cy_status make_entry(
-    cy_safetensors_entry *entry, const cy_piece *piece, const cy_global_tensor *tensor)
+    cy_safetensors_entry *entry, const cy_tensor_shard *piece, const cy_global_tensor *tensor)
 {
     const cy_rectangle *r = &piece->rectangle;
     const bool weight = tensor->kind == CY_TENSOR_WEIGHT;
@@ -69,19 +69,19 @@ static cy_status make_entry(
 }
 
 // The next dense portion of a piece, of at most a chunk: *bytes is where it lies, or is copied to.
-static cy_status take_chunk(
-    const char **bytes, shard *out, const cy_piece *piece, int64_t index, int64_t count)
+static cy_status take_chunk(const char **bytes, rank_writer *out, const cy_tensor_shard *piece,
+    int64_t index, int64_t count)
 {
     const size_t size = cy_dtype_size(piece->dtype);
     *bytes = out->buffer;
     if (out->save->source != NULL) {
-        const cy_stored_piece *stored = &out->save->source->tensors[piece->tensor].pieces[0];
+        const cy_stored_shard *stored = &out->save->source->tensors[piece->tensor].pieces[0];
         struct iovec part = {.iov_base = out->buffer, .iov_len = (size_t)count * size};
         return cy_bytes_read(
             out->save->source, stored->file, stored->offset + (uint64_t)index * size, &part, 1);
     }
-    if (cy_piece_is_dense(piece)) {
-        *bytes = cy_piece_at(piece, index);
+    if (cy_tensor_shard_dense(piece)) {
+        *bytes = cy_tensor_shard_at(piece, index);
         return CY_OK;
     }
     const int64_t cols = piece->rectangle.cols;
@@ -89,7 +89,7 @@ static cy_status take_chunk(
     while (count > 0) {
         const int64_t to_row_end = cols - index % cols;
         const int64_t some = count < to_row_end ? count : to_row_end;
-        memcpy(at, cy_piece_at(piece, index), (size_t)some * size);
+        memcpy(at, cy_tensor_shard_at(piece, index), (size_t)some * size);
         at += (size_t)some * size;
         index += some;
         count -= some;
@@ -98,12 +98,12 @@ static cy_status take_chunk(
 }
 
 static cy_status write_piece(
-    shard *out, cy_sink *sink, cy_stored_piece *stored, const cy_piece *piece)
+    rank_writer *out, cy_file_writer *writer, cy_stored_shard *stored, const cy_tensor_shard *piece)
 {
     const size_t size = cy_dtype_size(piece->dtype);
     const int64_t chunk = (int64_t)(CY_CHUNK_BYTES / size);
     void *checksums = NULL;
-    CY_TRY(cy_memory_take(
+    CY_TRY(cy_memory_alloc(
         &checksums, (size_t)cy_chunk_count((uint64_t)piece->count * size), sizeof(uint64_t)));
     stored->checksums = checksums;
     for (int64_t done = 0, i = 0; done < piece->count; done += chunk, i++) {
@@ -113,32 +113,32 @@ static cy_status write_piece(
         CY_TRY(take_chunk(&bytes, out, piece, piece->first + done, some));
         // The bytes are in the processor's cache when they are copied.
         stored->checksums[i] = cy_checksum(bytes, (size_t)some * size);
-        CY_TRY(cy_sink_add(sink, bytes, (size_t)some * size));
+        CY_TRY(cy_file_writer_add(writer, bytes, (size_t)some * size));
     }
     return CY_OK;
 }
 
 // Writes the pieces [first, first + count) of the rank's table, all of one file, in order.
-static cy_status write_body(shard *out, cy_safetensors_entry *entries, const cy_piece **sources,
-    int64_t first, int count, const char *path)
+static cy_status write_body(rank_writer *out, cy_safetensors_entry *entries,
+    const cy_tensor_shard **sources, int64_t first, int count, const char *path)
 {
     cy_checkpoint_file *file = &out->table.files[out->table.file_count - 1];
     cy_text header = {0};
-    cy_sink *sink = NULL;
+    cy_file_writer *writer = NULL;
     cy_status status = cy_safetensors_header(&header, entries, count, "{\"format\":\"pt\"}");
     if (status != CY_OK) goto free_header;
     const cy_safetensors_entry *last = &entries[count - 1];
     file->bytes = last->offset + last->bytes;
     status = cy_checkpoint_file_head(file, header.bytes, header.length);
     if (status != CY_OK) goto free_header;
-    status = cy_sink_open(&sink, path, file->bytes, out->blocks);
-    if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);
+    status = cy_file_writer_open(&writer, path, file->bytes, out->blocks);
+    if (status == CY_OK) status = cy_file_writer_add(writer, header.bytes, header.length);
     for (int i = 0; status == CY_OK && i < count; i++) {
-        cy_stored_piece *stored = &out->table.pieces[first + i];
+        cy_stored_shard *stored = &out->table.pieces[first + i];
         stored->offset = entries[i].offset;
-        status = write_piece(out, sink, stored, sources[first + i]);
+        status = write_piece(out, writer, stored, sources[first + i]);
     }
-    const cy_status closed = cy_sink_close(sink, status == CY_OK);
+    const cy_status closed = cy_file_writer_close(writer, status == CY_OK);
     if (status == CY_OK) status = closed;
     out->bytes += (int64_t)file->bytes;
 free_header:
@@ -146,14 +146,14 @@ free_header:
     return status;
 }
 
-static bool belongs(const cy_save *save, const cy_piece *piece, bool weights)
+static bool belongs(const cy_save *save, const cy_tensor_shard *piece, bool weights)
 {
     if (piece->count == 0) return false;
     return (save->tensors[piece->tensor].kind == CY_TENSOR_WEIGHT) == weights;
 }
 
 // Writes this rank's weights, or all but the weights, as one file; none when there is nothing.
-static cy_status write_file(shard *out, const cy_piece **sources, bool weights)
+static cy_status write_file(rank_writer *out, const cy_tensor_shard **sources, bool weights)
 {
     const cy_save *save = out->save;
     const int64_t first = out->table.piece_count;
@@ -164,7 +164,7 @@ static cy_status write_file(shard *out, const cy_piece **sources, bool weights)
     for (int64_t i = 0; i < save->piece_count; i++)
         count += belongs(save, &save->pieces[i], weights);
     if (count == 0) return CY_OK;
-    CY_TRY(cy_memory_take(&entries, (size_t)count, sizeof(cy_safetensors_entry)));
+    CY_TRY(cy_memory_alloc(&entries, (size_t)count, sizeof(cy_safetensors_entry)));
     snprintf(
         name, sizeof(name), "%s-%05d.safetensors", weights ? "weights" : "optimizer", out->rank);
     cy_safetensors_entry *list = entries;
@@ -173,9 +173,9 @@ static cy_status write_file(shard *out, const cy_piece **sources, bool weights)
     cy_status status = cy_memory_copy_text(&file->name, name);
     int made = 0;
     for (int64_t i = 0; status == CY_OK && i < save->piece_count; i++) {
-        const cy_piece *piece = &save->pieces[i];
+        const cy_tensor_shard *piece = &save->pieces[i];
         if (!belongs(save, piece, weights)) continue;
-        cy_stored_piece *stored = &out->table.pieces[out->table.piece_count];
+        cy_stored_shard *stored = &out->table.pieces[out->table.piece_count];
         sources[out->table.piece_count++] = piece;
         stored->piece = *piece;
         stored->piece.data = NULL;
@@ -195,11 +195,11 @@ static cy_status write_file(shard *out, const cy_piece **sources, bool weights)
 static cy_status take_table(cy_checkpoint *table, size_t files, size_t tensors, size_t pieces)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, files, sizeof(cy_checkpoint_file)));
+    CY_TRY(cy_memory_alloc(&memory, files, sizeof(cy_checkpoint_file)));
     table->files = memory;
-    CY_TRY(cy_memory_take(&memory, tensors, sizeof(cy_stored_tensor)));
+    CY_TRY(cy_memory_alloc(&memory, tensors, sizeof(cy_stored_tensor)));
     table->tensors = memory;
-    CY_TRY(cy_memory_take(&memory, pieces, sizeof(cy_stored_piece)));
+    CY_TRY(cy_memory_alloc(&memory, pieces, sizeof(cy_stored_shard)));
     table->pieces = memory;
     return CY_OK;
 }
@@ -220,12 +220,12 @@ static cy_status add_tensor(cy_checkpoint *table, const cy_global_tensor *tensor
 static cy_status group_pieces(cy_checkpoint *table)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)table->piece_count, sizeof(cy_stored_piece)));
-    cy_stored_piece *grouped = memory;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)table->piece_count, sizeof(cy_stored_shard)));
+    cy_stored_shard *grouped = memory;
     for (int64_t i = 0; i < table->piece_count; i++) {
         table->tensors[table->pieces[i].piece.tensor].piece_count++;
     }
-    cy_stored_piece *next = grouped;
+    cy_stored_shard *next = grouped;
     for (int i = 0; i < table->tensor_count; i++) {
         table->tensors[i].pieces = next;
         next += table->tensors[i].piece_count;
@@ -240,7 +240,7 @@ static cy_status group_pieces(cy_checkpoint *table)
     return CY_OK;
 }
 
-static cy_status write_part(shard *out)
+static cy_status write_part(rank_writer *out)
 {
     char *path = NULL;
     cy_text json = {0};
@@ -250,7 +250,7 @@ static cy_status write_part(shard *out)
     CY_TRY(group_pieces(&out->table));
     CY_TRY(cy_rank_files_part_path(&path, out->folder, out->rank));
     cy_status status = cy_checkpoint_to_json(&json, &out->table);
-    if (status == CY_OK) status = cy_file_put(path, json.bytes, json.length);
+    if (status == CY_OK) status = cy_file_write_unsynced(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);
     return status;
@@ -259,7 +259,7 @@ static cy_status write_part(shard *out)
 static int blocks_of(int ranks)
 {
     const int blocks = BLOCKS / ranks;
-    return blocks < 1 ? 1 : blocks < CY_SINK_BLOCKS_MOST ? blocks : CY_SINK_BLOCKS_MOST;
+    return blocks < 1 ? 1 : blocks < CY_FILE_WRITER_BLOCKS_MAX ? blocks : CY_FILE_WRITER_BLOCKS_MAX;
 }
 
 cy_status cy_rank_files_write(
@@ -267,14 +267,14 @@ cy_status cy_rank_files_write(
 {
     void *buffer = NULL, *sources = NULL;
     const size_t pieces = (size_t)save->piece_count;
-    shard out = {.save = save, .folder = folder, .rank = rank, .blocks = blocks_of(ranks)};
+    rank_writer out = {.save = save, .folder = folder, .rank = rank, .blocks = blocks_of(ranks)};
     for (size_t i = 0; i < pieces; i++) {
         CY_ASSERT(save->pieces[i].tensor >= 0 && save->pieces[i].tensor < save->tensor_count);
         CY_ASSERT(save->pieces[i].dtype == save->tensors[save->pieces[i].tensor].dtype);
     }
     cy_status status = take_table(&out.table, 2, (size_t)save->tensor_count, pieces);
-    if (status == CY_OK) status = cy_memory_take(&buffer, CY_CHUNK_BYTES, 1);
-    if (status == CY_OK) status = cy_memory_take(&sources, pieces, sizeof(cy_piece *));
+    if (status == CY_OK) status = cy_memory_alloc(&buffer, CY_CHUNK_BYTES, 1);
+    if (status == CY_OK) status = cy_memory_alloc(&sources, pieces, sizeof(cy_tensor_shard *));
     out.buffer = buffer;
     if (status == CY_OK) status = write_file(&out, sources, true);
     if (status == CY_OK) status = write_file(&out, sources, false);
@@ -315,7 +315,7 @@ static void move_part(cy_checkpoint *table, cy_checkpoint *part)
             cy_checkpoint_find(table, stored->tensor.kind, stored->tensor.name);
         if (known == NULL) continue; // the cover check will name what is missing
         for (int64_t j = 0; j < stored->piece_count; j++) {
-            cy_stored_piece *piece = &table->pieces[table->piece_count++];
+            cy_stored_shard *piece = &table->pieces[table->piece_count++];
             *piece = stored->pieces[j];
             piece->file += file_first;
             piece->piece.tensor = (int)(known - table->tensors);
@@ -335,18 +335,18 @@ static cy_status merge_parts(
     CY_TRY(take_table(table, files, (size_t)save->tensor_count, pieces));
     for (int i = 0; i < save->tensor_count; i++)
         CY_TRY(add_tensor(table, &save->tensors[i]));
-    CY_TRY(cy_checkpoint_settle(table, "the model", true)); // sorts them
+    CY_TRY(cy_checkpoint_finalize(table, "the model", true)); // sorts them
     for (int i = 0; i < ranks; i++)
         move_part(table, &parts[i]);
     CY_TRY(group_pieces(table));
-    return cy_checkpoint_settle(table, "the ranks' pieces", false);
+    return cy_checkpoint_finalize(table, "the ranks' pieces", false);
 }
 
 cy_status cy_rank_files_collect(
     cy_checkpoint *checkpoint, const cy_save *save, const char *folder, int ranks)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)ranks, sizeof(cy_checkpoint)));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)ranks, sizeof(cy_checkpoint)));
     cy_checkpoint *parts = memory;
     cy_status status = CY_OK;
     for (int i = 0; status == CY_OK && i < ranks; i++)

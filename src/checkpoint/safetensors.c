@@ -223,7 +223,7 @@ static cy_status read_members(cy_safetensors *file, const char *path, json_t *ro
     const char *name;
     json_t *value;
     void *entries = NULL;
-    CY_TRY(cy_memory_take(&entries, json_object_size(root), sizeof(cy_safetensors_entry)));
+    CY_TRY(cy_memory_alloc(&entries, json_object_size(root), sizeof(cy_safetensors_entry)));
     file->entries = entries;
     json_object_foreach(root, name, value)
     {
@@ -305,7 +305,7 @@ cy_status cy_safetensors_open(cy_safetensors *file, const char *path)
     const uint64_t length = read_length(start);
     status = check_length(path, length, file_bytes);
     if (status != CY_OK) goto close_fd;
-    status = cy_memory_take(&header, (size_t)length + 8, 1);
+    status = cy_memory_alloc(&header, (size_t)length + 8, 1);
     if (status != CY_OK) goto close_fd;
     status = read_start(fd, path, header, (size_t)length + 8);
     if (status == CY_OK) {

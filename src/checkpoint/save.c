@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "checkpoint/complete.h"
+#include "checkpoint/commit.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/rank_files.h"
 
@@ -21,7 +21,7 @@
 struct cy_saver {
     char *folder; // owned
     int keep_last;
-    cy_checkpoint_ranks ranks;
+    cy_checkpoint_comm ranks;
     const cy_log *log; // borrowed, may be NULL
     int lock;          // rank 0: holds the folder; otherwise -1
 
@@ -46,7 +46,7 @@ static void *sweep(void *context)
 }
 
 // The new checkpoint stands; that an old one could not be removed does not undo it.
-static void tell_swept(const cy_saver *saver)
+static void log_sweep(const cy_saver *saver)
 {
     if (saver->swept == CY_OK) return;
     cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
@@ -60,7 +60,7 @@ static void await_sweeper(cy_saver *saver)
     pthread_join(saver->sweeper, NULL);
     cy_activity_end();
     saver->sweeping = false;
-    tell_swept(saver);
+    log_sweep(saver);
 }
 
 // Giving back a file's room can take as long as a good part of writing it.
@@ -69,7 +69,7 @@ static void start_sweeper(cy_saver *saver)
     saver->sweeping = cy_thread_start(&saver->sweeper, sweep, saver) == 0;
     if (saver->sweeping) return;
     sweep(saver);
-    tell_swept(saver);
+    log_sweep(saver);
 }
 
 // ---- opening and closing
@@ -93,11 +93,11 @@ static cy_status open_folder(cy_saver *saver)
 }
 
 cy_status cy_saver_open(cy_saver **saver_out, const char *folder, int keep_last,
-    cy_checkpoint_ranks ranks, const cy_log *log)
+    cy_checkpoint_comm ranks, const cy_log *log)
 {
     void *memory = NULL;
     CY_ASSERT(keep_last >= 0);
-    CY_TRY(cy_memory_take(&memory, 1, sizeof(cy_saver)));
+    CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_saver)));
     cy_saver *saver = memory;
     *saver = (cy_saver){.keep_last = keep_last, .ranks = ranks, .log = log, .lock = -1};
     cy_status status = cy_memory_copy_text(&saver->folder, folder);
@@ -122,7 +122,7 @@ void cy_saver_close(cy_saver *saver)
 
 // Whether the folder is still the one that rank 0 holds. A lock keeps other runs out as long as its
 // file has its name.
-static cy_status look_at_lock(bool *held, const cy_saver *saver)
+static cy_status check_lock(bool *held, const cy_saver *saver)
 {
     char *path = NULL;
     struct stat own, named;
@@ -142,11 +142,11 @@ static cy_status look_at_lock(bool *held, const cy_saver *saver)
 
 // A folder that was deleted or moved away is made again, and held. Where another run has taken the
 // place since, this save fails, and the training goes on.
-static cy_status renew(cy_saver *saver)
+static cy_status reacquire_folder(cy_saver *saver)
 {
     int lock = -1;
     bool held;
-    CY_TRY(look_at_lock(&held, saver));
+    CY_TRY(check_lock(&held, saver));
     if (held) return CY_OK;
     await_sweeper(saver);
     CY_TRY(cy_folder_make(saver->folder));
@@ -162,11 +162,11 @@ static cy_status renew(cy_saver *saver)
 
 // ---- rank 0: names
 
-static cy_status commit(const cy_saver *saver, int64_t step, const char *making, const char *place)
+static cy_status commit(const cy_saver *saver, int64_t step, const char *pending, const char *place)
 {
     char *old = NULL;
     CY_TRY(cy_folder_step_path(&old, saver->folder, ".", step, ".old"));
-    const cy_status status = cy_complete_commit(saver->folder, making, place, old);
+    const cy_status status = cy_commit_rename(saver->folder, pending, place, old);
     cy_memory_free(old);
     return status;
 }
@@ -177,7 +177,7 @@ static cy_status retire(const cy_saver *saver, int64_t step)
     char *place = NULL, *old = NULL;
     CY_TRY(cy_folder_step_path(&place, saver->folder, "", step, ""));
     cy_status status = cy_folder_step_path(&old, saver->folder, ".", step, ".old");
-    if (status == CY_OK) status = cy_folder_remove_unnamed(saver->folder, old);
+    if (status == CY_OK) status = cy_folder_remove_renamed(saver->folder, old);
     if (status == CY_OK && cy_io_rename(place, old) != 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", place, old);
     }
@@ -205,20 +205,20 @@ static cy_status retire_old(const cy_saver *saver, int64_t step)
 
 // ---- all ranks
 
-static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *making,
+static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *pending,
     const char *place, cy_save_report *report)
 {
     const bool first = saver->ranks.rank == 0;
     const double start = cy_clock_s();
     await_sweeper(saver);
-    cy_status status = first ? renew(saver) : CY_OK;
-    if (first && status == CY_OK) status = cy_complete_begin(save, saver->folder, making);
+    cy_status status = first ? reacquire_folder(saver) : CY_OK;
+    if (first && status == CY_OK) status = cy_commit_begin(save, saver->folder, pending);
     CY_TRY(agree(saver, status, "failed while beginning a checkpoint in"));
     status =
-        cy_rank_files_write(&report->bytes, save, making, saver->ranks.rank, saver->ranks.size);
+        cy_rank_files_write(&report->bytes, save, pending, saver->ranks.rank, saver->ranks.size);
     CY_TRY(agree(saver, status, "failed while writing a checkpoint in"));
-    if (first) status = cy_complete_write(save, making, saver->ranks.size);
-    if (first && status == CY_OK) status = commit(saver, save->step, making, place);
+    if (first) status = cy_commit_manifest(save, pending, saver->ranks.size);
+    if (first && status == CY_OK) status = commit(saver, save->step, pending, place);
     if (first && status == CY_OK && retire_old(saver, save->step) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", cy_error_text());
     }
@@ -229,12 +229,12 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *ma
 }
 
 // What a failed save left is removed; its own error is what the caller hears.
-static void clean_up(cy_saver *saver, const char *making, cy_status status)
+static void clean_up(cy_saver *saver, const char *pending, cy_status status)
 {
     char text[1024];
     snprintf(text, sizeof(text), "%s", cy_error_text());
     await_sweeper(saver);
-    if (cy_folder_remove_unnamed(saver->folder, making) != CY_OK) {
+    if (cy_folder_remove_renamed(saver->folder, pending) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "%s", cy_error_text());
     }
     const cy_status same = CY_FAIL(status, "%s", text);
@@ -243,16 +243,16 @@ static void clean_up(cy_saver *saver, const char *making, cy_status status)
 
 cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *report)
 {
-    char *making = NULL, *place = NULL;
+    char *pending = NULL, *place = NULL;
     cy_save_report own = {0};
-    cy_status status = cy_folder_step_path(&making, saver->folder, ".", save->step, ".tmp");
+    cy_status status = cy_folder_step_path(&pending, saver->folder, ".", save->step, ".tmp");
     if (status == CY_OK) status = cy_folder_step_path(&place, saver->folder, "", save->step, "");
     status = agree(saver, status, "failed while beginning a checkpoint in");
-    if (status == CY_OK) status = save_steps(saver, save, making, place, &own);
-    if (status != CY_OK && making != NULL && saver->ranks.rank == 0) {
-        clean_up(saver, making, status);
+    if (status == CY_OK) status = save_steps(saver, save, pending, place, &own);
+    if (status != CY_OK && pending != NULL && saver->ranks.rank == 0) {
+        clean_up(saver, pending, status);
     }
-    cy_memory_free(making);
+    cy_memory_free(pending);
     cy_memory_free(place);
     if (status == CY_OK && report != NULL) *report = own;
     return status;

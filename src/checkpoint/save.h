@@ -21,16 +21,16 @@ typedef struct cy_saver cy_saver;
 // Opens the folder, making it where it is not there. keep_last 0 keeps all; otherwise, after step n
 // was saved, only the newest keep_last of the steps up to n stay. *saver is owned by the caller.
 CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
-    cy_checkpoint_ranks ranks, const cy_log *log);
+    cy_checkpoint_comm ranks, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
 
 // A file that is written into the checkpoint, such as tokenizer.json.
-typedef struct cy_saved_file {
+typedef struct cy_extra_file {
     const char *name;   // borrowed: in the checkpoint
     const char *source; // borrowed: the file that is copied; NULL: the bytes are these
     const char *bytes;  // borrowed, [byte_count]
     size_t byte_count;
-} cy_saved_file;
+} cy_extra_file;
 
 typedef struct cy_save {
     int64_t step;
@@ -39,14 +39,14 @@ typedef struct cy_save {
     const char *state_json;    // borrowed, an object: scaler, data position, random state; or NULL
     const char *identity_json; // borrowed, an object: what the data is known by; or NULL
     const cy_model_shape *model; // borrowed
-    const cy_saved_file *files;  // borrowed, [file_count]
+    const cy_extra_file *files;  // borrowed, [file_count]
     int file_count;
     // The same list on all ranks.
     const cy_global_tensor *tensors; // borrowed, [tensor_count]
     int tensor_count;
     // What this rank writes: together the ranks' pieces cover every tensor exactly once, which is
     // checked. The dtype in memory is the tensor's.
-    const cy_piece *pieces; // borrowed, [piece_count]
+    const cy_tensor_shard *pieces; // borrowed, [piece_count]
     int64_t piece_count;
     // Where the tensors' bytes are read from as they are written, or NULL. Each piece is then all
     // of its tensor, the one of that number in `source`, and has no memory.

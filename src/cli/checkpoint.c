@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/hf/hf.h"
 #include "checkpoint/identity.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
@@ -109,9 +109,9 @@ static cy_status add_json(cy_text *out, const cy_checkpoint *checkpoint)
     CY_TRY(cy_text_add(out,
         ",\"format\":\"%s\",\"step\":%" PRId64 ",\"tokens\":%" PRId64 ",\"parameters\":%" PRId64
         ",\"bytes\":%" PRId64,
-        checkpoint->foreign ? "huggingface" : "cyclotron", checkpoint->step, checkpoint->tokens,
+        checkpoint->is_hf ? "huggingface" : "cyclotron", checkpoint->step, checkpoint->tokens,
         sums.elements[CY_TENSOR_WEIGHT], sums.file_bytes));
-    if (!checkpoint->foreign) {
+    if (!checkpoint->is_hf) {
         CY_TRY(cy_text_add(out, ",\"format_version\":%d", CY_CHECKPOINT_FORMAT));
     }
     if (checkpoint->has_model) {
@@ -138,7 +138,7 @@ static void print_model(const cy_model_shape *model)
 // What the data of a run is known by.
 static cy_status print_identity(const cy_checkpoint *checkpoint)
 {
-    if (checkpoint->foreign || checkpoint->step == 0) return CY_OK;
+    if (checkpoint->is_hf || checkpoint->step == 0) return CY_OK;
     if (checkpoint->identity_json == NULL) {
         printf("data        no fingerprints: an earlier program wrote it\n");
         return CY_OK;
@@ -163,7 +163,7 @@ static cy_status print_human(const cy_checkpoint *checkpoint, bool tensors)
 {
     const totals sums = count_up(checkpoint);
     printf("checkpoint  %s\n", checkpoint->path);
-    if (checkpoint->foreign) {
+    if (checkpoint->is_hf) {
         printf("format      Hugging Face folder: weights only, no checksums\n");
     } else {
         printf("format      version %d, a checksum for each MiB\n", CY_CHECKPOINT_FORMAT);
@@ -186,7 +186,7 @@ static cy_status print_human(const cy_checkpoint *checkpoint, bool tensors)
     for (int i = 0; tensors && i < checkpoint->tensor_count; i++) {
         const cy_stored_tensor *stored = &checkpoint->tensors[i];
         char label[256], shape[64];
-        cy_tensor_label(label, sizeof(label), &stored->tensor);
+        cy_tensor_full_name(label, sizeof(label), &stored->tensor);
         if (stored->tensor.dimensions == 2) {
             snprintf(shape, sizeof(shape), "%" PRId64 " x %" PRId64, stored->tensor.rows,
                 stored->tensor.cols);
@@ -204,7 +204,7 @@ static int inspect(int argc, char **argv)
     inspect_values v;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &inspect_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         cy_checkpoint checkpoint = {0};
         cy_text json = {0};
         cy_status status = cy_checkpoint_open_located(&checkpoint, arguments.positional[0]);
@@ -247,11 +247,11 @@ static cy_status verify_located(const char *given, bool json)
     cy_checkpoint_traffic traffic = {0};
     const double start = cy_clock_s();
     CY_TRY(cy_checkpoint_open_located(&checkpoint, given));
-    cy_status status = cy_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
+    cy_status status = cy_thread_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
     if (status == CY_OK) {
         status =
-            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
-        cy_pool_close(checkpoint.pool);
+            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic);
+        cy_thread_pool_close(checkpoint.pool);
         checkpoint.pool = NULL;
     }
     const double seconds = cy_clock_s() - start;
@@ -265,7 +265,7 @@ static cy_status verify_located(const char *given, bool json)
         }
         if (status == CY_OK) fputs(out.bytes, stdout);
         cy_text_free(&out);
-    } else if (status == CY_OK && checkpoint.foreign) {
+    } else if (status == CY_OK && checkpoint.is_hf) {
         printf("%s: %d tensors in %d files, headers and sizes agree; there are no checksums\n",
             checkpoint.path, checkpoint.tensor_count, checkpoint.file_count);
     } else if (status == CY_OK) {
@@ -282,7 +282,7 @@ static int verify(int argc, char **argv)
     verify_values v;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &verify_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         const cy_status status = verify_located(arguments.positional[0], v.json);
         if (status != CY_OK && v.json) printf("{\"ok\":false}\n");
         exit_status = cy_report_output(cy_report_status(status));
@@ -327,7 +327,7 @@ static int import_folder(int argc, char **argv)
     move_values v;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &import_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         const cy_status status = cy_checkpoint_import(arguments.positional[0], v.out, v.link);
         if (status == CY_OK) printf("%s: made from %s\n", v.out, arguments.positional[0]);
         exit_status = cy_report_output(cy_report_status(status));
@@ -403,7 +403,7 @@ static int export_command(int argc, char **argv)
     move_values v;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &export_usage, argc, argv);
-    if (exit_status == CY_GO_ON) exit_status = export_folder(&v, arguments.positional[0]);
+    if (exit_status == CY_RUN_COMMAND) exit_status = export_folder(&v, arguments.positional[0]);
     cy_arguments_free(&arguments);
     return exit_status;
 }

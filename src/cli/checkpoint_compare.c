@@ -77,7 +77,7 @@ static cy_status add_tensor(
             cy_json_number(relative, 17).bytes, difference->equal ? "true" : "false");
     }
     if (!all->given->tensors) return CY_OK;
-    cy_tensor_label(label, sizeof(label), tensor);
+    cy_tensor_full_name(label, sizeof(label), tensor);
     return cy_text_add(
         &all->tensors, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
 }
@@ -85,7 +85,7 @@ static cy_status add_tensor(
 static cy_status compare(comparison *all)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)all->one.tensor_count, sizeof(cy_global_tensor)));
+    CY_TRY(cy_memory_alloc(&memory, (size_t)all->one.tensor_count, sizeof(cy_global_tensor)));
     cy_global_tensor *tensors = memory;
     // Weights alone, as a Hugging Face folder has them, have no moments to differ.
     bool has[CY_TENSOR_KINDS] = {[CY_TENSOR_WEIGHT] = true};
@@ -161,7 +161,7 @@ int cy_command_checkpoint_compare(int argc, char **argv)
     values given;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) {
         comparison all = {.given = &given};
         status = cy_report_output(cy_report_status(run(&all, arguments.positional)));
         cy_text_free(&all.tensors);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_COMMANDS 32
+#define COMMANDS_MAX 32
 
 static void print_list(const cy_command *commands, int count, const char *group, FILE *stream)
 {
@@ -53,8 +53,8 @@ int cy_commands_run(const cy_command *commands, int count, const char *group, in
     for (int i = 0; i < count; i++) {
         if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
     }
-    const char *names[MOST_COMMANDS];
-    for (int i = 0; i < count && i < MOST_COMMANDS; i++)
+    const char *names[COMMANDS_MAX];
+    for (int i = 0; i < count && i < COMMANDS_MAX; i++)
         names[i] = commands[i].name;
     const char *nearest = cy_nearest(argv[0], names, (size_t)count);
     const char *space = group[0] != '\0' ? " " : "";

@@ -105,7 +105,7 @@ static int command_check(int argc, char **argv)
     check_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &check_usage, argc, argv);
-    if (status == CY_GO_ON) status = check(&values, &arguments);
+    if (status == CY_RUN_COMMAND) status = check(&values, &arguments);
     cy_arguments_free(&arguments);
     return status;
 }
@@ -161,7 +161,7 @@ static int show(const show_values *values, const cy_arguments *arguments)
         return cy_usage_error(&show_usage, "cyclotron config show needs CONFIG");
     }
     const int status = cy_load_config(&config, arguments, CY_CONFIG_FOR_SHAPE);
-    if (status != CY_GO_ON) return status;
+    if (status != CY_RUN_COMMAND) return status;
     return cy_report_text(cy_config_to_json(&text, &config), &text);
 }
 
@@ -170,7 +170,7 @@ static int command_show(int argc, char **argv)
     show_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &show_usage, argc, argv);
-    if (status == CY_GO_ON) status = show(&values, &arguments);
+    if (status == CY_RUN_COMMAND) status = show(&values, &arguments);
     cy_arguments_free(&arguments);
     return status;
 }

@@ -28,8 +28,8 @@ static const struct {
     {"num-key-value-heads", "model.num_key_value_heads", NULL, "kv heads, instead of the model's"},
     {"dtype", "model.dtype", NULL, "of computation"},
     {"grad-acc-steps", "training.gradient_accumulation_steps", NULL,
-        "micro-batches of a step; absent: 1"},
-    {"mbs", "training.micro_batch_size", "1", "samples of a micro-batch"},
+        "microbatches of a step; absent: 1"},
+    {"mbs", "training.micro_batch_size", "1", "samples of a microbatch"},
     {"seq-len", "training.seq_length", "1024", "tokens of a sample"},
     {"seed", "training.seed", NULL, "of weights and data order"},
     {"learning-rate", "training.learning_rate", NULL, "highest learning rate"},
@@ -218,7 +218,7 @@ int cy_command_config_create(int argc, char **argv)
     values v;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (status == CY_GO_ON) status = create(&v, &arguments);
+    if (status == CY_RUN_COMMAND) status = create(&v, &arguments);
     cy_arguments_free(&arguments);
     return status;
 }

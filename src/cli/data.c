@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "cli/stop.h"
+#include "cli/signal_watch.h"
 #include "data/inspect.h"
 #include "data/prepare.h"
 #include "observe/progress.h"
@@ -58,13 +58,13 @@ typedef struct reporting {
     bool open;
     bool silent;
     int64_t done;
-    cy_stop stop;
+    cy_signal_watch stop;
 } reporting;
 
 static bool report_progress(void *context, int64_t done_bytes, int64_t total_bytes)
 {
     reporting *r = context;
-    if (r->silent) return cy_stop_asked(&r->stop) == 0;
+    if (r->silent) return cy_signal_watch_stop(&r->stop) == 0;
     const double now = cy_clock_s();
     if (!r->open) {
         const cy_progress_writer writer = {
@@ -74,7 +74,7 @@ static bool report_progress(void *context, int64_t done_bytes, int64_t total_byt
     }
     cy_progress_update(&r->progress, done_bytes, now);
     r->done = done_bytes;
-    return cy_stop_asked(&r->stop) == 0;
+    return cy_signal_watch_stop(&r->stop) == 0;
 }
 
 static cy_status find_end_token(
@@ -139,19 +139,19 @@ static int command_prepare(int argc, char **argv)
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &prepare_usage, argc, argv);
     bool missing = false;
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         missing = cy_report_missing(&values.tokenizer, 1);
         missing = cy_report_missing(arguments.positional, arguments.count) || missing;
     }
     if (missing) {
         exit_status = CY_EXIT_REQUEST;
-    } else if (exit_status == CY_GO_ON) {
+    } else if (exit_status == CY_RUN_COMMAND) {
         reporting r = {.silent = values.json};
-        cy_stop_open(&r.stop, false);
+        cy_signal_watch_open(&r.stop, false);
         const cy_status status = prepare(&values, &arguments, &r);
         exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
-        if (status == CY_ERR_STOPPED) exit_status = 128 + cy_stop_asked(&r.stop);
-        cy_stop_close(&r.stop);
+        if (status == CY_ERR_STOPPED) exit_status = 128 + cy_signal_watch_stop(&r.stop);
+        cy_signal_watch_close(&r.stop);
     }
     cy_arguments_free(&arguments);
     return exit_status;
@@ -180,7 +180,7 @@ static int command_inspect(int argc, char **argv)
     inspect_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &inspect_usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         cy_text text = {0};
         const cy_status status = cy_data_inspect(&text, arguments.positional[0], values.json);
         if (status == CY_OK) fwrite(text.bytes, 1, text.length, stdout);

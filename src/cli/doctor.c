@@ -189,18 +189,18 @@ static void find_libraries(report *r)
 
 // The products that `maker` computes, in words; "" where there are none.
 static void list_products(
-    char *text, size_t bytes, const cy_queue *queue, cy_dtype dtype, cy_product_maker maker)
+    char *text, size_t bytes, const cy_queue *queue, cy_dtype dtype, cy_matmul_backend maker)
 {
     static const char *const names[] = {
-        [CY_PRODUCT_FORWARD] = "forward",
-        [CY_PRODUCT_INPUT_GRADIENT] = "input gradients",
-        [CY_PRODUCT_WEIGHT_GRADIENT] = "weight gradients",
-        [CY_PRODUCT_FEW_ROWS] = "few rows",
+        [CY_MATMUL_FORWARD] = "forward",
+        [CY_MATMUL_INPUT_GRADIENT] = "input gradients",
+        [CY_MATMUL_WEIGHT_GRADIENT] = "weight gradients",
+        [CY_MATMUL_FEW_ROWS] = "few rows",
     };
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < CY_PRODUCT_KINDS && used < bytes; i++) {
-        if (cy_kernels_maker(queue, dtype, (cy_product_kind)i) != maker) continue;
+    for (int i = 0; i < CY_MATMUL_KINDS && used < bytes; i++) {
+        if (cy_kernels_matmul_backend(queue, dtype, (cy_matmul_kind)i) != maker) continue;
         used +=
             (size_t)snprintf(text + used, bytes - used, "%s%s", used == 0 ? "" : ", ", names[i]);
     }
@@ -212,7 +212,7 @@ static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
 static void find_makers(report *r, const cy_queue *queue)
 {
     static const char *const makers[] = {
-        [CY_MAKER_PORTABLE] = "portable", [CY_MAKER_OURS] = "ours", [CY_MAKER_DNNL] = "oneDNN"};
+        [CY_MATMUL_PORTABLE] = "portable", [CY_MATMUL_TUNED] = "ours", [CY_MATMUL_DNNL] = "oneDNN"};
     if (CY_HAVE_DNNL) {
         find(r, FINDING_GOOD, "oneDNN", NULL, "%s", cy_kernels_library(queue));
     }
@@ -221,7 +221,7 @@ static void find_makers(report *r, const cy_queue *queue)
         size_t used = 0;
         for (int maker = CY_COUNT(makers) - 1; maker >= 0; maker--) {
             char products[128];
-            list_products(products, sizeof(products), queue, dtypes[i], (cy_product_maker)maker);
+            list_products(products, sizeof(products), queue, dtypes[i], (cy_matmul_backend)maker);
             if (products[0] == '\0') continue;
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s: %s",
                 used == 0 ? "" : "; ", makers[maker], products);
@@ -256,8 +256,8 @@ static cy_status find_peaks(report *r, const cy_queue *queue)
 
 static cy_status look_at_kernels(report *r, const values *v, int threads)
 {
-    cy_pool *pool = NULL;
-    CY_TRY(cy_pool_open(&pool, threads, -1, true));
+    cy_thread_pool *pool = NULL;
+    CY_TRY(cy_thread_pool_open(&pool, threads, -1, true));
     cy_queue queue = {.pool = pool};
     cy_kernels table;
     cy_status status = cy_kernels_open(&queue, &table, v->isa);
@@ -275,7 +275,7 @@ static cy_status look_at_kernels(report *r, const values *v, int threads)
 close_kernels:
     cy_kernels_close(&queue);
 close_pool:
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     return status;
 }
 
@@ -299,7 +299,7 @@ int cy_command_doctor(int argc, char **argv)
     values v;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (status == CY_GO_ON) status = doctor(&v);
+    if (status == CY_RUN_COMMAND) status = doctor(&v);
     cy_arguments_free(&arguments);
     return status;
 }

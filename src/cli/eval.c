@@ -64,7 +64,7 @@ int cy_command_eval(int argc, char **argv)
     cy_arguments arguments;
     values given;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) {
         const cy_evaluate_options wanted = {
             .checkpoint = arguments.positional[0],
             .data = arguments.positional + 1,

@@ -137,7 +137,7 @@ int cy_command_generate(int argc, char **argv)
     cy_arguments arguments;
     values given;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) {
         const cy_status done = generate(&given, arguments.positional[0]);
         status = done == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(done);
     }

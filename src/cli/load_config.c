@@ -65,7 +65,7 @@ int cy_load_config(cy_config *config, const cy_arguments *arguments, cy_config_p
     cy_config_errors errors = {0};
     const cy_status status = cy_config_load(config, &errors, arguments->positional[0],
         arguments->overrides, arguments->override_count, purpose, &machine);
-    int exit_status = CY_GO_ON;
+    int exit_status = CY_RUN_COMMAND;
     if (status != CY_OK) {
         cy_report_leave_to_rank_zero();
         exit_status = cy_report_config(status, &errors);

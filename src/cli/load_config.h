@@ -10,8 +10,8 @@
 // environment.
 cy_config_machine cy_machine_found(void);
 
-// Reads arguments->positional[0] with the overrides. Returns CY_GO_ON, or the exit status after
-// every fault was reported.
+// Reads arguments->positional[0] with the overrides. Returns CY_RUN_COMMAND, or the exit status
+// after every fault was reported.
 int cy_load_config(cy_config *config, const cy_arguments *arguments, cy_config_purpose purpose);
 
 // Reports all faults, or the failure itself; returns the exit status.

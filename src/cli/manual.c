@@ -69,7 +69,7 @@ int cy_command_completion(int argc, char **argv)
     no_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &completion_usage, argc, argv);
-    if (status == CY_GO_ON) status = completion(arguments.positional[0]);
+    if (status == CY_RUN_COMMAND) status = completion(arguments.positional[0]);
     cy_arguments_free(&arguments);
     return status;
 }
@@ -134,7 +134,7 @@ int cy_command_man(int argc, char **argv)
     no_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &man_usage, argc, argv);
-    if (status == CY_GO_ON) status = man();
+    if (status == CY_RUN_COMMAND) status = man();
     cy_arguments_free(&arguments);
     return status;
 }

@@ -127,7 +127,7 @@ static int print_table(const values *v, const cy_arguments *arguments)
 
 static cy_status draw(const values *v, const char *run, const cy_history *history)
 {
-    const cy_curve_page page = {run, "step", "loss (nats per token)"};
+    const cy_curve_labels page = {run, "step", "loss (nats per token)"};
     const cy_curve curves[] = {
         {.name = "training",
             .x = history->loss.step,
@@ -161,7 +161,7 @@ int cy_command_metrics(int argc, char **argv)
     values v;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (exit_status == CY_GO_ON) {
+    if (exit_status == CY_RUN_COMMAND) {
         const bool curve = v.plot || v.svg != NULL;
         if (curve && arguments.count != 1) {
             exit_status =

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_OPTIONS 64
+#define OPTIONS_MAX 64
 
 // A command line while it is read.
 typedef struct parser {
@@ -26,7 +26,7 @@ typedef struct parser {
     int next; // the argument to read next
     int made; // texts put together so far
     int errors;
-    bool given[MOST_OPTIONS];
+    bool given[OPTIONS_MAX];
 } parser;
 
 static bool same_name(const char *a, const char *b, size_t length)
@@ -166,7 +166,7 @@ static void unknown_option(parser *p, const char *name, size_t length)
     if (length >= sizeof(copy)) length = sizeof(copy) - 1;
     memcpy(copy, name, length);
     copy[length] = '\0';
-    const char *names[MOST_OPTIONS + 1] = {"help"};
+    const char *names[OPTIONS_MAX + 1] = {"help"};
     for (int i = 0; i < p->usage->option_count; i++)
         names[i + 1] = p->usage->options[i].name;
     const char *nearest = cy_nearest(copy, names, (size_t)p->usage->option_count + 1);
@@ -263,9 +263,9 @@ static cy_status make_room(cy_arguments *arguments, int argc)
 {
     const size_t count = (size_t)argc + 1;
     void *positional = NULL, *overrides = NULL, *made = NULL;
-    cy_status status = cy_memory_take(&positional, count, sizeof(char *));
-    if (status == CY_OK) status = cy_memory_take(&overrides, count, sizeof(char *));
-    if (status == CY_OK) status = cy_memory_take(&made, count, sizeof(char *));
+    cy_status status = cy_memory_alloc(&positional, count, sizeof(char *));
+    if (status == CY_OK) status = cy_memory_alloc(&overrides, count, sizeof(char *));
+    if (status == CY_OK) status = cy_memory_alloc(&made, count, sizeof(char *));
     *arguments = (cy_arguments){.positional = positional, .overrides = overrides, .made = made};
     return status;
 }
@@ -273,7 +273,7 @@ static cy_status make_room(cy_arguments *arguments, int argc)
 int cy_options_parse(
     cy_arguments *arguments, void *values, const cy_usage *usage, int argc, char **argv)
 {
-    CY_ASSERT(usage->option_count <= MOST_OPTIONS);
+    CY_ASSERT(usage->option_count <= OPTIONS_MAX);
     *arguments = (cy_arguments){0};
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
         cy_help_form form;
@@ -299,7 +299,7 @@ int cy_options_parse(
         }
     }
     check_complete(&p);
-    if (p.errors == 0) return CY_GO_ON;
+    if (p.errors == 0) return CY_RUN_COMMAND;
     cy_report_hint("'cyclotron %s --help' shows how it is called", usage->name);
     return CY_EXIT_REQUEST;
 }

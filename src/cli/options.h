@@ -17,7 +17,7 @@
 //         values v;
 //         cy_arguments arguments;
 //         int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-//         if (status == CY_GO_ON) { status = generate(&v, &arguments); }
+//         if (status == CY_RUN_COMMAND) { status = generate(&v, &arguments); }
 //         cy_arguments_free(&arguments);
 //         return status;
 //     }
@@ -37,7 +37,7 @@
 
 // What cy_options_parse returns when the command should do its work; otherwise it returns the exit
 // status: --help was asked for, or errors were reported.
-#define CY_GO_ON (-1)
+#define CY_RUN_COMMAND (-1)
 
 typedef enum cy_option_kind {
     CY_OPTION_FLAG,   // bool: --name, or --name=true and --name=false

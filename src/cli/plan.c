@@ -49,15 +49,15 @@ int cy_command_plan(int argc, char **argv)
     values given;
     cy_config config;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
-    if (status == CY_GO_ON && given.search) {
+    if (status == CY_RUN_COMMAND && given.search) {
         cy_report_error("--search: this version does not search for meshes yet");
         cy_report_hint("plan one mesh after the other: 'cyclotron plan %s "
                        "--distributed.tp_size=2', and measure with 'cyclotron bench step'",
             arguments.positional[0]);
         status = CY_EXIT_REQUEST;
     }
-    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
+    if (status == CY_RUN_COMMAND) {
         const cy_status done = print_plan(&config, given.json);
         status = done == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(done);
     }

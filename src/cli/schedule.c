@@ -211,13 +211,13 @@ int cy_command_schedule(int argc, char **argv)
     values v;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (status == CY_GO_ON && v.csv != NULL && strcmp(v.engine, "csv") != 0) {
+    if (status == CY_RUN_COMMAND && v.csv != NULL && strcmp(v.engine, "csv") != 0) {
         status = cy_usage_error(&usage, "--csv goes with --engine=csv, not %s", v.engine);
     }
-    if (status == CY_GO_ON && v.csv != NULL && cy_report_missing(&v.csv, 1)) {
+    if (status == CY_RUN_COMMAND && v.csv != NULL && cy_report_missing(&v.csv, 1)) {
         status = CY_EXIT_REQUEST;
     }
-    if (status == CY_GO_ON) status = print_schedule(&v);
+    if (status == CY_RUN_COMMAND) status = print_schedule(&v);
     cy_arguments_free(&arguments);
     return status;
 }

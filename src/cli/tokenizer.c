@@ -116,10 +116,10 @@ static int command_train(int argc, char **argv)
     train_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &train_usage, argc, argv);
-    if (status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+    if (status == CY_RUN_COMMAND && cy_report_missing(arguments.positional, arguments.count)) {
         status = CY_EXIT_REQUEST;
     }
-    if (status == CY_GO_ON) status = train(&values, &arguments);
+    if (status == CY_RUN_COMMAND) status = train(&values, &arguments);
     cy_arguments_free(&arguments);
     return status;
 }
@@ -210,9 +210,9 @@ static int command_encode(int argc, char **argv)
     encode_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &encode_usage, argc, argv);
-    if (exit_status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+    if (exit_status == CY_RUN_COMMAND && cy_report_missing(arguments.positional, arguments.count)) {
         exit_status = CY_EXIT_REQUEST;
-    } else if (exit_status == CY_GO_ON) {
+    } else if (exit_status == CY_RUN_COMMAND) {
         cy_tokenizer *tokenizer = NULL;
         cy_text text = {0};
         cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);
@@ -322,9 +322,9 @@ static int command_decode(int argc, char **argv)
     decode_values values;
     cy_arguments arguments;
     int exit_status = cy_options_parse(&arguments, &values, &decode_usage, argc, argv);
-    if (exit_status == CY_GO_ON && cy_report_missing(arguments.positional, arguments.count)) {
+    if (exit_status == CY_RUN_COMMAND && cy_report_missing(arguments.positional, arguments.count)) {
         exit_status = CY_EXIT_REQUEST;
-    } else if (exit_status == CY_GO_ON) {
+    } else if (exit_status == CY_RUN_COMMAND) {
         cy_tokenizer *tokenizer = NULL;
         cy_text text = {0};
         cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);

@@ -6,7 +6,7 @@
 #include "cli/console.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
-#include "cli/stop.h"
+#include "cli/signal_watch.h"
 #include "observe/progress.h"
 #include "train/trainer.h"
 
@@ -30,7 +30,7 @@ static const cy_usage usage = {
 typedef struct shown_run {
     cy_console console;
     cy_progress progress;
-    cy_stop stop;
+    cy_signal_watch stop;
     bool drawn; // stderr is a terminal: lines on it are drawn over
 } shown_run;
 
@@ -84,25 +84,25 @@ static void note(void *context, const char *text)
 static int should_stop(void *context)
 {
     shown_run *run = context;
-    const int asked = cy_stop_asked(&run->stop);
+    const int asked = cy_signal_watch_stop(&run->stop);
     return asked == 0 && cy_console_is_broken(&run->console) ? SIGPIPE : asked;
 }
 
 static int should_save(void *context)
 {
     shown_run *run = context;
-    return cy_stop_save_asked(&run->stop);
+    return cy_signal_watch_save(&run->stop);
 }
 
 static void saving(void *context)
 {
     shown_run *run = context;
-    cy_stop_saving(&run->stop);
+    cy_signal_watch_saving(&run->stop);
 }
 
 static int train(const cy_config *config, shown_run *run)
 {
-    const cy_trainer_events events = {
+    const cy_trainer_callbacks events = {
         .context = run,
         .begin = begin,
         .step = step,
@@ -127,13 +127,13 @@ int cy_command_train(int argc, char **argv)
     char nothing = 0;
     int status = cy_options_parse(&arguments, &nothing, &usage, argc, argv);
     cy_config config;
-    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
+    if (status == CY_RUN_COMMAND) {
         shown_run run = {.drawn = isatty(STDERR_FILENO) != 0};
-        cy_stop_open(&run.stop, true);
+        cy_signal_watch_open(&run.stop, true);
         const cy_status opened = cy_console_open(&run.console);
         status = opened == CY_OK ? train(&config, &run) : cy_report_ranks(opened);
-        cy_stop_close(&run.stop);
+        cy_signal_watch_close(&run.stop);
     }
     cy_arguments_free(&arguments);
     return status;

@@ -85,7 +85,7 @@ int cy_command_version(int argc, char **argv)
     version_values values;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &values, &version_usage, argc, argv);
-    if (status == CY_GO_ON) status = print_version(values.json);
+    if (status == CY_RUN_COMMAND) status = print_version(values.json);
     cy_arguments_free(&arguments);
     return status;
 }

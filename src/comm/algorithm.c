@@ -59,19 +59,19 @@ static bool is_power(int ranks)
 }
 
 // Ranks beyond a power of two hand their data to a neighbour first and get the sum at the end.
-static double leaning_s(const cy_links *links, const cy_link *slowest, double bytes)
+static double leaning_s(const cy_topology *links, const cy_link *slowest, double bytes)
 {
     return is_power(links->ranks) ? 0.0 : 2.0 * message_s(slowest, bytes);
 }
 
 // The slowest message of a round in which partners are `distance` ranks apart. All numbers are
 // powers of two, so partners that are less than a node apart stay in it.
-static const cy_link *link_of(const cy_links *links, int distance)
+static const cy_link *link_of(const cy_topology *links, int distance)
 {
     return distance < links->node_ranks ? &links->inside : &links->between;
 }
 
-double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes)
+double cy_algorithm_seconds(cy_algorithm algorithm, const cy_topology *links, double bytes)
 {
     const double ranks = links->ranks;
     const double node = links->node_ranks;
@@ -107,7 +107,7 @@ double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, doubl
     return 0.0;
 }
 
-cy_algorithm_table cy_algorithm_for(const cy_links *links)
+cy_algorithm_table cy_algorithm_for(const cy_topology *links)
 {
     cy_algorithm_table made = {0};
     for (int64_t bytes = 8; made.count < CY_ALGORITHM_ROWS && bytes < INT64_C(1) << 36;
@@ -218,7 +218,7 @@ cy_status cy_algorithm_measure(
     }
     const int64_t largest = cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
     const size_t room = bytes_max < (size_t)largest ? bytes_max : (size_t)largest;
-    if (status == CY_OK) status = cy_memory_take(&data, room + 8, 1);
+    if (status == CY_OK) status = cy_memory_alloc(&data, room + 8, 1);
     if (status == CY_OK) status = measure_sizes(times, groups, queue, data, room, budget_s);
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++)
         cy_group_close(groups[a]);

@@ -63,25 +63,25 @@ typedef struct cy_link {
 } cy_link;
 
 // The links among ranks: nodes of `node_ranks` consecutive ones, which divides `ranks`.
-typedef struct cy_links {
+typedef struct cy_topology {
     int ranks, node_ranks;
     cy_link inside, between; // a node; nodes
-} cy_links;
+} cy_topology;
 
 // Seconds of an all_reduce of so many bytes, by its rounds and bytes; docs/collectives.md has the
 // formulas. Native is what a group of messages makes of it, the ring.
-double cy_algorithm_seconds(cy_algorithm algorithm, const cy_links *links, double bytes);
+double cy_algorithm_seconds(cy_algorithm algorithm, const cy_topology *links, double bytes);
 
 // The fastest at each size by these formulas: a function of the links alone, the same everywhere
 // and in every run.
-cy_algorithm_table cy_algorithm_for(const cy_links *links);
+cy_algorithm_table cy_algorithm_for(const cy_topology *links);
 
 cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes);
 
 typedef struct cy_algorithm_options {
     cy_algorithm_table table;
-    const int *nodes;   // borrowed until open returns, [size]: as cy_plan_hierarchical takes them;
-                        // NULL: the inside's
+    const int *nodes; // borrowed until open returns, [size]: as cy_coll_schedule_hierarchical takes
+                      // them; NULL: the inside's
     bool native_others; // collectives but all_reduce, and its native rows, are the group's inside
     bool progress_thread;
     bool keep_inside; // closing does not close the group inside

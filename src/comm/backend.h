@@ -34,7 +34,7 @@ static inline bool cy_operation_is_message(cy_operation_kind kind)
 // One call, as a value. An operation on data in place has it in both `out` and `in`.
 typedef struct cy_operation {
     cy_operation_kind kind;
-    cy_reduce reduce;
+    cy_reduce_op reduce;
     cy_view out;
     cy_view in;
     int peer; // the root, or the other end of a message
@@ -43,7 +43,7 @@ typedef struct cy_operation {
     const int64_t *in_rows;
     // Of a receive in a group that folds arrivals: what becomes of the data, by `reduce`, and where
     // an overflow is told (borrowed until the receive is done; NULL: nowhere).
-    cy_arrival arrival;
+    cy_recv_action recv_action;
     _Atomic bool *overflow;
 } cy_operation;
 
@@ -54,13 +54,13 @@ typedef struct cy_transfer {
     double bytes; // that this rank sends
 } cy_transfer;
 
-// The last sign of life that was seen of a rank while waiting for it. Start with rank -1.
-typedef struct cy_watch {
+// The last heartbeat that was seen of a rank while waiting for it. Start with rank -1.
+typedef struct cy_watchdog {
     int rank;
-    uint64_t beat;
+    uint64_t heartbeat;
     int64_t since_ns;
     int64_t begun_ns; // where others are watched instead of the one that is missing; 0: not yet
-} cy_watch;
+} cy_watchdog;
 
 typedef struct cy_group_ops {
     const char *name;
@@ -70,8 +70,8 @@ typedef struct cy_group_ops {
     cy_status (*wait)(cy_group *group, cy_queue *queue, cy_transfer *transfer);
     cy_status (*test)(cy_group *group, cy_transfer *transfer, bool *done);
     // For those who test instead of waiting: fails when the group has failed, or when who this
-    // transfer waits for has shown no sign of life for the time limit.
-    cy_status (*look_after)(cy_group *group, const cy_transfer *transfer, cy_watch *watch);
+    // transfer waits for has shown no heartbeat for the time limit.
+    cy_status (*check_peers)(cy_group *group, const cy_transfer *transfer, cy_watchdog *watch);
     void (*abort)(cy_group *group, const char *text);
     void (*close)(cy_group *group);
 } cy_group_ops;
@@ -83,11 +83,11 @@ struct cy_group {
     int rank;
     int size;
     char dimension[CY_DIMENSION_BYTES];
-    bool folds_arrivals;  // a receive can reduce what arrives into its place
-    size_t segment_bytes; // plans cut longer messages into such segments; 0: they do not
-    bool messages_only;   // there are no collectives
-    bool counts_between;  // the backend itself counts what leaves the node
-    int *nodes;           // owned, [size]: the node of each member; NULL: all of one
+    bool reduces_on_recv;  // a receive can reduce what arrives into its place
+    size_t fragment_bytes; // plans cut longer messages into such fragments; 0: they do not
+    bool messages_only;    // there are no collectives
+    bool counts_between;   // the backend itself counts what leaves the node
+    int *nodes;            // owned, [size]: the node of each member; NULL: all of one
     cy_traffic counters;
 };
 
@@ -103,7 +103,7 @@ CY_MUST_CHECK cy_status cy_group_set_nodes(cy_group *group, const int *nodes);
 const char *cy_operation_name(cy_operation_kind kind);
 
 // "sum", "avg", "min", "max", "prod".
-const char *cy_reduce_name(cy_reduce reduce);
+const char *cy_reduce_op_name(cy_reduce_op reduce);
 
 // Payload bytes that one rank sends in an operation when nothing is sent twice: of an all_reduce
 // 2 (P - 1) / P n, and so on. docs/collectives.md has the table.

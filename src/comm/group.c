@@ -33,7 +33,7 @@ const char *cy_operation_name(cy_operation_kind kind)
     return operation_names[kind];
 }
 
-const char *cy_reduce_name(cy_reduce reduce)
+const char *cy_reduce_op_name(cy_reduce_op reduce)
 {
     return reduce_names[reduce];
 }
@@ -102,15 +102,15 @@ void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension)
 {
     CY_ASSERT(ops->name != NULL && ops->start != NULL && ops->wait != NULL);
-    CY_ASSERT(ops->look_after != NULL);
+    CY_ASSERT(ops->check_peers != NULL);
     CY_ASSERT(ops->test != NULL && ops->abort != NULL && ops->close != NULL);
     CY_ASSERT(0 <= rank && rank < size);
     CY_ASSERT(strlen(dimension) < CY_DIMENSION_BYTES);
     group->ops = ops;
     group->rank = rank;
     group->size = size;
-    group->folds_arrivals = false;
-    group->segment_bytes = 0;
+    group->reduces_on_recv = false;
+    group->fragment_bytes = 0;
     group->messages_only = false;
     group->counts_between = false;
     group->nodes = NULL;
@@ -136,7 +136,7 @@ cy_status cy_group_set_nodes(cy_group *group, const int *nodes)
     CY_ASSERT(group->nodes == NULL);
     if (nodes == NULL) return CY_OK;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)group->size, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)group->size, sizeof(int)));
     memcpy(block, nodes, (size_t)group->size * sizeof(int));
     group->nodes = block;
     return CY_OK;
@@ -254,7 +254,7 @@ static cy_status run(cy_group *group, cy_queue *queue, const cy_operation *opera
     return request.handle == NULL ? CY_OK : finish(group, queue, &request, start_ns);
 }
 
-static cy_operation all_reduce_of(cy_view data, cy_reduce op)
+static cy_operation all_reduce_of(cy_view data, cy_reduce_op op)
 {
     CY_ASSERT(cy_view_is_dense(data));
     CY_ASSERT(data.dtype != CY_U8); // bytes are moved, never added
@@ -262,13 +262,14 @@ static cy_operation all_reduce_of(cy_view data, cy_reduce op)
 }
 
 cy_status cy_group_start_all_reduce(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce op)
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce_op op)
 {
     const cy_operation operation = all_reduce_of(data, op);
     return start(group, queue, request, &operation);
 }
 
-static cy_operation reduce_scatter_of(const cy_group *group, cy_view out, cy_view in, cy_reduce op)
+static cy_operation reduce_scatter_of(
+    const cy_group *group, cy_view out, cy_view in, cy_reduce_op op)
 {
     CY_ASSERT(cy_view_is_dense(out) && cy_view_is_dense(in));
     CY_ASSERT(out.dtype == in.dtype && out.exponent == in.exponent && in.dtype != CY_U8);
@@ -277,7 +278,7 @@ static cy_operation reduce_scatter_of(const cy_group *group, cy_view out, cy_vie
 }
 
 cy_status cy_group_start_reduce_scatter(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce op)
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce_op op)
 {
     const cy_operation operation = reduce_scatter_of(group, out, in, op);
     return start(group, queue, request, &operation);
@@ -398,14 +399,14 @@ cy_status cy_group_barrier(cy_group *group)
 
 // ---- start and wait
 
-cy_status cy_group_all_reduce(cy_group *group, cy_queue *queue, cy_view data, cy_reduce op)
+cy_status cy_group_all_reduce(cy_group *group, cy_queue *queue, cy_view data, cy_reduce_op op)
 {
     const cy_operation operation = all_reduce_of(data, op);
     return run(group, queue, &operation);
 }
 
 cy_status cy_group_reduce_scatter(
-    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op)
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce_op op)
 {
     const cy_operation operation = reduce_scatter_of(group, out, in, op);
     return run(group, queue, &operation);

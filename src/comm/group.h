@@ -15,13 +15,13 @@
 
 typedef struct cy_group cy_group;
 
-typedef enum cy_reduce {
+typedef enum cy_reduce_op {
     CY_SUM,
     CY_AVG,
     CY_MIN,
     CY_MAX,
     CY_PROD,
-} cy_reduce;
+} cy_reduce_op;
 
 // One transfer in flight. Start from a zeroed struct; it is zeroed again by the wait.
 typedef struct cy_request {
@@ -56,12 +56,12 @@ void cy_group_set_counters(cy_group *group, cy_traffic counters);
 
 // data [rows, cols]: every rank's becomes the reduction over all ranks.
 CY_MUST_CHECK cy_status cy_group_start_all_reduce(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce op);
+    cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce_op op);
 
 // `in` holds size equal parts of rows; `out` becomes the reduction of part `rank`. out may be that
 // part of in.
-CY_MUST_CHECK cy_status cy_group_start_reduce_scatter(
-    cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in, cy_reduce op);
+CY_MUST_CHECK cy_status cy_group_start_reduce_scatter(cy_group *group, cy_queue *queue,
+    cy_request *request, cy_view out, cy_view in, cy_reduce_op op);
 
 // `out` becomes all ranks' `in`, in order of rank, by rows. in may be part `rank` of out.
 CY_MUST_CHECK cy_status cy_group_start_all_gather(
@@ -112,9 +112,9 @@ CY_MUST_CHECK cy_status cy_group_open_dry(
 
 // Shorthand for start and wait.
 CY_MUST_CHECK cy_status cy_group_all_reduce(
-    cy_group *group, cy_queue *queue, cy_view data, cy_reduce op);
+    cy_group *group, cy_queue *queue, cy_view data, cy_reduce_op op);
 CY_MUST_CHECK cy_status cy_group_reduce_scatter(
-    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce op);
+    cy_group *group, cy_queue *queue, cy_view out, cy_view in, cy_reduce_op op);
 CY_MUST_CHECK cy_status cy_group_all_gather(
     cy_group *group, cy_queue *queue, cy_view out, cy_view in);
 CY_MUST_CHECK cy_status cy_group_all_to_all(

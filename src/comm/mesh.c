@@ -73,7 +73,7 @@ static cy_status read_order(cy_axis *order, const char *text)
     return status;
 }
 
-static cy_status check_sizes(const cy_mesh_request *request)
+static cy_status check_sizes(const cy_mesh_spec *request)
 {
     const struct {
         const char *name;
@@ -89,7 +89,7 @@ static cy_status check_sizes(const cy_mesh_request *request)
     return CY_OK;
 }
 
-cy_status cy_mesh_make(cy_mesh *mesh, const cy_mesh_request *request)
+cy_status cy_mesh_make(cy_mesh *mesh, const cy_mesh_spec *request)
 {
     CY_TRY(check_sizes(request));
     cy_mesh made = {
@@ -247,7 +247,7 @@ static int member(const cy_mesh *mesh, cy_mesh_kind kind, const cy_coordinates *
     return member_of_axes(mesh, kinds[kind].axes, me->at, i);
 }
 
-int cy_mesh_place(const cy_mesh *mesh, cy_mesh_kind kind, int rank)
+int cy_mesh_group_rank(const cy_mesh *mesh, cy_mesh_kind kind, int rank)
 {
     const cy_coordinates me = cy_mesh_coordinates(mesh, rank);
     const int pp = mesh->size[CY_AXIS_PP];
@@ -275,7 +275,7 @@ int cy_mesh_ranks(const cy_mesh *mesh, cy_mesh_kind kind, int rank, int *ranks)
     const int size = cy_mesh_group_size(mesh, kind);
     for (int i = 0; i < size; i++)
         ranks[i] = member(mesh, kind, &me, i);
-    return cy_mesh_place(mesh, kind, rank);
+    return cy_mesh_group_rank(mesh, kind, rank);
 }
 
 // ---- overview

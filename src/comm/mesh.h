@@ -56,15 +56,15 @@ typedef enum cy_mesh_kind {
 #define CY_MESH_KINDS 13
 
 // What a user asks for. `rank_order` lists the axes, fastest first: "tp,cp,pp,dp".
-typedef struct cy_mesh_request {
+typedef struct cy_mesh_spec {
     int tp, cp, pp, dp;
     int ep, etp;
     const char *rank_order; // borrowed
     int world;              // ranks that were started; 0 when that is not known yet
-} cy_mesh_request;
+} cy_mesh_spec;
 
 // Fails with CY_ERR_REQUEST and the numbers that do not go together. *mesh is set on success.
-CY_MUST_CHECK cy_status cy_mesh_make(cy_mesh *mesh, const cy_mesh_request *request);
+CY_MUST_CHECK cy_status cy_mesh_make(cy_mesh *mesh, const cy_mesh_spec *request);
 
 cy_coordinates cy_mesh_coordinates(const cy_mesh *mesh, int rank);
 
@@ -82,7 +82,7 @@ int cy_mesh_group_size(const cy_mesh *mesh, cy_mesh_kind kind);
 int cy_mesh_ranks(const cy_mesh *mesh, cy_mesh_kind kind, int rank, int *ranks);
 
 // The same place without the list, in constant time.
-int cy_mesh_place(const cy_mesh *mesh, cy_mesh_kind kind, int rank);
+int cy_mesh_group_rank(const cy_mesh *mesh, cy_mesh_kind kind, int rank);
 
 // "tp", "cp_dp", "embedding"... and the dimension under which its traffic is counted: "tp", "cp",
 // "pp", "dp", "ep" or "world".

@@ -15,7 +15,7 @@ void cy_rank_page_init(cy_rank_page *page)
     atomic_store(&page->process, (int)getpid());
 }
 
-void cy_rank_page_says(
+void cy_rank_page_set_call(
     cy_rank_page *page, const char *dimension, cy_operation_kind kind, uint64_t sequence)
 {
     uint64_t letters = 0;
@@ -23,11 +23,11 @@ void cy_rank_page_says(
     atomic_store_explicit(&page->last_dimension, letters, memory_order_relaxed);
     atomic_store_explicit(&page->last_call, sequence << 8 | (uint64_t)kind, memory_order_relaxed);
     // A count that is lost to another thread of the rank is no harm.
-    const uint64_t beat = atomic_load_explicit(&page->beat, memory_order_relaxed);
-    atomic_store_explicit(&page->beat, beat + 1, memory_order_relaxed);
+    const uint64_t heartbeat = atomic_load_explicit(&page->heartbeat, memory_order_relaxed);
+    atomic_store_explicit(&page->heartbeat, heartbeat + 1, memory_order_relaxed);
 }
 
-int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank)
+int cy_rank_page_root_cause(cy_rank_page *const *pages, int size, int rank)
 {
     for (int steps = 0; steps < size; steps++) {
         const cy_rank_page *page = pages[rank];
@@ -38,16 +38,16 @@ int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank)
     return rank; // ranks that wait for each other in a ring: any of them is to blame
 }
 
-uint64_t cy_rank_page_life(const cy_rank_page *page)
+uint64_t cy_rank_page_progress(const cy_rank_page *page)
 {
-    return atomic_load_explicit(&page->beat, memory_order_relaxed) +
+    return atomic_load_explicit(&page->heartbeat, memory_order_relaxed) +
         atomic_load(&page->activity.count);
 }
 
-uint64_t cy_rank_page_sign(const cy_rank_page *page)
+uint64_t cy_rank_page_heartbeat(const cy_rank_page *page)
 {
     if (page == NULL) return 0;
-    const uint64_t life = cy_rank_page_life(page);
+    const uint64_t life = cy_rank_page_progress(page);
     return atomic_load(&page->waiting_for) >= 0 ? life : life + atomic_load(&page->looks);
 }
 
@@ -61,30 +61,30 @@ static bool is_stopped(const cy_rank_page *page)
     if (process == (int)getpid()) return false;
     snprintf(path, sizeof(path), "/proc/%d/stat", process);
     // Looking at another is no sign of this thread's own life.
-    cy_activity *shown = cy_activity_show_on(NULL);
+    cy_activity *shown = cy_activity_attach(NULL);
     const size_t bytes = cy_file_read_some(path, text, sizeof(text));
-    cy_activity_show_on(shown);
+    cy_activity_attach(shown);
     const char *state = bytes > 0 ? strrchr(text, ')') : NULL;
     return state != NULL && strlen(state) > 2 && strchr("TtZX", state[2]) != NULL;
 }
 
 static bool waits_for_file(const cy_rank_page *page)
 {
-    return cy_activity_lasts(&page->activity) && !is_stopped(page);
+    return cy_activity_in_progress(&page->activity) && !is_stopped(page);
 }
 
-double cy_rank_page_limit_s(const cy_rank_page *page, const cy_world_options *options)
+double cy_rank_page_timeout_s(const cy_rank_page *page, const cy_world_options *options)
 {
     const double files_s = options->file_timeout_s, others_s = options->timeout_s;
     if (page == NULL) return files_s > others_s ? files_s : others_s;
     return waits_for_file(page) ? files_s : others_s;
 }
 
-void cy_rank_page_silence(
+void cy_rank_page_describe_timeout(
     const cy_rank_page *page, const cy_world_options *options, char *text, size_t bytes)
 {
     const bool file = page != NULL && waits_for_file(page);
-    snprintf(text, bytes, "no sign of life for %.3g s%s from", cy_rank_page_limit_s(page, options),
+    snprintf(text, bytes, "no heartbeat for %.3g s%s from", cy_rank_page_timeout_s(page, options),
         file ? " (checkpoint.timeout_s)" : "");
 }
 

@@ -15,11 +15,11 @@
 #include <stdatomic.h>
 
 typedef struct cy_rank_page {
-    _Alignas(64) _Atomic uint64_t beat; // its rank's calls and kernels: see cy_world_beat
-    _Atomic uint64_t looks;             // that its rank took while it waited
-    _Atomic uint64_t last_call;         // sequence << 8 | kind
-    _Atomic uint64_t last_dimension;    // its first 8 letters
-    _Atomic int waiting_for;            // a world rank, or -1
+    _Alignas(64) _Atomic uint64_t heartbeat; // its rank's calls and kernels: see cy_world_heartbeat
+    _Atomic uint64_t looks;                  // that its rank took while it waited
+    _Atomic uint64_t last_call;              // sequence << 8 | kind
+    _Atomic uint64_t last_dimension;         // its first 8 letters
+    _Atomic int waiting_for;                 // a world rank, or -1
     _Atomic int ended;
     _Atomic int process;
     cy_activity activity; // of its rank's thread: what it does with files
@@ -28,26 +28,26 @@ typedef struct cy_rank_page {
 // A page of a rank of this process that has not said anything.
 void cy_rank_page_init(cy_rank_page *page);
 
-// Tells everybody what the rank is about to do. It is a sign of life.
-void cy_rank_page_says(
+// Tells everybody what the rank is about to do. It is a heartbeat.
+void cy_rank_page_set_call(
     cy_rank_page *page, const char *dimension, cy_operation_kind kind, uint64_t sequence);
 
 // The rank that `rank` really waits for: followed through ranks that wait for others themselves.
-int cy_rank_page_culprit(cy_rank_page *const *pages, int size, int rank);
+int cy_rank_page_root_cause(cy_rank_page *const *pages, int size, int rank);
 
 // What changes as long as the rank computes, calls others, or comes back from calls on files.
-uint64_t cy_rank_page_life(const cy_rank_page *page);
+uint64_t cy_rank_page_progress(const cy_rank_page *page);
 
 // What changes as long as the rank may be waited for. Who waits for nobody in particular is inside
 // of a collective to which all have come: it looks after the others itself, and that is life.
-uint64_t cy_rank_page_sign(const cy_rank_page *page);
+uint64_t cy_rank_page_heartbeat(const cy_rank_page *page);
 
 // How long the sign of a rank may stay the same: what it does with a file has a limit of its own. A
 // rank that shows no page may be at a file as well as not.
-double cy_rank_page_limit_s(const cy_rank_page *page, const cy_world_options *options);
+double cy_rank_page_timeout_s(const cy_rank_page *page, const cy_world_options *options);
 
-// "no sign of life for 60 s from", with the name of the limit where it is that of files.
-void cy_rank_page_silence(
+// "no heartbeat for 60 s from", with the name of the limit where it is that of files.
+void cy_rank_page_describe_timeout(
     const cy_rank_page *page, const cy_world_options *options, char *text, size_t bytes);
 
 // "rank 3 (host), syncing weights-00003.safetensors for 1800 s, last seen in send 12 of pp" into a

@@ -17,7 +17,7 @@
 
 // NOLINTBEGIN(bugprone-macro-parentheses): a type has none
 #define DEFINE_FOLD(name, type)                                                                    \
-    static void name(type *restrict acc, const type *restrict x, int64_t count, cy_reduce op)      \
+    static void name(type *restrict acc, const type *restrict x, int64_t count, cy_reduce_op op)   \
     {                                                                                              \
         switch (op) {                                                                              \
         case CY_SUM:                                                                               \
@@ -47,7 +47,7 @@ DEFINE_FOLD(fold_f64, double)
 
 // Integers wrap around, as unsigned ones do in C.
 #define DEFINE_FOLD_INTEGER(name, type, unsigned_type)                                             \
-    static void name(type *restrict acc, const type *restrict x, int64_t count, cy_reduce op)      \
+    static void name(type *restrict acc, const type *restrict x, int64_t count, cy_reduce_op op)   \
     {                                                                                              \
         switch (op) {                                                                              \
         case CY_SUM:                                                                               \
@@ -77,7 +77,7 @@ DEFINE_FOLD(fold_f64, double)
 DEFINE_FOLD_INTEGER(fold_i32, int32_t, uint32_t)
 DEFINE_FOLD_INTEGER(fold_i64, int64_t, uint64_t)
 
-static bool fold_fixed(int64_t *acc, const int64_t *x, int64_t count, cy_reduce op)
+static bool fold_fixed(int64_t *acc, const int64_t *x, int64_t count, cy_reduce_op op)
 {
     if (op == CY_MIN || op == CY_MAX) {
         fold_i64(acc, x, count, op);
@@ -154,7 +154,7 @@ void cy_reduce_narrow(void *x, const void *partial, int64_t count, cy_dtype dtyp
 }
 
 // acc holds partial results, x is of `dtype`.
-static bool fold(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce op)
+static bool fold(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce_op op)
 {
     switch (dtype) {
     case CY_F32:
@@ -186,14 +186,15 @@ static bool fold(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_red
     return false;
 }
 
-bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce op)
+bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce_op op)
 {
     CY_ASSERT(dtype == cy_reduce_partial_dtype(dtype));
     return fold(acc, x, count, dtype, op);
 }
 
 // there = data + there, in one pass; false where the dtype or the operation is another.
-static bool add_before(void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op)
+static bool add_before(
+    void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce_op op)
 {
     if (op != CY_SUM && op != CY_AVG) return false;
     if (dtype == CY_F32) {
@@ -213,15 +214,15 @@ static bool add_before(void *there, const void *data, int64_t count, cy_dtype dt
     return false;
 }
 
-bool cy_reduce_arrived(
-    void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op, cy_arrival arrival)
+bool cy_reduce_received(void *there, const void *data, int64_t count, cy_dtype dtype,
+    cy_reduce_op op, cy_recv_action recv_action)
 {
     const size_t size = cy_dtype_size(dtype);
-    if (arrival == CY_ARRIVE_STORE) {
+    if (recv_action == CY_RECV_STORE) {
         if (count > 0) memcpy(there, data, (size_t)count * size);
         return false;
     }
-    if (arrival == CY_ARRIVE_AFTER) return cy_reduce_into(there, data, count, dtype, op);
+    if (recv_action == CY_RECV_REDUCE_AFTER) return cy_reduce_into(there, data, count, dtype, op);
     CY_ASSERT(dtype == cy_reduce_partial_dtype(dtype));
     if (add_before(there, data, count, dtype, op)) return false;
     // What arrives stays as it is: it may be the sender's own data.
@@ -239,7 +240,7 @@ bool cy_reduce_arrived(
 
 // out = a (op) b where no bit of width or rounding stands between: one pass instead of three.
 static bool fold_pair(
-    void *out, const void *a, const void *b, int64_t count, cy_dtype dtype, cy_reduce op)
+    void *out, const void *a, const void *b, int64_t count, cy_dtype dtype, cy_reduce_op op)
 {
     if (op != CY_SUM) return false;
     if (dtype == CY_F32) {
@@ -268,7 +269,7 @@ typedef struct operands {
     size_t offset; // of the block, in bytes
     int64_t count; // of its elements
     cy_dtype dtype;
-    cy_reduce op;
+    cy_reduce_op op;
 } operands;
 
 static const void *operand(const operands *o, int i)
@@ -285,7 +286,7 @@ static bool take_leaf(void *acc, const operands *o, int place)
         cy_reduce_widen(acc, operand(o, first), o->count, o->dtype);
         return false;
     }
-    const cy_reduce op = o->op == CY_AVG ? CY_SUM : o->op;
+    const cy_reduce_op op = o->op == CY_AVG ? CY_SUM : o->op;
     const void *left = operand(o, first);
     const void *right = operand(o, first + 1);
     if (fold_pair(acc, left, right, o->count, o->dtype, op)) return false;
@@ -301,7 +302,7 @@ static bool take_tree(char *acc, const operands *o, int place, int places)
     const bool plain = half == 1 && place >= o->extra;
     const void *left = operand(o, place + o->extra);
     const void *right = operand(o, place + half + o->extra);
-    const cy_reduce op = o->op == CY_AVG ? CY_SUM : o->op;
+    const cy_reduce_op op = o->op == CY_AVG ? CY_SUM : o->op;
     if (plain && fold_pair(acc, left, right, o->count, o->dtype, op)) return false;
     bool overflow = take_tree(acc, o, place, half);
     if (half == 1 && place + 1 >= o->extra) {
@@ -313,7 +314,7 @@ static bool take_tree(char *acc, const operands *o, int place, int places)
 }
 
 bool cy_reduce_many(void *const *out, int outs, const void *const *in, int ins, int64_t count,
-    cy_dtype dtype, cy_reduce op)
+    cy_dtype dtype, cy_reduce_op op)
 {
     _Alignas(64) char acc[LEVELS * BLOCK * sizeof(double)];
     const size_t size = cy_dtype_size(dtype);

@@ -21,22 +21,22 @@ cy_dtype cy_reduce_partial_dtype(cy_dtype dtype);
 // average, for every o and 0 <= i < count. An out may be an in. Returns true when a sum of
 // fixed-point numbers overflowed.
 bool cy_reduce_many(void *const *out, int outs, const void *const *in, int ins, int64_t count,
-    cy_dtype dtype, cy_reduce op);
+    cy_dtype dtype, cy_reduce_op op);
 
 // acc[i] = acc[i] (op) x[i]; an average is a sum here. Same return value.
-bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce op);
+bool cy_reduce_into(void *acc, const void *x, int64_t count, cy_dtype dtype, cy_reduce_op op);
 
 // What happens to data that have arrived in a message.
-typedef enum cy_arrival {
-    CY_ARRIVE_STORE,  // they replace what is there
-    CY_ARRIVE_AFTER,  // they are the second operand: there = there (op) data
-    CY_ARRIVE_BEFORE, // they are the first operand: there = data (op) there
-} cy_arrival;
+typedef enum cy_recv_action {
+    CY_RECV_STORE,         // they replace what is there
+    CY_RECV_REDUCE_AFTER,  // they are the second operand: there = there (op) data
+    CY_RECV_REDUCE_BEFORE, // they are the first operand: there = data (op) there
+} cy_recv_action;
 
 // Takes data of a partial dtype in, in one pass over both; they do not overlap what is there. An
 // average is a sum here. Same return value.
-bool cy_reduce_arrived(
-    void *there, const void *data, int64_t count, cy_dtype dtype, cy_reduce op, cy_arrival arrival);
+bool cy_reduce_received(void *there, const void *data, int64_t count, cy_dtype dtype,
+    cy_reduce_op op, cy_recv_action recv_action);
 
 // Between a dtype and its partial dtype; the way back divides by `divisor` first.
 void cy_reduce_widen(void *partial, const void *x, int64_t count, cy_dtype dtype);

@@ -29,7 +29,7 @@ static cy_status no_test(cy_group *group, cy_transfer *transfer, bool *done)
     return CY_OK;
 }
 
-static cy_status no_look(cy_group *group, const cy_transfer *transfer, cy_watch *watch)
+static cy_status no_look(cy_group *group, const cy_transfer *transfer, cy_watchdog *watch)
 {
     (void)group;
     (void)transfer;
@@ -58,7 +58,7 @@ static const cy_group_ops self_ops = {
     .start = no_start,
     .wait = no_wait,
     .test = no_test,
-    .look_after = no_look,
+    .check_peers = no_look,
     .abort = no_abort,
     .close = self_close,
 };
@@ -68,7 +68,7 @@ static const cy_group_ops dry_ops = {
     .start = no_start,
     .wait = no_wait,
     .test = no_test,
-    .look_after = no_look,
+    .check_peers = no_look,
     .abort = no_abort,
     .close = dry_close,
 };
@@ -83,7 +83,7 @@ cy_group *cy_group_self(void)
 cy_status cy_group_open_dry(cy_group **group, int rank, int size, const char *dimension)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_group)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_group)));
     cy_group_init(block, &dry_ops, rank, size, dimension);
     *group = block;
     return CY_OK;

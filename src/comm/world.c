@@ -73,9 +73,9 @@ bool cy_world_shares_machine(const cy_world *world, int rank)
     return cy_world_node_of(world, rank) == cy_world_node_of(world, world->rank);
 }
 
-_Atomic uint64_t *cy_world_beat(cy_world *world)
+_Atomic uint64_t *cy_world_heartbeat(cy_world *world)
 {
-    return &world->page->beat;
+    return &world->page->heartbeat;
 }
 
 static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, int count)
@@ -84,7 +84,7 @@ static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, 
     if (delay == NULL) return CY_OK;
     CY_ASSERT(delay->node_ranks > 0);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count * (size_t)count, sizeof(cy_link)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count * (size_t)count, sizeof(cy_link)));
     cy_link *links = block;
     for (int from = 0; from < count; from++) {
         for (int to = 0; to < count; to++) {
@@ -130,7 +130,7 @@ typedef struct group_nodes {
 static cy_status find_nodes(group_nodes *found, const cy_world *world, const int *ranks, int count)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 2 * (size_t)count, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)count, sizeof(int)));
     group_nodes made = {.of = block, .fewest = count, .in_line = true};
     int *first = made.of + count; // [nodes]: the first member of each
     for (int i = 0; i < count; i++) {
@@ -159,7 +159,7 @@ static cy_algorithm_table choose_for(
     const cy_world_delay *delay, const group_nodes *nodes, int count)
 {
     const bool uneven = nodes->fewest != nodes->most || !nodes->in_line;
-    const cy_links links = {
+    const cy_topology links = {
         .ranks = count,
         .node_ranks = uneven ? count : nodes->most,
         .inside = uneven ? delay->between : delay->inside,
@@ -239,7 +239,7 @@ cy_status cy_world_open_kind(
     CY_ASSERT(mesh->world == world->size);
     const int count = cy_mesh_group_size(mesh, kind);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(int)));
     int *ranks = block;
     cy_status status = CY_OK;
     if (cy_mesh_ranks(mesh, kind, world->rank, ranks) < 0) {

@@ -32,7 +32,7 @@ typedef struct cy_world_options {
     int threads_per_rank;  // what each rank's pool will have: decides whether waiting may spin
     int launched;          // processes that were started; 0 where nobody says
     int launched_rank;     // which of them this is; 0 where nobody says
-    double timeout_s;      // how long a rank may show no sign of life before a wait for it fails
+    double timeout_s;      // how long a rank may show no heartbeat before a wait for it fails
     double file_timeout_s; // instead of it, while the rank is inside of a call on a file
     bool check;            // fill buffers in flight with NaN: for tests and debug builds
     int ranks_per_node;    // nodes of so many consecutive ranks; 0: as the machines are
@@ -87,8 +87,8 @@ int cy_world_node(const cy_world *world, int rank);
 int cy_world_nodes(const cy_world *world);
 
 // A counter that says this rank is alive whenever it changes. Group calls and cy_queue_run change
-// it; set queue->beat to it.
-_Atomic uint64_t *cy_world_beat(cy_world *world);
+// it; set queue->heartbeat to it.
+_Atomic uint64_t *cy_world_heartbeat(cy_world *world);
 
 // Opens the group of these world ranks, in this order, this rank among them: every member calls it
 // with the same list, and ranks that have several groups in common open them in one order. Traffic

@@ -25,7 +25,7 @@ struct cy_world { // first member of every backend's own struct
 };
 
 // Threads that are some of the ranks of a larger world, one after the other.
-typedef struct cy_world_part {
+typedef struct cy_world_local {
     int first;            // world rank of the first thread
     int size;             // ranks of the world
     cy_rank_page **pages; // borrowed, [size]
@@ -36,11 +36,11 @@ typedef struct cy_world_part {
     cy_status (*failure)(void *context);
     // The first failure among these threads: `text` names the rank. Any of them may call it.
     void (*failed)(void *context, const char *text);
-} cy_world_part;
+} cy_world_local;
 
 // cy_world_run_threads for such a part; `part` NULL: the threads are the whole world. What ends the
 // world ends the waits of these threads, and the other way round.
-CY_MUST_CHECK cy_status cy_world_run_part(const cy_world_options *options,
-    const cy_world_part *part, cy_rank_function function, void *context);
+CY_MUST_CHECK cy_status cy_world_run_local(const cy_world_options *options,
+    const cy_world_local *part, cy_rank_function function, void *context);
 
 #endif

@@ -19,10 +19,10 @@ static void advise_divisors(cy_config_errors *errors, const char *key, int64_t w
     while (above <= whole && whole % above != 0)
         above++;
     if (above <= whole) {
-        cy_config_advice(
+        cy_config_add_hint(
             errors, "%s %lld or %lld would do", key, (long long)below, (long long)above);
     } else {
-        cy_config_advice(errors, "%s %lld would do", key, (long long)below);
+        cy_config_add_hint(errors, "%s %lld would do", key, (long long)below);
     }
 }
 
@@ -31,10 +31,10 @@ static void advise_multiples(cy_config_errors *errors, const char *key, int64_t 
 {
     const int64_t below = size / part * part, above = below + part;
     if (below > 0) {
-        cy_config_advice(
+        cy_config_add_hint(
             errors, "%s %lld or %lld would do", key, (long long)below, (long long)above);
     } else {
-        cy_config_advice(errors, "%s %lld would do", key, (long long)part);
+        cy_config_add_hint(errors, "%s %lld would do", key, (long long)part);
     }
 }
 
@@ -57,23 +57,23 @@ static void check_tensor(const cy_config *config, cy_config_errors *errors)
     const int tp = config->distributed.tp_size;
     if (tensor_size_works(shape, tp)) return;
     if (shape->heads % tp != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.tp_size = %d: does not divide model.num_attention_heads %d", tp,
             shape->heads);
     }
     if (!kv_heads_split(shape->kv_heads, tp)) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.tp_size = %d: model.num_key_value_heads %d is neither a multiple nor a "
             "divisor of it",
             tp, shape->kv_heads);
     }
     if (shape->ffn % tp != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.tp_size = %d: does not divide model.intermediate_size %lld", tp,
             (long long)shape->ffn);
     }
     if (shape->vocab < tp) {
-        cy_config_fault(errors, "distributed.tp_size = %d: more than model.vocab_size %lld", tp,
+        cy_config_add_error(errors, "distributed.tp_size = %d: more than model.vocab_size %lld", tp,
             (long long)shape->vocab);
     }
     int below = tp < shape->heads ? tp : shape->heads;
@@ -83,9 +83,9 @@ static void check_tensor(const cy_config *config, cy_config_errors *errors)
     while (above <= shape->heads && !tensor_size_works(shape, above))
         above++;
     if (above <= shape->heads) {
-        cy_config_advice(errors, "tp_size %d or %d would do", below, above);
+        cy_config_add_hint(errors, "tp_size %d or %d would do", below, above);
     } else {
-        cy_config_advice(errors, "tp_size %d would do", below);
+        cy_config_add_hint(errors, "tp_size %d would do", below);
     }
 }
 
@@ -93,31 +93,32 @@ static void check_model(const cy_config *config, cy_config_errors *errors)
 {
     const cy_model_shape *shape = &config->shape;
     if (shape->heads % shape->kv_heads != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.num_key_value_heads = %d: does not divide model.num_attention_heads %d",
             shape->kv_heads, shape->heads);
         advise_divisors(errors, "num_key_value_heads", shape->heads, shape->kv_heads);
     }
     if (shape->head_dim % 2 != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.head_dim = %lld: rotary positions turn pairs: it must be even",
             (long long)shape->head_dim);
     }
     if (shape->head_dim > CY_HEAD_DIM_MAX) {
-        cy_config_fault(errors, "model.head_dim = %lld: heads have at most %d",
+        cy_config_add_error(errors, "model.head_dim = %lld: heads have at most %d",
             (long long)shape->head_dim, CY_HEAD_DIM_MAX);
-        cy_config_advice(errors, "more num_attention_heads of hidden_size %lld would do",
+        cy_config_add_hint(errors, "more num_attention_heads of hidden_size %lld would do",
             (long long)shape->hidden);
     }
     if (config->training.seq_length > shape->max_positions) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.seq_length = %lld: longer than model.max_position_embeddings %lld",
             (long long)config->training.seq_length, (long long)shape->max_positions);
-        cy_config_advice(errors, "leave max_position_embeddings out to have it follow");
+        cy_config_add_hint(errors, "leave max_position_embeddings out to have it follow");
     }
     if (shape->experts == 0) return;
     if (shape->experts_per_token < 1 || shape->experts_per_token > shape->experts) {
-        cy_config_fault(errors, "model.num_experts_per_tok = %d: from 1 to num_local_experts %d",
+        cy_config_add_error(errors,
+            "model.num_experts_per_tok = %d: from 1 to num_local_experts %d",
             shape->experts_per_token, shape->experts);
     }
 }
@@ -128,27 +129,27 @@ static void check_experts(const cy_config *config, cy_config_errors *errors)
     const cy_model_shape *shape = &config->shape;
     if (shape->experts == 0) {
         if (d->ep_size > 1 || d->etp_size > 1) {
-            cy_config_fault(errors, "distributed.%s = %d: the model has no experts",
+            cy_config_add_error(errors, "distributed.%s = %d: the model has no experts",
                 d->ep_size > 1 ? "ep_size" : "etp_size", d->ep_size > 1 ? d->ep_size : d->etp_size);
-            cy_config_advice(errors, "leave it out, or give model.num_local_experts");
+            cy_config_add_hint(errors, "leave it out, or give model.num_local_experts");
         }
         return;
     }
     const int64_t stage = (int64_t)d->tp_size * d->cp_size * d->dp_size;
     if (stage % ((int64_t)d->ep_size * d->etp_size) != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.ep_size = %d: ep_size x etp_size = %lld does not divide the %lld ranks "
             "(tp x cp x dp) of a stage",
             d->ep_size, (long long)d->ep_size * d->etp_size, (long long)stage);
     }
     if (shape->experts % d->ep_size != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.ep_size = %d: does not divide model.num_local_experts %d", d->ep_size,
             shape->experts);
         advise_divisors(errors, "ep_size", shape->experts, d->ep_size);
     }
     if (shape->expert_ffn % d->etp_size != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.etp_size = %d: does not divide model.moe_intermediate_size %lld",
             d->etp_size, (long long)shape->expert_ffn);
         advise_divisors(errors, "etp_size", shape->expert_ffn, d->etp_size);
@@ -170,12 +171,12 @@ static void check_ulysses(const cy_config *config, cy_config_errors *errors)
         return;
     }
     if (shape->heads % ranks != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.cp_style = \"ulysses\": cp_size %d x tp_size %d = %lld does not divide "
             "model.num_attention_heads %d",
             d->cp_size, d->tp_size, (long long)ranks, shape->heads);
     } else {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.cp_style = \"ulysses\": model.num_key_value_heads %d is neither a "
             "multiple nor a divisor of cp_size %d x tp_size %d = %lld",
             shape->kv_heads, d->cp_size, d->tp_size, (long long)ranks);
@@ -187,11 +188,11 @@ static void check_ulysses(const cy_config *config, cy_config_errors *errors)
     while (above <= shape->heads && !ulysses_works(shape, above * d->tp_size))
         above++;
     if (above <= shape->heads) {
-        cy_config_advice(errors,
+        cy_config_add_hint(errors,
             "cp_size %lld or %lld would do, or cp_style ring, which takes any number of heads",
             (long long)below, (long long)above);
     } else {
-        cy_config_advice(errors,
+        cy_config_add_hint(errors,
             "cp_size %lld would do, or cp_style ring, which takes any number of heads",
             (long long)below);
     }
@@ -213,12 +214,12 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
             snprintf(
                 factors + length, sizeof(factors) - (size_t)length, " x tp_size %d", d->tp_size);
         }
-        cy_config_fault(errors, "training.seq_length = %lld: %s = %lld pieces do not divide it",
+        cy_config_add_error(errors, "training.seq_length = %lld: %s = %lld pieces do not divide it",
             (long long)seq, factors, (long long)split);
         advise_multiples(errors, "seq_length", split, seq);
     }
     if (d->sequence_keep_inputs && !d->sequence_parallel) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.sequence_keep_inputs = true: inputs are gathered with "
             "distributed.sequence_parallel only");
     }
@@ -230,11 +231,11 @@ static void check_stages(const cy_config *config, cy_config_errors *errors)
     const cy_config_distributed *d = &config->distributed;
     const int64_t pieces = (int64_t)d->pp_size * d->pp_chunks;
     if (config->shape.layers < pieces) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.num_hidden_layers = %d: fewer than pp_size %d x pp_chunks %d = %lld",
             config->shape.layers, d->pp_size, d->pp_chunks, (long long)pieces);
         const int most = config->shape.layers / d->pp_chunks;
-        if (most > 0) cy_config_advice(errors, "pp_size %d would do", most);
+        if (most > 0) cy_config_add_hint(errors, "pp_size %d would do", most);
     }
     if (d->pp_layer_count == 0) return;
     int64_t sum = 0;
@@ -244,27 +245,27 @@ static void check_stages(const cy_config *config, cy_config_errors *errors)
         if (d->pp_layers[i] < least) least = d->pp_layers[i];
     }
     if (d->pp_layer_count != pieces) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.pp_layers: %d entries, pp_size %d x pp_chunks %d = %lld are wanted",
             d->pp_layer_count, d->pp_size, d->pp_chunks, (long long)pieces);
     }
     if (sum != config->shape.layers) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.pp_layers: %lld layers in all, model.num_hidden_layers is %d",
             (long long)sum, config->shape.layers);
     }
-    if (least < 1) cy_config_fault(errors, "distributed.pp_layers: a stage without layers");
+    if (least < 1) cy_config_add_error(errors, "distributed.pp_layers: a stage without layers");
 }
 
 static void check_engine(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
     if (d->pp_engine != CY_PIPELINE_CSV && d->pp_schedule[0] != '\0') {
-        cy_config_fault(errors, "distributed.pp_schedule = \"%s\": only pp_engine csv reads it",
+        cy_config_add_error(errors, "distributed.pp_schedule = \"%s\": only pp_engine csv reads it",
             d->pp_schedule);
     }
     if (d->pp_engine == CY_PIPELINE_CSV && d->pp_schedule[0] == '\0') {
-        cy_config_fault(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
+        cy_config_add_error(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
         return;
     }
     // What an engine takes, and whether the file's schedule can run, the engine knows best.
@@ -274,23 +275,24 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
     if (status == CY_OK) {
         const char *conflict = cy_config_schedule_conflict(config, &schedule);
         if (conflict != NULL) {
-            cy_config_fault(errors, "training.recompute with pp_engine %s: %s",
+            cy_config_add_error(errors, "training.recompute with pp_engine %s: %s",
                 cy_pipeline_engine_name(options.engine), conflict);
-            cy_config_advice(errors, "recompute none, or another pp_engine");
+            cy_config_add_hint(errors, "recompute none, or another pp_engine");
         }
         char action[CY_ACTION_TEXT_BYTES];
         int rank;
-        if (cy_config_schedule_undone(action, &rank, &schedule)) {
-            cy_config_fault(errors,
+        if (cy_config_schedule_unsupported(action, &rank, &schedule)) {
+            cy_config_add_error(errors,
                 "distributed.pp_schedule = \"%s\": rank %d has %s, which is "
                 "drawn and timed, but not run",
                 d->pp_schedule, rank, action);
-            cy_config_advice(errors, "leave it out: zero_stage, recompute and the step see to it");
+            cy_config_add_hint(
+                errors, "leave it out: zero_stage, recompute and the step see to it");
         }
         cy_schedule_close(&schedule);
         return;
     }
-    cy_config_fault_of(errors, status,
+    cy_config_add_error_of(errors, status,
         "distributed: pp_size %d, pp_chunks %d, gradient_accumulation_steps %lld: %s", d->pp_size,
         d->pp_chunks, (long long)config->training.gradient_accumulation_steps, cy_error_text());
 }
@@ -307,51 +309,51 @@ static void check_rank_order(const cy_config *config, cy_config_errors *errors)
         is_right = times == 1 && (i == 3 || order[3 * i + 2] == ',');
     }
     if (is_right) return;
-    cy_config_fault(
+    cy_config_add_error(
         errors, "distributed.rank_order = \"%s\": tp, cp, pp and dp, once each, are wanted", order);
-    cy_config_advice(errors, "for example tp,cp,pp,dp");
+    cy_config_add_hint(errors, "for example tp,cp,pp,dp");
 }
 
 static void check_reduction(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
     if (d->dp_reduce == CY_CONFIG_DP_NAIVE && d->zero_stage > 0) {
-        cy_config_fault(errors, "distributed.dp_reduce = \"naive\": zero_stage %d works on buckets",
-            d->zero_stage);
-        cy_config_advice(errors, "dp_reduce bucketed, or zero_stage 0");
+        cy_config_add_error(errors,
+            "distributed.dp_reduce = \"naive\": zero_stage %d works on buckets", d->zero_stage);
+        cy_config_add_hint(errors, "dp_reduce bucketed, or zero_stage 0");
     }
     if (d->first_bucket_mb > d->bucket_mb) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.first_bucket_mb = %g: the first bucket is larger than the others, of "
             "bucket_mb %g",
             d->first_bucket_mb, d->bucket_mb);
-        cy_config_advice(errors, "first_bucket_mb of at most %g", d->bucket_mb);
+        cy_config_add_hint(errors, "first_bucket_mb of at most %g", d->bucket_mb);
     }
     if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
     if (d->zero_stage > 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.compression: zero_stage %d keeps a part of the gradients; what "
             "compression "
             "keeps back is of the whole",
             d->zero_stage);
-        cy_config_advice(errors, "zero_stage 0, or compression none");
+        cy_config_add_hint(errors, "zero_stage 0, or compression none");
     }
     if (d->dp_reduce == CY_CONFIG_DP_NAIVE) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.dp_reduce = \"naive\": it is there to compare with and sends gradients as "
             "they are");
-        cy_config_advice(errors, "dp_reduce bucketed, or compression none");
+        cy_config_add_hint(errors, "dp_reduce bucketed, or compression none");
     }
     if (d->compression == CY_CONFIG_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.compression = \"topk\": what is kept back would be in units of fp16's "
             "loss scale, which changes");
-        cy_config_advice(errors, "compression int8, or model.dtype bf16");
+        cy_config_add_hint(errors, "compression int8, or model.dtype bf16");
     }
     if (config->training.strict) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.strict = true: compressed gradients depend on the mesh, strict ones do not");
-        cy_config_advice(errors, "compression none");
+        cy_config_add_hint(errors, "compression none");
     }
 }
 
@@ -362,8 +364,8 @@ static void check_algorithm(const cy_config *config, cy_config_errors *errors)
     const char *name = config->distributed.algorithm;
     if (strcmp(name, "auto") == 0) return;
     if (cy_algorithm_find(&table, &tables, name, "") == CY_OK) return;
-    cy_config_fault(errors, "distributed.algorithm = \"%s\": there is none", name);
-    cy_config_advice(errors, "auto, native, ring, tree, doubling, hierarchical or server");
+    cy_config_add_error(errors, "distributed.algorithm = \"%s\": there is none", name);
+    cy_config_add_hint(errors, "auto, native, ring, tree, doubling, hierarchical or server");
 }
 
 static void check_world(
@@ -372,43 +374,43 @@ static void check_world(
     const cy_config_distributed *d = &config->distributed;
     const int64_t world = cy_config_world(config);
     if (d->backend == CY_CONFIG_BACKEND_SELF && world > 1) {
-        cy_config_fault(errors, "distributed.backend = \"self\": one rank, %lld are asked for",
+        cy_config_add_error(errors, "distributed.backend = \"self\": one rank, %lld are asked for",
             (long long)world);
-        cy_config_advice(errors, "backend threads, or auto");
+        cy_config_add_hint(errors, "backend threads, or auto");
     }
     if (d->backend == CY_CONFIG_BACKEND_THREADS && world > CY_WORLD_THREADS) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.backend = \"threads\": at most %d ranks, %lld are asked for",
             CY_WORLD_THREADS, (long long)world);
-        cy_config_advice(errors, "backend mpi");
+        cy_config_add_hint(errors, "backend mpi");
     }
     const bool alone =
         d->backend == CY_CONFIG_BACKEND_SELF || d->backend == CY_CONFIG_BACKEND_THREADS;
     if (alone && machine->under_mpi && machine->world > 1) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed.backend = \"%s\": %d processes were started, and each would run all "
             "%lld ranks by itself",
             d->backend == CY_CONFIG_BACKEND_SELF ? "self" : "threads", machine->world,
             (long long)world);
-        cy_config_advice(errors, "backend auto or mpi, or start one process");
+        cy_config_add_hint(errors, "backend auto or mpi, or start one process");
     }
     const bool through_mpi = cy_config_through_mpi(config, machine);
     if (through_mpi && machine->unwired) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed: srun started %d tasks without the wiring of MPI: each would be alone",
             machine->world);
-        cy_config_advice(errors, "srun --mpi=pmix, or mpirun");
+        cy_config_add_hint(errors, "srun --mpi=pmix, or mpirun");
     } else if (machine->world > 0 && through_mpi && world % machine->world != 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "distributed: tp_size %d x cp_size %d x pp_size %d x dp_size %d = %lld ranks, %d "
             "processes were started",
             d->tp_size, d->cp_size, d->pp_size, d->dp_size, (long long)world, machine->world);
         const int64_t rest = world / d->dp_size;
         if (machine->world % rest == 0) {
-            cy_config_advice(errors, "start %lld or a divisor of it, or dp_size %lld would do",
+            cy_config_add_hint(errors, "start %lld or a divisor of it, or dp_size %lld would do",
                 (long long)world, (long long)(machine->world / rest));
         } else {
-            cy_config_advice(errors, "start %lld or a divisor of it", (long long)world);
+            cy_config_add_hint(errors, "start %lld or a divisor of it", (long long)world);
         }
     }
 }

@@ -20,7 +20,7 @@
 #include "base/output.h"
 #include "base/text.h"
 #include "model/shape.h"
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "parallel/pipeline/schedule.h"
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@
 enum {
     CY_CONFIG_TEXT_BYTES = 256,
     CY_CONFIG_PATH_BYTES = 1024,
-    CY_CONFIG_MOST_SOURCES = 64,
-    CY_CONFIG_MOST_STAGES = 256, // entries of pp_layers
+    CY_CONFIG_SOURCES_MAX = 64,
+    CY_CONFIG_STAGES_MAX = 256, // entries of pp_layers
 };
 
 // The enums of the keys that take one of several words, in the order of the words in the table of
@@ -140,7 +140,7 @@ typedef struct cy_config_distributed {
     cy_pipeline_engine pp_engine;
     int pp_chunks;
     char pp_schedule[CY_CONFIG_PATH_BYTES]; // CSV file; "": none
-    int pp_layers[CY_CONFIG_MOST_STAGES];   // layers of each stage
+    int pp_layers[CY_CONFIG_STAGES_MAX];    // layers of each stage
     int pp_layer_count;                     // entries of pp_layers; 0: divided by cost
     int zero_stage;
     bool sequence_parallel;
@@ -199,7 +199,7 @@ typedef struct cy_config_training {
     int64_t seed;
     double learning_rate;
     double min_learning_rate;
-    cy_rate_kind lr_schedule;
+    cy_lr_schedule_kind lr_schedule;
     int64_t warmup_steps;
     int64_t lr_decay_steps; // 0: absent
     double weight_decay;
@@ -223,7 +223,7 @@ typedef struct cy_config_source {
 } cy_config_source;
 
 typedef struct cy_config_dataset {
-    cy_config_source sources[CY_CONFIG_MOST_SOURCES];
+    cy_config_source sources[CY_CONFIG_SOURCES_MAX];
     int source_count;                     // 0: absent
     char tokenizer[CY_CONFIG_PATH_BYTES]; // resolved: <model.name>/tokenizer.json where absent
     double validation_fraction;

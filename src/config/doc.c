@@ -32,7 +32,7 @@ static void describe_values(char *text, size_t bytes, const cy_key *key)
         return;
     case CY_KEY_BOOL:
     case CY_KEY_FLAG:
-        snprintf(text, bytes, key->spoken ? "0, 1" : "true, false");
+        snprintf(text, bytes, key->accepts_text ? "0, 1" : "true, false");
         return;
     case CY_KEY_CHOICE:
         list_choices(text, bytes, key->values);

@@ -20,7 +20,7 @@ __attribute__((format(printf, 3, 0))) static void add_line(
     if (status != CY_OK) errors->broken = status;
 }
 
-void cy_config_fault(cy_config_errors *errors, const char *format, ...)
+void cy_config_add_error(cy_config_errors *errors, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -29,7 +29,7 @@ void cy_config_fault(cy_config_errors *errors, const char *format, ...)
     errors->count++;
 }
 
-void cy_config_advice(cy_config_errors *errors, const char *format, ...)
+void cy_config_add_hint(cy_config_errors *errors, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -37,7 +37,7 @@ void cy_config_advice(cy_config_errors *errors, const char *format, ...)
     va_end(arguments);
 }
 
-void cy_config_fault_of(cy_config_errors *errors, cy_status status, const char *format, ...)
+void cy_config_add_error_of(cy_config_errors *errors, cy_status status, const char *format, ...)
 {
     if (status == CY_ERR_MEMORY) { // no fault of the request
         errors->broken = status;
@@ -48,7 +48,7 @@ void cy_config_fault_of(cy_config_errors *errors, cy_status status, const char *
     add_line(errors, "", format, arguments);
     va_end(arguments);
     errors->count++;
-    if (cy_error_hint()[0] != '\0') cy_config_advice(errors, "%s", cy_error_hint());
+    if (cy_error_hint()[0] != '\0') cy_config_add_hint(errors, "%s", cy_error_hint());
 }
 
 cy_status cy_config_errors_status(const cy_config_errors *errors)

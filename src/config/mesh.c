@@ -3,7 +3,7 @@
 cy_status cy_config_mesh(cy_mesh *mesh, const cy_config *config)
 {
     const cy_config_distributed *distributed = &config->distributed;
-    const cy_mesh_request request = {
+    const cy_mesh_spec request = {
         .tp = distributed->tp_size,
         .cp = distributed->cp_size,
         .pp = distributed->pp_size,

@@ -82,7 +82,7 @@ const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedu
     return NULL;
 }
 
-bool cy_config_schedule_undone(
+bool cy_config_schedule_unsupported(
     char text[CY_ACTION_TEXT_BYTES], int *rank, const cy_schedule *schedule)
 {
     for (*rank = 0; *rank < schedule->stages; (*rank)++) {

@@ -22,7 +22,7 @@ const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedu
 
 // Whether a schedule has an action that training does not run as one: gathering, reducing,
 // recomputing, offloading and stepping follow from other keys. If so, the first one and its rank.
-bool cy_config_schedule_undone(
+bool cy_config_schedule_unsupported(
     char text[CY_ACTION_TEXT_BYTES], int *rank, const cy_schedule *schedule);
 
 #endif

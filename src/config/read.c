@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#define MOST_FILE_BYTES ((size_t)1 << 20)
-#define MOST_KEYS       128
+#define FILE_BYTES_MAX ((size_t)1 << 20)
+#define KEYS_MAX       128
 
 void cy_config_defaults(cy_config *config)
 {
@@ -34,11 +34,11 @@ static void unknown_section(cy_config_errors *errors, const char *name)
     int count;
     const char *const *sections = cy_config_sections(&count);
     const char *nearest = cy_nearest(name, sections, (size_t)count);
-    cy_config_fault(errors, "%.100s: no such section", name);
+    cy_config_add_error(errors, "%.100s: no such section", name);
     if (nearest != NULL) {
-        cy_config_advice(errors, "did you mean %s?", nearest);
+        cy_config_add_hint(errors, "did you mean %s?", nearest);
     } else {
-        cy_config_advice(errors,
+        cy_config_add_hint(errors,
             "the sections are distributed, model, training, dataset, checkpoint, logging, "
             "environment");
     }
@@ -48,35 +48,35 @@ static void unknown_key(cy_config_errors *errors, const char *section, const cha
 {
     int count;
     const cy_key *keys = cy_config_keys(&count);
-    cy_config_fault(errors, "%s.%.100s: no such key", section, name);
+    cy_config_add_error(errors, "%s.%.100s: no such key", section, name);
     // The right name in the wrong place is likelier than a wrong name.
-    const char *names[MOST_KEYS];
+    const char *names[KEYS_MAX];
     size_t name_count = 0;
     for (int i = 0; i < count; i++) {
         if (strcmp(keys[i].name, name) == 0) {
-            cy_config_advice(errors, "did you mean %s.%s?", keys[i].section, name);
+            cy_config_add_hint(errors, "did you mean %s.%s?", keys[i].section, name);
             return;
         }
-        if (strcmp(keys[i].section, section) == 0 && name_count < MOST_KEYS) {
+        if (strcmp(keys[i].section, section) == 0 && name_count < KEYS_MAX) {
             names[name_count++] = keys[i].name;
         }
     }
     const char *nearest = cy_nearest(name, names, name_count);
     if (nearest != NULL) {
-        cy_config_advice(errors, "did you mean %s.%s?", section, nearest);
+        cy_config_add_hint(errors, "did you mean %s.%s?", section, nearest);
         return;
     }
-    for (name_count = 0; name_count < (size_t)count && name_count < MOST_KEYS; name_count++) {
+    for (name_count = 0; name_count < (size_t)count && name_count < KEYS_MAX; name_count++) {
         names[name_count] = keys[name_count].name;
     }
     nearest = cy_nearest(name, names, name_count);
     for (int i = 0; i < count && nearest != NULL; i++) {
         if (keys[i].name == nearest) {
-            cy_config_advice(errors, "did you mean %s.%s?", keys[i].section, nearest);
+            cy_config_add_hint(errors, "did you mean %s.%s?", keys[i].section, nearest);
         }
     }
     if (nearest == NULL) {
-        cy_config_advice(errors, "'cyclotron config show --keys' lists what there is");
+        cy_config_add_hint(errors, "'cyclotron config show --keys' lists what there is");
     }
 }
 
@@ -89,7 +89,7 @@ static void read_section(
     }
     if (json_is_null(object)) return;
     if (!json_is_object(object)) {
-        cy_config_fault(errors, "%s: an object of keys is wanted", section);
+        cy_config_add_error(errors, "%s: an object of keys is wanted", section);
         return;
     }
     const char *name;
@@ -116,12 +116,12 @@ static void read_text(
     json_t *file = json_loadb(text, length, JSON_REJECT_DUPLICATES, &fault);
     if (file == NULL) {
         errors->unreadable = true;
-        cy_config_fault(
+        cy_config_add_error(
             errors, "%s: line %d, column %d: %s", name, fault.line, fault.column, fault.text);
         return;
     }
     if (!json_is_object(file)) {
-        cy_config_fault(errors, "%s: an object of sections is wanted", name);
+        cy_config_add_error(errors, "%s: an object of sections is wanted", name);
     } else {
         const char *section;
         json_t *object;
@@ -161,7 +161,7 @@ static bool split_override(override *parts, const char *text)
 
 // What the file says of the same thing in another key would contradict the command line, which
 // wins; null says nothing.
-static void forget_what_the_file_says(cy_config *config, const char *text)
+static void discard_file_value(cy_config *config, const char *text)
 {
     static const struct {
         const char *section, *name;             // of the option
@@ -189,7 +189,7 @@ static void read_override(cy_config *config, cy_config_errors *errors, const cha
 {
     override parts;
     if (!split_override(&parts, text)) {
-        cy_config_fault(errors, "--%.100s: --section.key=value is wanted", text);
+        cy_config_add_error(errors, "--%.100s: --section.key=value is wanted", text);
         return;
     }
     const cy_key *key = cy_config_key(parts.section, parts.name);
@@ -208,7 +208,7 @@ cy_status cy_config_read(cy_config *config, cy_config_errors *errors, const char
     cy_config_defaults(config);
     if (text != NULL) read_text(config, errors, text, length, name);
     for (int i = 0; i < override_count; i++)
-        forget_what_the_file_says(config, overrides[i]);
+        discard_file_value(config, overrides[i]);
     for (int i = 0; i < override_count; i++)
         read_override(config, errors, overrides[i]);
     return cy_config_errors_status(errors);
@@ -225,9 +225,9 @@ cy_status cy_config_load(cy_config *config, cy_config_errors *errors, const char
     const cy_config_machine *machine)
 {
     cy_text text = {0};
-    cy_status status = cy_file_read(&text, path, MOST_FILE_BYTES);
+    cy_status status = cy_file_read(&text, path, FILE_BYTES_MAX);
     if (status != CY_OK) {
-        cy_config_fault_of(errors, status, "configuration: %s", cy_error_text());
+        cy_config_add_error_of(errors, status, "configuration: %s", cy_error_text());
         return cy_config_errors_status(errors);
     }
     status =

@@ -21,10 +21,10 @@ static void resolve_aliases(cy_config *config, cy_config_errors *errors)
         if (distributed->threads_per_rank == 0) {
             distributed->threads_per_rank = environment->omp_num_threads;
         } else if (distributed->threads_per_rank != environment->omp_num_threads) {
-            cy_config_fault(errors,
+            cy_config_add_error(errors,
                 "environment.OMP_NUM_THREADS = %d: distributed.threads_per_rank says %d",
                 environment->omp_num_threads, distributed->threads_per_rank);
-            cy_config_advice(errors, "leave OMP_NUM_THREADS out");
+            cy_config_add_hint(errors, "leave OMP_NUM_THREADS out");
         }
         environment->omp_num_threads = 0;
     }
@@ -38,18 +38,18 @@ static void name_faults(const char *name, cy_config_errors *errors)
     const bool is_hub_id = slash != NULL && slash != name && strchr(slash + 1, '/') == NULL &&
         name[0] != '.' && slash[1] != '\0';
     if (is_hub_id) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.name = \"%s\": neither a folder with config.json nor a preset; nothing is "
             "downloaded while training",
             name);
-        cy_config_advice(errors,
+        cy_config_add_hint(errors,
             "get it with 'huggingface-cli download %s --local-dir %s', and give that folder; the "
             "presets are " CY_PRESET_NAMES,
             name, slash + 1);
     } else {
-        cy_config_fault(
+        cy_config_add_error(
             errors, "model.name = \"%s\": neither a folder with config.json nor a preset", name);
-        cy_config_advice(errors, "the presets are " CY_PRESET_NAMES);
+        cy_config_add_hint(errors, "the presets are " CY_PRESET_NAMES);
     }
 }
 
@@ -72,7 +72,7 @@ static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_e
     if (status != CY_OK || there) {
         if (there) status = cy_model_shape_read(shape, path);
         if (status == CY_OK) return true;
-        cy_config_fault_of(errors, status, "model.name = \"%s\": %s", name, cy_error_text());
+        cy_config_add_error_of(errors, status, "model.name = \"%s\": %s", name, cy_error_text());
         return false;
     }
     if (!cy_path_is_folder(name) && cy_preset_find(shape, name)) return true;
@@ -99,10 +99,10 @@ static void apply_keys(
     if ((other_heads || shape->head_dim == 0) && shape->heads > 0) {
         shape->head_dim = shape->hidden / shape->heads;
         if (shape->hidden % shape->heads != 0 && model->head_dim == 0) {
-            cy_config_fault(errors,
+            cy_config_add_error(errors,
                 "model.num_attention_heads = %d: does not divide model.hidden_size %lld",
                 shape->heads, (long long)shape->hidden);
-            cy_config_advice(errors, "give model.head_dim, or another number of heads");
+            cy_config_add_hint(errors, "give model.head_dim, or another number of heads");
         }
     }
     TAKE(shape->head_dim, model->head_dim);
@@ -140,7 +140,7 @@ static void apply_architecture(
     if (model->model_type[0] != '\0' && strcmp(model->model_type, shape->architecture) != 0) {
         const cy_model_family *family = cy_family_find(model->model_type);
         if (family == NULL) {
-            cy_config_fault(errors,
+            cy_config_add_error(errors,
                 "model.model_type = \"%s\": one of llama, mistral, qwen2, qwen3, mixtral, "
                 "qwen3_moe is wanted",
                 model->model_type);
@@ -165,22 +165,22 @@ static void refuse_expert_keys(
     const int before = errors->count;
     if (shape->experts > 0) return;
     if (strcmp(type, "mixtral") == 0 || strcmp(type, "qwen3_moe") == 0) {
-        cy_config_fault(errors, "model.model_type = \"%s\": the model has no experts", type);
+        cy_config_add_error(errors, "model.model_type = \"%s\": the model has no experts", type);
     }
     if (model->num_experts_per_tok > 0) {
-        cy_config_fault(errors, "model.num_experts_per_tok = %d: the model has no experts",
+        cy_config_add_error(errors, "model.num_experts_per_tok = %d: the model has no experts",
             model->num_experts_per_tok);
     }
     if (model->moe_intermediate_size > 0) {
-        cy_config_fault(errors, "model.moe_intermediate_size = %lld: the model has no experts",
+        cy_config_add_error(errors, "model.moe_intermediate_size = %lld: the model has no experts",
             (long long)model->moe_intermediate_size);
     }
     if (model->router_aux_loss_coef > 0) {
-        cy_config_fault(errors, "model.router_aux_loss_coef = %g: the model has no experts",
+        cy_config_add_error(errors, "model.router_aux_loss_coef = %g: the model has no experts",
             model->router_aux_loss_coef);
     }
     if (errors->count > before) {
-        cy_config_advice(errors, "leave it out, or give model.num_local_experts");
+        cy_config_add_hint(errors, "leave it out, or give model.num_local_experts");
     }
 }
 
@@ -205,8 +205,8 @@ static void missing_sizes(const cy_model_shape *shape, cy_config_errors *errors)
             names + length, sizeof(names) - length, "%s%s", length > 0 ? ", " : "", needed[i].name);
     }
     if (length == 0) return;
-    cy_config_fault(errors, "model: %s missing", names);
-    cy_config_advice(
+    cy_config_add_error(errors, "model: %s missing", names);
+    cy_config_add_hint(
         errors, "give model.name, a folder with config.json or a preset, or these keys");
 }
 
@@ -245,13 +245,13 @@ static void resolve_rope(cy_model_shape *shape, cy_config_errors *errors)
     if (rope->scaling == CY_ROPE_PLAIN || rope->scaling == CY_ROPE_LINEAR) return;
     if (rope->original_length == 0) rope->original_length = shape->max_positions;
     if (rope->scaling == CY_ROPE_DYNAMIC && rope->original_length != shape->max_positions) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.rope_scaling.original_max_position_embeddings = %lld: differs from "
             "max_position_embeddings %lld",
             (long long)rope->original_length, (long long)shape->max_positions);
     }
     if (rope->scaling == CY_ROPE_LLAMA3 && rope->high_freq_factor <= rope->low_freq_factor) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "model.rope_scaling.high_freq_factor = %g: must be above low_freq_factor %g",
             rope->high_freq_factor, rope->low_freq_factor);
     }
@@ -289,15 +289,15 @@ static void resolve_accumulation(cy_config *config, cy_config_errors *errors)
     const int64_t batch = training->global_batch_size;
     if (batch % replica != 0) {
         const int64_t below = batch / replica * replica, above = below + replica;
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.global_batch_size = %lld: micro_batch_size %lld x dp_size %d = %lld does not "
             "divide it",
             (long long)batch, (long long)training->micro_batch_size, config->distributed.dp_size,
             (long long)replica);
         if (below > 0) {
-            cy_config_advice(errors, "%lld or %lld would do", (long long)below, (long long)above);
+            cy_config_add_hint(errors, "%lld or %lld would do", (long long)below, (long long)above);
         } else {
-            cy_config_advice(errors, "%lld would do", (long long)replica);
+            cy_config_add_hint(errors, "%lld would do", (long long)replica);
         }
         training->gradient_accumulation_steps = 1; // 0 would be a second fault
         return;
@@ -305,12 +305,12 @@ static void resolve_accumulation(cy_config *config, cy_config_errors *errors)
     const int64_t steps = batch / replica;
     const int64_t given = training->gradient_accumulation_steps;
     if (given > 0 && given != steps) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.gradient_accumulation_steps = %lld: global_batch_size %lld / "
             "(micro_batch_size %lld x dp_size %d) is %lld",
             (long long)given, (long long)batch, (long long)training->micro_batch_size,
             config->distributed.dp_size, (long long)steps);
-        cy_config_advice(errors, "give one of the two");
+        cy_config_add_hint(errors, "give one of the two");
         return;
     }
     training->gradient_accumulation_steps = steps;
@@ -323,7 +323,7 @@ static void resolve_batch(cy_config *config, cy_config_errors *errors)
     resolve_accumulation(config, errors);
     const double tokens = (double)cy_config_batch_samples(config) * (double)training->seq_length;
     if (tokens < 0x1p48) return;
-    cy_config_fault(errors,
+    cy_config_add_error(errors,
         "training.gradient_accumulation_steps = %lld: a global batch of %.3g tokens is more than "
         "can be counted",
         (long long)training->gradient_accumulation_steps, tokens);
@@ -348,14 +348,14 @@ static void resolve_tokenizer(cy_config *config, cy_config_errors *errors)
     bool there = false;
     const cy_status status = cy_path_find(&there, path);
     if (status != CY_OK) {
-        cy_config_fault_of(errors, status, "dataset.tokenizer: %s", cy_error_text());
+        cy_config_add_error_of(errors, status, "dataset.tokenizer: %s", cy_error_text());
     }
     if (!there) return;
     if (length < CY_CONFIG_PATH_BYTES) {
         memcpy(config->dataset.tokenizer, path, (size_t)length + 1);
     } else {
-        cy_config_fault(errors, "dataset.tokenizer = \"%s\": %d bytes, at most %d are taken", path,
-            length, CY_CONFIG_PATH_BYTES - 1);
+        cy_config_add_error(errors, "dataset.tokenizer = \"%s\": %d bytes, at most %d are taken",
+            path, length, CY_CONFIG_PATH_BYTES - 1);
     }
 }
 

@@ -51,11 +51,11 @@ static void read_entry(
         if (strcmp(numbers[i].name, name) != 0) continue;
         const double number = json_is_number(value) ? json_number_value(value) : -1;
         if (!(numbers[i].takes & KIND(rope->scaling))) {
-            cy_config_fault(errors, "%s.%s: rope_type %s has no such key", key_name, name,
+            cy_config_add_error(errors, "%s.%s: rope_type %s has no such key", key_name, name,
                 kinds[rope->scaling]);
         } else if (!(number > 0) || !isfinite(number) ||
             (numbers[i].is_length && (number != nearbyint(number) || number > 0x1p40))) {
-            cy_config_fault(errors, "%s.%s: a %s above 0 is wanted", key_name, name,
+            cy_config_add_error(errors, "%s.%s: a %s above 0 is wanted", key_name, name,
                 numbers[i].is_length ? "whole number" : "number");
         } else if (numbers[i].is_length) {
             const int64_t length = (int64_t)number;
@@ -69,8 +69,8 @@ static void read_entry(
     for (size_t i = 0; i < NUMBER_COUNT; i++)
         names[i] = numbers[i].name;
     const char *nearest = cy_nearest(name, names, NUMBER_COUNT);
-    cy_config_fault(errors, "%s.%.100s: no such key", key_name, name);
-    if (nearest != NULL) cy_config_advice(errors, "did you mean %s?", nearest);
+    cy_config_add_error(errors, "%s.%.100s: no such key", key_name, name);
+    if (nearest != NULL) cy_config_add_hint(errors, "did you mean %s?", nearest);
 }
 
 void cy_key_read_rope(cy_config *config, cy_config_errors *errors, const json_t *value)
@@ -82,7 +82,7 @@ void cy_key_read_rope(cy_config *config, cy_config_errors *errors, const json_t 
         if (json_is_string(kind) && strcmp(json_string_value(kind), kinds[i]) == 0) scaling = i;
     }
     if (scaling < 0) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "%s: an object whose rope_type is default, linear, dynamic, llama3 or yarn is wanted",
             key_name);
         return;
@@ -107,7 +107,7 @@ void cy_key_read_rope(cy_config *config, cy_config_errors *errors, const json_t 
         const bool is_missing = numbers[i].required && (numbers[i].takes & KIND(rope.scaling)) &&
             (given == NULL || json_is_null(given));
         if (is_missing) {
-            cy_config_fault(
+            cy_config_add_error(
                 errors, "%s: rope_type %s needs %s", key_name, kinds[scaling], numbers[i].name);
         }
     }

@@ -9,21 +9,21 @@ static void check_dtype(const cy_config *config, cy_config_errors *errors)
 {
     const cy_dtype dtype = config->model.dtype;
     if (dtype == CY_F32 || dtype == CY_BF16) return;
-    cy_config_fault(errors, "training.strict = true: model.dtype \"%s\" has no strict mode",
+    cy_config_add_error(errors, "training.strict = true: model.dtype \"%s\" has no strict mode",
         cy_dtype_name(dtype));
-    cy_config_advice(errors, "model.dtype fp32 or bf16");
+    cy_config_add_hint(errors, "model.dtype fp32 or bf16");
 }
 
 static void check_limits(const cy_config *config, cy_config_errors *errors)
 {
     const int64_t tokens = cy_config_batch_tokens(config), most = CY_STRICT_TERMS_MAX;
     if (tokens > most) {
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.strict = true: %lld tokens in a global batch, at most %lld",
             (long long)tokens, (long long)most);
     }
     if (config->shape.vocab > most) {
-        cy_config_fault(errors, "training.strict = true: model.vocab_size %lld, at most %lld",
+        cy_config_add_error(errors, "training.strict = true: model.vocab_size %lld, at most %lld",
             (long long)config->shape.vocab, (long long)most);
     }
 }
@@ -37,15 +37,15 @@ static void check_sequence(
         d->cp_layout == CY_CONFIG_CP_ZIGZAG;
     const long long pieces = zigzag ? 2LL * d->cp_size : d->cp_size;
     if (length % (pieces * block) == 0) return;
-    cy_config_fault(errors,
+    cy_config_add_error(errors,
         "training.strict = true: training.seq_length %lld is no multiple of %lld: blocks of %lld "
         "tokens, %lld pieces of a sequence",
         length, pieces * block, block, pieces);
     if (zigzag && length % (d->cp_size * block) == 0) {
-        cy_config_advice(errors, "cp_layout contiguous would do");
+        cy_config_add_hint(errors, "cp_layout contiguous would do");
     } else {
         const long long below = length / (pieces * block) * pieces * block;
-        cy_config_advice(errors, "seq_length %lld would do", below > 0 ? below : pieces * block);
+        cy_config_add_hint(errors, "seq_length %lld would do", below > 0 ? below : pieces * block);
     }
 }
 
@@ -56,7 +56,7 @@ static void check_vocabulary(
     const long long vocab = config->shape.vocab, block = blocks->vocab;
     const int tp = config->distributed.tp_size;
     if (tp == 1 || (vocab + block - 1) / block >= tp) return;
-    cy_config_fault(errors,
+    cy_config_add_error(errors,
         "training.strict = true: model.vocab_size %lld has %lld blocks of %lld, tp_size is %d",
         vocab, (vocab + block - 1) / block, block, tp);
 }
@@ -68,13 +68,13 @@ static void check_cut(const cy_config *config, const char *what, int64_t length,
     for (int rank = 1; rank < tp; rank++) {
         const int64_t cut = length * rank / tp;
         if (cut % block == 0) continue;
-        cy_config_fault(errors,
+        cy_config_add_error(errors,
             "training.strict = true: %s %lld is cut at %lld by tp_size %d, and its blocks are %lld",
             what, (long long)length, (long long)cut, tp, (long long)block);
         int below = tp - 1;
         while (below > 1 && (length % below != 0 || length / below % block != 0))
             below--;
-        cy_config_advice(errors, "tp_size %d would do for this", below);
+        cy_config_add_hint(errors, "tp_size %d would do for this", below);
         return;
     }
 }

@@ -17,7 +17,7 @@
 
 // AdamW moves a weight by about the learning rate in each step. The smallest model of examples/
 // learns with 1 and has no finite gradient after some tens of steps with 10.
-#define MOST_LEARNING_RATE 10
+#define LEARNING_RATE_MAX 10
 
 // clang-format off: one key a paragraph, its words last
 static const cy_key keys[] = {
@@ -99,7 +99,7 @@ static const cy_key keys[] = {
         .initial = "tp,cp,pp,dp",
         .doc = "order of the axes in a rank's number, fastest first"},
     {NAMED(distributed, timeout_s), .kind = CY_KEY_NUMBER, .initial = "60", .above = true,
-        .high = 1e9, .doc = "seconds since the last sign of life after which a rank is given up"},
+        .high = 1e9, .doc = "seconds since the last heartbeat after which a rank is given up"},
     {NAMED(distributed, use_cpu), .kind = CY_KEY_BOOL, .initial = "true",
         .doc = "train on the processor"},
 
@@ -172,11 +172,11 @@ static const cy_key keys[] = {
     {NAMED(training, seed), .kind = CY_KEY_COUNT, .initial = "42", .low = 0,
         .doc = "of weights and data order"},
     {NAMED(training, learning_rate), .kind = CY_KEY_NUMBER, .initial = "3e-4", .low = 0,
-        .high = MOST_LEARNING_RATE, .doc = "highest learning rate"},
+        .high = LEARNING_RATE_MAX, .doc = "highest learning rate"},
     {NAMED(training, min_learning_rate), .kind = CY_KEY_NUMBER, .initial = "0", .low = 0,
-        .high = MOST_LEARNING_RATE, .doc = "where linear, cosine and wsd end"},
+        .high = LEARNING_RATE_MAX, .doc = "where linear, cosine and wsd end"},
     {NAMED(training, lr_schedule), .kind = CY_KEY_CHOICE, .initial = "constant",
-        .choices = CY_RATES, .values = "constant|linear|cosine|wsd",
+        .choices = CY_LR_SCHEDULES, .values = "constant|linear|cosine|wsd",
         .doc = "what follows the warm-up"},
     {NAMED(training, warmup_steps), .kind = CY_KEY_COUNT, .initial = "0", .low = 0,
         .doc = "steps over which the learning rate rises"},
@@ -200,10 +200,10 @@ static const cy_key keys[] = {
     {NAMED(training, seq_length), .kind = CY_KEY_COUNT, .initial = "1024", .low = 1,
         .high = 1 << 24, .doc = "tokens of a sample"},
     {NAMED(training, micro_batch_size), .kind = CY_KEY_COUNT, .initial = "1", .low = 1,
-        .high = 65536, .doc = "samples of a micro-batch on a replica"},
+        .high = 65536, .doc = "samples of a microbatch on a replica"},
     {NAMED(training, gradient_accumulation_steps), .kind = CY_KEY_COUNT, .low = 1,
         .high = CY_PIPELINE_MICROBATCHES,
-        .doc = "micro-batches of a step (of a pipeline); absent: 1, or from global_batch_size"},
+        .doc = "microbatches of a step (of a pipeline); absent: 1, or from global_batch_size"},
     {NAMED(training, global_batch_size), .kind = CY_KEY_COUNT, .low = 1, .high = 1 << 28,
         .doc = "samples of a step over all replicas: fixes gradient_accumulation_steps"},
     {NAMED(training, num_samples), .kind = CY_KEY_COUNT, .low = 1,
@@ -279,13 +279,13 @@ static const cy_key keys[] = {
         AT(environment, omp_num_threads),
         .low = 1,
         .high = 4096,
-        .spoken = true,
+        .accepts_text = true,
         .hidden = true,
         .doc = "picotron's; the same as distributed.threads_per_rank"},
     {.name = "FLASH_ATTEN",
         .kind = CY_KEY_FLAG,
         AT(environment, flash_atten),
-        .spoken = true,
+        .accepts_text = true,
         .hidden = true,
         .doc = "picotron's; 0 is model.use_flash_attention false"},
     {.name = "TOKENIZERS_PARALLELISM",

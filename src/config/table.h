@@ -37,7 +37,7 @@ typedef struct cy_key {
     const char *doc;
     cy_key_kind kind;
     bool above, below; // the lower, the upper end is itself left out
-    bool spoken;       // numbers may be written as texts, as environment variables are
+    bool accepts_text; // numbers may be written as texts, as environment variables are
     bool hidden;       // another name of a key: read, never written
 } cy_key;
 

@@ -33,7 +33,7 @@ int cy_key_choice(const char *values, const char *word)
     return -1;
 }
 
-#define MOST_WEIGHT 1e30 // sums of weights stay finite
+#define WEIGHT_MAX 1e30 // sums of weights stay finite
 
 // What is wanted, in words: "a whole number from 1 to 64".
 static void describe_range(char *text, size_t bytes, const cy_key *key)
@@ -54,7 +54,7 @@ static void wrong_value(
 {
     char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(12));
     const size_t length = shown != NULL ? strlen(shown) : 0;
-    cy_config_fault(errors, "%s.%s = %.*s%s: %s", key->section, key->name,
+    cy_config_add_error(errors, "%s.%s = %.*s%s: %s", key->section, key->name,
         (int)(length > 120 ? 120 : length), shown != NULL ? shown : "?", length > 120 ? "..." : "",
         wanted);
     free(shown);
@@ -68,14 +68,14 @@ static bool number_in_range(const cy_key *key, double number)
     return key->below ? number < key->high : number <= key->high;
 }
 
-// The number that a value is; a text only where the key takes spoken numbers.
+// The number that a value is; a text only where the key takes numbers as texts.
 static bool number_of(double *number, const cy_key *key, const json_t *value)
 {
     if (json_is_number(value)) {
         *number = json_number_value(value);
         return true;
     }
-    if (!key->spoken || !json_is_string(value)) return false;
+    if (!key->accepts_text || !json_is_string(value)) return false;
     const char *text = json_string_value(value);
     char *end;
     *number = strtod(text, &end);
@@ -123,13 +123,13 @@ static void read_flag(
     bool is_true = json_is_true(value);
     bool is_right = json_is_boolean(value);
     double number = 0;
-    if (!is_right && key->spoken && number_of(&number, key, value)) {
+    if (!is_right && key->accepts_text && number_of(&number, key, value)) {
         is_right = number == 0 || number == 1;
         is_true = number == 1;
     }
     if (!is_right) {
         wrong_value(
-            errors, key, value, key->spoken ? "0 or 1 is wanted" : "true or false is wanted");
+            errors, key, value, key->accepts_text ? "0 or 1 is wanted" : "true or false is wanted");
         return;
     }
     if (key->kind == CY_KEY_BOOL) {
@@ -181,7 +181,7 @@ static void read_choice(
     wrong_value(errors, key, value, wanted);
     char nearest[32];
     if (nearest_choice(nearest, key->values, word)) {
-        cy_config_advice(errors, "did you mean %s?", nearest);
+        cy_config_add_hint(errors, "did you mean %s?", nearest);
     }
 }
 
@@ -204,7 +204,7 @@ static bool copy_text(
 {
     const size_t length = strlen(text);
     if (length >= bytes) {
-        cy_config_fault(errors, "%s.%s = \"%.60s...\": %zu bytes, at most %zu are taken",
+        cy_config_add_error(errors, "%s.%s = \"%.60s...\": %zu bytes, at most %zu are taken",
             key->section, key->name, text, length, bytes - 1);
         return false;
     }
@@ -216,7 +216,7 @@ static void read_stages(
     cy_config *config, cy_config_errors *errors, const cy_key *key, const json_t *value)
 {
     const size_t count = json_array_size(value);
-    bool is_right = json_is_array(value) && count >= 1 && count <= CY_CONFIG_MOST_STAGES;
+    bool is_right = json_is_array(value) && count >= 1 && count <= CY_CONFIG_STAGES_MAX;
     for (size_t i = 0; i < count && is_right; i++) {
         const json_t *layers = json_array_get(value, i);
         is_right = json_is_integer(layers) && json_integer_value(layers) >= 0 &&
@@ -225,7 +225,7 @@ static void read_stages(
     if (!is_right) {
         wrong_value(errors, key, value, "a list of 1 to 256 whole numbers is wanted");
         if (!json_is_array(value)) {
-            cy_config_advice(errors, "as in --%s.%s='[3,1]'", key->section, key->name);
+            cy_config_add_hint(errors, "as in --%s.%s='[3,1]'", key->section, key->name);
         }
         return;
     }
@@ -248,7 +248,7 @@ static bool read_source(
         return false;
     }
     source->weight = weight != NULL ? json_number_value(weight) : 1;
-    if (!(source->weight > 0 && source->weight <= MOST_WEIGHT)) {
+    if (!(source->weight > 0 && source->weight <= WEIGHT_MAX)) {
         wrong_value(errors, key, value, "a weight from above 0 to 1e30 is wanted");
         return false;
     }
@@ -266,7 +266,7 @@ static void read_sources(
         return;
     }
     const size_t count = json_array_size(value);
-    if (!json_is_array(value) || count < 1 || count > CY_CONFIG_MOST_SOURCES) {
+    if (!json_is_array(value) || count < 1 || count > CY_CONFIG_SOURCES_MAX) {
         wrong_value(
             errors, key, value, "a path, or a list of 1 to 64 {\"path\", \"weight\"}, is wanted");
         return;
@@ -334,7 +334,7 @@ void cy_key_read_text(
     cy_config *config, cy_config_errors *errors, const cy_key *key, const char *text)
 {
     const bool takes_text = key->kind == CY_KEY_TEXT || key->kind == CY_KEY_PATH ||
-        key->kind == CY_KEY_CHOICE || key->kind == CY_KEY_DTYPE || key->spoken ||
+        key->kind == CY_KEY_CHOICE || key->kind == CY_KEY_DTYPE || key->accepts_text ||
         (key->kind == CY_KEY_SOURCES && text[0] != '[');
     json_t *value = NULL;
     if (!takes_text || strcmp(text, "null") == 0) {
@@ -342,7 +342,7 @@ void cy_key_read_text(
     }
     if (value == NULL) value = json_string(text);
     if (value == NULL) {
-        cy_config_fault(errors, "%s.%s: the value is not UTF-8", key->section, key->name);
+        cy_config_add_error(errors, "%s.%s: the value is not UTF-8", key->section, key->name);
         return;
     }
     cy_key_read(config, errors, key, value);

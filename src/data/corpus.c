@@ -13,15 +13,15 @@
 #define BATCH_BYTES ((size_t)8 << 20)
 #define TASK_BYTES  ((size_t)128 << 10)
 
-typedef struct piece {
+typedef struct chunk {
     size_t first; // in the text of the batch
     size_t bytes;
     bool ends; // a document
-} piece;
+} chunk;
 
 typedef struct task {
-    size_t first_piece;
-    size_t piece_count;
+    size_t first_chunk;
+    size_t chunk_count;
     cy_tokens tokens; // owned
     uint64_t documents;
     uint64_t text_bytes;
@@ -34,23 +34,23 @@ typedef struct corpus {
     int32_t end_token;
     bool adds_end; // the template does not
     cy_text text;  // of the batch
-    piece *pieces; // owned
-    size_t piece_count;
-    size_t pieces_room;
+    chunk *chunks; // owned
+    size_t chunk_count;
+    size_t chunks_capacity;
     task *tasks; // owned
     size_t task_count;
-    size_t tasks_room;
-    cy_pool *pool;      // owned
-    int64_t done_bytes; // of the files before this one
+    size_t tasks_capacity;
+    cy_thread_pool *pool; // owned
+    int64_t done_bytes;   // of the files before this one
     int64_t total_bytes;
 } corpus;
 
-static cy_status encode_pieces(const corpus *c, task *t)
+static cy_status encode_chunks(const corpus *c, task *t)
 {
     t->tokens.count = 0;
     t->documents = t->text_bytes = 0;
-    for (size_t i = 0; i < t->piece_count; i++) {
-        const piece *p = &c->pieces[t->first_piece + i];
+    for (size_t i = 0; i < t->chunk_count; i++) {
+        const chunk *p = &c->chunks[t->first_chunk + i];
         CY_TRY(cy_tokenizer_encode(c->options->tokenizer, &t->tokens, c->text.bytes + p->first,
             p->bytes, CY_ENCODE_DEFAULT));
         t->text_bytes += p->bytes;
@@ -65,7 +65,7 @@ static void encode_task(void *context, int64_t index, int worker)
     (void)worker;
     const corpus *c = context;
     task *t = &c->tasks[index];
-    t->status = encode_pieces(c, t);
+    t->status = encode_chunks(c, t);
     if (t->status == CY_OK) return;
     const size_t length = strlen(cy_error_text());
     const size_t kept = length < sizeof(t->error) - 1 ? length : sizeof(t->error) - 1;
@@ -73,42 +73,42 @@ static void encode_task(void *context, int64_t index, int worker)
     t->error[kept] = '\0';
 }
 
-// Cuts the pieces into tasks of about the same size. Tasks keep their memory between batches.
+// Cuts the chunks into tasks of about the same size. Tasks keep their memory between batches.
 static cy_status make_tasks(corpus *c)
 {
     c->task_count = 0;
     size_t bytes = TASK_BYTES;
-    for (size_t i = 0; i < c->piece_count; i++) {
+    for (size_t i = 0; i < c->chunk_count; i++) {
         if (bytes >= TASK_BYTES) {
-            const size_t room = c->tasks_room;
+            const size_t room = c->tasks_capacity;
             void *block = c->tasks;
-            CY_TRY(cy_memory_grow(&block, &c->tasks_room, c->task_count + 1, sizeof(task)));
+            CY_TRY(cy_memory_grow(&block, &c->tasks_capacity, c->task_count + 1, sizeof(task)));
             c->tasks = block;
-            if (c->tasks_room > room) {
-                memset(c->tasks + room, 0, (c->tasks_room - room) * sizeof(task));
+            if (c->tasks_capacity > room) {
+                memset(c->tasks + room, 0, (c->tasks_capacity - room) * sizeof(task));
             }
             task *t = &c->tasks[c->task_count++];
-            t->first_piece = i;
-            t->piece_count = 0;
+            t->first_chunk = i;
+            t->chunk_count = 0;
             bytes = 0;
         }
-        c->tasks[c->task_count - 1].piece_count++;
-        bytes += c->pieces[i].bytes + 16;
+        c->tasks[c->task_count - 1].chunk_count++;
+        bytes += c->chunks[i].bytes + 16;
     }
     return CY_OK;
 }
 
-static cy_status finish_batch(corpus *c, cy_corpus_sink sink, void *context)
+static cy_status finish_batch(corpus *c, cy_corpus_emit emit, void *context)
 {
     CY_TRY(make_tasks(c));
-    cy_pool_run(c->pool, encode_task, c, (int64_t)c->task_count);
+    cy_thread_pool_run(c->pool, encode_task, c, (int64_t)c->task_count);
     for (size_t i = 0; i < c->task_count; i++) {
         const task *t = &c->tasks[i];
         if (t->status != CY_OK) return CY_FAIL(t->status, "%s", t->error);
-        CY_TRY(sink(context, t->tokens.ids, t->tokens.count, t->text_bytes, t->documents));
+        CY_TRY(emit(context, t->tokens.ids, t->tokens.count, t->text_bytes, t->documents));
     }
     c->text.length = 0;
-    c->piece_count = 0;
+    c->chunk_count = 0;
     return CY_OK;
 }
 
@@ -122,20 +122,20 @@ static cy_status report(const corpus *c, int64_t done)
 }
 
 static cy_status read_file(
-    corpus *c, cy_document_reader *reader, cy_corpus_sink sink, void *context)
+    corpus *c, cy_document_reader *reader, cy_corpus_emit emit, void *context)
 {
     for (;;) {
         const size_t first = c->text.length;
         cy_document_state state = CY_DOCUMENT_NONE;
         CY_TRY(cy_document_next(reader, &c->text, &state));
         if (state == CY_DOCUMENT_NONE) break;
-        void *block = c->pieces;
-        CY_TRY(cy_memory_grow(&block, &c->pieces_room, c->piece_count + 1, sizeof(piece)));
-        c->pieces = block;
-        c->pieces[c->piece_count++] = (piece){
+        void *block = c->chunks;
+        CY_TRY(cy_memory_grow(&block, &c->chunks_capacity, c->chunk_count + 1, sizeof(chunk)));
+        c->chunks = block;
+        c->chunks[c->chunk_count++] = (chunk){
             .first = first, .bytes = c->text.length - first, .ends = state == CY_DOCUMENT_ENDS};
         if (c->text.length < BATCH_BYTES) continue;
-        CY_TRY(finish_batch(c, sink, context));
+        CY_TRY(finish_batch(c, emit, context));
         CY_TRY(report(c, c->done_bytes + cy_document_position(reader)));
     }
     c->done_bytes += cy_document_position(reader);
@@ -158,13 +158,13 @@ static cy_status find_end_token(corpus *c)
     return CY_OK;
 }
 
-static cy_status encode_files(corpus *c, cy_corpus_sink sink, void *context)
+static cy_status encode_files(corpus *c, cy_corpus_emit emit, void *context)
 {
     const cy_corpus_options *options = c->options;
     const bool cuts = cy_tokenizer_cuts_at_lines(options->tokenizer);
     CY_TRY(cy_text_add_bytes(&c->text, "", 0)); // empty documents have a place too
     const cy_document_options document_options = {
-        .field = options->field, .classes = cuts ? options->tokenizer->splitter.classes : NULL};
+        .field = options->field, .classes = cuts ? options->tokenizer->pretokenizer.classes : NULL};
     for (int i = 0; i < options->count; i++) {
         struct stat info;
         if (cy_io_stat(options->paths[i], &info) != 0) {
@@ -175,24 +175,24 @@ static cy_status encode_files(corpus *c, cy_corpus_sink sink, void *context)
     for (int i = 0; i < options->count; i++) {
         cy_document_reader *reader = NULL;
         CY_TRY(cy_document_open(&reader, options->paths[i], &document_options));
-        const cy_status status = read_file(c, reader, sink, context);
+        const cy_status status = read_file(c, reader, emit, context);
         cy_document_close(reader);
         CY_TRY(status);
     }
-    return finish_batch(c, sink, context);
+    return finish_batch(c, emit, context);
 }
 
-cy_status cy_corpus_encode(const cy_corpus_options *options, cy_corpus_sink sink, void *context)
+cy_status cy_corpus_encode(const cy_corpus_options *options, cy_corpus_emit emit, void *context)
 {
     corpus c = {.options = options};
     CY_TRY(find_end_token(&c));
-    CY_TRY(cy_pool_open(&c.pool, options->threads > 0 ? options->threads : 1, -1, false));
-    const cy_status status = encode_files(&c, sink, context);
-    cy_pool_close(c.pool);
-    for (size_t i = 0; i < c.tasks_room; i++)
+    CY_TRY(cy_thread_pool_open(&c.pool, options->threads > 0 ? options->threads : 1, -1, false));
+    const cy_status status = encode_files(&c, emit, context);
+    cy_thread_pool_close(c.pool);
+    for (size_t i = 0; i < c.tasks_capacity; i++)
         cy_tokens_free(&c.tasks[i].tokens);
     cy_memory_free(c.tasks);
-    cy_memory_free(c.pieces);
+    cy_memory_free(c.chunks);
     cy_text_free(&c.text);
     return status;
 }

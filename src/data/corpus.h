@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 // Takes the next tokens [count], which stand for text_bytes of text and end so many documents.
-typedef cy_status (*cy_corpus_sink)(
+typedef cy_status (*cy_corpus_emit)(
     void *context, const int32_t *tokens, size_t count, uint64_t text_bytes, uint64_t documents);
 
 // Told now and then how many bytes of all files were read; false stops: CY_ERR_STOPPED.
@@ -30,6 +30,6 @@ typedef struct cy_corpus_options {
 } cy_corpus_options;
 
 CY_MUST_CHECK cy_status cy_corpus_encode(
-    const cy_corpus_options *options, cy_corpus_sink sink, void *context);
+    const cy_corpus_options *options, cy_corpus_emit emit, void *context);
 
 #endif

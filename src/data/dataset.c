@@ -41,9 +41,9 @@ static int64_t samples_in(int64_t tokens, int64_t seq_length)
 
 static cy_status check(const cy_dataset_options *options)
 {
-    if (options->count < 1 || options->count > CY_MIXTURE_MAX) {
+    if (options->count < 1 || options->count > CY_MIXTURE_SOURCES_MAX) {
         return CY_FAIL(CY_ERR_REQUEST, "dataset: %d sources, 1 to %d can be mixed", options->count,
-            CY_MIXTURE_MAX);
+            CY_MIXTURE_SOURCES_MAX);
     }
     if (options->seq_length < 1) {
         return CY_FAIL(
@@ -100,10 +100,10 @@ static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_opti
 }
 
 // Weights of the sources, and with them the limit on samples.
-static void mix(cy_dataset *dataset, const cy_dataset_options *options)
+static void open_mixture(cy_dataset *dataset, const cy_dataset_options *options)
 {
     const int count = dataset->count;
-    double weights[CY_MIXTURE_MAX] = {0}, sum = 0;
+    double weights[CY_MIXTURE_SOURCES_MAX] = {0}, sum = 0;
     for (int i = 0; i < count; i++) {
         const double size = (double)dataset->parts[i].samples[CY_DATASET_TRAIN];
         weights[i] = options->entries[i].weight > 0 ? options->entries[i].weight : size;
@@ -124,10 +124,10 @@ cy_status cy_dataset_open(cy_dataset **dataset, const cy_dataset_options *option
 {
     CY_TRY(check(options));
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_dataset)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_dataset)));
     cy_dataset *made = block;
     made->seq_length = options->seq_length;
-    cy_status status = cy_memory_take(&block, (size_t)options->count, sizeof(part));
+    cy_status status = cy_memory_alloc(&block, (size_t)options->count, sizeof(part));
     if (status != CY_OK) goto close;
     made->parts = block;
     for (int i = 0; i < options->count; i++) {
@@ -136,7 +136,7 @@ cy_status cy_dataset_open(cy_dataset **dataset, const cy_dataset_options *option
         if (status != CY_OK) goto close;
     }
     if (options->tokenizer != NULL) made->vocab_size = cy_tokenizer_vocab_size(options->tokenizer);
-    mix(made, options);
+    open_mixture(made, options);
     *dataset = made;
     return CY_OK;
 
@@ -185,7 +185,7 @@ const cy_token_source *cy_dataset_source(const cy_dataset *dataset, int index)
 
 static cy_sample find_train(const cy_dataset *dataset, int64_t number)
 {
-    const cy_pick pick = cy_mixture_pick(&dataset->mixture, number);
+    const cy_mixture_sample pick = cy_mixture_pick(&dataset->mixture, number);
     const part *p = &dataset->parts[pick.source];
     const int64_t samples = p->samples[CY_DATASET_TRAIN];
     const int64_t epoch = pick.index / samples;

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#define PIECE_BYTES ((size_t)1 << 20)
+#define CHUNK_BYTES ((size_t)1 << 20)
 
 // A compressed file of some kilobytes can hold gigabytes of one line, which would all be in memory
 // at once, several times over.
@@ -61,7 +61,7 @@ cy_status cy_document_open(
     cy_document_reader **reader, const char *path, const cy_document_options *options)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_document_reader)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_document_reader)));
     cy_document_reader *made = block;
     made->classes = options->classes;
     cy_status status = look_at_name(made, path);
@@ -104,7 +104,7 @@ static cy_status read_more(cy_document_reader *reader)
         reader->at = 0;
     }
     void *block = buffer->bytes;
-    const size_t wanted = buffer->length + PIECE_BYTES / 4;
+    const size_t wanted = buffer->length + CHUNK_BYTES / 4;
     CY_TRY(cy_memory_grow(&block, &buffer->capacity, wanted, 1));
     buffer->bytes = block;
     size_t count = 0;
@@ -130,7 +130,7 @@ static size_t last_cut(const uint8_t *classes, const unsigned char *s, size_t co
         uint32_t before, after;
         cy_utf8_decode_before(&before, s, at - 1);
         cy_utf8_decode(&after, s + at, count - at);
-        const int kept_apart = CY_CHAR_SPACE | CY_CHAR_MOVES;
+        const int kept_apart = CY_CHAR_SPACE | CY_CHAR_NFC_MAYBE;
         if (!(classes[before] & CY_CHAR_SPACE) && !(classes[after] & kept_apart)) return at;
     }
     return 0;
@@ -139,7 +139,7 @@ static size_t last_cut(const uint8_t *classes, const unsigned char *s, size_t co
 static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_document_state *state)
 {
     size_t cut = 0;
-    size_t wanted = PIECE_BYTES;
+    size_t wanted = CHUNK_BYTES;
     const size_t most = reader->classes != NULL ? LINE_LIMIT : WHOLE_LIMIT;
     if (reader->done) {
         *state = CY_DOCUMENT_NONE;
@@ -154,7 +154,7 @@ static cy_status next_text(cy_document_reader *reader, cy_text *text, cy_documen
             }
         }
         const size_t left = reader->buffer.length - reader->at;
-        if (reader->ended && (left < 2 * PIECE_BYTES || reader->classes == NULL)) {
+        if (reader->ended && (left < 2 * CHUNK_BYTES || reader->classes == NULL)) {
             cut = left;
         } else if (reader->classes != NULL) {
             const size_t looked_at = left < wanted ? left : wanted;

@@ -18,7 +18,7 @@
 typedef struct cy_document_options {
     const char *field; // borrowed; of .jsonl; NULL is "text"
     const uint8_t
-        *classes; // borrowed; where set, long texts are cut at lines, see tokenizer/split.h
+        *classes; // borrowed; where set, long texts are cut at lines, see tokenizer/pretokenizer.h
 } cy_document_options;
 
 typedef struct cy_document_reader cy_document_reader;
@@ -29,12 +29,12 @@ CY_MUST_CHECK cy_status cy_document_open(
 void cy_document_close(cy_document_reader *reader);
 
 typedef enum cy_document_state {
-    CY_DOCUMENT_GOES_ON, // the next piece belongs to the same document
+    CY_DOCUMENT_GOES_ON, // the next chunk belongs to the same document
     CY_DOCUMENT_ENDS,
     CY_DOCUMENT_NONE, // nothing was added: the file is at its end
 } cy_document_state;
 
-// Appends the next document, or a piece of it, to *text.
+// Appends the next document, or a chunk of it, to *text.
 CY_MUST_CHECK cy_status cy_document_next(
     cy_document_reader *reader, cy_text *text, cy_document_state *state);
 

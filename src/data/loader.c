@@ -30,8 +30,8 @@ struct cy_loader {
     pthread_t thread;
     pthread_mutex_t lock; // guards what follows
     pthread_cond_t changed;
-    int64_t start;  // number of the micro-batch that slot 0 of this run of the ring had
-    int64_t filled; // micro-batches read since `start`
+    int64_t start;  // number of the microbatch that slot 0 of this run of the ring had
+    int64_t filled; // microbatches read since `start`
     int64_t taken;  // and handed out
     int64_t run;    // counts seeks: what was read for an earlier one is dropped
     bool closing;
@@ -48,16 +48,16 @@ int64_t cy_batch_columns(const cy_batch_shape *shape, int64_t seq_length)
     return columns;
 }
 
-int64_t cy_batch_sample(const cy_batch_shape *shape, int64_t step, int micro_batch, int64_t row)
+int64_t cy_batch_sample(const cy_batch_shape *shape, int64_t step, int microbatch, int64_t row)
 {
-    CY_ASSERT(step >= 1 && 0 <= micro_batch && micro_batch < shape->accumulation);
+    CY_ASSERT(step >= 1 && 0 <= microbatch && microbatch < shape->accumulation);
     CY_ASSERT(0 <= row && row < shape->micro_batch_size);
-    const int64_t rank_rows = ((step - 1) * shape->accumulation + micro_batch) * shape->dp_size;
+    const int64_t rank_rows = ((step - 1) * shape->accumulation + microbatch) * shape->dp_size;
     return (rank_rows + shape->dp_rank) * shape->micro_batch_size + row;
 }
 
 cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset, const cy_batch_shape *shape,
-    int64_t step, int micro_batch)
+    int64_t step, int microbatch)
 {
     const int64_t seq_length = cy_dataset_seq_length(dataset);
     const cy_position_range all = {.first = 0, .count = seq_length};
@@ -66,7 +66,7 @@ cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset, const cy_bat
     batch->rows = shape->micro_batch_size;
     batch->columns = cy_batch_columns(shape, seq_length);
     batch->step = step;
-    batch->micro_batch = micro_batch;
+    batch->microbatch = microbatch;
     int64_t column = 0;
     for (int k = 0; k < range_count; k++) {
         const cy_position_range range = ranges[k];
@@ -76,7 +76,7 @@ cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset, const cy_bat
             batch->positions[column + i] = (int32_t)(range.first + i);
         }
         for (int64_t row = 0; row < batch->rows; row++) {
-            const int64_t sample = cy_batch_sample(shape, step, micro_batch, row);
+            const int64_t sample = cy_batch_sample(shape, step, microbatch, row);
             const int64_t at = row * batch->columns + column;
             CY_TRY(cy_dataset_read(
                 dataset, batch->inputs + at, shape->split, sample, range.first, range.count));
@@ -88,12 +88,12 @@ cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset, const cy_bat
     return CY_OK;
 }
 
-// Micro-batch `number`, counted over all steps from 0.
+// Microbatch `number`, counted over all steps from 0.
 static void fill(cy_loader *loader, slot *s, int64_t number)
 {
     const int64_t step = number / loader->shape.accumulation + 1;
-    const int micro_batch = (int)(number % loader->shape.accumulation);
-    s->status = cy_batch_fill(&s->batch, loader->dataset, &loader->shape, step, micro_batch);
+    const int microbatch = (int)(number % loader->shape.accumulation);
+    s->status = cy_batch_fill(&s->batch, loader->dataset, &loader->shape, step, microbatch);
     if (s->status != CY_OK) snprintf(s->error, sizeof(s->error), "%s", cy_error_text());
 }
 
@@ -140,9 +140,9 @@ static cy_status make_slots(cy_loader *loader)
         cy_batch_columns(&loader->shape, cy_dataset_seq_length(loader->dataset));
     const int64_t each = 2 * rows * columns + columns;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)loader->slot_count, sizeof(slot)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)loader->slot_count, sizeof(slot)));
     loader->slots = block;
-    CY_TRY(cy_memory_take(&block, (size_t)(loader->slot_count * each), sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)(loader->slot_count * each), sizeof(int32_t)));
     loader->block = block;
     for (int64_t i = 0; i < loader->slot_count; i++) {
         cy_batch *batch = &loader->slots[i].batch;
@@ -157,7 +157,7 @@ cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options)
 {
     CY_TRY(check(options));
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_loader)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_loader)));
     cy_loader *made = block;
     made->dataset = options->dataset;
     made->shape = options->shape;
@@ -168,7 +168,7 @@ cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options)
     cy_status status = CY_OK;
     if (options->shape.ranges != NULL) {
         const size_t count = (size_t)options->shape.range_count;
-        status = cy_memory_take(&block, count, sizeof(cy_position_range));
+        status = cy_memory_alloc(&block, count, sizeof(cy_position_range));
         if (status != CY_OK) goto close;
         made->ranges = block;
         memcpy(made->ranges, options->shape.ranges, count * sizeof(cy_position_range));

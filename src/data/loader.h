@@ -1,7 +1,7 @@
-// data/loader.h: micro-batches for one rank, read ahead by a thread.
+// data/loader.h: microbatches for one rank, read ahead by a thread.
 //
 // Step n (from 1) takes samples (n-1)B .. nB-1 of the dataset's order, B = micro_batch_size x
-// accumulation x dp_size, whatever the mesh. Row r of micro-batch m on data rank d is sample
+// accumulation x dp_size, whatever the mesh. Row r of microbatch m on data rank d is sample
 // (n-1)B + (m dp_size + d) micro_batch_size + r. Ranks that differ in other dimensions only get the
 // same rows; a context-parallel rank names the positions that it holds.
 //
@@ -23,7 +23,7 @@ typedef struct cy_position_range {
 typedef struct cy_batch_shape {
     cy_dataset_split split;
     int64_t micro_batch_size;
-    int accumulation; // micro-batches a step, on each data rank
+    int accumulation; // microbatches a step, on each data rank
     int dp_rank;
     int dp_size;
     const cy_position_range *ranges; // borrowed, [range_count]; NULL is the whole sequence
@@ -37,24 +37,24 @@ typedef struct cy_batch {
     int64_t rows;       // micro_batch_size
     int64_t columns;    // positions that this rank holds
     int64_t step;
-    int micro_batch; // of 0..accumulation-1
+    int microbatch; // of 0..accumulation-1
 } cy_batch;
 
 // Columns of a shape: the sum of its ranges.
 int64_t cy_batch_columns(const cy_batch_shape *shape, int64_t seq_length);
 
-// The sample number in row `row` of a micro-batch. A pure function.
-int64_t cy_batch_sample(const cy_batch_shape *shape, int64_t step, int micro_batch, int64_t row);
+// The sample number in row `row` of a microbatch. A pure function.
+int64_t cy_batch_sample(const cy_batch_shape *shape, int64_t step, int microbatch, int64_t row);
 
-// Fills the arrays of `batch`, which are there already, for a step and a micro-batch.
+// Fills the arrays of `batch`, which are there already, for a step and a microbatch.
 CY_MUST_CHECK cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset,
-    const cy_batch_shape *shape, int64_t step, int micro_batch);
+    const cy_batch_shape *shape, int64_t step, int microbatch);
 
 typedef struct cy_loader_options {
     const cy_dataset *dataset; // borrowed
     cy_batch_shape shape;      // its ranges are copied
     int64_t first_step;        // from 1
-    int ahead;                 // micro-batches that are read ahead; 0 is 4
+    int ahead;                 // microbatches that are read ahead; 0 is 4
 } cy_loader_options;
 
 typedef struct cy_loader cy_loader;
@@ -63,11 +63,11 @@ typedef struct cy_loader cy_loader;
 CY_MUST_CHECK cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options);
 void cy_loader_close(cy_loader *loader);
 
-// The next micro-batch: those of first_step in order, then those of the next step, without end.
+// The next microbatch: those of first_step in order, then those of the next step, without end.
 // What *batch points to is borrowed until the next call of this or of cy_loader_seek.
 CY_MUST_CHECK cy_status cy_loader_next(cy_loader *loader, cy_batch *batch);
 
-// Goes to the first micro-batch of another step.
+// Goes to the first microbatch of another step.
 void cy_loader_seek(cy_loader *loader, int64_t step);
 
 typedef struct cy_loader_counters {

@@ -1,6 +1,6 @@
 #include "data/prepare.h"
 
-#include "base/place.h"
+#include "base/pending_folder.h"
 #include "base/text.h"
 #include "data/shard.h"
 
@@ -8,7 +8,7 @@
 
 typedef struct preparation {
     const cy_prepare_options *options; // borrowed
-    cy_place place;
+    cy_pending_folder place;
     cy_shard_writer writer;
     bool writing;
     cy_shard_header header; // what all shards have in common
@@ -78,11 +78,11 @@ cy_status cy_data_prepare(cy_prepare_result *result, const cy_prepare_options *o
             .tokenizer_hash = cy_tokenizer_hash(corpus->tokenizer),
             .end_token = end_token}};
     p.result.token_bytes = (int)p.header.token_bytes;
-    CY_TRY(cy_place_open(&p.place, options->out));
-    cy_status status = cy_place_make(&p.place);
+    CY_TRY(cy_pending_folder_open(&p.place, options->out));
+    cy_status status = cy_pending_folder_make(&p.place);
     if (status == CY_OK) status = write_all(&p);
     if (p.writing) cy_shard_abandon(&p.writer);
-    CY_TRY(cy_place_close(&p.place, status));
+    CY_TRY(cy_pending_folder_close(&p.place, status));
     *result = p.result;
     return CY_OK;
 }

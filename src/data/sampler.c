@@ -29,7 +29,7 @@ int64_t cy_permute(uint64_t key, int64_t index, int64_t count)
 
 void cy_mixture_init(cy_mixture *mixture, const double *weights, int count)
 {
-    CY_ASSERT(1 <= count && count <= CY_MIXTURE_MAX);
+    CY_ASSERT(1 <= count && count <= CY_MIXTURE_SOURCES_MAX);
     double left = 0;
     for (int k = 0; k < count; k++)
         left += weights[k];
@@ -50,13 +50,13 @@ static int64_t given(uint64_t share, int64_t n)
     return (int64_t)(high * share + ((low * share + ONE / 2) >> 32));
 }
 
-cy_pick cy_mixture_pick(const cy_mixture *mixture, int64_t number)
+cy_mixture_sample cy_mixture_pick(const cy_mixture *mixture, int64_t number)
 {
     CY_ASSERT(number >= 0);
     for (int k = 0;; k++) {
         const int64_t before = given(mixture->share[k], number);
         const int64_t after = given(mixture->share[k], number + 1);
-        if (after > before) return (cy_pick){.source = k, .index = before};
+        if (after > before) return (cy_mixture_sample){.source = k, .index = before};
         CY_ASSERT(k + 1 < mixture->count);
         number -= before;
     }

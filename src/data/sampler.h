@@ -12,24 +12,24 @@
 // walked until it comes back below count. count >= 1, 0 <= index < count.
 int64_t cy_permute(uint64_t key, int64_t index, int64_t count);
 
-#define CY_MIXTURE_MAX 64
+#define CY_MIXTURE_SOURCES_MAX 64
 
 // How samples are drawn from several sources. Shares are in units of 2^-32.
 typedef struct cy_mixture {
     int count;
-    uint64_t share[CY_MIXTURE_MAX]; // of source k in what sources before it left over
+    uint64_t share[CY_MIXTURE_SOURCES_MAX]; // of source k in what sources before it left over
 } cy_mixture;
 
 // weights [count] > 0, count >= 1.
 void cy_mixture_init(cy_mixture *mixture, const double *weights, int count);
 
-typedef struct cy_pick {
+typedef struct cy_mixture_sample {
     int source;
     int64_t index; // how many samples of this source come before it
-} cy_pick;
+} cy_mixture_sample;
 
 // Where sample `number` >= 0 comes from. Sources take turns as evenly as their weights allow: of
 // the first n samples each gives its share of n, within one sample per source.
-cy_pick cy_mixture_pick(const cy_mixture *mixture, int64_t number);
+cy_mixture_sample cy_mixture_pick(const cy_mixture *mixture, int64_t number);
 
 #endif

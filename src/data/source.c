@@ -45,8 +45,8 @@ cy_status cy_source_read(const cy_token_source *source, int32_t *out, int64_t fi
 // ---- fingerprints
 
 #define WHOLE_TOKENS ((int64_t)1 << 22)
-#define STRETCH      ((int64_t)1 << 14)
-#define STRETCHES    256
+#define SAMPLE_RUN   ((int64_t)1 << 14)
+#define SAMPLE_RUNS  256
 
 // Goes on over ids [count], two at a time: it runs over all of a text at each start. Kept in files.
 static uint64_t check_ids(uint64_t check, const int32_t *ids, int64_t count)
@@ -60,12 +60,12 @@ static uint64_t check_ids(uint64_t check, const int32_t *ids, int64_t count)
     return check;
 }
 
-// ids [STRETCH] is work space.
+// ids [SAMPLE_RUN] is work space.
 static cy_status check_tokens(
     uint64_t *check, const cy_token_source *source, int32_t *ids, int64_t first, int64_t count)
 {
     while (count > 0) {
-        const int64_t step = count < STRETCH ? count : STRETCH;
+        const int64_t step = count < SAMPLE_RUN ? count : SAMPLE_RUN;
         CY_TRY(source->ops->read(source, ids, first, step));
         *check = check_ids(*check, ids, step);
         first += step;
@@ -79,10 +79,10 @@ static cy_status sample_tokens(
     uint64_t *check, const cy_token_source *source, int32_t *ids, int64_t tokens)
 {
     if (tokens <= WHOLE_TOKENS) return check_tokens(check, source, ids, 0, tokens);
-    const int64_t gaps = STRETCHES - 1, room = tokens - STRETCH;
-    for (int64_t i = 0; i < STRETCHES; i++) {
+    const int64_t gaps = SAMPLE_RUNS - 1, room = tokens - SAMPLE_RUN;
+    for (int64_t i = 0; i < SAMPLE_RUNS; i++) {
         const int64_t first = room / gaps * i + room % gaps * i / gaps;
-        CY_TRY(check_tokens(check, source, ids, first, STRETCH));
+        CY_TRY(check_tokens(check, source, ids, first, SAMPLE_RUN));
     }
     return CY_OK;
 }
@@ -93,7 +93,7 @@ cy_status cy_source_fingerprint(
     CY_ASSERT(0 <= tokens && tokens <= source->token_count);
     cy_fingerprint made = {.tokens = tokens};
     void *ids = NULL;
-    CY_TRY(cy_memory_take(&ids, (size_t)STRETCH, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&ids, (size_t)SAMPLE_RUN, sizeof(int32_t)));
     cy_activity_begin(CY_ACTIVITY_READ, "the data set", -1);
     cy_status status = source->ops->check(source, &made);
     if (status == CY_OK) status = sample_tokens(&made.sample, source, ids, tokens);
@@ -173,7 +173,7 @@ cy_status cy_source_open_text(
     CY_TRY(cy_file_open(&fd, path));
     cy_io_close(fd);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(text_source)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(text_source)));
     text_source *made = block;
     made->base.ops = &text_ops;
     const char *const paths[1] = {path};

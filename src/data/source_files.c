@@ -247,7 +247,7 @@ cy_status cy_source_open_file(cy_token_source **source, const char *path)
     const size_t length = strlen(path); // it ends in .bin or .idx
     cy_text bin = {0}, idx = {0};
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(file_source)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(file_source)));
     file_source *made = block;
     made->base.document_count = made->base.text_bytes = -1;
     cy_status status = cy_text_add(&bin, "%.*s.bin", (int)length - 4, path);

@@ -17,8 +17,8 @@ typedef struct shard_source {
     cy_shard *shards; // owned, [count]
     int64_t *ends;    // owned, [count]: of each shard in the row
     int count;
-    size_t shards_room;
-    size_t ends_room;
+    size_t shards_capacity;
+    size_t ends_capacity;
 } shard_source;
 
 static void shards_close(cy_token_source *base)
@@ -84,10 +84,10 @@ static cy_status add_shard(shard_source *source, const char *path)
 {
     void *block = source->shards;
     const size_t wanted = (size_t)source->count + 1;
-    CY_TRY(cy_memory_grow(&block, &source->shards_room, wanted, sizeof(cy_shard)));
+    CY_TRY(cy_memory_grow(&block, &source->shards_capacity, wanted, sizeof(cy_shard)));
     source->shards = block;
     block = source->ends;
-    CY_TRY(cy_memory_grow(&block, &source->ends_room, wanted, sizeof(int64_t)));
+    CY_TRY(cy_memory_grow(&block, &source->ends_capacity, wanted, sizeof(int64_t)));
     source->ends = block;
     cy_shard *shard = &source->shards[source->count];
     CY_TRY(cy_shard_open(shard, path));
@@ -131,7 +131,7 @@ static cy_status add_folder(shard_source *made, const char *path)
 cy_status cy_source_open_shards(cy_token_source **source, const char *path)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(shard_source)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(shard_source)));
     shard_source *made = block;
     made->base.ops = &shard_ops;
     bool folder = false;

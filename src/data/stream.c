@@ -74,11 +74,11 @@ static cy_status open_decoder(cy_stream *stream)
 cy_status cy_stream_open(cy_stream **stream, const char *path)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_stream)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_stream)));
     cy_stream *made = block;
     made->fd = -1;
     cy_status status = cy_memory_copy_text(&made->path, path);
-    if (status == CY_OK) status = cy_memory_take(&block, INPUT_BYTES, 1);
+    if (status == CY_OK) status = cy_memory_alloc(&block, INPUT_BYTES, 1);
     if (status != CY_OK) goto close;
     made->input = block;
     bool folder = false;

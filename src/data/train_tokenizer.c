@@ -9,7 +9,7 @@ typedef struct texts {
     cy_text bytes;
     size_t *ends; // owned, [count]: of each text in bytes
     size_t count;
-    size_t ends_room;
+    size_t ends_capacity;
 } texts;
 
 static cy_status read_documents(texts *t, cy_document_reader *reader)
@@ -20,7 +20,7 @@ static cy_status read_documents(texts *t, cy_document_reader *reader)
         if (state == CY_DOCUMENT_NONE) return CY_OK;
         if (state == CY_DOCUMENT_GOES_ON) continue;
         void *block = t->ends;
-        CY_TRY(cy_memory_grow(&block, &t->ends_room, t->count + 1, sizeof(size_t)));
+        CY_TRY(cy_memory_grow(&block, &t->ends_capacity, t->count + 1, sizeof(size_t)));
         t->ends = block;
         t->ends[t->count++] = t->bytes.length;
     }
@@ -30,7 +30,7 @@ static cy_status train(
     cy_tokenizer **tokenizer, const texts *t, const cy_tokenizer_train_options *options)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, t->count, sizeof(cy_tokenizer_text)));
+    CY_TRY(cy_memory_alloc(&block, t->count, sizeof(cy_tokenizer_text)));
     cy_tokenizer_text *list = block;
     for (size_t i = 0; i < t->count; i++) {
         const size_t first = i > 0 ? t->ends[i - 1] : 0;

@@ -22,17 +22,18 @@ struct cy_kernels; // kernel/kernel.h
 typedef struct cy_queue {
     const struct cy_kernels *kernels; // borrowed: the operator table of this device
     void *kernel_state;               // owned by the caller of cy_kernels_open; per rank
-    cy_pool *pool;                    // borrowed: the rank's threads
+    cy_thread_pool *pool;             // borrowed: the rank's threads
     cy_arena *scratch;                // borrowed: memory inside an operator or a layer
     cy_trace *trace;                  // borrowed; NULL when nothing is traced
     bool dry;                         // count, do not compute
     cy_cost planned;                  // what a dry queue has counted
     _Atomic bool fixed_overflow;      // a fixed-point sum left its head room (strict mode)
-    _Atomic uint64_t *beat; // borrowed; NULL or the heartbeat counter of the rank, see comm/world.h
+    _Atomic uint64_t
+        *heartbeat; // borrowed; NULL or the heartbeat counter of the rank, see comm/world.h
 } cy_queue;
 
 // Runs task(context, i, worker) for 0 <= i < count on the pool; nothing on a dry queue.
-void cy_queue_run(cy_queue *queue, cy_pool_task task, void *context, int64_t count);
+void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count);
 
 // The number of threads that cy_queue_run may use: a kernel takes as many per-worker scratch
 // buffers.

@@ -70,7 +70,7 @@ static inline size_t cy_view_bytes(cy_view view)
 }
 
 // The address of element (row, col), which need not exist.
-static inline void *cy_view_place(cy_view view, int64_t row, int64_t col)
+static inline void *cy_view_address(cy_view view, int64_t row, int64_t col)
 {
     return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
 }
@@ -79,14 +79,14 @@ static inline void *cy_view_place(cy_view view, int64_t row, int64_t col)
 static inline void *cy_view_at(cy_view view, int64_t row, int64_t col)
 {
     CY_DEBUG_ASSERT(row >= 0 && row < view.rows && col >= 0 && col < view.cols);
-    return cy_view_place(view, row, col);
+    return cy_view_address(view, row, col);
 }
 
 // Rows [first, first + count) and columns [first, first + count) of a view, which has them all.
 static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 {
     CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.rows);
-    view.data = cy_view_place(view, first, 0);
+    view.data = cy_view_address(view, first, 0);
     view.rows = count;
     return view;
 }
@@ -94,16 +94,16 @@ static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 static inline cy_view cy_view_cols(cy_view view, int64_t first, int64_t count)
 {
     CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.cols);
-    view.data = cy_view_place(view, 0, first);
+    view.data = cy_view_address(view, 0, first);
     view.cols = count;
     return view;
 }
 
 // A new dense matrix from an arena; its content is undefined.
-static inline cy_view cy_view_take(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols)
+static inline cy_view cy_view_alloc(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols)
 {
     const size_t bytes = (size_t)(rows * cols) * cy_dtype_size(dtype);
-    return cy_view_of(cy_arena_take(arena, bytes), dtype, rows, cols);
+    return cy_view_of(cy_arena_alloc(arena, bytes), dtype, rows, cols);
 }
 
 // ---- fixed point: the unit of a sum, how its terms are cut, and how large they were
@@ -127,9 +127,9 @@ static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
 }
 
 // A new matrix of a sum from an arena; its content is undefined.
-static inline cy_view cy_fixed_take(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
+static inline cy_view cy_fixed_alloc(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
 {
-    return cy_fixed_view(fixed, cy_view_take(arena, CY_FX64, rows, cols));
+    return cy_fixed_view(fixed, cy_view_alloc(arena, CY_FX64, rows, cols));
 }
 
 #endif

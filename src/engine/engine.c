@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "model/rope.h"
-#include "engine/fit.h"
+#include "engine/memory_check.h"
 #include "engine/pipeline.h"
 #include "engine/strict.h"
 
@@ -67,7 +67,7 @@ static cy_status gradient_final(void *context, int unit)
     // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
     if (engine->storage.units[unit].layer < 0) {
         last = last && engine->call.chunk == engine->embedding_chunk &&
-            !cy_engine_embedding_waits(engine);
+            !cy_engine_defers_embedding_grads(engine);
     }
     CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, last));
     point_unit(engine, unit);
@@ -106,7 +106,7 @@ static void describe_model(cy_engine *engine)
     };
     engine->tokens =
         config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
-    engine->micro_batches = config->training.gradient_accumulation_steps;
+    engine->microbatches = config->training.gradient_accumulation_steps;
 }
 
 static cy_status open_model(cy_engine *engine)
@@ -174,7 +174,7 @@ static cy_status open_reducer(cy_engine *engine)
     const cy_storage *storage = &engine->storage;
     const int range_count = storage->unit_count + 2 * storage->tensor_count;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)range_count, sizeof(cy_flat_range)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)range_count, sizeof(cy_flat_range)));
     cy_flat_range *units = block;
     storage_ranges ranges = {
         .units = units,
@@ -219,28 +219,28 @@ cy_context_layout cy_engine_layout(const cy_config *config)
 // ---- memory
 
 // Takes everything that lives as long as the run.
-static void take_run(cy_engine *engine, cy_arena *run)
+static void alloc_run(cy_engine *engine, cy_arena *run)
 {
     const cy_model_shape *shape = &engine->options.config->shape;
     const size_t row = (size_t)engine->tokens * sizeof(int32_t);
-    const size_t rows = (size_t)engine->micro_batches;
-    cy_reducer_take(engine->reducer, run);
-    cy_update_take(&engine->update, run);
-    engine->inputs = cy_arena_take(run, rows * row);
-    engine->targets = cy_arena_take(run, rows * row);
-    cy_context_tables_take(&engine->tables, run);
+    const size_t rows = (size_t)engine->microbatches;
+    cy_reducer_alloc(engine->reducer, run);
+    cy_optimizer_alloc(&engine->update, run);
+    engine->inputs = cy_arena_alloc(run, rows * row);
+    engine->targets = cy_arena_alloc(run, rows * row);
+    cy_context_tables_alloc(&engine->tables, run);
     engine->positions = cy_context_tables_positions(&engine->tables);
-    cy_engine_take_strict(engine, run);
-    engine->context.rope = cy_view_take(run, engine->context.sum_dtype,
+    cy_engine_alloc_strict(engine, run);
+    engine->context.rope = cy_view_alloc(run, engine->context.sum_dtype,
         engine->options.config->training.seq_length, shape->head_dim);
 }
 
 // Takes what lives as long as a step. Returns the bytes of the stashes among it.
-static size_t take_step(cy_engine *engine, cy_arena *step)
+static size_t alloc_step(cy_engine *engine, cy_arena *step)
 {
-    cy_stage_slots_take(&engine->slots, step);
+    cy_stage_slots_alloc(&engine->slots, step);
     const size_t stashes = step->used;
-    if (engine->options.train) cy_executor_place(&engine->executor, step);
+    if (engine->options.train) cy_executor_alloc(&engine->executor, step);
     return stashes;
 }
 
@@ -261,8 +261,8 @@ static cy_status plan_memory(cy_engine *engine)
     cy_arena_measure(&engine->step, "step");
     cy_arena_measure(&engine->scratch, "scratch");
     engine->queue.dry = true;
-    take_run(engine, &engine->run);
-    const size_t stashes = take_step(engine, &engine->step);
+    alloc_run(engine, &engine->run);
+    const size_t stashes = alloc_step(engine, &engine->step);
     CY_TRY(rehearse(engine));
     engine->queue.dry = false;
 
@@ -287,11 +287,11 @@ static cy_status place_memory(cy_engine *engine)
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
     CY_TRY(cy_memory_map(&engine->mapped, engine->memory.total));
     char *base = engine->mapped;
-    cy_arena_place(&engine->run, "run", base, run);
-    cy_arena_place(&engine->step, "step", base + run, step);
-    cy_arena_place(&engine->scratch, "scratch", base + run + step, scratch);
-    take_run(engine, &engine->run);
-    take_step(engine, &engine->step);
+    cy_arena_init(&engine->run, "run", base, run);
+    cy_arena_init(&engine->step, "step", base + run, step);
+    cy_arena_init(&engine->scratch, "scratch", base + run + step, scratch);
+    alloc_run(engine, &engine->run);
+    alloc_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
         point_unit(engine, i);
     return CY_OK;
@@ -303,7 +303,7 @@ static cy_status fill_tables(cy_engine *engine)
     const int64_t length = config->training.seq_length;
     cy_context_tables_fill(&engine->tables);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
     double *inv_freq = block;
     const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
     cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
@@ -314,10 +314,11 @@ static cy_status fill_tables(cy_engine *engine)
 static cy_status open_parts(cy_engine *engine)
 {
     const cy_engine_options *options = &engine->options;
-    CY_TRY(cy_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
+    CY_TRY(
+        cy_thread_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
     engine->queue.pool = engine->pool;
     engine->queue.scratch = &engine->scratch;
-    if (options->world != NULL) engine->queue.beat = cy_world_beat(options->world);
+    if (options->world != NULL) engine->queue.heartbeat = cy_world_heartbeat(options->world);
     if (options->trace) {
         CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
         engine->queue.trace = &engine->trace;
@@ -326,25 +327,24 @@ static cy_status open_parts(cy_engine *engine)
     CY_TRY((strict ? cy_kernels_open_strict : cy_kernels_open)(
         &engine->queue, &engine->kernels, options->isa));
     const cy_config_model *model = &options->config->model;
-    cy_kernels_follow_formula(
-        &engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
     CY_TRY(open_model(engine));
     CY_TRY(open_reducer(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
     CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
-    engine->update = (cy_update){
+    engine->update = (cy_optimizer){
         .queue = &engine->queue,
         .storage = &engine->storage,
         .reducer = engine->reducer,
         .norm_group = options->groups.norm,
         .max_norm = options->config->training.grad_clip,
     };
-    const cy_scaler_spec scaling = cy_scaler_defaults();
-    engine->scaler = cy_scaler_start(&scaling);
+    const cy_loss_scaler_spec scaling = cy_loss_scaler_defaults();
+    engine->scaler = cy_loss_scaler_start(&scaling);
     if (options->config->model.dtype != CY_F16) engine->scaler.scale = 1.0;
     CY_TRY(plan_memory(engine));
     if (options->plan_only) return CY_OK;
-    CY_TRY(cy_engine_check_fit(engine));
+    CY_TRY(cy_engine_check_memory(engine));
     CY_TRY(place_memory(engine));
     return fill_tables(engine);
 }
@@ -366,7 +366,7 @@ void cy_engine_close(cy_engine *engine)
     cy_context_tables_close(&engine->tables);
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
     cy_trace_close(&engine->trace);
-    cy_pool_close(engine->pool);
+    cy_thread_pool_close(engine->pool);
     cy_memory_unmap(engine->mapped, engine->memory.total);
     *engine = (cy_engine){0};
 }

@@ -2,10 +2,10 @@
 // the optimizer step over them.
 //
 // Opening an engine plans it: the step runs once on a dry queue over measuring arenas, which gives
-// the peak of each lifetime; where the machine has that free for all ranks on it (engine/fit.h),
-// one range of that size is mapped, and the same code places everything in it. A training step
-// makes no allocation after that. An engine that is opened with `plan_only` stops before the
-// mapping: `cyclotron plan` prints what it found.
+// the peak of each lifetime; where the machine has that free for all ranks on it
+// (engine/memory_check.h), one range of that size is mapped, and the same code places everything in
+// it. A training step makes no allocation after that. An engine that is opened with `plan_only`
+// stops before the mapping: `cyclotron plan` prints what it found.
 //
 // An engine is used by one thread, its rank's. All ranks make the same calls in the same order.
 
@@ -15,8 +15,8 @@
 #include "comm/world.h"
 #include "kernel/dispatch.h"
 #include "model/stage.h"
-#include "optim/scaler.h"
-#include "optim/update.h"
+#include "optim/loss_scaler.h"
+#include "optim/optimizer.h"
 #include "parallel/data/reducer.h"
 #include "parallel/pipeline/executor.h"
 #include "config/config.h"
@@ -57,18 +57,18 @@ typedef struct cy_engine_memory {
     size_t optimizer;   // master copies and moments
     size_t units;       // whole units in use, where weights or gradients are kept as shards
     size_t compression; // gradients that were kept back, and messages on their way
-    size_t tables;      // positions, cells, micro-batches
-    size_t activations; // stashes of the micro-batches in flight
+    size_t tables;      // positions, cells, microbatches
+    size_t activations; // stashes of the microbatches in flight
     size_t boundaries;  // what travels between the stages of a pipeline
     size_t scratch;     // inside layers and kernels
     size_t total;
 } cy_engine_memory;
 
-// Where the tokens of a micro-batch come from: fills inputs and targets, [tokens] each, on the
-// host. `micro_batch` counts within the step.
+// Where the tokens of a microbatch come from: fills inputs and targets, [tokens] each, on the
+// host. `microbatch` counts within the step.
 typedef struct cy_batch_source {
     void *context; // borrowed
-    cy_status (*fill)(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets);
+    cy_status (*fill)(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets);
 } cy_batch_source;
 
 typedef struct cy_step_result {
@@ -80,14 +80,14 @@ typedef struct cy_step_result {
 
 typedef struct cy_engine {
     cy_engine_options options;
-    cy_pool *pool; // owned
+    cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
     cy_trace trace;      // owned; without spans unless asked for
     cy_storage storage;  // owned
     cy_reducer *reducer; // owned
-    cy_update update;
-    cy_scaler scaler; // of fp16; its scale stays 1 otherwise
+    cy_optimizer update;
+    cy_loss_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
     void *mapped; // owned, all arenas lie in it
@@ -96,7 +96,7 @@ typedef struct cy_engine {
     // The pipeline; a rank alone is one of one stage (engine/pipeline.h).
     cy_model_context context;
     cy_sums sums;           // owned: strict mode's, see engine/strict.h
-    cy_view notes;          // [1, sums.count + 1] int64: what the ranks tell each other of them
+    cy_view amaxes;         // [1, sums.count + 1] int64: what the ranks tell each other of them
     cy_schedule schedule;   // owned
     cy_executor executor;   // owned
     cy_stage_slots slots;   // owned
@@ -105,10 +105,10 @@ typedef struct cy_engine {
     cy_pipeline_call call;  // that runs: what the hooks tell the reducer
     cy_timed_action *times; // owned, [actions of this rank]; NULL unless asked for
 
-    int64_t tokens;           // of a micro-batch on this rank
-    int64_t micro_batches;    // of a step on this rank
-    int32_t *inputs;          // [micro_batches, tokens]
-    int32_t *targets;         // [micro_batches, tokens]
+    int64_t tokens;           // of a microbatch on this rank
+    int64_t microbatches;     // of a step on this rank
+    int32_t *inputs;          // [microbatches, tokens]
+    int32_t *targets;         // [microbatches, tokens]
     cy_context_tables tables; // owned: positions and spans
     const int32_t *positions; // [tokens], of the tables
     cy_view loss;             // [1, 1] fp64; CY_FX64 in strict mode
@@ -124,29 +124,29 @@ void cy_engine_close(cy_engine *engine);
 
 // Has the system clear the engine's pages now, each by one thread: once, before the first weights.
 // Not needed for what is computed; a first step that clears them on its way takes longer.
-void cy_engine_fill_pages(cy_engine *engine);
+void cy_engine_populate_memory(cy_engine *engine);
 
 // Fresh weights from the seed; the same whatever the split. Optimizer state is zero.
 CY_MUST_CHECK cy_status cy_engine_initialize(cy_engine *engine);
 
 // Writes the weights for compute from the master copies: after a load.
-CY_MUST_CHECK cy_status cy_engine_masters_changed(cy_engine *engine);
+CY_MUST_CHECK cy_status cy_engine_sync_weights(cy_engine *engine);
 
-// Reads all micro-batches of a step into the engine, for a train_step without a source. An
+// Reads all microbatches of a step into the engine, for a train_step without a source. An
 // evaluation takes their place.
 CY_MUST_CHECK cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source);
 
 // One optimizer step on what `source` gives, or on what was read where it is NULL: all
-// micro-batches, forward and backward, sums over ranks, clipping, AdamW. A loss or gradient that is
+// microbatches, forward and backward, sums over ranks, clipping, AdamW. A loss or gradient that is
 // not finite is CY_ERR_NOT_FINITE and names the first such tensor; the masters are then as before.
 // (With fp16 an overflow skips the update instead.)
 CY_MUST_CHECK cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
     const cy_adamw_spec *adamw, cy_step_result *result);
 
-// The sum of token losses of one micro-batch, over the tokens of this rank alone; 0 on ranks of a
+// The sum of token losses of one microbatch, over the tokens of this rank alone; 0 on ranks of a
 // pipeline that do not have the head. Ranks of a pipeline call it together.
 CY_MUST_CHECK cy_status cy_engine_evaluate(
-    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum);
+    cy_engine *engine, const cy_batch_source *source, int64_t microbatch, double *loss_sum);
 
 // A hash of all parameters of the model that does not depend on how they are split.
 CY_MUST_CHECK cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash);

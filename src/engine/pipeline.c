@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "config/pipeline.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static cy_status open_schedule(cy_engine *engine)
         .schedule = &engine->schedule,
         .group = engine->options.groups.pp,
         .dtype = engine->context.dtype,
-        .rows = cy_tensor_outside(&engine->context.tensor, engine->tokens),
+        .rows = cy_tensor_local_tokens(&engine->context.tp, engine->tokens),
         .cols = engine->context.shape.hidden,
     };
     return cy_executor_open(&engine->executor, &executor);
@@ -64,7 +64,7 @@ static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_
         const bool shares = segments[i].head && shape->tied;
         if (segments[i].embedding || shares) engine->embedding_chunk = chunk;
     }
-    const cy_part part = {
+    const cy_model_shard part = {
         .segments = segments,
         .segment_count = engine->schedule.chunks,
         .tp_rank = cy_group_rank(groups->tp),
@@ -98,8 +98,8 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
         .recompute = (cy_recompute)engine->options.config->training.recompute,
         .tokens = engine->tokens,
         .split_backward = train && has_split_backward(engine),
-        .stashes = train ? cy_executor_places(executor, CY_SLOT_STASH) : 1,
-        .kept = train ? cy_executor_places(executor, CY_SLOT_KEPT) : 1,
+        .stashes = train ? cy_executor_slot_count(executor, CY_SLOT_STASH) : 1,
+        .kept = train ? cy_executor_slot_count(executor, CY_SLOT_KEPT) : 1,
     };
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment segment = segment_of(engine, ranges, chunk);
@@ -109,7 +109,7 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
     }
     CY_TRY(cy_stage_slots_open(&engine->slots, &spec));
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)engine->schedule.chunks, sizeof(cy_stage)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)engine->schedule.chunks, sizeof(cy_stage)));
     engine->stages = block;
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment segment = segment_of(engine, ranges, chunk);
@@ -124,15 +124,15 @@ cy_status cy_engine_open_pipeline(cy_engine *engine)
     void *ranges = NULL, *segments = NULL, *times = NULL;
     const size_t count = (size_t)cy_schedule_segments(&engine->schedule);
     const size_t actions = engine->schedule.ranks[engine->executor.rank].count;
-    cy_status status = cy_memory_take(&ranges, count, sizeof(cy_layer_range));
-    if (status == CY_OK) status = cy_memory_take(&segments, count, sizeof(cy_segment));
+    cy_status status = cy_memory_alloc(&ranges, count, sizeof(cy_layer_range));
+    if (status == CY_OK) status = cy_memory_alloc(&segments, count, sizeof(cy_segment));
     if (status == CY_OK) {
         status = cy_config_partition(ranges, engine->options.config, &engine->schedule);
     }
     if (status == CY_OK) status = open_storage(engine, segments, ranges);
     if (status == CY_OK) status = open_stages(engine, ranges);
     if (status == CY_OK && engine->options.measure) {
-        status = cy_memory_take(&times, actions, sizeof(cy_timed_action));
+        status = cy_memory_alloc(&times, actions, sizeof(cy_timed_action));
     }
     engine->times = times;
     cy_memory_free(ranges);
@@ -151,12 +151,12 @@ void cy_engine_close_pipeline(cy_engine *engine)
 
 // ---- a step
 
-cy_micro_batch cy_engine_batch(const cy_engine *engine, int64_t micro_batch)
+cy_microbatch cy_engine_microbatch(const cy_engine *engine, int64_t microbatch)
 {
-    return (cy_micro_batch){
+    return (cy_microbatch){
         .tokens = engine->tokens,
-        .inputs = engine->inputs + micro_batch * engine->tokens,
-        .targets = engine->targets + micro_batch * engine->tokens,
+        .inputs = engine->inputs + microbatch * engine->tokens,
+        .targets = engine->targets + microbatch * engine->tokens,
         .positions = engine->positions,
         .spans = cy_context_tables_own(&engine->tables)->spans,
         .span_count = cy_context_tables_own(&engine->tables)->span_count,
@@ -164,7 +164,7 @@ cy_micro_batch cy_engine_batch(const cy_engine *engine, int64_t micro_batch)
 }
 
 static cy_stage_pass pass_of(
-    const cy_pipeline_call *call, const cy_micro_batch *batch, cy_view input)
+    const cy_pipeline_call *call, const cy_microbatch *batch, cy_view input)
 {
     return (cy_stage_pass){
         .stash = call->stash, .kept = call->kept, .input = input, .batch = batch};
@@ -184,7 +184,7 @@ static cy_status forward(
 {
     (void)queue;
     cy_engine *engine = context;
-    const cy_micro_batch batch = cy_engine_batch(engine, call->microbatch);
+    const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
     const cy_stage_loss loss = {
         .sum = engine->loss, .train = true, .scale = cy_engine_loss_scale(engine)};
@@ -197,7 +197,7 @@ static cy_status forward(
 static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, cy_view made,
     cy_view given, cy_view input, cy_backward parts)
 {
-    const cy_micro_batch batch = cy_engine_batch(engine, call->microbatch);
+    const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
     engine->call = *call;
     if (cy_view_is_none(given)) given = engine->slots.d_out[call->stash];
@@ -231,7 +231,7 @@ static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeli
     (void)queue;
     (void)output_gradient; // the layers have kept what they need of it
     cy_engine *engine = context;
-    const cy_micro_batch batch = cy_engine_batch(engine, call->microbatch);
+    const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     cy_stage_pass pass = pass_of(call, &batch, input);
     pass.stash = 0; // nothing of it is read any more
     engine->call = *call;
@@ -281,7 +281,7 @@ static cy_status pass_chunk(cy_engine *engine, int chunk, cy_view output, cy_vie
     if (receives) {
         CY_TRY(transfer(engine, input, CY_ACTION_RECV_ACTIVATION, chunk, segment - 1));
     }
-    const cy_micro_batch batch = cy_engine_batch(engine, 0);
+    const cy_microbatch batch = cy_engine_microbatch(engine, 0);
     const cy_stage_pass pass = {.input = input, .batch = &batch};
     const cy_stage_loss loss = {.sum = engine->loss, .scale = 1.0};
     CY_TRY(cy_stage_forward(&engine->stages[chunk], &pass, output, &loss));
@@ -289,7 +289,7 @@ static cy_status pass_chunk(cy_engine *engine, int chunk, cy_view output, cy_vie
     return transfer(engine, output, CY_ACTION_SEND_ACTIVATION, chunk, segment + 1);
 }
 
-cy_status cy_engine_pass_forward(cy_engine *engine)
+cy_status cy_engine_forward_only(cy_engine *engine)
 {
     cy_arena *scratch = engine->queue.scratch;
     const size_t mark = cy_arena_mark(scratch);
@@ -297,7 +297,7 @@ cy_status cy_engine_pass_forward(cy_engine *engine)
     const bool alone = cy_schedule_segments(&engine->schedule) == 1;
     cy_view buffers[2] = {cy_view_none(), cy_view_none()};
     for (int i = 0; i < 2 && !alone; i++)
-        buffers[i] = cy_view_take(scratch, shape->dtype, shape->rows, shape->cols);
+        buffers[i] = cy_view_alloc(scratch, shape->dtype, shape->rows, shape->cols);
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment *segment = &engine->stages[chunk].segment;
         // What a chunk makes is what the next one reads, where no other rank is between them.
@@ -328,7 +328,7 @@ static bool sums_before_reduction(const cy_engine *engine)
     return distributed->zero_stage < 2 && distributed->compression == CY_CONFIG_COMPRESSION_NONE;
 }
 
-bool cy_engine_embedding_waits(const cy_engine *engine)
+bool cy_engine_defers_embedding_grads(const cy_engine *engine)
 {
     return shares_embedding(engine) && sums_before_reduction(engine);
 }
@@ -341,19 +341,20 @@ static cy_status sum_whole(cy_engine *engine)
     return cy_reducer_gradient_final(engine->reducer, unit, true);
 }
 
-static cy_status sum_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status sum_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     cy_engine *engine = context;
-    if (stretch->tensor->param->role != CY_ROLE_EMBED) return CY_OK;
+    if (param_range->tensor->param->role != CY_ROLE_EMBED) return CY_OK;
     return cy_group_all_reduce(engine->options.groups.embedding, &engine->queue,
-        cy_view_cols(range->grad, stretch->at, stretch->count), CY_SUM);
+        cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
 
-cy_status cy_engine_finish_gradients(cy_engine *engine)
+cy_status cy_engine_finalize_grads(cy_engine *engine)
 {
-    if (cy_engine_embedding_waits(engine)) CY_TRY(sum_whole(engine));
+    if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));
     // A shard of gradients is the same part of the embedding on both ranks.
     if (!shares_embedding(engine) || sums_before_reduction(engine)) return CY_OK;
-    return cy_owned_visit(&engine->storage, engine->reducer, sum_stretch, engine);
+    return cy_param_ranges_visit(&engine->storage, engine->reducer, sum_param_range, engine);
 }

@@ -3,20 +3,21 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "engine/pipeline.h"
 #include "engine/strict.h"
-#include "engine/sum_parts.h"
+#include "engine/partial_grads.h"
 
 #include <math.h>
 
 // ---- weights
 
-static cy_status fill_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status fill_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     cy_engine *engine = context;
-    const cy_param *param = stretch->tensor->param;
-    const cy_view all = cy_view_cols(range->master, stretch->at, stretch->count);
+    const cy_param *param = param_range->tensor->param;
+    const cy_view all = cy_view_cols(range->master, param_range->at, param_range->count);
     switch (param->init) {
     case CY_INIT_ONES:
         cy_fill(&engine->queue, all, 1.0);
@@ -29,8 +30,8 @@ static cy_status fill_stretch(void *context, const cy_owned_range *range, const 
     }
     const uint64_t key =
         cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
-    cy_owned_part part;
-    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
         const cy_view view =
             cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
         cy_random_fill(
@@ -39,7 +40,7 @@ static cy_status fill_stretch(void *context, const cy_owned_range *range, const 
     return CY_OK;
 }
 
-cy_status cy_engine_masters_changed(cy_engine *engine)
+cy_status cy_engine_sync_weights(cy_engine *engine)
 {
     for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
         const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
@@ -48,16 +49,16 @@ cy_status cy_engine_masters_changed(cy_engine *engine)
     return cy_reducer_share_weights(engine->reducer);
 }
 
-void cy_engine_fill_pages(cy_engine *engine)
+void cy_engine_populate_memory(cy_engine *engine)
 {
-    cy_memory_fill_pages(engine->queue.pool, engine->mapped, engine->memory.total);
+    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
 }
 
 cy_status cy_engine_initialize(cy_engine *engine)
 {
     CY_ASSERT(engine->options.train);
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, fill_stretch, engine));
-    return cy_engine_masters_changed(engine);
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, fill_param_range, engine));
+    return cy_engine_sync_weights(engine);
 }
 
 // ---- a step
@@ -73,15 +74,15 @@ typedef struct finite_search {
 } finite_search;
 
 static cy_status look_for_not_finite(
-    void *context, const cy_owned_range *range, const cy_stretch *stretch)
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     finite_search *search = context;
-    const int64_t place = stretch->tensor->param - search->engine->storage.manifest.params;
+    const int64_t place = param_range->tensor->param - search->engine->storage.manifest.params;
     if (place >= search->found) return CY_OK;
     const cy_view sum = search->engine->update.cells.sum_squares;
     cy_fill(&search->engine->queue, sum, 0.0);
-    cy_sum_squares(
-        &search->engine->queue, sum, cy_stretch_grad(&search->engine->storage, range, stretch));
+    cy_sum_squares(&search->engine->queue, sum,
+        cy_param_range_grad(&search->engine->storage, range, param_range));
     if (!isfinite(cell(sum))) search->found = place;
     return CY_OK;
 }
@@ -92,7 +93,7 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
 {
     const cy_manifest *manifest = &engine->storage.manifest;
     finite_search search = {.engine = engine, .found = manifest->count};
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
     CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
         cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
     return CY_FAIL(CY_ERR_NOT_FINITE,
@@ -110,7 +111,7 @@ static cy_status settle(
     const cy_engine_groups *groups = &engine->options.groups;
     CY_TRY(cy_group_all_reduce(groups->gradient, &engine->queue, engine->loss, CY_SUM));
     CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, engine->loss, CY_SUM));
-    if (engine->queue.dry) return cy_update_apply(&engine->update, adamw);
+    if (engine->queue.dry) return cy_optimizer_step(&engine->update, adamw);
 
     // The queue has done all this when the calls return; on a device the host would wait here.
     result->loss = cy_engine_loss(engine) / tokens;
@@ -118,13 +119,13 @@ static cy_status settle(
     result->skipped = false;
     const bool finite = isfinite(result->loss) && isfinite(result->grad_norm);
     if (engine->options.config->model.dtype == CY_F16 && isfinite(result->loss)) {
-        const cy_scaler_spec scaling = cy_scaler_defaults();
-        result->skipped = !cy_scaler_step(&engine->scaler, &scaling, !finite);
+        const cy_loss_scaler_spec scaling = cy_loss_scaler_defaults();
+        result->skipped = !cy_loss_scaler_step(&engine->scaler, &scaling, !finite);
         if (result->skipped) return CY_OK;
     } else if (!finite) {
         return report_not_finite(engine, result, adamw->step);
     }
-    return cy_update_apply(&engine->update, adamw);
+    return cy_optimizer_step(&engine->update, adamw);
 }
 
 static void clear_gradients(cy_engine *engine)
@@ -146,9 +147,9 @@ static cy_status try_step(cy_engine *engine, double tokens)
     clear_gradients(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
-    CY_TRY(cy_engine_finish_gradients(engine));
-    CY_TRY(cy_engine_sum_parts(engine));
-    return cy_update_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
+    CY_TRY(cy_engine_finalize_grads(engine));
+    CY_TRY(cy_engine_reduce_partial_grads(engine));
+    return cy_optimizer_grad_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
 // Of a step ahead, over the learning rate: where next to nothing is known of the second moment.
@@ -183,20 +184,20 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
     if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
     cy_adamw_spec before = *adamw;
     before.step--;
-    const double seen = (double)cy_adamw_second_of(&before).steps;
-    const cy_ahead_spec ahead = {
+    const double seen = (double)cy_adamw_second_moment_of(&before).steps;
+    const cy_step_ahead_spec ahead = {
         .learning_rate = adamw->learning_rate,
         .scale = 1.0 / (double)cy_config_batch_tokens(config),
         .root = 1.0 / sqrt(1.0 - pow(adamw->beta2, seen)),
         .eps = adamw->eps,
         .most = MOST_AHEAD,
     };
-    cy_reducer_look_ahead(engine->reducer, &ahead);
+    cy_reducer_step_ahead(engine->reducer, &ahead);
 }
 
 cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source)
 {
-    for (int64_t i = 0; i < engine->micro_batches; i++) {
+    for (int64_t i = 0; i < engine->microbatches; i++) {
         CY_TRY(source->fill(source->context, i, engine->inputs + i * engine->tokens,
             engine->targets + i * engine->tokens));
     }
@@ -228,14 +229,14 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
 }
 
 cy_status cy_engine_evaluate(
-    cy_engine *engine, const cy_batch_source *source, int64_t micro_batch, double *loss_sum)
+    cy_engine *engine, const cy_batch_source *source, int64_t microbatch, double *loss_sum)
 {
     cy_engine_begin_evaluation(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     if (!engine->queue.dry) {
-        CY_TRY(source->fill(source->context, micro_batch, engine->inputs, engine->targets));
+        CY_TRY(source->fill(source->context, microbatch, engine->inputs, engine->targets));
     }
-    CY_TRY(cy_engine_pass_forward(engine));
+    CY_TRY(cy_engine_forward_only(engine));
     if (!engine->queue.dry) *loss_sum = cy_engine_loss(engine);
     return cy_engine_end_evaluation(engine);
 }
@@ -247,15 +248,16 @@ typedef struct hash_pass {
     cy_view hash; // [1, 1] int64
 } hash_pass;
 
-static cy_status hash_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status hash_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     const hash_pass *pass = context;
-    const cy_param *param = stretch->tensor->param;
-    if (stretch->tensor->slice.copy_index != 0) return CY_OK;
+    const cy_param *param = param_range->tensor->param;
+    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
     const uint64_t key = cy_random_key(0, param->name);
-    cy_owned_part part;
-    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
-        const cy_view view = cy_view_of(cy_view_at(range->master, 0, stretch->at + part.at),
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
+        const cy_view view = cy_view_of(cy_view_at(range->master, 0, param_range->at + part.at),
             range->master.dtype, part.rows, part.cols);
         cy_hash(
             &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
@@ -267,7 +269,7 @@ cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
 {
     int64_t sum = 0;
     hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, hash_stretch, &pass));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
     CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
     *hash = (uint64_t)sum;
     return CY_OK;

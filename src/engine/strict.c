@@ -25,24 +25,24 @@ cy_status cy_engine_open_strict(cy_engine *engine)
     engine->context.sums = &engine->sums;
     engine->context.kv_group = engine->options.groups.kv;
     engine->context.kv_copy = cy_group_rank(engine->options.groups.kv);
-    engine->context.context.in_order = true;
+    engine->context.cp.in_order = true;
     return CY_OK;
 }
 
-void cy_engine_take_strict(cy_engine *engine, cy_arena *run)
+void cy_engine_alloc_strict(cy_engine *engine, cy_arena *run)
 {
     if (!is_strict(engine)) {
-        engine->loss = cy_view_take(run, CY_F64, 1, 1);
+        engine->loss = cy_view_alloc(run, CY_F64, 1, 1);
         return;
     }
-    engine->loss = cy_fixed_take(&engine->sums.loss, run, 1, 1);
-    engine->notes = cy_view_take(run, CY_I64, 1, engine->sums.count + 1);
+    engine->loss = cy_fixed_alloc(&engine->sums.loss, run, 1, 1);
+    engine->amaxes = cy_view_alloc(run, CY_I64, 1, engine->sums.count + 1);
 }
 
 void cy_engine_begin_try(cy_engine *engine)
 {
     if (!is_strict(engine)) return;
-    cy_sums_forget(&engine->sums);
+    cy_sums_reset(&engine->sums);
     engine->loss.exponent = engine->sums.loss.exponent;
     atomic_store(&engine->queue.fixed_overflow, false);
 }
@@ -51,17 +51,17 @@ void cy_engine_begin_try(cy_engine *engine)
 static cy_status agree(cy_engine *engine, bool *exceeded)
 {
     cy_sums *sums = &engine->sums;
-    int64_t *notes = engine->notes.data;
+    int64_t *amaxes = engine->amaxes.data;
     for (int64_t i = 0; i < sums->count && !engine->queue.dry; i++)
-        notes[i] = sums->table[i].largest;
-    if (!engine->queue.dry) notes[sums->count] = atomic_load(&engine->queue.fixed_overflow);
+        amaxes[i] = sums->table[i].largest;
+    if (!engine->queue.dry) amaxes[sums->count] = atomic_load(&engine->queue.fixed_overflow);
     CY_TRY(
-        cy_group_all_reduce(engine->options.groups.world, &engine->queue, engine->notes, CY_MAX));
+        cy_group_all_reduce(engine->options.groups.world, &engine->queue, engine->amaxes, CY_MAX));
     *exceeded = false;
     if (engine->queue.dry) return CY_OK;
     for (int64_t i = 0; i < sums->count; i++)
-        sums->table[i].largest = (uint32_t)notes[i];
-    *exceeded = notes[sums->count] != 0;
+        sums->table[i].largest = (uint32_t)amaxes[i];
+    *exceeded = amaxes[sums->count] != 0;
     return CY_OK;
 }
 
@@ -104,7 +104,7 @@ int cy_engine_repeats(int raised)
 
 void cy_engine_end_step(cy_engine *engine, int raised)
 {
-    if (is_strict(engine) && !engine->queue.dry) cy_sums_follow(&engine->sums, raised);
+    if (is_strict(engine) && !engine->queue.dry) cy_sums_update_exponents(&engine->sums, raised);
 }
 
 void cy_engine_begin_evaluation(cy_engine *engine)

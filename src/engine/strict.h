@@ -14,7 +14,7 @@
 #include "engine/engine.h"
 
 CY_MUST_CHECK cy_status cy_engine_open_strict(cy_engine *engine);
-void cy_engine_take_strict(cy_engine *engine, cy_arena *run);
+void cy_engine_alloc_strict(cy_engine *engine, cy_arena *run);
 
 // Before a try of a step.
 void cy_engine_begin_try(cy_engine *engine);

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "infer/model.h"
-#include "infer/sample.h"
+#include "infer/sampler.h"
 #include "kernel/peak.h"
 
 typedef struct bench {
@@ -23,7 +23,7 @@ typedef struct bench {
 
 static cy_status take(void **block, int64_t count, size_t size)
 {
-    return cy_memory_take(block, (size_t)count, size);
+    return cy_memory_alloc(block, (size_t)count, size);
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -101,7 +101,7 @@ static cy_status open_tables(bench *run)
 
 static cy_status next(bench *run, const int32_t *tokens, int64_t count, int32_t *token)
 {
-    const cy_sample_spec greedy = cy_sample_defaults();
+    const cy_sampling_params greedy = cy_sampling_defaults();
     CY_TRY(cy_decoder_read(&run->decoder, run->logits, tokens, count));
     return cy_sample_token(
         token, &run->sampler, run->logits, &greedy, run->decoder.length, NULL, 0);
@@ -132,7 +132,7 @@ static cy_status time_once(bench *run, int64_t repeat)
     run->first[repeat] = first - start;
     run->speed[repeat] = (double)(run->tokens - 1) / (end - first);
     const cy_view weights = run->decoder.weights;
-    CY_TRY(cy_reading_measure(&run->beside[repeat], &run->decoder.queue, weights.data,
+    CY_TRY(cy_read_bandwidth_measure(&run->beside[repeat], &run->decoder.queue, weights.data,
         cy_view_bytes(weights), BESIDE_PASSES));
     run->share[repeat] = run->speed[repeat] * weight_bytes(&run->decoder) / run->beside[repeat];
     return CY_OK;

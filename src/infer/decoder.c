@@ -19,26 +19,26 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     const int64_t chunk = decoder->options.chunk;
     const int64_t rows = page_count(decoder) * PAGE_SIZE;
     const int64_t cols = shape->kv_heads * shape->head_dim;
-    decoder->weights = cy_view_take(run, dtype, 1, decoder->storage.count);
-    decoder->page_table = cy_arena_take(run, (size_t)page_count(decoder) * sizeof(int32_t));
+    decoder->weights = cy_view_alloc(run, dtype, 1, decoder->storage.count);
+    decoder->page_table = cy_arena_alloc(run, (size_t)page_count(decoder) * sizeof(int32_t));
     for (int i = 0; i < shape->layers; i++) {
         decoder->pages[i] = (cy_kv_pages){
-            .keys = cy_view_take(run, dtype, rows, cols),
-            .values = cy_view_take(run, dtype, rows, cols),
+            .keys = cy_view_alloc(run, dtype, rows, cols),
+            .values = cy_view_alloc(run, dtype, rows, cols),
             .page_table = decoder->page_table,
             .page_size = PAGE_SIZE,
             .pages_per_sequence = page_count(decoder),
         };
     }
-    decoder->inputs = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
-    decoder->positions = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
-    decoder->sequences = cy_arena_take(run, (size_t)chunk * sizeof(int32_t));
-    decoder->hidden = cy_view_take(run, dtype, chunk, shape->hidden);
-    decoder->logits = cy_view_take(run, cy_sum_dtype(dtype), 1, shape->vocab);
+    decoder->inputs = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    decoder->positions = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    decoder->sequences = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    decoder->hidden = cy_view_alloc(run, dtype, chunk, shape->hidden);
+    decoder->logits = cy_view_alloc(run, cy_sum_dtype(dtype), 1, shape->vocab);
     decoder->context.rope =
-        cy_view_take(run, cy_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
-    cy_storage_place(&decoder->storage, decoder->weights.data, NULL);
-    cy_decode_row_take(&decoder->row, run, &decoder->head, decoder->pages);
+        cy_view_alloc(run, cy_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
+    cy_storage_bind(&decoder->storage, decoder->weights.data, NULL);
+    cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
 }
 
 // One pass over `count` tokens whose inputs, positions and sequences are in place: a piece of a
@@ -56,7 +56,7 @@ static cy_status pass(cy_decoder *decoder, int64_t count)
         .pages = decoder->pages,
     };
     if (count == 1 && !decoder->queue.dry && !decoder->one_by_one) {
-        cy_decode_row_forward(&decoder->row, decoder->logits, &batch);
+        cy_decode_token_forward(&decoder->row, decoder->logits, &batch);
         return CY_OK;
     }
     const cy_view hidden = cy_view_rows(decoder->hidden, 0, count);
@@ -85,7 +85,7 @@ static cy_status plan(cy_decoder *decoder)
     const int64_t chunk = decoder->options.chunk;
     const size_t words = (size_t)(chunk > page_count(decoder) ? chunk : page_count(decoder));
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, words, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, words, sizeof(int32_t)));
     decoder->inputs = block;
     decoder->positions = block;
     decoder->sequences = block;
@@ -103,7 +103,7 @@ static cy_status place_scratch(cy_decoder *decoder, size_t bytes)
     decoder->scratch_bytes = 0;
     CY_TRY(cy_memory_map(&decoder->scratch_mapped, bytes));
     decoder->scratch_bytes = bytes;
-    cy_arena_place(&decoder->scratch, "scratch", decoder->scratch_mapped, bytes);
+    cy_arena_init(&decoder->scratch, "scratch", decoder->scratch_mapped, bytes);
     return CY_OK;
 }
 
@@ -123,7 +123,7 @@ static cy_status turn_positions(cy_decoder *decoder, int64_t reach)
 {
     void *block = NULL;
     const cy_model_shape *shape = &decoder->options.shape;
-    CY_TRY(cy_memory_take(&block, (size_t)shape->head_dim / 2, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)shape->head_dim / 2, sizeof(double)));
     double *inv_freq = block;
     const double scale = cy_rope_frequencies(inv_freq, shape, reach);
     cy_rope_table(&decoder->queue, decoder->context.rope, inv_freq, scale);
@@ -134,14 +134,14 @@ static cy_status turn_positions(cy_decoder *decoder, int64_t reach)
 
 static cy_status place(cy_decoder *decoder)
 {
-    const size_t run = decoder->run.peak, row = cy_decode_row_plan(&decoder->row);
+    const size_t run = decoder->run.peak, row = cy_decode_token_plan(&decoder->row);
     decoder->mapped_bytes = run + row;
     CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
     char *base = decoder->mapped;
-    cy_arena_place(&decoder->run, "run", base, run);
+    cy_arena_init(&decoder->run, "run", base, run);
     CY_TRY(place_scratch(decoder, decoder->scratch.peak));
     take_run(decoder, &decoder->run);
-    cy_decode_row_place(&decoder->row, base + run);
+    cy_decode_token_bind(&decoder->row, base + run);
     for (int64_t i = 0; i < page_count(decoder); i++)
         decoder->page_table[i] = (int32_t)i;
     return turn_positions(decoder, decoder->options.capacity);
@@ -152,22 +152,22 @@ static cy_status open_parts(cy_decoder *decoder)
     const cy_decoder_options *options = &decoder->options;
     const cy_model_shape *shape = &options->shape;
     void *block = NULL;
-    CY_TRY(cy_pool_open(&decoder->pool, options->threads, options->first_core, true));
+    CY_TRY(cy_thread_pool_open(&decoder->pool, options->threads, options->first_core, true));
     decoder->queue.pool = decoder->pool;
     decoder->queue.scratch = &decoder->scratch;
     CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
     const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
-    const cy_part part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
+    const cy_model_shard part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
     CY_TRY(cy_storage_open(
         &decoder->storage, shape, &part, options->dtype, cy_sum_dtype(options->dtype)));
-    CY_TRY(cy_memory_take(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 
     decoder->context = (cy_model_context){
         .queue = &decoder->queue,
         .shape = *shape,
-        .tensor = {.group = cy_group_self()},
-        .context = {.group = cy_group_self()},
+        .tp = {.group = cy_group_self()},
+        .cp = {.group = cy_group_self()},
         .heads_local = shape->heads,
         .kv_heads_local = shape->kv_heads,
         .ffn_local = shape->ffn,
@@ -180,7 +180,7 @@ static cy_status open_parts(cy_decoder *decoder)
         .norm_unit = cy_storage_unit(&decoder->storage, shape->layers),
         .matrix_unit = cy_storage_unit(&decoder->storage, shape->tied ? -1 : shape->layers),
     };
-    CY_TRY(cy_decode_row_open(&decoder->row, &decoder->context));
+    CY_TRY(cy_decode_token_open(&decoder->row, &decoder->context));
     CY_TRY(plan(decoder));
     return place(decoder);
 }
@@ -198,17 +198,17 @@ cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options
 
 void cy_decoder_close(cy_decoder *decoder)
 {
-    cy_decode_row_close(&decoder->row);
+    cy_decode_token_close(&decoder->row);
     cy_storage_close(&decoder->storage);
     cy_memory_free(decoder->pages);
     if (decoder->queue.kernels != NULL) cy_kernels_close(&decoder->queue);
-    cy_pool_close(decoder->pool);
+    cy_thread_pool_close(decoder->pool);
     cy_memory_unmap(decoder->scratch_mapped, decoder->scratch_bytes);
     cy_memory_unmap(decoder->mapped, decoder->mapped_bytes);
     *decoder = (cy_decoder){0};
 }
 
-cy_status cy_decoder_reach(cy_decoder *decoder, int64_t count, int64_t more)
+cy_status cy_decoder_set_reach(cy_decoder *decoder, int64_t count, int64_t more)
 {
     CY_ASSERT(decoder->length == 0);
     const int64_t capacity = decoder->options.capacity;

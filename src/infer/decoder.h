@@ -15,7 +15,7 @@
 #define CY_INFER_DECODER_H
 
 #include "kernel/dispatch.h"
-#include "model/decode_row.h"
+#include "model/decode_token.h"
 
 typedef struct cy_decoder_options {
     cy_model_shape shape;
@@ -29,14 +29,14 @@ typedef struct cy_decoder_options {
 
 typedef struct cy_decoder {
     cy_decoder_options options;
-    cy_pool *pool; // owned
+    cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
     cy_storage storage; // owned; its weights lie in `mapped`
     cy_model_context context;
     cy_head head;
-    cy_decode_row row; // owned: the pass of one token
-    void *mapped;      // owned: run and row
+    cy_decode_token row; // owned: the pass of one token
+    void *mapped;        // owned: run and row
     size_t mapped_bytes;
     void *scratch_mapped; // owned
     size_t scratch_bytes;
@@ -60,7 +60,7 @@ void cy_decoder_close(cy_decoder *decoder);
 // Says how far a text will go at most: `count` tokens and `more`, or the capacity. Positions that
 // are scaled by the length of the text (rope_type dynamic) are scaled for that; opening takes the
 // capacity. Only while the cache is empty.
-CY_MUST_CHECK cy_status cy_decoder_reach(cy_decoder *decoder, int64_t count, int64_t more);
+CY_MUST_CHECK cy_status cy_decoder_set_reach(cy_decoder *decoder, int64_t count, int64_t more);
 
 // Bytes of the cache.
 size_t cy_decoder_cache_bytes(const cy_decoder *decoder);

@@ -8,13 +8,13 @@
 #include "base/memory.h"
 #include "checkpoint/identity.h"
 #include "infer/model.h"
-#include "infer/sample.h"
-#include "infer/stops.h"
-#include "infer/characters.h"
+#include "infer/sampler.h"
+#include "infer/stop_tokens.h"
+#include "infer/utf8_stream.h"
 
 #include <math.h>
 
-#define MOST_DEFAULT_CONTEXT 4096
+#define DEFAULT_CONTEXT_MAX 4096
 
 struct cy_generator {
     cy_tokenizer *tokenizer; // owned
@@ -25,7 +25,7 @@ struct cy_generator {
     float *logits;    // owned, [vocab]
     int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer has not
     int64_t unnamed_count;
-    cy_stops stops;
+    cy_stop_tokens stops;
 };
 
 // Vocabularies are padded, so a model has logits for ids that stand for no text. One that ends a
@@ -33,12 +33,12 @@ struct cy_generator {
 static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)vocab, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)vocab, sizeof(int32_t)));
     generator->unnamed = block;
     for (int32_t id = 0; id < vocab; id++) {
         size_t bytes;
         const bool named = cy_tokenizer_token(generator->tokenizer, id, &bytes) != NULL;
-        if (named || cy_stops_has(&generator->stops, id)) continue;
+        if (named || cy_stop_tokens_has(&generator->stops, id)) continue;
         generator->unnamed[generator->unnamed_count++] = id;
     }
     return CY_OK;
@@ -62,7 +62,7 @@ static cy_status open_parts(cy_generator *generator, const cy_generator_options 
     cy_cpu cpu;
     cy_cpu_detect(&cpu);
     const int64_t most =
-        shape->max_positions < MOST_DEFAULT_CONTEXT ? shape->max_positions : MOST_DEFAULT_CONTEXT;
+        shape->max_positions < DEFAULT_CONTEXT_MAX ? shape->max_positions : DEFAULT_CONTEXT_MAX;
     const cy_decoder_options decoding = {
         .shape = *shape,
         .dtype = dtype,
@@ -75,9 +75,9 @@ static cy_status open_parts(cy_generator *generator, const cy_generator_options 
     generator->decoding = true;
     CY_TRY(cy_model_load(&generator->decoder, checkpoint));
     CY_TRY(cy_sampler_open(&generator->sampler, shape->vocab));
-    CY_TRY(cy_memory_take(&block, (size_t)shape->vocab, sizeof(float)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)shape->vocab, sizeof(float)));
     generator->logits = block;
-    CY_TRY(cy_stops_find(&generator->stops, checkpoint, generator->tokenizer));
+    CY_TRY(cy_stop_tokens_find(&generator->stops, checkpoint, generator->tokenizer));
     return find_unnamed(generator, shape->vocab);
 }
 
@@ -90,7 +90,7 @@ static cy_status open_generator(void *context, const char *path)
 {
     opening *run = context;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_generator)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_generator)));
     cy_generator *made = block;
     cy_checkpoint checkpoint = {0};
     const cy_status status = open_parts(made, run->options, &checkpoint, path);
@@ -136,10 +136,10 @@ cy_generate_request cy_generate_defaults(void)
 typedef struct generation {
     cy_generator *generator;
     const cy_generate_request *request;
-    cy_sample_spec spec;
+    cy_sampling_params spec;
     cy_tokens tokens; // prompt, then what was generated
     size_t prompt_tokens;
-    cy_characters characters;
+    cy_utf8_stream characters;
     cy_text text;
     size_t told; // bytes of text that the callback has seen
     bool ended;
@@ -162,7 +162,7 @@ static cy_status choose(generation *run)
         generator->logits[generator->unnamed[i]] = -INFINITY;
     CY_TRY(cy_sample_token(&token, &generator->sampler, generator->logits, &run->spec,
         (int64_t)run->tokens.count, run->tokens.ids, (int64_t)run->tokens.count));
-    if (cy_stops_has(&generator->stops, token)) {
+    if (cy_stop_tokens_has(&generator->stops, token)) {
         run->ended = true;
         return CY_OK;
     }
@@ -172,7 +172,7 @@ static cy_status choose(generation *run)
     run->tokens.ids[run->tokens.count++] = token;
     size_t bytes = 0;
     const char *text = cy_tokenizer_token(generator->tokenizer, token, &bytes);
-    CY_TRY(cy_characters_add(&run->characters, &run->text, text, bytes));
+    CY_TRY(cy_utf8_stream_add(&run->characters, &run->text, text, bytes));
     tell(run);
     return CY_OK;
 }
@@ -205,7 +205,7 @@ static cy_status prefill(generation *run)
             (long long)vocab);
     }
     cy_decoder_rewind(&generator->decoder, 0);
-    CY_TRY(cy_decoder_reach(
+    CY_TRY(cy_decoder_set_reach(
         &generator->decoder, (int64_t)run->tokens.count, run->request->max_tokens));
     return cy_decoder_read(
         &generator->decoder, generator->logits, run->tokens.ids, (int64_t)run->tokens.count);
@@ -215,7 +215,7 @@ static cy_status generate(generation *run, cy_generated *generated)
 {
     cy_generator *generator = run->generator;
     const double start = cy_clock_s();
-    CY_TRY(cy_sample_check(&run->spec));
+    CY_TRY(cy_sampling_check(&run->spec));
     if (run->request->max_tokens < 0) {
         return CY_FAIL(CY_ERR_REQUEST, "max_tokens is %lld, must be 0 or more",
             (long long)run->request->max_tokens);
@@ -232,7 +232,7 @@ static cy_status generate(generation *run, cy_generated *generated)
         CY_TRY(choose(run));
         made = (int64_t)(run->tokens.count - run->prompt_tokens);
     }
-    CY_TRY(cy_characters_finish(&run->characters, &run->text));
+    CY_TRY(cy_utf8_stream_finish(&run->characters, &run->text));
     CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // no text is "", not NULL
     tell(run);
     const double seconds = cy_clock_s() - first;

@@ -1,7 +1,7 @@
 #include "infer/model.h"
 
 #include "base/memory.h"
-#include "checkpoint/parameters.h"
+#include "checkpoint/state_dict.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -50,16 +50,16 @@ cy_status cy_model_tokenizer(cy_tokenizer **tokenizer, const cy_checkpoint *chec
 
 cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
 {
-    cy_parameters parameters = {0};
+    cy_state_dict parameters = {0};
     cy_checkpoint_traffic traffic = {0};
     checkpoint->pool = decoder->pool;
-    CY_TRY(cy_parameters_of_weights(&parameters, &decoder->storage));
+    CY_TRY(cy_state_dict_of_weights(&parameters, &decoder->storage));
     cy_status status =
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic);
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_checkpoint_comm_self(), &traffic);
     }
-    cy_parameters_close(&parameters);
+    cy_state_dict_close(&parameters);
     return status;
 }

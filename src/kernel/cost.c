@@ -155,7 +155,7 @@ cy_cost cy_cost_attention_paged(
     };
 }
 
-cy_cost cy_cost_attention_parts(
+cy_cost cy_cost_attention_split(
     cy_view parts, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec)
 {
     const double keys = (double)parts.rows * CY_ATTENTION_PART;
@@ -167,7 +167,7 @@ cy_cost cy_cost_attention_parts(
     };
 }
 
-cy_cost cy_cost_attention_join(cy_view o, cy_view parts)
+cy_cost cy_cost_attention_combine(cy_view o, cy_view parts)
 {
     return (cy_cost){
         .flops = 2.0 * (double)cy_view_count(parts),
@@ -301,7 +301,7 @@ cy_cost cy_cost_hash(cy_view x)
 
 // ---- compression
 
-cy_cost cy_cost_look_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v)
+cy_cost cy_cost_step_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v)
 {
     return (cy_cost){
         .flops = 8.0 * count(master),

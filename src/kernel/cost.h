@@ -35,9 +35,9 @@ cy_cost cy_cost_attention_backward(cy_view dq, cy_view dk, cy_view dv, cy_view d
 // With spec->pairs 0, as if every row read all positions of its pages.
 cy_cost cy_cost_attention_paged(
     cy_view o, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec);
-cy_cost cy_cost_attention_parts(
+cy_cost cy_cost_attention_split(
     cy_view parts, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec);
-cy_cost cy_cost_attention_join(cy_view o, cy_view parts);
+cy_cost cy_cost_attention_combine(cy_view o, cy_view parts);
 
 cy_cost cy_cost_swiglu_forward(cy_view y, cy_view gate_up);
 cy_cost cy_cost_swiglu_backward(cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
@@ -62,7 +62,7 @@ cy_cost cy_cost_adamw(cy_view weight, cy_view master, cy_view m, cy_view v, cy_v
 cy_cost cy_cost_random_fill(cy_view x);
 cy_cost cy_cost_hash(cy_view x);
 
-cy_cost cy_cost_look_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v);
+cy_cost cy_cost_step_ahead(cy_view weight, cy_view master, cy_view residual, cy_view v);
 cy_cost cy_cost_topk(cy_view values, cy_view indices, cy_view residual, cy_view grad);
 cy_cost cy_cost_scatter_add(cy_view y, cy_view indices, cy_view values);
 cy_cost cy_cost_quantize(cy_view codes, cy_view scales, cy_view x);

@@ -107,15 +107,15 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
         cy_cpu_avx2_override(table);
     }
     state->attention =
-        (cy_attention_ops){.wide = cy_block_avx2(), .rows = cy_attention_rows_avx2()};
+        (cy_attention_ops){.wide = cy_microkernel_avx2(), .rows = cy_attention_rows_avx2()};
     if (chosen >= LEVEL_AVX512) {
-        state->attention.wide = cy_block_avx512();
+        state->attention.wide = cy_microkernel_avx512();
         state->attention.rows = cy_attention_rows_avx512();
     }
-    if (chosen == LEVEL_AVX512_BF16) state->attention.narrow = cy_block_avx512_bf16();
+    if (chosen == LEVEL_AVX512_BF16) state->attention.narrow = cy_microkernel_avx512_bf16();
     if (chosen == LEVEL_AMX) {
-        state->attention.narrow = cy_block_amx();
-        state->attention.wide = cy_block_amx_split();
+        state->attention.narrow = cy_microkernel_amx();
+        state->attention.wide = cy_microkernel_amx_split();
     }
     cy_cpu_attention_override(table);
 }
@@ -126,7 +126,7 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
     table->matmul = state->product = cy_matmul_neon;
     cy_cpu_neon_override(table);
     state->attention =
-        (cy_attention_ops){.wide = cy_block_neon(), .rows = cy_attention_rows_neon()};
+        (cy_attention_ops){.wide = cy_microkernel_neon(), .rows = cy_attention_rows_neon()};
     cy_cpu_attention_override(table);
 }
 #endif
@@ -154,7 +154,7 @@ static bool goes_to_dnnl(const cy_cpu_state *state, cy_view c, cy_view a, cy_mat
     const bool split = state->cpu.amx && c.rows >= CY_MATMUL_SPLIT_ROWS;
     const bool wide = a.dtype == CY_F32 && (split || ((forward || turned) && state->cpu.avx512));
     if (few || narrow || wide || a.dtype == CY_F16) return false;
-    return cy_dnnl_takes(state->dnnl, a.dtype, c.dtype, spec);
+    return cy_dnnl_supports(state->dnnl, a.dtype, c.dtype, spec);
 #else
     (void)state, (void)c, (void)a, (void)spec;
     (void)aliases;
@@ -228,7 +228,7 @@ static bool is_strict(const char *isa)
 static cy_status take_state(cy_cpu_state **state, const cy_cpu *cpu, level chosen)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_cpu_state)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_cpu_state)));
     *state = block;
     (*state)->cpu = *cpu;
     cy_cpu_limit(&(*state)->cpu, level_names[chosen]);
@@ -304,22 +304,23 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
 
 // ---- the implementation that computes a product
 
-cy_product_maker cy_kernels_maker(const cy_queue *queue, cy_dtype dtype, cy_product_kind kind)
+cy_matmul_backend cy_kernels_matmul_backend(
+    const cy_queue *queue, cy_dtype dtype, cy_matmul_kind kind)
 {
     static const cy_matmul_spec specs[] = {
-        [CY_PRODUCT_FORWARD] = {.transpose_b = true},
-        [CY_PRODUCT_INPUT_GRADIENT] = {0},
-        [CY_PRODUCT_WEIGHT_GRADIENT] = {.transpose_a = true, .accumulate = true},
-        [CY_PRODUCT_FEW_ROWS] = {.transpose_b = true},
+        [CY_MATMUL_FORWARD] = {.transpose_b = true},
+        [CY_MATMUL_INPUT_GRADIENT] = {0},
+        [CY_MATMUL_WEIGHT_GRADIENT] = {.transpose_a = true, .accumulate = true},
+        [CY_MATMUL_FEW_ROWS] = {.transpose_b = true},
     };
     const cy_cpu_state *state = queue->kernel_state;
-    if (state == NULL || state->product == cy_kernels_ref()->matmul) return CY_MAKER_PORTABLE;
+    if (state == NULL || state->product == cy_kernels_ref()->matmul) return CY_MATMUL_PORTABLE;
     // Widths that are no multiple of 4 KiB, and sums of gradients in fp32.
-    const int64_t rows = kind == CY_PRODUCT_FEW_ROWS ? 1 : 960;
-    const cy_dtype sums = kind == CY_PRODUCT_WEIGHT_GRADIENT ? CY_F32 : dtype;
+    const int64_t rows = kind == CY_MATMUL_FEW_ROWS ? 1 : 960;
+    const cy_dtype sums = kind == CY_MATMUL_WEIGHT_GRADIENT ? CY_F32 : dtype;
     const cy_view c = cy_view_of(NULL, sums, rows, 960);
     const cy_view a = cy_view_of(NULL, dtype, rows, 960);
-    return goes_to_dnnl(state, c, a, specs[kind]) ? CY_MAKER_DNNL : CY_MAKER_OURS;
+    return goes_to_dnnl(state, c, a, specs[kind]) ? CY_MATMUL_DNNL : CY_MATMUL_TUNED;
 }
 
 const char *cy_kernels_library(const cy_queue *queue)
@@ -340,8 +341,8 @@ const char *cy_kernels_library(const cy_queue *queue)
 #endif
 }
 
-int cy_kernels_products(
-    cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
+int cy_kernels_matmuls(
+    cy_matmul_fn *products[CY_MATMUL_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
 {
     const cy_cpu_state *state = queue->kernel_state;
     int count = 0;
@@ -350,7 +351,7 @@ int cy_kernels_products(
     if (state->product != queue->kernels->matmul) products[count++] = state->product;
 #if CY_HAVE_DNNL
     const cy_matmul_spec forward = {.transpose_b = true};
-    if (state->dnnl != NULL && cy_dnnl_takes(state->dnnl, dtype, dtype, forward)) {
+    if (state->dnnl != NULL && cy_dnnl_supports(state->dnnl, dtype, dtype, forward)) {
         products[count++] = cy_matmul_dnnl;
     }
 #else
@@ -359,7 +360,7 @@ int cy_kernels_products(
     return count;
 }
 
-bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype)
+bool cy_kernels_has_native_matmul(const cy_queue *queue, cy_dtype dtype)
 {
     const cy_cpu_state *state = queue->kernel_state;
     if (dtype != CY_BF16 && dtype != CY_F16) return true;
@@ -367,7 +368,7 @@ bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype)
     return state->attention.narrow->dtype == dtype;
 }
 
-void cy_kernels_follow_formula(cy_kernels *table, bool attention, bool adamw)
+void cy_kernels_use_reference(cy_kernels *table, bool attention, bool adamw)
 {
     if (attention && !is_strict(table->name)) {
         table->attention_forward = cy_kernels_ref()->attention_forward;

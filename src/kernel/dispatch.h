@@ -19,41 +19,42 @@ void cy_kernels_close(cy_queue *queue);
 CY_MUST_CHECK cy_status cy_kernels_open_strict(cy_queue *queue, cy_kernels *table, const char *isa);
 
 // The implementation that computes a product of an open table.
-typedef enum cy_product_maker {
-    CY_MAKER_PORTABLE,
-    CY_MAKER_OURS, // tuned
-    CY_MAKER_DNNL,
-} cy_product_maker;
+typedef enum cy_matmul_backend {
+    CY_MATMUL_PORTABLE,
+    CY_MATMUL_TUNED, // tuned
+    CY_MATMUL_DNNL,
+} cy_matmul_backend;
 
-typedef enum cy_product_kind {
-    CY_PRODUCT_FORWARD,
-    CY_PRODUCT_INPUT_GRADIENT,
-    CY_PRODUCT_WEIGHT_GRADIENT, // in fp32 sums
-    CY_PRODUCT_FEW_ROWS,        // one row, as in decoding
-    CY_PRODUCT_KINDS,
-} cy_product_kind;
+typedef enum cy_matmul_kind {
+    CY_MATMUL_FORWARD,
+    CY_MATMUL_INPUT_GRADIENT,
+    CY_MATMUL_WEIGHT_GRADIENT, // in fp32 sums
+    CY_MATMUL_FEW_ROWS,        // one row, as in decoding
+    CY_MATMUL_KINDS,
+} cy_matmul_kind;
 
 // For operands of `dtype` and of common widths; some other widths use another implementation
 // (docs/products.md).
-cy_product_maker cy_kernels_maker(const cy_queue *queue, cy_dtype dtype, cy_product_kind kind);
+cy_matmul_backend cy_kernels_matmul_backend(
+    const cy_queue *queue, cy_dtype dtype, cy_matmul_kind kind);
 
 // Describes whether the open table uses oneDNN and the highest instruction set that oneDNN uses.
 // The text is static.
 const char *cy_kernels_library(const cy_queue *queue);
 
-#define CY_PRODUCT_FUNCTIONS 3
+#define CY_MATMUL_FUNCTIONS 3
 
 // The implementations of products in `dtype` that an open table has, the one that the table uses
 // first. Returns their number.
-int cy_kernels_products(
-    cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS], const cy_queue *queue, cy_dtype dtype);
+int cy_kernels_matmuls(
+    cy_matmul_fn *products[CY_MATMUL_FUNCTIONS], const cy_queue *queue, cy_dtype dtype);
 
 // Whether the level has instructions that multiply `dtype`; otherwise operands are widened to fp32.
-bool cy_kernels_multiply(const cy_queue *queue, cy_dtype dtype);
+bool cy_kernels_has_native_matmul(const cy_queue *queue, cy_dtype dtype);
 
 // Replaces tuned operators of an open table by ones that follow the formula step by step, for
 // comparisons: `attention` takes the reference's attention (except in strict mode, which keeps its
 // own), `adamw` takes cy_kernels.adamw_unfused, whose bits are the same.
-void cy_kernels_follow_formula(cy_kernels *table, bool attention, bool adamw);
+void cy_kernels_use_reference(cy_kernels *table, bool attention, bool adamw);
 
 #endif

@@ -285,30 +285,30 @@ void cy_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages
         sequences, positions, spec);
 }
 
-void cy_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+void cy_attention_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first)
 {
     check_pages(q, pages, sequences, positions, spec);
     CY_ASSERT(q.rows == 1 && first >= 0);
-    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_part_cols(spec)));
+    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_split_cols(spec)));
     CY_ASSERT(parts.dtype == cy_sum_dtype(q.dtype));
     CY_ASSERT((pages->keys.dtype == CY_F64) == (q.dtype == CY_F64)); // one table makes and joins
     CY_ASSERT((pages->values.dtype == CY_F64) == (q.dtype == CY_F64));
 
     if (parts.rows == 0) return;
-    CY_CALL(queue, attention_parts, cy_cost_attention_parts(parts, q, pages, spec), parts, q, pages,
+    CY_CALL(queue, attention_split, cy_cost_attention_split(parts, q, pages, spec), parts, q, pages,
         sequences, positions, spec, first);
 }
 
-void cy_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
+void cy_attention_combine(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
 {
     CY_ASSERT(is_float(o) && has_shape(o, 1, spec->heads * spec->head_dim));
     CY_ASSERT(parts.rows > 0 && parts.rows % spec->kv_heads == 0);
-    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_part_cols(spec)));
+    CY_ASSERT(has_shape(parts, parts.rows, cy_attention_split_cols(spec)));
     CY_ASSERT(parts.dtype == CY_F32 || parts.dtype == CY_F64);
 
-    CY_CALL(queue, attention_join, cy_cost_attention_join(o, parts), o, parts, spec);
+    CY_CALL(queue, attention_combine, cy_cost_attention_combine(o, parts), o, parts, spec);
 }
 
 // ---- feed-forward and embedding
@@ -568,13 +568,13 @@ void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values)
     CY_CALL(queue, scatter_add, cy_cost_scatter_add(y, indices, values), y, indices, values);
 }
 
-void cy_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec)
+void cy_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec)
 {
     CY_ASSERT(is_wide(master) && is_row(master, master.dtype, master.cols));
     CY_ASSERT(is_row(weight, weight.dtype, master.cols) && weight.data != master.data);
     CY_ASSERT(is_row(residual, master.dtype, master.cols) && is_row(v, master.dtype, master.cols));
-    CY_CALL(queue, look_ahead, cy_cost_look_ahead(weight, master, residual, v), weight, master,
+    CY_CALL(queue, step_ahead, cy_cost_step_ahead(weight, master, residual, v), weight, master,
         residual, v, spec);
 }
 

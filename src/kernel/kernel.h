@@ -167,20 +167,20 @@ static inline int64_t cy_attention_part_count(const cy_attention_spec *spec, int
 
 // Elements of a part: [group, head_dim] sums of values, [group] maxima, [group] sums of weights,
 // with group query heads for each key head; then padding to whole cache lines.
-static inline int64_t cy_attention_part_cols(const cy_attention_spec *spec)
+static inline int64_t cy_attention_split_cols(const cy_attention_spec *spec)
 {
     const int64_t used = spec->heads / spec->kv_heads * (spec->head_dim + 2);
     return (used + 15) / 16 * 16;
 }
 
-// parts [n, cy_attention_part_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
+// parts [n, cy_attention_split_cols], fp32 (fp64 for fp64 data), are n parts of the one row q, from
 // number `first` on. The rest is as above.
-typedef void cy_attention_parts_fn(cy_queue *queue, cy_view parts, cy_view q,
+typedef void cy_attention_split_fn(cy_queue *queue, cy_view parts, cy_view q,
     const cy_kv_pages *pages, const int32_t *sequences, const int32_t *positions,
     const cy_attention_spec *spec, int64_t first);
 
 // o [1, heads * head_dim] from all parts of a row: the bits of cy_attention_paged.
-typedef void cy_attention_join_fn(
+typedef void cy_attention_combine_fn(
     cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
 
 // ---- feed-forward (Shazeer, "GLU variants improve transformer", 2020)
@@ -281,17 +281,17 @@ typedef struct cy_adamw_spec {
 
 // The second moment at a step: its decay, its lower bound as a multiple of g, and the number of
 // steps that have updated it.
-typedef struct cy_adamw_second {
+typedef struct cy_adamw_second_moment {
     double beta2, share;
     int64_t steps;
-} cy_adamw_second;
+} cy_adamw_second_moment;
 
-static inline cy_adamw_second cy_adamw_second_of(const cy_adamw_spec *spec)
+static inline cy_adamw_second_moment cy_adamw_second_moment_of(const cy_adamw_spec *spec)
 {
     const cy_adamw_freeze freeze = spec->freeze;
     const bool frozen = freeze.steps > 0 && spec->step > freeze.steps;
-    if (!frozen) return (cy_adamw_second){spec->beta2, 0.0, spec->step};
-    return (cy_adamw_second){1.0, freeze.share, freeze.steps};
+    if (!frozen) return (cy_adamw_second_moment){spec->beta2, 0.0, spec->step};
+    return (cy_adamw_second_moment){1.0, freeze.share, freeze.steps};
 }
 
 // One pass: grad is scaled, the moments m and v and the master copy are updated, and `weight`
@@ -323,18 +323,18 @@ typedef void cy_scatter_add_fn(cy_queue *queue, cy_view y, cy_view indices, cy_v
 
 // The step that AdamW would take for a gradient that has not been sent yet, without the first
 // moment.
-typedef struct cy_ahead_spec {
+typedef struct cy_step_ahead_spec {
     double learning_rate;
     double scale; // of the residual, to a gradient
     double root;  // 1 / sqrt of the second moment's bias correction
     double eps;
     double most; // of a step over the learning rate
-} cy_ahead_spec;
+} cy_step_ahead_spec;
 
 // weight = master - learning_rate * step, step = scale * residual / (root * sqrt(v) + eps), at most
 // `most` in magnitude. All [1, n]; master, residual and v are fp32 or fp64 alike.
-typedef void cy_look_ahead_fn(cy_queue *queue, cy_view weight, cy_view master, cy_view residual,
-    cy_view v, const cy_ahead_spec *spec);
+typedef void cy_step_ahead_fn(cy_queue *queue, cy_view weight, cy_view master, cy_view residual,
+    cy_view v, const cy_step_ahead_spec *spec);
 
 // codes [1, n] uint8, each an int8, and scales [1, blocks] fp32, one a block of CY_QUANTIZE_BLOCK
 // elements, the last perhaps shorter: scale = largest magnitude / 127, code = x / scale to the
@@ -363,8 +363,8 @@ typedef void cy_dequantize_fn(
     X(attention_delta)                                                                             \
     X(attention_backward)                                                                          \
     X(attention_paged)                                                                             \
-    X(attention_parts)                                                                             \
-    X(attention_join)                                                                              \
+    X(attention_split)                                                                             \
+    X(attention_combine)                                                                           \
     X(swiglu_forward)                                                                              \
     X(swiglu_backward)                                                                             \
     X(embedding_forward)                                                                           \
@@ -384,7 +384,7 @@ typedef void cy_dequantize_fn(
     X(random_fill)                                                                                 \
     X(hash)                                                                                        \
     X(topk)                                                                                        \
-    X(look_ahead)                                                                                  \
+    X(step_ahead)                                                                                  \
     X(scatter_add)                                                                                 \
     X(quantize)                                                                                    \
     X(dequantize)

@@ -8,9 +8,9 @@
 #include <cyclotron/operators.h>
 
 struct cy_operators {
-    cy_queue queue;     // its kernel_state is owned
-    cy_kernels kernels; // what the queue's table is
-    cy_pool *pool;      // owned
+    cy_queue queue;       // its kernel_state is owned
+    cy_kernels kernels;   // what the queue's table is
+    cy_thread_pool *pool; // owned
     cy_arena scratch;
     void *memory; // owned, [bytes]: under the scratch arena; NULL before the first need
     size_t bytes;
@@ -33,10 +33,10 @@ cy_status cy_operators_open(cy_operators **operators, const cy_operators_options
         return CY_FAIL(CY_ERR_REQUEST, "%d threads: at least 1, or 0 for one", chosen.threads);
     }
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_operators)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_operators)));
     cy_operators *made = block;
     cy_status status =
-        cy_pool_open(&made->pool, chosen.threads > 0 ? chosen.threads : 1, -1, false);
+        cy_thread_pool_open(&made->pool, chosen.threads > 0 ? chosen.threads : 1, -1, false);
     if (status != CY_OK) goto free_block;
     made->queue = (cy_queue){.pool = made->pool, .scratch = &made->scratch};
     status =
@@ -46,7 +46,7 @@ cy_status cy_operators_open(cy_operators **operators, const cy_operators_options
     return CY_OK;
 
 close_pool:
-    cy_pool_close(made->pool);
+    cy_thread_pool_close(made->pool);
 free_block:
     cy_memory_free(made);
     return status;
@@ -56,7 +56,7 @@ void cy_operators_close(cy_operators *operators)
 {
     if (operators == NULL) return;
     cy_kernels_close(&operators->queue);
-    cy_pool_close(operators->pool);
+    cy_thread_pool_close(operators->pool);
     if (operators->memory != NULL) cy_memory_unmap(operators->memory, operators->bytes);
     cy_memory_free(operators);
 }
@@ -99,11 +99,11 @@ static cy_status apart(const operation *op, int outputs, const char *const *name
 {
     for (int i = 0; i < outputs; i++) {
         const cy_view out = op->view[i];
-        const char *first = out.data, *end = cy_view_place(out, out.rows - 1, out.cols);
+        const char *first = out.data, *end = cy_view_address(out, out.rows - 1, out.cols);
         for (int k = 0; k < 6; k++) {
             const cy_view in = op->view[k];
             if (k == i || cy_view_is_none(in)) continue;
-            const char *in_end = cy_view_place(in, in.rows - 1, in.cols);
+            const char *in_end = cy_view_address(in, in.rows - 1, in.cols);
             if ((const char *)in.data < end && first < in_end) {
                 return CY_FAIL(CY_ERR_REQUEST, "%s and %s overlap", names[i], names[k]);
             }
@@ -133,7 +133,7 @@ static cy_status run(cy_operators *operators, const operation *op)
         operators->memory = memory;
         operators->bytes = bytes;
     }
-    cy_arena_place(&operators->scratch, "scratch", operators->memory, operators->bytes);
+    cy_arena_init(&operators->scratch, "scratch", operators->memory, operators->bytes);
     op->run(&operators->queue, op);
     return CY_OK;
 }

@@ -20,7 +20,7 @@
 #define TRIAL_SIZE      768
 #define SLOW_TRIAL_SIZE 256 // of portable products
 #define TRIAL_NEAR      0.85
-#define FULL_WAYS       2
+#define FULL_VARIANTS   2
 
 // A queue with the caller's pool and kernels and with scratch memory of our own.
 static cy_queue private_queue(const cy_queue *queue, cy_arena *scratch, bool dry)
@@ -54,7 +54,7 @@ static void fill(cy_view x)
 }
 
 static int64_t time_products(
-    cy_queue *queue, const cy_peak_way *by, const cy_view x[3], int64_t ns_in_all)
+    cy_queue *queue, const cy_peak_variant *by, const cy_view x[3], int64_t ns_in_all)
 {
     int64_t best = INT64_MAX;
     const int64_t until = cy_clock_ns() + ns_in_all;
@@ -69,22 +69,22 @@ static int64_t time_products(
 
 // What square products of one size reach, in operations a second; *best_ns is the shortest.
 static cy_status measure_size(double *flops_per_s, int64_t *best_ns, const cy_queue *queue,
-    const cy_peak_way *by, int64_t size, int64_t ns_in_all)
+    const cy_peak_variant *by, int64_t size, int64_t ns_in_all)
 {
     cy_arena scratch;
     cy_arena_measure(&scratch, "peak");
     cy_queue dry = private_queue(queue, &scratch, true);
     cy_view x[3];
     for (int i = 0; i < 3; i++)
-        x[i] = cy_view_take(&scratch, by->dtype, size, size);
+        x[i] = cy_view_alloc(&scratch, by->dtype, size, size);
     by->multiply(&dry, x[0], x[1], x[2], by->spec);
 
     void *base = NULL;
     const size_t bytes = scratch.peak;
     CY_TRY(cy_memory_map(&base, bytes));
-    cy_arena_place(&scratch, "peak", base, bytes);
+    cy_arena_init(&scratch, "peak", base, bytes);
     for (int i = 0; i < 3; i++) {
-        x[i] = cy_view_take(&scratch, by->dtype, size, size);
+        x[i] = cy_view_alloc(&scratch, by->dtype, size, size);
         fill(x[i]);
     }
     cy_queue real = private_queue(queue, &scratch, false);
@@ -96,7 +96,8 @@ static cy_status measure_size(double *flops_per_s, int64_t *best_ns, const cy_qu
 }
 
 // The best of all sizes by one way.
-static cy_status measure_way(double *flops_per_s, const cy_queue *queue, const cy_peak_way *by)
+static cy_status measure_variant(
+    double *flops_per_s, const cy_queue *queue, const cy_peak_variant *by)
 {
     static const int64_t sizes[] = {256, 1024, 1536, 2048, 3072};
     double best = 0;
@@ -111,20 +112,20 @@ static cy_status measure_way(double *flops_per_s, const cy_queue *queue, const c
     return CY_OK;
 }
 
-int cy_peak_ways(cy_peak_way ways[CY_PEAK_WAYS], const cy_queue *queue, cy_dtype dtype)
+int cy_peak_variants(cy_peak_variant ways[CY_PEAK_VARIANTS], const cy_queue *queue, cy_dtype dtype)
 {
     static const cy_matmul_spec specs[] = {{.transpose_b = true}, {0}, {.transpose_a = true}};
     const cy_dtype dtypes[] = {dtype, CY_F32};
-    const int dtype_count = cy_kernels_multiply(queue, dtype) ? 1 : 2;
+    const int dtype_count = cy_kernels_has_native_matmul(queue, dtype) ? 1 : 2;
     int count = 0;
     for (int d = 0; d < dtype_count; d++) {
-        cy_matmul_fn *products[CY_PRODUCT_FUNCTIONS];
-        const int product_count = cy_kernels_products(products, queue, dtypes[d]);
+        cy_matmul_fn *products[CY_MATMUL_FUNCTIONS];
+        const int product_count = cy_kernels_matmuls(products, queue, dtypes[d]);
         // What is portable has one way, and is slow: it is not tried in another order.
         const int spec_count = product_count > 1 || products[0] != cy_kernels_ref()->matmul ? 3 : 1;
         for (int p = 0; p < product_count; p++) {
             for (int s = 0; s < spec_count; s++)
-                ways[count++] = (cy_peak_way){products[p], dtypes[d], specs[s]};
+                ways[count++] = (cy_peak_variant){products[p], dtypes[d], specs[s]};
         }
     }
     return count;
@@ -140,9 +141,9 @@ static int largest(const double *values, int count)
 
 cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype dtype)
 {
-    cy_peak_way ways[CY_PEAK_WAYS];
-    double trials[CY_PEAK_WAYS] = {0};
-    const int count = cy_peak_ways(ways, queue, dtype);
+    cy_peak_variant ways[CY_PEAK_VARIANTS];
+    double trials[CY_PEAK_VARIANTS] = {0};
+    const int count = cy_peak_variants(ways, queue, dtype);
     const bool portable = ways[0].multiply == cy_kernels_ref()->matmul;
     for (int i = 0; i < count && count > 1; i++) {
         int64_t ns = 0;
@@ -151,12 +152,12 @@ cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype d
     }
     double best = trials[largest(trials, count)];
     const double near = TRIAL_NEAR * best;
-    for (int i = 0; i < FULL_WAYS; i++) { // their order at one size is not that of all
+    for (int i = 0; i < FULL_VARIANTS; i++) { // their order at one size is not that of all
         const int next = largest(trials, count);
         if (i > 0 && trials[next] < near) break;
         if (i >= count) break;
         double measured = 0;
-        CY_TRY(measure_way(&measured, queue, &ways[next]));
+        CY_TRY(measure_variant(&measured, queue, &ways[next]));
         if (measured > best) best = measured;
         trials[next] = 0;
     }
@@ -166,8 +167,8 @@ cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype d
 
 cy_status cy_peak_measure_chosen(double *flops_per_s, const cy_queue *queue, cy_dtype dtype)
 {
-    const cy_peak_way forward = {queue->kernels->matmul, dtype, {.transpose_b = true}};
-    return measure_way(flops_per_s, queue, &forward);
+    const cy_peak_variant forward = {queue->kernels->matmul, dtype, {.transpose_b = true}};
+    return measure_variant(flops_per_s, queue, &forward);
 }
 
 // ---- memory
@@ -214,14 +215,14 @@ static void copy_chunk(void *context, int64_t chunk, int worker)
 }
 
 // Bytes a second of one pass.
-static double pass_rate(cy_pool *pool, cy_pool_task task, stream *self, int64_t chunks)
+static double pass_rate(cy_thread_pool *pool, cy_task task, stream *self, int64_t chunks)
 {
     const int64_t start = cy_clock_ns();
-    cy_pool_run(pool, task, self, chunks);
+    cy_thread_pool_run(pool, task, self, chunks);
     return (double)((size_t)chunks * self->chunk) / (double)(cy_clock_ns() - start) * 1e9;
 }
 
-static double best_rate(cy_pool *pool, cy_pool_task task, stream *self, int64_t chunks)
+static double best_rate(cy_thread_pool *pool, cy_task task, stream *self, int64_t chunks)
 {
     double best = 0;
     for (int i = 0; i < PASSES; i++) {
@@ -231,14 +232,14 @@ static double best_rate(cy_pool *pool, cy_pool_task task, stream *self, int64_t 
     return best;
 }
 
-cy_status cy_reading_measure(
+cy_status cy_read_bandwidth_measure(
     double *bytes_s, const cy_queue *queue, const void *data, size_t bytes, int passes)
 {
     CY_ASSERT(bytes >= 256 && passes > 0);
     const size_t chunk = bytes < CHUNK_BYTES ? bytes / 256 * 256 : CHUNK_BYTES;
     void *sums = NULL, *rates = NULL;
-    CY_TRY(cy_memory_take(&sums, bytes / chunk, sizeof(uint64_t)));
-    const cy_status status = cy_memory_take(&rates, (size_t)passes, sizeof(double));
+    CY_TRY(cy_memory_alloc(&sums, bytes / chunk, sizeof(uint64_t)));
+    const cy_status status = cy_memory_alloc(&rates, (size_t)passes, sizeof(double));
     if (status == CY_OK) {
         stream self = {.from = data, .sums = sums, .chunk = chunk};
         for (int i = 0; i < passes; i++)
@@ -256,7 +257,7 @@ cy_status cy_bandwidth_measure(cy_bandwidth *bandwidth, const cy_queue *queue, s
     const size_t chunks = bytes < CHUNK_BYTES ? 1 : bytes / CHUNK_BYTES;
     const size_t range = chunks * CHUNK_BYTES;
     void *base = NULL, *sums = NULL;
-    CY_TRY(cy_memory_take(&sums, chunks, sizeof(uint64_t)));
+    CY_TRY(cy_memory_alloc(&sums, chunks, sizeof(uint64_t)));
     const cy_status status = cy_memory_map(&base, 2 * range);
     if (status != CY_OK) {
         cy_memory_free(sums);

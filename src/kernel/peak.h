@@ -14,19 +14,19 @@
 
 // One way to compute a product: by which function, in which dtype, with operands stored in which
 // order.
-typedef struct cy_peak_way {
+typedef struct cy_peak_variant {
     cy_matmul_fn *multiply;
     cy_dtype dtype;
     cy_matmul_spec spec;
-} cy_peak_way;
+} cy_peak_variant;
 
-#define CY_PEAK_WAYS (2 * 3 * CY_PRODUCT_FUNCTIONS)
+#define CY_PEAK_VARIANTS (2 * 3 * CY_MATMUL_FUNCTIONS)
 
 // All ways for products in `dtype`, at least one: forward and both gradients, by every function of
 // the open table, whether or not the table would choose it. Where the level has no instructions
 // that multiply `dtype`, the same in fp32 are among them: its operands are widened to that, so what
 // fp32 reaches bounds it. Returns how many.
-int cy_peak_ways(cy_peak_way ways[CY_PEAK_WAYS], const cy_queue *queue, cy_dtype dtype);
+int cy_peak_variants(cy_peak_variant ways[CY_PEAK_VARIANTS], const cy_queue *queue, cy_dtype dtype);
 
 // The best of several large square products by any of these ways, in floating-point operations a
 // second: no product of a run is faster by its own doing, so mfu stays below 1.
@@ -52,7 +52,7 @@ CY_MUST_CHECK cy_status cy_bandwidth_measure(
 // The median of `passes` over `data`, at least 256 bytes, of which whole multiples of 256 are read,
 // or of 1 MiB where there are as many: what reading just these bytes takes at this moment, in bytes
 // a second.
-CY_MUST_CHECK cy_status cy_reading_measure(
+CY_MUST_CHECK cy_status cy_read_bandwidth_measure(
     double *bytes_s, const cy_queue *queue, const void *data, size_t bytes, int passes);
 
 #endif

@@ -2,18 +2,18 @@
 
 #include "base/assert.h"
 
-static cy_view weight(const cy_block *block, cy_role role, int more)
+static cy_view weight(const cy_block *block, cy_role role, int fused_extra)
 {
-    return cy_storage_weight(block->storage, block->unit, role, more);
+    return cy_storage_weight(block->storage, block->unit, role, fused_extra);
 }
 
-static cy_view grad(const cy_block *block, cy_role role, int more)
+static cy_view grad(const cy_block *block, cy_role role, int fused_extra)
 {
-    return cy_storage_grad(block->storage, block->unit, role, more);
+    return cy_storage_grad(block->storage, block->unit, role, fused_extra);
 }
 
 // Where strict mode makes a sum of this layer; NULL in fast mode.
-static cy_fixed *sum_at(const cy_block *block, cy_sum_place place)
+static cy_fixed *sum_at(const cy_block *block, cy_sum_site place)
 {
     return cy_sums_at(block->context->sums, block->storage->units[block->unit].layer, (int)place);
 }
@@ -33,7 +33,7 @@ static qkv_parts parts_of(const cy_model_context *context, cy_view qkv)
     };
 }
 
-static cy_attention_spec attention_of(const cy_model_context *context, const cy_micro_batch *batch)
+static cy_attention_spec attention_of(const cy_model_context *context, const cy_microbatch *batch)
 {
     cy_attention_spec spec = cy_model_attention(context);
     spec.spans = batch->spans;
@@ -43,41 +43,41 @@ static cy_attention_spec attention_of(const cy_model_context *context, const cy_
     return spec;
 }
 
-void cy_block_stash_take_brief(
+void cy_block_stash_alloc_to_input(
     cy_block_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
 {
-    stash->qkv = cy_view_take(
+    stash->qkv = cy_view_alloc(
         arena, context->dtype, tokens, cy_model_q_cols(context) + 2 * cy_model_kv_cols(context));
-    stash->lse = cy_view_take(arena, context->sum_dtype, context->heads_local, tokens);
-    cy_qk_norm_stash_take(&stash->qk_norm, context, arena, tokens);
+    stash->lse = cy_view_alloc(arena, context->sum_dtype, context->heads_local, tokens);
+    cy_qk_norm_stash_alloc(&stash->qk_norm, context, arena, tokens);
 }
 
-void cy_block_stash_take_kept(cy_block_stash *stash, const cy_model_context *context,
+void cy_block_stash_alloc_to_weight(cy_block_stash *stash, const cy_model_context *context,
     cy_arena *arena, int64_t tokens, bool keep_gate_up)
 {
-    const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
+    const int64_t outside = cy_tensor_local_tokens(&context->tp, tokens);
     const cy_dtype dtype = context->dtype;
-    stash->mid = cy_view_take(arena, dtype, outside, context->shape.hidden);
-    stash->inv_rms1 = cy_view_take(arena, context->sum_dtype, 1, outside);
-    stash->inv_rms2 = cy_view_take(arena, context->sum_dtype, 1, outside);
-    stash->o = cy_view_take(arena, dtype, tokens, cy_model_q_cols(context));
-    if (keep_gate_up) stash->gate_up = cy_view_take(arena, dtype, tokens, 2 * context->ffn_local);
-    if (!context->tensor.keep_inputs) return;
-    stash->n1 = cy_view_take(arena, dtype, tokens, context->shape.hidden);
-    stash->n2 = cy_view_take(arena, dtype, tokens, context->shape.hidden);
+    stash->mid = cy_view_alloc(arena, dtype, outside, context->shape.hidden);
+    stash->inv_rms1 = cy_view_alloc(arena, context->sum_dtype, 1, outside);
+    stash->inv_rms2 = cy_view_alloc(arena, context->sum_dtype, 1, outside);
+    stash->o = cy_view_alloc(arena, dtype, tokens, cy_model_q_cols(context));
+    if (keep_gate_up) stash->gate_up = cy_view_alloc(arena, dtype, tokens, 2 * context->ffn_local);
+    if (!context->tp.keep_inputs) return;
+    stash->n1 = cy_view_alloc(arena, dtype, tokens, context->shape.hidden);
+    stash->n2 = cy_view_alloc(arena, dtype, tokens, context->shape.hidden);
 }
 
-void cy_block_gradients_take(
+void cy_block_gradients_alloc(
     cy_block_gradients *gradients, const cy_model_context *context, cy_arena *arena, int64_t tokens)
 {
-    const int64_t outside = cy_tensor_outside(&context->tensor, tokens);
+    const int64_t outside = cy_tensor_local_tokens(&context->tp, tokens);
     const cy_dtype dtype = context->dtype;
     const int64_t qkv = cy_model_q_cols(context) + 2 * cy_model_kv_cols(context);
     *gradients = (cy_block_gradients){
-        .dy = cy_view_take(arena, dtype, outside, context->shape.hidden),
-        .d_mid = cy_view_take(arena, dtype, outside, context->shape.hidden),
-        .d_qkv = cy_view_take(arena, dtype, tokens, qkv),
-        .act = cy_view_take(arena, dtype, tokens, context->ffn_local),
+        .dy = cy_view_alloc(arena, dtype, outside, context->shape.hidden),
+        .d_mid = cy_view_alloc(arena, dtype, outside, context->shape.hidden),
+        .d_qkv = cy_view_alloc(arena, dtype, tokens, qkv),
+        .act = cy_view_alloc(arena, dtype, tokens, context->ffn_local),
     };
 }
 
@@ -86,7 +86,7 @@ void cy_block_gradients_take(
 static cy_column_linear qkv_of(const cy_block *block)
 {
     return (cy_column_linear){
-        .parallel = &block->context->tensor,
+        .parallel = &block->context->tp,
         .weight = weight(block, CY_ROLE_Q, 2),
         .bias = weight(block, CY_ROLE_Q_BIAS, block->context->shape.qkv_bias ? 2 : 0),
     };
@@ -96,7 +96,7 @@ static cy_column_linear qkv_of(const cy_block *block)
 static cy_row_linear out_of(const cy_block *block)
 {
     return (cy_row_linear){
-        .parallel = &block->context->tensor,
+        .parallel = &block->context->tp,
         .weight = weight(block, CY_ROLE_OUT, 0),
         .bias = weight(block, CY_ROLE_OUT_BIAS, 0),
         .input_is_parallel = true,
@@ -107,7 +107,7 @@ static cy_row_linear out_of(const cy_block *block)
 static cy_column_linear gate_up_of(const cy_block *block)
 {
     return (cy_column_linear){
-        .parallel = &block->context->tensor,
+        .parallel = &block->context->tp,
         .weight = weight(block, CY_ROLE_GATE, 1),
     };
 }
@@ -115,7 +115,7 @@ static cy_column_linear gate_up_of(const cy_block *block)
 static cy_row_linear down_of(const cy_block *block)
 {
     return (cy_row_linear){
-        .parallel = &block->context->tensor,
+        .parallel = &block->context->tp,
         .weight = weight(block, CY_ROLE_DOWN, 0),
         .input_is_parallel = true,
     };
@@ -129,7 +129,7 @@ static cy_status column_forward(
     cy_queue *queue = block->context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view all = kept;
-    if (cy_view_is_none(kept)) all = cy_tensor_inside(layer->parallel, queue, n);
+    if (cy_view_is_none(kept)) all = cy_tensor_all_tokens(layer->parallel, queue, n);
     CY_TRY(cy_column_linear_forward(layer, queue, y, all, n));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
@@ -146,15 +146,15 @@ static cy_tensor_rows all_rows(cy_view outside)
 // What rows outside are inside: the same rows, or, where tokens are split, all of them.
 static cy_tensor_rows inside_rows(const cy_block *block, cy_tensor_rows rows, cy_view inside)
 {
-    return cy_tensor_splits(&block->context->tensor) ? all_rows(inside) : rows;
+    return cy_tensor_sequence_parallel(&block->context->tp) ? all_rows(inside) : rows;
 }
 
-// More spans than this are not attended to in pieces.
-#define PIECE_SPANS 64
+// More spans than this are not attended to in chunks.
+#define CHUNK_SPANS 64
 
-// The parts of the micro-batch's spans whose queries are in `rows`, counted from there. Keys after
+// The parts of the microbatch's spans whose queries are in `rows`, counted from there. Keys after
 // the last of these queries are left out: none of them sees any. Returns how many.
-static int spans_of_rows(cy_attention_span *spans, const cy_micro_batch *batch, cy_tensor_rows rows)
+static int spans_of_rows(cy_attention_span *spans, const cy_microbatch *batch, cy_tensor_rows rows)
 {
     int count = 0;
     for (int i = 0; i < batch->span_count; i++) {
@@ -173,29 +173,29 @@ static int spans_of_rows(cy_attention_span *spans, const cy_micro_batch *batch, 
     return count;
 }
 
-// The attention of the queries in `rows`: all of them, or a piece where one rank has all keys.
+// The attention of the queries in `rows`: all of them, or a chunk where one rank has all keys.
 static cy_status attend(const cy_block *block, const cy_block_stash *stash,
-    const cy_micro_batch *batch, cy_tensor_rows rows)
+    const cy_microbatch *batch, cy_tensor_rows rows)
 {
     const cy_model_context *context = block->context;
     const qkv_parts qkv = parts_of(context, stash->qkv);
     cy_attention_spec spec = attention_of(context, batch);
     if (rows.count == stash->qkv.rows) {
         return cy_context_attention_forward(
-            &context->context, context->queue, stash->o, stash->lse, qkv.q, qkv.k, qkv.v, &spec);
+            &context->cp, context->queue, stash->o, stash->lse, qkv.q, qkv.k, qkv.v, &spec);
     }
-    cy_attention_span spans[PIECE_SPANS];
+    cy_attention_span spans[CHUNK_SPANS];
     spec.span_count = spans_of_rows(spans, batch, rows);
     spec.spans = spans;
     spec.q_positions += rows.first;
-    return cy_context_attention_forward(&context->context, context->queue,
+    return cy_context_attention_forward(&context->cp, context->queue,
         cy_tensor_rows_of(stash->o, rows), cy_view_cols(stash->lse, rows.first, rows.count),
         cy_tensor_rows_of(qkv.q, rows), qkv.k, qkv.v, &spec);
 }
 
 // qkv of rows outside of x.
 static cy_status make_qkv(const cy_block *block, const cy_block_stash *stash,
-    const cy_micro_batch *batch, cy_tensor_rows rows)
+    const cy_microbatch *batch, cy_tensor_rows rows)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -204,7 +204,7 @@ static cy_status make_qkv(const cy_block *block, const cy_block_stash *stash,
     const cy_view qkv = cy_tensor_rows_of(stash->qkv, inside);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view n1 =
-        cy_view_take(queue->scratch, context->dtype, rows.count, context->shape.hidden);
+        cy_view_alloc(queue->scratch, context->dtype, rows.count, context->shape.hidden);
     cy_norm_forward(queue, n1, cy_view_cols(stash->inv_rms1, rows.first, rows.count),
         cy_tensor_rows_of(stash->x, rows), cy_view_none(), weight(block, CY_ROLE_NORM1, 0),
         context->shape.norm_eps);
@@ -220,35 +220,35 @@ static cy_status make_qkv(const cy_block *block, const cy_block_stash *stash,
 }
 
 // The same rows of a sum that was cut like this, or nothing where it has come already.
-static cy_status rows_arrive(cy_tensor_summing *sum, cy_tensor_rows rows)
+static cy_status rows_arrive(cy_tensor_reduce_state *sum, cy_tensor_rows rows)
 {
     cy_tensor_rows arrived;
-    CY_TRY(cy_tensor_sum_arrived(sum, &arrived));
+    CY_TRY(cy_tensor_reduce_arrived(sum, &arrived));
     CY_ASSERT(arrived.count == 0 || (arrived.first == rows.first && arrived.count == rows.count));
     return CY_OK;
 }
 
 // mid = o Wout^T, to be summed over ranks by `attention`, which is on its way when this returns.
-// Rows are taken from norm to projection as soon as `x` has them, so that the sum of one piece
+// Rows are taken from norm to projection as soon as `x` has them, so that the sum of one chunk
 // travels under all of the next.
 static cy_status attention_forward(const cy_block *block, const cy_block_stash *stash,
-    const cy_micro_batch *batch, cy_tensor_summing *x, cy_tensor_summing *attention)
+    const cy_microbatch *batch, cy_tensor_reduce_state *x, cy_tensor_reduce_state *attention)
 {
     const cy_model_context *context = block->context;
-    const cy_tensor_parallel *tensor = &context->tensor;
+    const cy_tensor_parallel *tensor = &context->tp;
     cy_queue *queue = context->queue;
     const cy_row_linear out = out_of(block);
     const bool in_pieces =
-        cy_group_size(context->context.group) == 1 && batch->span_count <= PIECE_SPANS;
-    const bool by_rows = in_pieces && !cy_tensor_splits(tensor);
+        cy_group_size(context->cp.group) == 1 && batch->span_count <= CHUNK_SPANS;
+    const bool by_rows = in_pieces && !cy_tensor_sequence_parallel(tensor);
     if (!by_rows) {
-        CY_TRY(cy_tensor_sum_end(x));
+        CY_TRY(cy_tensor_reduce_finish(x));
         CY_TRY(make_qkv(block, stash, batch, all_rows(stash->x)));
     }
     if (!in_pieces) CY_TRY(attend(block, stash, batch, all_rows(stash->qkv)));
     cy_tensor_rows rows;
-    cy_tensor_sum_start(attention, tensor, queue, stash->mid, sum_at(block, CY_SUM_OUT));
-    CY_TRY(cy_tensor_sum_next(attention, &rows));
+    cy_tensor_reduce_start(attention, tensor, queue, stash->mid, sum_at(block, CY_SUM_OUT));
+    CY_TRY(cy_tensor_reduce_next(attention, &rows));
     while (rows.count > 0) {
         if (by_rows) {
             CY_TRY(rows_arrive(x, rows));
@@ -257,7 +257,7 @@ static cy_status attention_forward(const cy_block *block, const cy_block_stash *
         if (in_pieces) CY_TRY(attend(block, stash, batch, rows));
         cy_row_linear_rows(&out, queue, cy_tensor_rows_of(attention->partial, rows),
             cy_tensor_rows_of(stash->o, rows));
-        CY_TRY(cy_tensor_sum_next(attention, &rows));
+        CY_TRY(cy_tensor_reduce_next(attention, &rows));
     }
     return CY_OK;
 }
@@ -272,7 +272,7 @@ static cy_status make_gate_up(
     const cy_view bias = out_of(block).bias, mid = cy_tensor_rows_of(stash->mid, rows);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view n2 =
-        cy_view_take(queue->scratch, context->dtype, rows.count, context->shape.hidden);
+        cy_view_alloc(queue->scratch, context->dtype, rows.count, context->shape.hidden);
     if (!cy_view_is_none(bias)) cy_add_bias(queue, mid, bias);
     cy_norm_forward(queue, n2, cy_view_cols(stash->inv_rms2, rows.first, rows.count), mid,
         cy_tensor_rows_of(stash->x, rows), weight(block, CY_ROLE_NORM2, 0),
@@ -292,7 +292,7 @@ static void activate_and_project(
     const cy_row_linear down = down_of(block);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view act =
-        cy_view_take(queue->scratch, context->dtype, rows.count, context->ffn_local);
+        cy_view_alloc(queue->scratch, context->dtype, rows.count, context->ffn_local);
     cy_swiglu_forward(queue, act, cy_tensor_rows_of(stash->gate_up, rows));
     cy_row_linear_rows(&down, queue, cy_tensor_rows_of(partial, rows), act);
     cy_arena_rewind(queue->scratch, mark);
@@ -300,13 +300,13 @@ static void activate_and_project(
 
 // gate_up of all rows, as the sum of the attention branch has them.
 static cy_status make_all_gate_up(
-    const cy_block *block, const cy_block_stash *stash, cy_tensor_summing *attention)
+    const cy_block *block, const cy_block_stash *stash, cy_tensor_reduce_state *attention)
 {
     cy_tensor_rows rows;
-    CY_TRY(cy_tensor_sum_arrived(attention, &rows));
+    CY_TRY(cy_tensor_reduce_arrived(attention, &rows));
     while (rows.count > 0) {
         CY_TRY(make_gate_up(block, stash, rows));
-        CY_TRY(cy_tensor_sum_arrived(attention, &rows));
+        CY_TRY(cy_tensor_reduce_arrived(attention, &rows));
     }
     return CY_OK;
 }
@@ -314,33 +314,33 @@ static cy_status make_all_gate_up(
 // y = mid + the feed-forward branch, once `output` has come. Without gate_up, rows are taken from
 // norm to projection as soon as the sum of the attention branch has them.
 static cy_status feed_forward(const cy_block *block, cy_view y, const cy_block_stash *stash,
-    cy_tensor_summing *attention, cy_tensor_summing *output, bool has_gate_up)
+    cy_tensor_reduce_state *attention, cy_tensor_reduce_state *output, bool has_gate_up)
 {
     cy_queue *queue = block->context->queue;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(output, &block->context->tensor, queue, y, sum_at(block, CY_SUM_DOWN));
+    cy_tensor_reduce_start(output, &block->context->tp, queue, y, sum_at(block, CY_SUM_DOWN));
     output->residual = stash->mid;
-    CY_TRY(cy_tensor_sum_next(output, &rows));
+    CY_TRY(cy_tensor_reduce_next(output, &rows));
     while (rows.count > 0) {
         if (!has_gate_up) {
             CY_TRY(rows_arrive(attention, rows));
             CY_TRY(make_gate_up(block, stash, rows));
         }
         activate_and_project(block, stash, output->partial, rows);
-        CY_TRY(cy_tensor_sum_next(output, &rows));
+        CY_TRY(cy_tensor_reduce_next(output, &rows));
     }
     // What has a place in the scratch arena ends here.
-    return output->partial.data == y.data ? CY_OK : cy_tensor_sum_end(output);
+    return output->partial.data == y.data ? CY_OK : cy_tensor_reduce_finish(output);
 }
 
 cy_status cy_block_forward(const cy_block *block, cy_view y, cy_block_stash *stash,
-    const cy_micro_batch *batch, cy_tensor_summing *coming)
+    const cy_microbatch *batch, cy_tensor_reduce_state *pending)
 {
     cy_arena *scratch = block->context->queue->scratch;
     const size_t mark = cy_arena_mark(scratch);
-    const bool at_once = cy_tensor_splits(&block->context->tensor) || cy_view_is_none(y);
-    cy_tensor_summing attention, output = {0};
-    CY_TRY(attention_forward(block, stash, batch, coming, &attention));
+    const bool at_once = cy_tensor_sequence_parallel(&block->context->tp) || cy_view_is_none(y);
+    cy_tensor_reduce_state attention, output = {0};
+    CY_TRY(attention_forward(block, stash, batch, pending, &attention));
     if (at_once) {
         CY_TRY(make_all_gate_up(block, stash, &attention));
         cy_arena_rewind(scratch, mark);
@@ -349,56 +349,56 @@ cy_status cy_block_forward(const cy_block *block, cy_view y, cy_block_stash *sta
         CY_TRY(feed_forward(block, y, stash, &attention, &output, at_once));
     }
     cy_arena_rewind(scratch, mark);
-    *coming = output;
+    *pending = output;
     return CY_OK;
 }
 
 // ---- backward
 
 // Where the weight gradients of one linear layer go: nowhere yet where backward_weight makes them.
-static cy_linear_gradients targets(
-    const cy_block *block, cy_backward parts, cy_role role, int more, cy_role bias, int bias_more)
+static cy_linear_gradients targets(const cy_block *block, cy_backward parts, cy_role role,
+    int fused_extra, cy_role bias, int bias_fused_extra)
 {
     if (parts == CY_BACKWARD_INPUT_ONLY) return (cy_linear_gradients){0};
     return (cy_linear_gradients){
-        .weight = grad(block, role, more),
-        .bias = bias == CY_ROLE_COUNT ? cy_view_none() : grad(block, bias, bias_more),
+        .weight = grad(block, role, fused_extra),
+        .bias = bias == CY_ROLE_COUNT ? cy_view_none() : grad(block, bias, bias_fused_extra),
         .empty = block->storage->units[block->unit].grads_empty,
     };
 }
 
 // The input of a column-parallel linear for its weight gradient: as it was kept, or made again from
 // what the norm saw and on its way from the other ranks.
-static cy_status input_again(const cy_block *block, cy_tensor_gathering *input, cy_view kept,
+static cy_status recompute_input(const cy_block *block, cy_tensor_gather_state *input, cy_view kept,
     cy_view x, cy_view inv_rms, cy_role norm)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
     if (!cy_view_is_none(kept)) {
-        *input = cy_tensor_gathered(&context->tensor, kept);
+        *input = cy_tensor_gather_done(&context->tp, kept);
         return CY_OK;
     }
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
     cy_norm_apply(queue, n, x, inv_rms, weight(block, norm, 0));
     return cy_tensor_gather_start(
-        input, &context->tensor, queue, cy_tensor_inside(&context->tensor, queue, n), n);
+        input, &context->tp, queue, cy_tensor_all_tokens(&context->tp, queue, n), n);
 }
 
 // The gradients of the weights of gate and up come last, under the sum of the attention branch's
 // input gradient, which has too little of its own to travel under. With tokens split n2 is gathered
 // while there is work, and the gradients are made under the gather of d_mid.
-static cy_status backward_gate_up_weight(
-    const cy_block *block, const cy_block_stash *stash, cy_backward parts, cy_tensor_gathering *n2)
+static cy_status backward_gate_up_weight(const cy_block *block, const cy_block_stash *stash,
+    cy_backward parts, cy_tensor_gather_state *n2)
 {
     cy_queue *queue = block->context->queue;
     const cy_column_linear layer = gate_up_of(block);
     const cy_linear_gradients to = targets(block, parts, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
     if (cy_view_is_none(to.weight)) return CY_OK;
     const size_t mark = cy_arena_mark(queue->scratch);
-    if (!cy_tensor_splits(layer.parallel)) {
-        CY_TRY(input_again(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    if (!cy_tensor_sequence_parallel(layer.parallel)) {
+        CY_TRY(recompute_input(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
     }
-    CY_TRY(cy_tensor_gather_rest(n2));
+    CY_TRY(cy_tensor_gather_finish(n2));
     cy_column_linear_backward_weight(&layer, queue, &to, stash->gate_up, n2->all);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
@@ -414,7 +414,7 @@ static void backward_activation(const cy_block *block, const cy_block_stash *sta
     const cy_view gate_up = cy_tensor_rows_of(stash->gate_up, rows);
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view d_act =
-        cy_view_take(queue->scratch, context->dtype, rows.count, context->ffn_local);
+        cy_view_alloc(queue->scratch, context->dtype, rows.count, context->ffn_local);
     cy_row_linear_backward_rows(&down, queue, d_act, cy_tensor_rows_of(dy, rows));
     cy_swiglu_backward(queue, gate_up, cy_tensor_rows_of(gradients->act, rows), d_act, gate_up);
     cy_arena_rewind(queue->scratch, mark);
@@ -424,19 +424,19 @@ static void backward_activation(const cy_block *block, const cy_block_stash *sta
 // *n2 is being gathered then, into the scratch arena, where weight gradients are asked for.
 static cy_status backward_feed_forward(const cy_block *block, cy_view dx,
     const cy_block_stash *stash, cy_block_gradients *gradients, cy_backward parts,
-    cy_tensor_gathering *n2)
+    cy_tensor_gather_state *n2)
 {
     const cy_model_context *context = block->context;
-    const cy_tensor_parallel *tensor = &context->tensor;
-    const bool splits = cy_tensor_splits(tensor);
+    const cy_tensor_parallel *tensor = &context->tp;
+    const bool splits = cy_tensor_sequence_parallel(tensor);
     cy_queue *queue = context->queue;
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->dy, dx);
     const cy_row_linear down = down_of(block);
     const cy_linear_gradients to = targets(block, parts, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
 
-    cy_tensor_gathering dy;
+    cy_tensor_gather_state dy;
     cy_tensor_rows rows;
-    CY_TRY(cy_tensor_gather_start(&dy, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
+    CY_TRY(cy_tensor_gather_start(&dy, tensor, queue, cy_tensor_all_tokens(tensor, queue, dx), dx));
     if (splits) {
         CY_TRY(cy_tensor_gather_next(&dy, &rows));
         while (rows.count > 0) {
@@ -444,25 +444,26 @@ static cy_status backward_feed_forward(const cy_block *block, cy_view dx,
             CY_TRY(cy_tensor_gather_next(&dy, &rows));
         }
         if (!cy_view_is_none(to.weight)) {
-            CY_TRY(input_again(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+            CY_TRY(
+                recompute_input(block, n2, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
         }
         cy_row_linear_backward_weight(&down, queue, &to, &dy, gradients->act);
     }
 
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view d_n2 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
+    const cy_view d_n2 = cy_view_alloc(queue->scratch, context->dtype, dx.rows, dx.cols);
     const cy_column_linear gate_up = gate_up_of(block);
-    cy_tensor_summing sum;
-    cy_tensor_sum_start(&sum, tensor, queue, d_n2, sum_at(block, CY_SUM_D_NORM2));
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    cy_tensor_reduce_state sum;
+    cy_tensor_reduce_start(&sum, tensor, queue, d_n2, sum_at(block, CY_SUM_D_NORM2));
+    CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     while (rows.count > 0) {
         if (!splits) backward_activation(block, stash, gradients, dx, rows);
         cy_column_linear_backward_rows(&gate_up, queue, cy_tensor_rows_of(sum.partial, rows),
             cy_tensor_rows_of(stash->gate_up, rows));
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     }
     if (!splits) cy_row_linear_backward_weight(&down, queue, &to, &dy, gradients->act);
-    CY_TRY(cy_tensor_sum_end(&sum));
+    CY_TRY(cy_tensor_reduce_finish(&sum));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM2, 0), d_n2, stash->mid, stash->inv_rms2,
         weight(block, CY_ROLE_NORM2, 0));
     cy_arena_rewind(queue->scratch, mark);
@@ -489,7 +490,7 @@ static cy_status finish_keys(
 
 // d_qkv from the gradient d_o of the attention's output.
 static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_o,
-    const cy_block_stash *stash, const cy_micro_batch *batch)
+    const cy_block_stash *stash, const cy_microbatch *batch)
 {
     const cy_model_context *context = block->context;
     cy_queue *queue = context->queue;
@@ -499,16 +500,16 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
     const size_t mark = cy_arena_mark(queue->scratch);
 
     const cy_view delta =
-        cy_view_take(queue->scratch, context->sum_dtype, context->heads_local, d_o.rows);
+        cy_view_alloc(queue->scratch, context->sum_dtype, context->heads_local, d_o.rows);
     cy_attention_delta(queue, delta, d_o, stash->o, context->heads_local);
     cy_fixed *keys = sum_at(block, CY_SUM_D_KEYS);
     cy_view dk = d.k, dv = d.v;
     if (keys != NULL) {
-        dk = cy_fixed_take(keys, queue->scratch, d.k.rows, d.k.cols);
-        dv = cy_fixed_take(keys, queue->scratch, d.v.rows, d.v.cols);
+        dk = cy_fixed_alloc(keys, queue->scratch, d.k.rows, d.k.cols);
+        dv = cy_fixed_alloc(keys, queue->scratch, d.v.rows, d.v.cols);
     }
     CY_TRY(cy_context_attention_backward(
-        &context->context, queue, d.q, dk, dv, d_o, stash->lse, delta, qkv.q, qkv.k, qkv.v, &spec));
+        &context->cp, queue, d.q, dk, dv, d_o, stash->lse, delta, qkv.q, qkv.k, qkv.v, &spec));
     if (keys != NULL) CY_TRY(finish_keys(context, &d, dk, dv));
     cy_rope(queue, d_qkv, context->rope, batch->positions,
         context->heads_local + context->kv_heads_local, true);
@@ -519,62 +520,63 @@ static cy_status backward_heads(const cy_block *block, cy_view d_qkv, cy_view d_
 
 // dx holds the gradient of mid; it becomes the gradient of x. *n2 as backward_feed_forward left it.
 static cy_status backward_attention(const cy_block *block, cy_view dx, const cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts,
-    cy_tensor_gathering *n2)
+    cy_block_gradients *gradients, const cy_microbatch *batch, cy_backward parts,
+    cy_tensor_gather_state *n2)
 {
     const cy_model_context *context = block->context;
-    const cy_tensor_parallel *tensor = &context->tensor;
-    const bool splits = cy_tensor_splits(tensor);
+    const cy_tensor_parallel *tensor = &context->tp;
+    const bool splits = cy_tensor_sequence_parallel(tensor);
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     if (parts == CY_BACKWARD_INPUT_ONLY) cy_copy(queue, gradients->d_mid, dx);
     const cy_row_linear out = out_of(block);
     const cy_column_linear qkv = qkv_of(block);
 
-    cy_tensor_gathering d_mid;
-    CY_TRY(cy_tensor_gather_start(&d_mid, tensor, queue, cy_tensor_inside(tensor, queue, dx), dx));
+    cy_tensor_gather_state d_mid;
+    CY_TRY(
+        cy_tensor_gather_start(&d_mid, tensor, queue, cy_tensor_all_tokens(tensor, queue, dx), dx));
     if (splits) CY_TRY(backward_gate_up_weight(block, stash, parts, n2));
     const size_t inner = cy_arena_mark(queue->scratch);
     const cy_view d_o =
-        cy_view_take(queue->scratch, context->dtype, d_mid.all.rows, cy_model_q_cols(context));
+        cy_view_alloc(queue->scratch, context->dtype, d_mid.all.rows, cy_model_q_cols(context));
     CY_TRY(cy_row_linear_backward_input(&out, queue, d_o, &d_mid));
     CY_TRY(backward_heads(block, gradients->d_qkv, d_o, stash, batch));
     cy_arena_rewind(queue->scratch, inner);
 
-    cy_tensor_gathering n1 = {0};
+    cy_tensor_gather_state n1 = {0};
     const cy_linear_gradients to_out = targets(block, parts, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
     const cy_linear_gradients to_qkv =
         targets(block, parts, CY_ROLE_Q, 2, CY_ROLE_Q_BIAS, context->shape.qkv_bias ? 2 : 0);
     const bool weights = !cy_view_is_none(to_qkv.weight);
     if (splits && weights) {
-        CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+        CY_TRY(recompute_input(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
         cy_row_linear_backward_weight(&out, queue, &to_out, &d_mid, stash->o);
     }
     // The output bias is added to this rank's own tokens, outside the split.
     const cy_view d_out_bias = grad(block, CY_ROLE_OUT_BIAS, 0);
     if (!cy_view_is_none(d_out_bias)) cy_sum_rows(queue, d_out_bias, dx);
 
-    const cy_view d_n1 = cy_view_take(queue->scratch, context->dtype, dx.rows, dx.cols);
-    cy_tensor_summing sum;
-    cy_tensor_sum_start(&sum, tensor, queue, d_n1, sum_at(block, CY_SUM_D_NORM1));
+    const cy_view d_n1 = cy_view_alloc(queue->scratch, context->dtype, dx.rows, dx.cols);
+    cy_tensor_reduce_state sum;
+    cy_tensor_reduce_start(&sum, tensor, queue, d_n1, sum_at(block, CY_SUM_D_NORM1));
     CY_TRY(cy_column_linear_backward_input(&qkv, queue, &sum, gradients->d_qkv));
     if (!splits && weights) {
         cy_row_linear_backward_weight(&out, queue, &to_out, &d_mid, stash->o);
         CY_TRY(backward_gate_up_weight(block, stash, parts, n2));
-        CY_TRY(input_again(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+        CY_TRY(recompute_input(block, &n1, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
     }
     if (weights) {
-        CY_TRY(cy_tensor_gather_rest(&n1));
+        CY_TRY(cy_tensor_gather_finish(&n1));
         cy_column_linear_backward_weight(&qkv, queue, &to_qkv, gradients->d_qkv, n1.all);
     }
-    CY_TRY(cy_tensor_sum_end(&sum));
+    CY_TRY(cy_tensor_reduce_finish(&sum));
     cy_norm_backward(queue, dx, grad(block, CY_ROLE_NORM1, 0), d_n1, stash->x, stash->inv_rms1,
         weight(block, CY_ROLE_NORM1, 0));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
 
-cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *stash)
+cy_status cy_block_recompute_gate_up(const cy_block *block, cy_block_stash *stash)
 {
     cy_queue *queue = block->context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
@@ -584,7 +586,7 @@ cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *sta
         return CY_OK;
     }
     const cy_view n2 =
-        cy_view_take(queue->scratch, block->context->dtype, stash->mid.rows, stash->mid.cols);
+        cy_view_alloc(queue->scratch, block->context->dtype, stash->mid.rows, stash->mid.cols);
     cy_norm_apply(queue, n2, stash->mid, stash->inv_rms2, weight(block, CY_ROLE_NORM2, 0));
     CY_TRY(column_forward(block, &gate_up, stash->gate_up, cy_view_none(), n2));
     cy_arena_rewind(queue->scratch, mark);
@@ -592,12 +594,12 @@ cy_status cy_block_feed_forward_again(const cy_block *block, cy_block_stash *sta
 }
 
 cy_status cy_block_backward(const cy_block *block, cy_view dx, cy_block_stash *stash,
-    cy_block_gradients *gradients, const cy_micro_batch *batch, cy_backward parts)
+    cy_block_gradients *gradients, const cy_microbatch *batch, cy_backward parts)
 {
     CY_ASSERT(dx.rows == stash->x.rows && dx.cols == stash->x.cols);
     cy_arena *scratch = block->context->queue->scratch;
     const size_t mark = cy_arena_mark(scratch);
-    cy_tensor_gathering n2 = {0};
+    cy_tensor_gather_state n2 = {0};
     CY_TRY(backward_feed_forward(block, dx, stash, gradients, parts, &n2));
     CY_TRY(backward_attention(block, dx, stash, gradients, batch, parts, &n2));
     cy_arena_rewind(scratch, mark);
@@ -608,7 +610,7 @@ cy_status cy_block_backward_weight(
     const cy_block *block, const cy_block_stash *stash, const cy_block_gradients *gradients)
 {
     const cy_model_context *context = block->context;
-    const cy_tensor_parallel *tensor = &context->tensor;
+    const cy_tensor_parallel *tensor = &context->tp;
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_backward now = CY_BACKWARD_TOGETHER;
@@ -619,23 +621,23 @@ cy_status cy_block_backward_weight(
     const cy_linear_gradients to_out = targets(block, now, CY_ROLE_OUT, 0, CY_ROLE_COUNT, 0);
     const cy_linear_gradients to_gate_up = targets(block, now, CY_ROLE_GATE, 1, CY_ROLE_COUNT, 0);
     const cy_linear_gradients to_down = targets(block, now, CY_ROLE_DOWN, 0, CY_ROLE_COUNT, 0);
-    cy_tensor_gathering input, d;
+    cy_tensor_gather_state input, d;
 
-    CY_TRY(input_again(block, &input, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
+    CY_TRY(recompute_input(block, &input, stash->n2, stash->mid, stash->inv_rms2, CY_ROLE_NORM2));
     CY_TRY(cy_tensor_gather_start(
-        &d, tensor, queue, cy_tensor_inside(tensor, queue, gradients->dy), gradients->dy));
-    CY_TRY(cy_tensor_gather_rest(&d));
+        &d, tensor, queue, cy_tensor_all_tokens(tensor, queue, gradients->dy), gradients->dy));
+    CY_TRY(cy_tensor_gather_finish(&d));
     cy_row_linear_backward_weight(&down, queue, &to_down, &d, gradients->act);
-    CY_TRY(cy_tensor_gather_rest(&input));
+    CY_TRY(cy_tensor_gather_finish(&input));
     cy_column_linear_backward_weight(&gate_up, queue, &to_gate_up, stash->gate_up, input.all);
     cy_arena_rewind(queue->scratch, mark);
 
-    CY_TRY(input_again(block, &input, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
-    CY_TRY(cy_tensor_gather_start(
-        &d, tensor, queue, cy_tensor_inside(tensor, queue, gradients->d_mid), gradients->d_mid));
-    CY_TRY(cy_tensor_gather_rest(&d));
+    CY_TRY(recompute_input(block, &input, stash->n1, stash->x, stash->inv_rms1, CY_ROLE_NORM1));
+    CY_TRY(cy_tensor_gather_start(&d, tensor, queue,
+        cy_tensor_all_tokens(tensor, queue, gradients->d_mid), gradients->d_mid));
+    CY_TRY(cy_tensor_gather_finish(&d));
     cy_row_linear_backward_weight(&out, queue, &to_out, &d, stash->o);
-    CY_TRY(cy_tensor_gather_rest(&input));
+    CY_TRY(cy_tensor_gather_finish(&input));
     cy_column_linear_backward_weight(&qkv, queue, &to_qkv, gradients->d_qkv, input.all);
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;

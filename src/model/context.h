@@ -13,8 +13,8 @@
 typedef struct cy_model_context {
     cy_queue *queue;
     cy_model_shape shape;
-    cy_tensor_parallel tensor;
-    cy_context_parallel context;
+    cy_tensor_parallel tp;
+    cy_context_parallel cp;
     int heads_local;    // query heads on this rank
     int kv_heads_local; // key and value heads on this rank
     int64_t ffn_local;
@@ -49,15 +49,15 @@ static inline cy_attention_spec cy_model_attention(const cy_model_context *conte
     };
 }
 
-// One micro-batch as a rank sees it: t tokens, the sequences of the micro-batch one after another,
+// One microbatch as a rank sees it: t tokens, the sequences of the microbatch one after another,
 // each with this rank's share of its positions. Arrays are in device memory unless said otherwise.
-typedef struct cy_micro_batch {
+typedef struct cy_microbatch {
     int64_t tokens;                 // t
     const int32_t *inputs;          // [t]
     const int32_t *targets;         // [t], below 0: no target
     const int32_t *positions;       // [t], ascending within a span
     const cy_attention_span *spans; // host, one per sequence or document
     int span_count;
-} cy_micro_batch;
+} cy_microbatch;
 
 #endif

@@ -28,7 +28,7 @@ static void norm_heads(
 {
     const size_t mark = cy_arena_mark(context->queue->scratch);
     cy_qk_norm_stash stash;
-    cy_qk_norm_stash_take(&stash, context, context->queue->scratch, qkv.rows);
+    cy_qk_norm_stash_alloc(&stash, context, context->queue->scratch, qkv.rows);
     cy_qk_norm_forward(context, storage, unit, qkv, &stash);
     cy_arena_rewind(context->queue->scratch, mark);
 }
@@ -44,13 +44,13 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     const int64_t q_cols = cy_model_q_cols(context);
     const int64_t kv_cols = cy_model_kv_cols(context);
 
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, shape->hidden);
-    const cy_view qkv = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
-    const cy_view o = cy_view_take(queue->scratch, context->dtype, x.rows, q_cols);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, shape->hidden);
+    const cy_view qkv = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
+    const cy_view o = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols);
     cy_norm_forward(queue, n, inv_rms, x, cy_view_none(),
         cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);
     const cy_column_linear in = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
         .bias = cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0),
     };
@@ -64,7 +64,7 @@ static cy_status attention(const cy_model_context *context, const cy_storage *st
     cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
         batch->sequences, batch->positions, &spec);
     const cy_row_linear out = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_OUT, 0),
         .bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0),
         .input_is_parallel = true,
@@ -81,22 +81,22 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, layer);
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view inv_rms = cy_view_take(queue->scratch, context->sum_dtype, 1, x.rows);
-    const cy_view mid = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    const cy_view inv_rms = cy_view_alloc(queue->scratch, context->sum_dtype, 1, x.rows);
+    const cy_view mid = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
     const cy_view gate_up =
-        cy_view_take(queue->scratch, context->dtype, x.rows, 2 * context->ffn_local);
-    const cy_view act = cy_view_take(queue->scratch, context->dtype, x.rows, context->ffn_local);
+        cy_view_alloc(queue->scratch, context->dtype, x.rows, 2 * context->ffn_local);
+    const cy_view act = cy_view_alloc(queue->scratch, context->dtype, x.rows, context->ffn_local);
 
     CY_TRY(attention(context, storage, layer, mid, x, inv_rms, batch));
     cy_norm_forward(queue, n, inv_rms, mid, x, cy_storage_weight(storage, unit, CY_ROLE_NORM2, 0),
         context->shape.norm_eps);
     const cy_column_linear in = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_GATE, 1),
     };
     const cy_row_linear down = {
-        .parallel = &context->tensor,
+        .parallel = &context->tp,
         .weight = cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0),
         .input_is_parallel = true,
     };
@@ -111,7 +111,7 @@ static cy_status layer_forward(const cy_model_context *context, const cy_storage
 cy_status cy_decode_forward(const cy_model_context *context, const cy_storage *storage, cy_view x,
     const cy_decode_batch *batch)
 {
-    const cy_micro_batch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
+    const cy_microbatch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
     CY_TRY(cy_embed_forward(context, storage, x, &tokens));
     for (int layer = 0; layer < context->shape.layers; layer++) {
         CY_TRY(layer_forward(context, storage, layer, x, batch));

@@ -1,7 +1,7 @@
 #include "model/embed.h"
 
 cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage, cy_view y,
-    const cy_micro_batch *batch, cy_tensor_summing *coming)
+    const cy_microbatch *batch, cy_tensor_reduce_state *pending)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -10,30 +10,30 @@ cy_status cy_embed_start(const cy_model_context *context, const cy_storage *stor
     cy_tensor_rows rows;
 
     // One rank has a token's row and the others zeros: this sum is exact as it is.
-    cy_tensor_sum_start(coming, &context->tensor, queue, y, NULL);
-    CY_TRY(cy_tensor_sum_next(coming, &rows));
+    cy_tensor_reduce_start(pending, &context->tp, queue, y, NULL);
+    CY_TRY(cy_tensor_reduce_next(pending, &rows));
     while (rows.count > 0) {
-        cy_embedding_forward(queue, cy_tensor_rows_of(coming->partial, rows),
+        cy_embedding_forward(queue, cy_tensor_rows_of(pending->partial, rows),
             cy_storage_weight(storage, unit, CY_ROLE_EMBED, 0), batch->inputs + rows.first,
             table->slice.row_first);
-        CY_TRY(cy_tensor_sum_next(coming, &rows));
+        CY_TRY(cy_tensor_reduce_next(pending, &rows));
     }
     // What has a place in the scratch arena ends here.
-    if (coming->partial.data != y.data) CY_TRY(cy_tensor_sum_end(coming));
+    if (pending->partial.data != y.data) CY_TRY(cy_tensor_reduce_finish(pending));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
 }
 
 cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
-    const cy_micro_batch *batch)
+    const cy_microbatch *batch)
 {
-    cy_tensor_summing coming;
-    CY_TRY(cy_embed_start(context, storage, y, batch, &coming));
-    return cy_tensor_sum_end(&coming);
+    cy_tensor_reduce_state pending;
+    CY_TRY(cy_embed_start(context, storage, y, batch, &pending));
+    return cy_tensor_reduce_finish(&pending);
 }
 
 cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *storage, cy_view dy,
-    const cy_micro_batch *batch)
+    const cy_microbatch *batch)
 {
     cy_queue *queue = context->queue;
     const int unit = cy_storage_unit(storage, -1);
@@ -41,7 +41,7 @@ cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *s
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view all;
 
-    CY_TRY(cy_tensor_gather(&context->tensor, queue, &all, dy));
+    CY_TRY(cy_tensor_gather(&context->tp, queue, &all, dy));
     cy_embedding_backward(queue, cy_storage_grad(storage, unit, CY_ROLE_EMBED, 0), all,
         batch->inputs, table->slice.row_first);
     cy_arena_rewind(queue->scratch, mark);

@@ -6,16 +6,16 @@
 #include "model/context.h"
 #include "model/storage.h"
 
-// y [t_outside, hidden] = rows of the embedding for batch->inputs.
+// y [t_local, hidden] = rows of the embedding for batch->inputs.
 CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_micro_batch *batch);
+    cy_view y, const cy_microbatch *batch);
 
-// The same, with the sum on its way: *coming, which y becomes.
+// The same, with the sum on its way: *pending, which y becomes.
 CY_MUST_CHECK cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_micro_batch *batch, cy_tensor_summing *coming);
+    cy_view y, const cy_microbatch *batch, cy_tensor_reduce_state *pending);
 
-// Adds the embedding's gradient from dy [t_outside, hidden].
+// Adds the embedding's gradient from dy [t_local, hidden].
 CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
-    const cy_storage *storage, cy_view dy, const cy_micro_batch *batch);
+    const cy_storage *storage, cy_view dy, const cy_microbatch *batch);
 
 #endif

@@ -18,13 +18,13 @@ typedef struct tile_statistics {
 static tile_statistics take_statistics(const cy_model_context *context, int64_t tokens)
 {
     cy_arena *scratch = context->queue->scratch;
-    tile_statistics tile = {.max = cy_view_take(scratch, context->sum_dtype, 1, tokens)};
+    tile_statistics tile = {.max = cy_view_alloc(scratch, context->sum_dtype, 1, tokens)};
     if (context->sums != NULL) {
-        tile.sum = cy_fixed_take(&context->sums->exponentials, scratch, 1, tokens);
-        tile.both = tile.target = cy_view_take(scratch, context->sum_dtype, 1, tokens);
+        tile.sum = cy_fixed_alloc(&context->sums->exponentials, scratch, 1, tokens);
+        tile.both = tile.target = cy_view_alloc(scratch, context->sum_dtype, 1, tokens);
         return tile;
     }
-    tile.both = cy_view_take(scratch, context->sum_dtype, 2, tokens);
+    tile.both = cy_view_alloc(scratch, context->sum_dtype, 2, tokens);
     tile.sum = cy_view_rows(tile.both, 0, 1);
     tile.target = cy_view_rows(tile.both, 1, 1);
     return tile;
@@ -34,7 +34,7 @@ static cy_status reduce_statistics(const cy_head *head, const tile_statistics *t
     const int32_t *targets, cy_vocab_range range)
 {
     cy_queue *queue = head->context->queue;
-    cy_group *group = head->context->tensor.group;
+    cy_group *group = head->context->tp.group;
     cy_softmax_max(queue, tile->max, logits, range);
     CY_TRY(cy_group_all_reduce(group, queue, tile->max, CY_MAX));
     cy_softmax_sum(queue, tile->sum, tile->target, logits, tile->max, targets, range);
@@ -65,7 +65,7 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     };
     const cy_vocab_range range = range_of(head);
 
-    const cy_view logits = cy_view_take(queue->scratch, context->sum_dtype, n.rows, matrix.rows);
+    const cy_view logits = cy_view_alloc(queue->scratch, context->sum_dtype, n.rows, matrix.rows);
     const tile_statistics tile = take_statistics(context, n.rows);
     cy_matmul(queue, logits, n, matrix, (cy_matmul_spec){.transpose_b = true});
     CY_TRY(reduce_statistics(head, &tile, logits, targets, range));
@@ -74,7 +74,7 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     if (!cy_view_is_none(d_n)) {
         cy_view d_logits = logits;
         if (context->dtype != context->sum_dtype) {
-            d_logits = cy_view_take(queue->scratch, context->dtype, n.rows, matrix.rows);
+            d_logits = cy_view_alloc(queue->scratch, context->dtype, n.rows, matrix.rows);
         }
         cy_softmax_grad(queue, d_logits, logits, tile.max, tile.sum, targets, range, loss_scale);
         cy_matmul(queue, d_n, d_logits, matrix, (cy_matmul_spec){0});
@@ -84,22 +84,22 @@ static cy_status run_tile(const cy_head *head, cy_view loss, cy_view d_n, cy_vie
     return CY_OK;
 }
 
-// n_all [t, hidden] = norm(x), all tokens; inv_rms [1, t_outside]. From the scratch arena.
+// n_all [t, hidden] = norm(x), all tokens; inv_rms [1, t_local]. From the scratch arena.
 static cy_status final_norm(const cy_head *head, cy_view *n_all, cy_view *inv_rms, cy_view x)
 {
     const cy_model_context *context = head->context;
     cy_queue *queue = context->queue;
-    *inv_rms = cy_view_take(queue->scratch, context->sum_dtype, 1, x.rows);
-    const cy_view n = cy_view_take(queue->scratch, context->dtype, x.rows, x.cols);
+    *inv_rms = cy_view_alloc(queue->scratch, context->sum_dtype, 1, x.rows);
+    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
     cy_norm_forward(queue, n, *inv_rms, x, cy_view_none(),
         cy_storage_weight(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0),
         context->shape.norm_eps);
-    return cy_tensor_gather(&context->tensor, queue, n_all, n);
+    return cy_tensor_gather(&context->tp, queue, n_all, n);
 }
 
 // The tiles of `rows`, as run_tile; d_n [t, hidden] or none.
 static cy_status run_tiles(const cy_head *head, cy_view loss, cy_view d_n, cy_view n,
-    const cy_micro_batch *batch, double loss_scale, cy_tensor_rows rows)
+    const cy_microbatch *batch, double loss_scale, cy_tensor_rows rows)
 {
     const int64_t end = rows.first + rows.count;
     for (int64_t first = rows.first; first < end; first += CY_HEAD_TILE) {
@@ -113,24 +113,24 @@ static cy_status run_tiles(const cy_head *head, cy_view loss, cy_view d_n, cy_vi
 
 // The same tiles with the gradient of x, whose sum over ranks travels under the next tiles.
 static cy_status run_with_gradient(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    cy_view n, cy_view inv_rms, const cy_micro_batch *batch, double loss_scale)
+    cy_view n, cy_view inv_rms, const cy_microbatch *batch, double loss_scale)
 {
     const cy_model_context *context = head->context;
     cy_queue *queue = context->queue;
     // All ranks work at the same tile, so no rank can begin with the tokens of another.
-    cy_tensor_parallel tensor = context->tensor;
-    if (cy_tensor_splits(&tensor)) tensor.overlap = false;
-    cy_tensor_summing sum;
+    cy_tensor_parallel tensor = context->tp;
+    if (cy_tensor_sequence_parallel(&tensor)) tensor.overlap = false;
+    cy_tensor_reduce_state sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, &tensor, queue,
-        cy_view_take(queue->scratch, context->dtype, x.rows, x.cols),
+    cy_tensor_reduce_start(&sum, &tensor, queue,
+        cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols),
         cy_sums_at(context->sums, context->shape.layers, CY_SUM_D_HEAD));
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     while (rows.count > 0) {
         CY_TRY(run_tiles(head, loss, sum.partial, n, batch, loss_scale, rows));
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     }
-    CY_TRY(cy_tensor_sum_end(&sum));
+    CY_TRY(cy_tensor_reduce_finish(&sum));
     cy_fill(queue, dx, 0.0);
     cy_norm_backward(queue, dx,
         cy_storage_grad(head->storage, head->norm_unit, CY_ROLE_FINAL_NORM, 0), sum.outside, x,
@@ -139,7 +139,7 @@ static cy_status run_with_gradient(const cy_head *head, cy_view loss, cy_view dx
 }
 
 cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_micro_batch *batch, double loss_scale)
+    const cy_microbatch *batch, double loss_scale)
 {
     cy_arena *scratch = head->context->queue->scratch;
     const size_t mark = cy_arena_mark(scratch);

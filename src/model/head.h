@@ -11,7 +11,7 @@
 #include "model/storage.h"
 
 // Tokens whose logits exist at one time.
-#define CY_HEAD_TILE CY_TENSOR_PIECE_ROWS
+#define CY_HEAD_TILE CY_TENSOR_CHUNK_ROWS
 
 typedef struct cy_head {
     const cy_model_context *context; // borrowed
@@ -20,12 +20,12 @@ typedef struct cy_head {
     int matrix_unit;                 // the unit of the output matrix: the embedding's when tied
 } cy_head;
 
-// loss [1, 1] adds the sum of token losses of x [t_outside, hidden]. Where dx is given, it becomes
+// loss [1, 1] adds the sum of token losses of x [t_local, hidden]. Where dx is given, it becomes
 // loss_scale times the gradient of that sum, and the head's weight gradients are added.
 CY_MUST_CHECK cy_status cy_head_forward(const cy_head *head, cy_view loss, cy_view dx, cy_view x,
-    const cy_micro_batch *batch, double loss_scale);
+    const cy_microbatch *batch, double loss_scale);
 
-// logits [t, this rank's part of the vocabulary] in the sum dtype, of x [t_outside, hidden]: what a
+// logits [t, this rank's part of the vocabulary] in the sum dtype, of x [t_local, hidden]: what a
 // sampler reads.
 CY_MUST_CHECK cy_status cy_head_logits(const cy_head *head, cy_view logits, cy_view x);
 

@@ -131,7 +131,7 @@ cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
     CY_TRY(cy_model_shape_check(shape));
     void *block = NULL;
     const size_t most = (size_t)shape->layers * BLOCK_ROWS + 3;
-    CY_TRY(cy_memory_take(&block, most, sizeof(cy_param)));
+    CY_TRY(cy_memory_alloc(&block, most, sizeof(cy_param)));
     *manifest = (cy_manifest){.params = block, .shape = *shape};
 
     add(manifest, CY_ROLE_EMBED, -1, "model.embed_tokens.weight");

@@ -83,7 +83,7 @@ typedef struct cy_slice {
 
 // The rows at whose multiples tensor parallelism cuts a vocabulary of so many: a power of two, at
 // most a 64th of it and at most 128. Follows from the size alone, so that the chains of strict mode
-// lie within one rank's part on every mesh. Where there are more ranks than such pieces, ranges are
+// lie within one rank's part on every mesh. Where there are more ranks than such chunks, ranges are
 // cut anywhere.
 int64_t cy_vocab_unit(int64_t vocab);
 

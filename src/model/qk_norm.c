@@ -29,7 +29,7 @@ static cy_view by_token(cy_view rows, cy_view like)
     return cy_view_of(rows.data, rows.dtype, like.rows, like.cols);
 }
 
-void cy_qk_norm_stash_take(
+void cy_qk_norm_stash_alloc(
     cy_qk_norm_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)
 {
     *stash = (cy_qk_norm_stash){0};
@@ -37,10 +37,10 @@ void cy_qk_norm_stash_take(
     const int64_t q = tokens * context->heads_local, k = tokens * context->kv_heads_local;
     const int64_t head_dim = context->shape.head_dim;
     *stash = (cy_qk_norm_stash){
-        .q = cy_view_take(arena, context->dtype, q, head_dim),
-        .k = cy_view_take(arena, context->dtype, k, head_dim),
-        .inv_rms_q = cy_view_take(arena, context->sum_dtype, 1, q),
-        .inv_rms_k = cy_view_take(arena, context->sum_dtype, 1, k),
+        .q = cy_view_alloc(arena, context->dtype, q, head_dim),
+        .k = cy_view_alloc(arena, context->dtype, k, head_dim),
+        .inv_rms_q = cy_view_alloc(arena, context->sum_dtype, 1, q),
+        .inv_rms_k = cy_view_alloc(arena, context->sum_dtype, 1, k),
     };
 }
 
@@ -63,7 +63,7 @@ static void forward(
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view normed =
-        cy_view_take(queue->scratch, heads->kept.dtype, heads->kept.rows, heads->kept.cols);
+        cy_view_alloc(queue->scratch, heads->kept.dtype, heads->kept.rows, heads->kept.cols);
     cy_copy(queue, by_token(heads->kept, heads->cols), heads->cols);
     cy_norm_forward(queue, normed, heads->inv_rms, heads->kept, cy_view_none(),
         cy_storage_weight(storage, unit, heads->role, 0), context->shape.norm_eps);
@@ -86,8 +86,8 @@ static void backward(
     cy_queue *queue = context->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     const int64_t rows = heads->kept.rows, cols = heads->kept.cols;
-    const cy_view dy = cy_view_take(queue->scratch, heads->kept.dtype, rows, cols);
-    const cy_view dx = cy_view_take(queue->scratch, heads->kept.dtype, rows, cols);
+    const cy_view dy = cy_view_alloc(queue->scratch, heads->kept.dtype, rows, cols);
+    const cy_view dx = cy_view_alloc(queue->scratch, heads->kept.dtype, rows, cols);
     cy_copy(queue, by_token(dy, heads->cols), heads->cols);
     cy_fill(queue, dx, 0.0);
     cy_norm_backward(queue, dx, cy_storage_grad(storage, unit, heads->role, 0), dy, heads->kept,

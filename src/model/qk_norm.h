@@ -1,5 +1,5 @@
 // model/qk_norm.h: the norms of Qwen3's attention: an RMSNorm over each head of q and of k, with
-// one weight [head_dim] for all heads of q and one for those of k, before the heads are turned.
+// one weight [head_dim] for all heads of q and one for those of k, before the heads are rotated.
 //
 // The kernels want rows of one head, and q and k are ranges of columns of the fused q | k | v, so
 // the norm reads dense copies. These copies, q and k as they were before the norm, are what the
@@ -21,7 +21,7 @@ typedef struct cy_qk_norm_stash {
     cy_view inv_rms_k; // [1, t * kv_heads]
 } cy_qk_norm_stash;
 
-void cy_qk_norm_stash_take(
+void cy_qk_norm_stash_alloc(
     cy_qk_norm_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens);
 
 // Of rows [first, first + count) of the tokens alone.

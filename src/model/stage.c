@@ -13,11 +13,12 @@ cy_status cy_stage_slots_open(cy_stage_slots *slots, const cy_stage_spec *spec)
     const size_t stashes = (size_t)spec->stashes, kept = (size_t)spec->kept;
     const size_t layers = (size_t)spec->layers;
     void *blocks[4] = {NULL};
-    cy_status status = cy_memory_take(&blocks[0], stashes * layers, sizeof(cy_block_stash));
-    if (status == CY_OK) status = cy_memory_take(&blocks[1], stashes, sizeof(cy_view));
-    if (status == CY_OK) status = cy_memory_take(&blocks[2], kept * layers, sizeof(cy_block_stash));
+    cy_status status = cy_memory_alloc(&blocks[0], stashes * layers, sizeof(cy_block_stash));
+    if (status == CY_OK) status = cy_memory_alloc(&blocks[1], stashes, sizeof(cy_view));
+    if (status == CY_OK)
+        status = cy_memory_alloc(&blocks[2], kept * layers, sizeof(cy_block_stash));
     if (status == CY_OK) {
-        status = cy_memory_take(&blocks[3], kept * layers, sizeof(cy_block_gradients));
+        status = cy_memory_alloc(&blocks[3], kept * layers, sizeof(cy_block_gradients));
     }
     made.stashes = blocks[0];
     made.d_out = blocks[1];
@@ -42,8 +43,8 @@ void cy_stage_slots_close(cy_stage_slots *slots)
 
 static cy_view take_tokens(const cy_stage_spec *spec, cy_arena *arena)
 {
-    return cy_view_take(arena, spec->context->dtype,
-        cy_tensor_outside(&spec->context->tensor, spec->tokens), spec->context->shape.hidden);
+    return cy_view_alloc(arena, spec->context->dtype,
+        cy_tensor_local_tokens(&spec->context->tp, spec->tokens), spec->context->shape.hidden);
 }
 
 static void take_kept(cy_stage_slots *slots, int place, cy_arena *step)
@@ -55,15 +56,15 @@ static void take_kept(cy_stage_slots *slots, int place, cy_arena *step)
         // The first layer reads what the pipeline brings, if not the embedding.
         if (i > 0 || spec->embedding) kept->x = take_tokens(spec, step);
         if (spec->recompute == CY_RECOMPUTE_FULL) continue;
-        cy_block_stash_take_kept(
+        cy_block_stash_alloc_to_weight(
             kept, spec->context, step, spec->tokens, spec->recompute != CY_RECOMPUTE_SELECTIVE);
         if (!spec->split_backward) continue;
-        cy_block_gradients_take(
+        cy_block_gradients_alloc(
             &slots->gradients[place * spec->layers + i], spec->context, step, spec->tokens);
     }
 }
 
-void cy_stage_slots_take(cy_stage_slots *slots, cy_arena *step)
+void cy_stage_slots_alloc(cy_stage_slots *slots, cy_arena *step)
 {
     const cy_stage_spec *spec = &slots->spec;
     for (int place = 0; place < spec->stashes; place++) {
@@ -72,7 +73,7 @@ void cy_stage_slots_take(cy_stage_slots *slots, cy_arena *step)
             cy_block_stash *stash = &slots->stashes[place * spec->layers + i];
             *stash = (cy_block_stash){0};
             if (spec->recompute == CY_RECOMPUTE_FULL) continue;
-            cy_block_stash_take_brief(stash, spec->context, step, spec->tokens);
+            cy_block_stash_alloc_to_input(stash, spec->context, step, spec->tokens);
         }
     }
     for (int place = 0; place < spec->kept; place++)
@@ -157,12 +158,12 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *
     case CY_RECOMPUTE_NONE:
         break;
     case CY_RECOMPUTE_SELECTIVE:
-        stash.gate_up =
-            cy_view_take(scratch, spec->context->dtype, spec->tokens, 2 * spec->context->ffn_local);
+        stash.gate_up = cy_view_alloc(
+            scratch, spec->context->dtype, spec->tokens, 2 * spec->context->ffn_local);
         break;
     case CY_RECOMPUTE_FULL:
-        cy_block_stash_take_kept(&stash, spec->context, scratch, spec->tokens, true);
-        cy_block_stash_take_brief(&stash, spec->context, scratch, spec->tokens);
+        cy_block_stash_alloc_to_weight(&stash, spec->context, scratch, spec->tokens, true);
+        cy_block_stash_alloc_to_input(&stash, spec->context, scratch, spec->tokens);
         break;
     }
     return stash;
@@ -170,9 +171,9 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *
 
 // ---- forward
 
-// *coming is the sum that the first layer's input becomes.
-static cy_status forward_blocks(
-    const cy_stage *stage, const cy_stage_pass *pass, cy_view output, cy_tensor_summing *coming)
+// *pending is the sum that the first layer's input becomes.
+static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass, cy_view output,
+    cy_tensor_reduce_state *pending)
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     cy_arena *scratch = spec->context->queue->scratch;
@@ -183,13 +184,13 @@ static cy_status forward_blocks(
         cy_block_stash stash = working_stash(stage, pass, i);
         const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).x : output;
         CY_TRY(before(stage, block.unit));
-        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch, coming));
+        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch, pending));
         // The residual that is added to what arrives would be gone.
-        if (spec->recompute == CY_RECOMPUTE_FULL) CY_TRY(cy_tensor_sum_end(coming));
+        if (spec->recompute == CY_RECOMPUTE_FULL) CY_TRY(cy_tensor_reduce_finish(pending));
         CY_TRY(after(stage, block.unit));
         cy_arena_rewind(scratch, mark);
     }
-    return cy_tensor_sum_end(coming);
+    return cy_tensor_reduce_finish(pending);
 }
 
 static cy_status forward_head(
@@ -217,20 +218,20 @@ cy_status cy_stage_forward(
     CY_ASSERT(pass->batch->tokens == spec->tokens);
     CY_ASSERT(cy_view_is_none(pass->input) == stage->segment.embedding);
     CY_ASSERT(cy_view_is_none(output) == stage->segment.head);
-    cy_tensor_summing coming = {0};
+    cy_tensor_reduce_state pending = {0};
     if (stage->segment.embedding) {
         const int unit = cy_storage_unit(stage->storage, -1);
         CY_TRY(before(stage, unit));
         CY_TRY(cy_embed_start(
-            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch, &coming));
+            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch, &pending));
         CY_TRY(after(stage, unit));
     }
-    if (!stage->segment.head) return forward_blocks(stage, pass, output, &coming);
+    if (!stage->segment.head) return forward_blocks(stage, pass, output, &pending);
 
     // The head is done with the last layer's output before forward returns.
     const size_t mark = cy_arena_mark(scratch);
     const cy_view out = take_tokens(spec, scratch);
-    CY_TRY(forward_blocks(stage, pass, out, &coming));
+    CY_TRY(forward_blocks(stage, pass, out, &pending));
     CY_TRY(forward_head(stage, pass, out, loss));
     cy_arena_rewind(scratch, mark);
     return CY_OK;
@@ -239,15 +240,15 @@ cy_status cy_stage_forward(
 // ---- backward
 
 // Makes again what is not kept, before the backward pass of a layer.
-static cy_status recompute(const cy_stage *stage, const cy_block *block, cy_block_stash *stash,
-    const cy_micro_batch *batch)
+static cy_status recompute(
+    const cy_stage *stage, const cy_block *block, cy_block_stash *stash, const cy_microbatch *batch)
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     if (spec->recompute == CY_RECOMPUTE_NONE) return CY_OK;
     if (spec->recompute == CY_RECOMPUTE_SELECTIVE) {
-        return cy_block_feed_forward_again(block, stash);
+        return cy_block_recompute_gate_up(block, stash);
     }
-    cy_tensor_summing here = {0};
+    cy_tensor_reduce_state here = {0};
     return cy_block_forward(block, cy_view_none(), stash, batch, &here);
 }
 
@@ -272,7 +273,7 @@ static cy_status backward_block(
     if (parts == CY_BACKWARD_INPUT_ONLY) {
         gradients = *gradients_at(stage, pass, index);
     } else {
-        cy_block_gradients_take(&gradients, spec->context, scratch, spec->tokens);
+        cy_block_gradients_alloc(&gradients, spec->context, scratch, spec->tokens);
     }
     CY_TRY(cy_block_backward(&block, d, &stash, &gradients, pass->batch, parts));
     CY_TRY(after(stage, block.unit));

@@ -1,12 +1,12 @@
-// model/stage.h: a segment of the model, run forward and backward one micro-batch at a time.
+// model/stage.h: a segment of the model, run forward and backward one microbatch at a time.
 //
 // A whole model on one rank is one segment; a rank of a pipeline holds one or several, each a stage
-// of its own. What a micro-batch leaves behind lies in places that the stages of a rank share: a
+// of its own. What a microbatch leaves behind lies in places that the stages of a rank share: a
 // stash lives from forward to the input gradient, what is kept to the weight gradient. Where both
 // are made at once the two end together. Places live in the step arena.
 //
 // The stage calls its hooks downwards-blind: before a unit's weights are needed, after, before its
-// gradients are added to, and when they are final for this micro-batch. That is how parameters are
+// gradients are added to, and when they are final for this microbatch. That is how parameters are
 // gathered and gradients reduced without the model knowing about either.
 
 #ifndef CY_MODEL_STAGE_H
@@ -27,14 +27,14 @@ typedef struct cy_stage_hooks {
     cy_status (*before_unit)(void *context, int unit);     // weights are needed
     cy_status (*after_unit)(void *context, int unit);      // and no more
     cy_status (*before_gradient)(void *context, int unit); // its gradients are added to next
-    cy_status (*gradient_final)(void *context, int unit);  // of this micro-batch
+    cy_status (*gradient_final)(void *context, int unit);  // of this microbatch
 } cy_stage_hooks;
 
 // How large the places are, and how many.
 typedef struct cy_stage_spec {
     const cy_model_context *context; // borrowed
     cy_recompute recompute;
-    int64_t tokens;      // of a micro-batch on this rank, inside tensor-parallel layers
+    int64_t tokens;      // of a microbatch on this rank, inside tensor-parallel layers
     int layers;          // of the longest segment
     bool embedding;      // one of the segments reads tokens
     bool head;           // one of them has the head
@@ -46,7 +46,7 @@ typedef struct cy_stage_slots {
     cy_stage_spec spec;
     cy_block_stash *stashes;       // owned, [stashes, layers]: views that end with the input
                                    // gradient; the others are none
-    cy_view *d_out;                // owned, [stashes], [t_outside, hidden] each: where the head is,
+    cy_view *d_out;                // owned, [stashes], [t_local, hidden] each: where the head is,
                                    // the gradient of the last layer's output
     cy_block_stash *kept;          // owned, [kept, layers]: the other views; with recompute, some
                                    // are none
@@ -57,7 +57,7 @@ CY_MUST_CHECK cy_status cy_stage_slots_open(cy_stage_slots *slots, const cy_stag
 void cy_stage_slots_close(cy_stage_slots *slots);
 
 // Takes the data of all places from an arena: once from a measuring one, once for good.
-void cy_stage_slots_take(cy_stage_slots *slots, cy_arena *step);
+void cy_stage_slots_alloc(cy_stage_slots *slots, cy_arena *step);
 
 // Plain data; all pointers are borrowed.
 typedef struct cy_stage {
@@ -70,12 +70,12 @@ typedef struct cy_stage {
 
 cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_segment *segment);
 
-// One micro-batch on its way through a stage.
+// One microbatch on its way through a stage.
 typedef struct cy_stage_pass {
     int stash, kept; // its places
-    cy_view input; // [t_outside, hidden], readable until the weight gradients are done; none where
-                   // the segment reads tokens
-    const cy_micro_batch *batch; // borrowed
+    cy_view input;   // [t_local, hidden], readable until the weight gradients are done; none where
+                     // the segment reads tokens
+    const cy_microbatch *batch; // borrowed
 } cy_stage_pass;
 
 // What the head makes of the last layer's output.
@@ -85,12 +85,12 @@ typedef struct cy_stage_loss {
     double scale; // of that gradient
 } cy_stage_loss;
 
-// Forward. `output` [t_outside, hidden] of the last layer; none where the head is here, which then
+// Forward. `output` [t_local, hidden] of the last layer; none where the head is here, which then
 // adds to `loss` instead; elsewhere that is not read and may be NULL.
 CY_MUST_CHECK cy_status cy_stage_forward(
     const cy_stage *stage, const cy_stage_pass *pass, cy_view output, const cy_stage_loss *loss);
 
-// Backward: d [t_outside, hidden] holds the gradient of the output and becomes that of the input;
+// Backward: d [t_local, hidden] holds the gradient of the output and becomes that of the input;
 // where the head is here, that of the stash's d_out.
 CY_MUST_CHECK cy_status cy_stage_backward(
     const cy_stage *stage, const cy_stage_pass *pass, cy_view d, cy_backward parts);

@@ -60,7 +60,7 @@ static int params_of(const cy_manifest *manifest, int layer)
 
 static void add_unit(cy_storage *storage, int layer, bool is_copy)
 {
-    const cy_part *part = &storage->part;
+    const cy_model_shard *part = &storage->part;
     cy_unit *unit = &storage->units[storage->unit_count];
     *unit =
         (cy_unit){.layer = layer, .first = storage->count, .tensor_first = storage->tensor_count};
@@ -89,7 +89,7 @@ static bool needs_embedding(const cy_storage *storage, const cy_segment *segment
 }
 
 // The embedding follows the last of the segments that add to its gradient.
-static void add_segment(cy_storage *storage, const cy_part *part, int index)
+static void add_segment(cy_storage *storage, const cy_model_shard *part, int index)
 {
     const cy_segment *segment = &part->segments[index];
     if (segment->head) add_unit(storage, storage->manifest.shape.layers, false);
@@ -104,18 +104,18 @@ static void add_segment(cy_storage *storage, const cy_part *part, int index)
     add_unit(storage, -1, is_copy);
 }
 
-cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape, const cy_part *part,
-    cy_dtype weight_dtype, cy_dtype grad_dtype)
+cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape,
+    const cy_model_shard *part, cy_dtype weight_dtype, cy_dtype grad_dtype)
 {
     CY_ASSERT(part->unit_multiple % ALIGN_ELEMENTS == 0);
     void *block = NULL;
     cy_storage made = {.part = *part, .weight_dtype = weight_dtype, .grad_dtype = grad_dtype};
     cy_status status = cy_manifest_open(&made.manifest, shape);
     if (status != CY_OK) return status;
-    status = cy_memory_take(&block, (size_t)made.manifest.count + 1, sizeof(cy_tensor));
+    status = cy_memory_alloc(&block, (size_t)made.manifest.count + 1, sizeof(cy_tensor));
     if (status != CY_OK) goto close;
     made.tensors = block;
-    status = cy_memory_take(&block, (size_t)shape->layers + 2, sizeof(cy_unit));
+    status = cy_memory_alloc(&block, (size_t)shape->layers + 2, sizeof(cy_unit));
     if (status != CY_OK) goto close;
     made.units = block;
 
@@ -158,13 +158,13 @@ const cy_tensor *cy_storage_tensor(const cy_storage *storage, int unit, cy_role 
 }
 
 static cy_view view_at(
-    const cy_storage *storage, int unit, cy_role role, int more, void *base, cy_dtype dtype)
+    const cy_storage *storage, int unit, cy_role role, int fused_extra, void *base, cy_dtype dtype)
 {
     const cy_tensor *tensor = cy_storage_tensor(storage, unit, role);
     if (tensor == NULL || base == NULL) return cy_view_none();
     int64_t rows = tensor->slice.rows;
     int64_t cols = tensor->slice.cols;
-    for (int i = 1; i <= more; i++) {
+    for (int i = 1; i <= fused_extra; i++) {
         const cy_slice *next = &tensor[i].slice;
         CY_ASSERT(tensor[i].unit == unit && follows_fused(tensor[i].param->role));
         if (tensor->param->dimensions == 1) {
@@ -178,23 +178,24 @@ static cy_view view_at(
     return cy_view_of(data, dtype, rows, cols);
 }
 
-cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int more)
+cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int fused_extra)
 {
     if (unit < 0) return cy_view_none();
-    return view_at(storage, unit, role, more, storage->units[unit].weights, storage->weight_dtype);
+    return view_at(
+        storage, unit, role, fused_extra, storage->units[unit].weights, storage->weight_dtype);
 }
 
-cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int more)
+cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int fused_extra)
 {
     if (unit < 0) return cy_view_none();
     const cy_view grad =
-        view_at(storage, unit, role, more, storage->units[unit].grads, storage->grad_dtype);
+        view_at(storage, unit, role, fused_extra, storage->units[unit].grads, storage->grad_dtype);
     const cy_tensor *tensor = cy_storage_tensor(storage, unit, role);
     if (storage->sums == NULL || tensor == NULL || cy_view_is_none(grad)) return grad;
     return cy_fixed_view(cy_sums_gradient(storage->sums, tensor->param), grad);
 }
 
-void cy_storage_place(cy_storage *storage, void *weights, void *grads)
+void cy_storage_bind(cy_storage *storage, void *weights, void *grads)
 {
     const int64_t weight_size = (int64_t)cy_dtype_size(storage->weight_dtype);
     const int64_t grad_size = (int64_t)cy_dtype_size(storage->grad_dtype);

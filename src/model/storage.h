@@ -46,17 +46,17 @@ typedef struct cy_segment {
 } cy_segment;
 
 // The part of the model that a rank holds: one segment, or, as a stage of a pipeline, several.
-typedef struct cy_part {
+typedef struct cy_model_shard {
     const cy_segment *segments; // borrowed while opening, [segment_count], in the order in which
                                 // their gradients become final
     int segment_count;
     int tp_rank, tp_size;
     int64_t unit_multiple; // a unit's count is a multiple of this (ranks that share it, times 64)
-} cy_part;
+} cy_model_shard;
 
 typedef struct cy_storage {
     cy_manifest manifest; // owned
-    cy_part part;         // without segments
+    cy_model_shard part;  // without segments
     cy_tensor *tensors;   // owned, [tensor_count], in the order of the flat range
     int tensor_count;
     cy_unit *units; // owned, [unit_count], likewise
@@ -68,7 +68,7 @@ typedef struct cy_storage {
 } cy_storage;
 
 CY_MUST_CHECK cy_status cy_storage_open(cy_storage *storage, const cy_model_shape *shape,
-    const cy_part *part, cy_dtype weight_dtype, cy_dtype grad_dtype);
+    const cy_model_shard *part, cy_dtype weight_dtype, cy_dtype grad_dtype);
 void cy_storage_close(cy_storage *storage);
 
 // Index of the unit of a layer, or -1 when it is not here.
@@ -77,13 +77,14 @@ int cy_storage_unit(const cy_storage *storage, int layer);
 // The tensor of a role in a unit, or NULL.
 const cy_tensor *cy_storage_tensor(const cy_storage *storage, int unit, cy_role role);
 
-// The matrix of `role` and the `more` entries that follow it in storage, at the unit's present
-// weights or gradients. None where the model has no such parameter or there are no gradients.
-cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int more);
-cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int more);
+// The matrix of `role` and the `fused_extra` entries that follow it in storage, at the unit's
+// present weights or gradients. None where the model has no such parameter or there are no
+// gradients.
+cy_view cy_storage_weight(const cy_storage *storage, int unit, cy_role role, int fused_extra);
+cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int fused_extra);
 
 // Points every unit's weights and gradients into whole flat ranges; either may be NULL.
-void cy_storage_place(cy_storage *storage, void *weights, void *grads);
+void cy_storage_bind(cy_storage *storage, void *weights, void *grads);
 
 // The start of an optimizer step where all gradients are whole and floating point: zeros wherever
 // they are only added to. The matrices of layers' products are marked empty instead, which spares

@@ -51,7 +51,7 @@ static int64_t block_of(int64_t length, int64_t parts)
 
 cy_sum_blocks cy_sum_blocks_of(const cy_model_shape *shape, int64_t seq_length)
 {
-    // A sequence may be cut in sixteen: two pieces for each of eight context-parallel ranks.
+    // A sequence may be cut in sixteen: two chunks for each of eight context-parallel ranks.
     const int64_t tokens = power_of_two_in(seq_length) / 16;
     return (cy_sum_blocks){
         .heads = least(power_of_two_in(shape->head_dim), MOST_BLOCK),
@@ -84,9 +84,9 @@ static cy_fixed first_of(int place, const cy_sum_blocks *blocks)
 cy_status cy_sums_open(cy_sums *sums, const cy_model_shape *shape, int64_t seq_length)
 {
     const cy_sum_blocks blocks = cy_sum_blocks_of(shape, seq_length);
-    const int64_t count = ((int64_t)shape->layers + 2) * CY_SUM_PLACES;
+    const int64_t count = ((int64_t)shape->layers + 2) * CY_SUM_SITES;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_fixed)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_fixed)));
     *sums = (cy_sums){
         .table = block,
         .count = count,
@@ -95,7 +95,7 @@ cy_status cy_sums_open(cy_sums *sums, const cy_model_shape *shape, int64_t seq_l
         .square_exponent = -64,
     };
     for (int64_t i = 0; i < count; i++)
-        sums->table[i] = first_of((int)(i % CY_SUM_PLACES), &blocks);
+        sums->table[i] = first_of((int)(i % CY_SUM_SITES), &blocks);
     return CY_OK;
 }
 
@@ -107,7 +107,7 @@ void cy_sums_close(cy_sums *sums)
 
 cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place)
 {
-    return sums == NULL ? NULL : &sums->table[((int64_t)layer + 1) * CY_SUM_PLACES + place];
+    return sums == NULL ? NULL : &sums->table[((int64_t)layer + 1) * CY_SUM_SITES + place];
 }
 
 // The first entry of the fused matrix that a parameter lies in.
@@ -123,7 +123,7 @@ cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param)
     return cy_sums_at(sums, param->layer, (int)first_of_fused(param->role));
 }
 
-void cy_sums_forget(cy_sums *sums)
+void cy_sums_reset(cy_sums *sums)
 {
     for (int64_t i = 0; i < sums->count; i++)
         sums->table[i].largest = 0;
@@ -143,7 +143,7 @@ void cy_sums_raise(cy_sums *sums, int by)
     sums->square_exponent += 2 * by;
 }
 
-void cy_sums_follow(cy_sums *sums, int raised)
+void cy_sums_update_exponents(cy_sums *sums, int raised)
 {
     for (int64_t i = 0; i < sums->count; i++) {
         cy_fixed *at = &sums->table[i];

@@ -16,22 +16,22 @@
 
 // The sums of one layer; those of the ends of the model are in the layers -1 and `layers`, as in
 // cy_param. Below CY_ROLE_COUNT: the gradient of that parameter.
-typedef enum cy_sum_place {
+typedef enum cy_sum_site {
     CY_SUM_OUT = CY_ROLE_COUNT, // attention's output projection, over heads
     CY_SUM_DOWN,                // the feed-forward's, over its width
     CY_SUM_D_NORM1,             // gradient of q, k, v's input, over their features
     CY_SUM_D_NORM2,             // gradient of gate and up's input
     CY_SUM_D_KEYS,              // gradients of keys and values, over query heads and queries
     CY_SUM_D_HEAD,              // gradient of the head's input, over the vocabulary
-    CY_SUM_PLACES,
-} cy_sum_place;
+    CY_SUM_SITES,
+} cy_sum_site;
 
 // Exponents stay within: their units are powers of two that fp32 holds, also when a step is done
 // again.
 #define CY_SUM_EXPONENT_MOST 80
 
 typedef struct cy_sums {
-    cy_fixed *table; // owned, [layers + 2, CY_SUM_PLACES]
+    cy_fixed *table; // owned, [layers + 2, CY_SUM_SITES]
     int64_t count;
     cy_fixed exponentials; // a token's, over the vocabulary; each is at most 1
     cy_fixed loss;         // over tokens
@@ -59,14 +59,14 @@ cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place);
 cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param);
 
 // Before a try of a step, and once its terms are known to all ranks: notes begin at nothing.
-void cy_sums_forget(cy_sums *sums);
+void cy_sums_reset(cy_sums *sums);
 
 // All exponents become larger by the same amount: a step is done again.
 void cy_sums_raise(cy_sums *sums, int by);
 
 // Exponents for the next step from the terms noted in this one, which was done with exponents
 // raised by `raised`. A sum without terms goes back to where it was.
-void cy_sums_follow(cy_sums *sums, int raised);
+void cy_sums_update_exponents(cy_sums *sums, int raised);
 
 // True where a term of the sum has left the head room or is no number.
 bool cy_fixed_exceeded(const cy_fixed *fixed);

@@ -278,7 +278,7 @@ static void *run(void *context)
 cy_status cy_async_writer_open(cy_async_writer **writer)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_async_writer)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_async_writer)));
     cy_async_writer *made = block;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -311,7 +311,7 @@ static cy_status fill_target(target *at, const cy_async_target *wanted)
 {
     void *ring = NULL;
     CY_TRY(cy_memory_copy_text(&at->name, wanted->name));
-    CY_TRY(cy_memory_take(&ring, wanted->backlog_bytes, 1));
+    CY_TRY(cy_memory_alloc(&ring, wanted->backlog_bytes, 1));
     at->ring = ring;
     at->capacity = wanted->backlog_bytes;
     if (wanted->path == NULL) return CY_OK;

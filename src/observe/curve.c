@@ -61,7 +61,7 @@ static cy_status measure(cy_axes *axes, const cy_curve *curves, int curve_count,
     for (int c = 0; c < curve_count; c++)
         room += curves[c].count;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)room, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)room, sizeof(double)));
     double *ys = block;
     double left = (double)INFINITY, right = -(double)INFINITY;
     for (int c = 0; c < curve_count; c++) {
@@ -172,7 +172,7 @@ static cy_status add_label(cy_text *out, double x, double y, const char *anchor,
     return cy_text_add(out, "</text>\n");
 }
 
-static cy_status add_head(cy_text *out, const cy_curve_page *page)
+static cy_status add_head(cy_text *out, const cy_curve_labels *page)
 {
     CY_TRY(cy_text_add(out,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
@@ -204,7 +204,7 @@ static cy_status add_line(cy_text *out, double x1, double y1, double x2, double 
     return cy_text_add(out, "\"/>\n");
 }
 
-static cy_status add_grid(cy_text *out, const cy_curve_page *page, const cy_axes *axes)
+static cy_status add_grid(cy_text *out, const cy_curve_labels *page, const cy_axes *axes)
 {
     cy_text tick = {0};
     cy_status status = CY_OK;
@@ -291,7 +291,7 @@ static cy_status add_legend(cy_text *out, const cy_curve *curves, int curve_coun
 }
 
 cy_status cy_curve_svg(
-    cy_text *out, const cy_curve_page *page, const cy_curve *curves, int curve_count)
+    cy_text *out, const cy_curve_labels *page, const cy_curve *curves, int curve_count)
 {
     CY_ASSERT(0 < curve_count && curve_count <= CY_CURVES_MAX);
     cy_axes axes = {.x = {0, 1, 1}, .y = {0, 1, 1}};
@@ -362,7 +362,7 @@ static cy_status add_rows(
     return CY_OK;
 }
 
-static cy_status add_foot(cy_text *out, const cy_curve_page *page, const cy_axes *axes,
+static cy_status add_foot(cy_text *out, const cy_curve_labels *page, const cy_axes *axes,
     const cy_curve *curves, int curve_count, int width)
 {
     cy_text left = {0}, right = {0};
@@ -384,7 +384,7 @@ static cy_status add_foot(cy_text *out, const cy_curve_page *page, const cy_axes
     return cy_text_add(out, "\n");
 }
 
-cy_status cy_curve_plot(cy_text *out, const cy_curve_page *page, const cy_curve *curves,
+cy_status cy_curve_plot(cy_text *out, const cy_curve_labels *page, const cy_curve *curves,
     int curve_count, int width, int height)
 {
     CY_ASSERT(0 < curve_count && curve_count <= CY_CURVES_MAX);
@@ -392,7 +392,7 @@ cy_status cy_curve_plot(cy_text *out, const cy_curve_page *page, const cy_curve 
     cy_axes axes = {.x = {0, 1, 1}, .y = {0, 1, 1}};
     CY_TRY(measure(&axes, curves, curve_count, 7));
     void *cells = NULL;
-    CY_TRY(cy_memory_take(&cells, (size_t)width, (size_t)height));
+    CY_TRY(cy_memory_alloc(&cells, (size_t)width, (size_t)height));
     memset(cells, ' ', (size_t)width * (size_t)height);
     for (int c = 0; c < curve_count; c++)
         draw(cells, &axes, &curves[c], marks[c], width, height);

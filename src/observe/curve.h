@@ -20,22 +20,22 @@ typedef struct cy_curve {
     bool marks; // each point gets a dot: few points, such as evaluations
 } cy_curve;
 
-typedef struct cy_curve_page {
+typedef struct cy_curve_labels {
     const char *title;   // borrowed
     const char *x_label; // borrowed
     const char *y_label; // borrowed
-} cy_curve_page;
+} cy_curve_labels;
 
 #define CY_CURVES_MAX 6
 
 // A curve of more than 800 points is drawn as the means of 800 equal stretches of it. The y axis
 // ends where 98 % of the points end, when what lies above would squeeze the rest.
 CY_MUST_CHECK cy_status cy_curve_svg(
-    cy_text *out, const cy_curve_page *page, const cy_curve *curves, int curve_count);
+    cy_text *out, const cy_curve_labels *page, const cy_curve *curves, int curve_count);
 
 // `width` by `height` characters of plot area, axes and legend besides. Curves are drawn with
 // `*`, `o`, `+`, `x`, `#`, `@` in order, the later over the earlier.
-CY_MUST_CHECK cy_status cy_curve_plot(cy_text *out, const cy_curve_page *page,
+CY_MUST_CHECK cy_status cy_curve_plot(cy_text *out, const cy_curve_labels *page,
     const cy_curve *curves, int curve_count, int width, int height);
 
 #endif

@@ -47,7 +47,7 @@ double cy_flops_per_token_causal(const cy_model_shape *shape, int64_t sequence)
     return 6.0 * (double)(cy_params_active(shape) - look_up) + attention;
 }
 
-double cy_flops_share(double tok_s, double flops_per_token, double peak_flop_s)
+double cy_flops_utilization(double tok_s, double flops_per_token, double peak_flop_s)
 {
     return peak_flop_s > 0 ? tok_s * flops_per_token / peak_flop_s : (double)NAN;
 }

@@ -26,6 +26,6 @@ double cy_flops_per_token_causal(const cy_model_shape *shape, int64_t sequence);
 
 // The share of the machine's peak that `tok_s` tokens a second reach, both of the same set of
 // cores; NaN where the peak is not known (0).
-double cy_flops_share(double tok_s, double flops_per_token, double peak_flop_s);
+double cy_flops_utilization(double tok_s, double flops_per_token, double peak_flop_s);
 
 #endif

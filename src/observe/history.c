@@ -37,10 +37,10 @@ static cy_status append(cy_series *series, double step, const json_t *value)
 {
     const size_t wanted = (size_t)series->count + 1;
     void *block = series->step;
-    CY_TRY(cy_memory_grow(&block, &series->step_room, wanted, sizeof(double)));
+    CY_TRY(cy_memory_grow(&block, &series->step_capacity, wanted, sizeof(double)));
     series->step = block;
     block = series->value;
-    CY_TRY(cy_memory_grow(&block, &series->value_room, wanted, sizeof(double)));
+    CY_TRY(cy_memory_grow(&block, &series->value_capacity, wanted, sizeof(double)));
     series->value = block;
     series->step[series->count] = step;
     series->value[series->count] = json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -106,7 +106,7 @@ void cy_history_close(cy_history *history)
 cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double after)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)series->count, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)series->count, sizeof(double)));
     double *kept = block;
     int64_t count = 0;
     for (int64_t i = 0; i < series->count; i++) {

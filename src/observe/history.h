@@ -16,7 +16,7 @@ typedef struct cy_series {
     double *step;  // owned, [count]
     double *value; // owned, [count]
     int64_t count;
-    size_t step_room, value_room; // elements there is memory for
+    size_t step_capacity, value_capacity; // elements there is memory for
 } cy_series;
 
 // One of each step, except the last, which is of each evaluation.

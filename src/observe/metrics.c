@@ -214,7 +214,7 @@ static cy_status rename_to_free(int *number, const char *path)
     return status;
 }
 
-cy_status cy_metrics_file_set_aside(int *number, const char *path, int64_t last_step)
+cy_status cy_metrics_file_rotate(int *number, const char *path, int64_t last_step)
 {
     cy_input_file old;
     cy_text kept = {0};

@@ -40,10 +40,10 @@ typedef struct cy_step_metrics {
     double mfu;        // fractions; NaN where no peak was measured
     double mfu_causal;
     double memory_bytes; // resident, of the largest rank
-    double data_s;       // that the slowest rank waited for micro-batches
-    double data_ready; // part of all ranks' micro-batches that were there when they were asked for
-    bool skipped;      // the update was not applied: loss scaling met an overflow
-    int repeats;       // strict mode: how often the step was done again
+    double data_s;       // that the slowest rank waited for microbatches
+    double data_ready;   // part of all ranks' microbatches that were there when they were asked for
+    bool skipped;        // the update was not applied: loss scaling met an overflow
+    int repeats;         // strict mode: how often the step was done again
     bool has_params_hash;
     uint64_t params_hash;
     // Top-k compression: the ratio of this step, and how many elements all ranks sent of how many.
@@ -87,7 +87,7 @@ void cy_metrics_file_close(cy_metrics_file *file);
 // because no line of the file has a step, by giving it the first name of PATH.1, PATH.2, ... that
 // is free; *number is which. 0: there is no such file, or nothing in it. The caller sees to it that
 // nobody else gives such names meanwhile.
-CY_MUST_CHECK cy_status cy_metrics_file_set_aside(int *number, const char *path, int64_t last_step);
+CY_MUST_CHECK cy_status cy_metrics_file_rotate(int *number, const char *path, int64_t last_step);
 
 // Append one line each. They fail for want of memory alone.
 CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);

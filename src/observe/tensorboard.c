@@ -28,7 +28,7 @@ enum {
 
 #define CRC32C_POLYNOMIAL 0x82f63b78u // Castagnoli's, bits reversed
 #define CRC_MASK_DELTA    0xa282ead8u
-#define MOST_TRIES        1000
+#define TRIES_MAX         1000
 #define BACKLOG_BYTES     ((size_t)1 << 20)
 
 uint32_t cy_crc32c(const void *bytes, size_t count)
@@ -108,7 +108,7 @@ static cy_status create(cy_text *path, const char *folder)
     char host[256] = "localhost";
     (void)gethostname(host, sizeof(host) - 1); // a refusal leaves the plain name
     const long long now = (long long)time(NULL);
-    for (int i = 0; i < MOST_TRIES; i++) {
+    for (int i = 0; i < TRIES_MAX; i++) {
         path->length = 0;
         CY_TRY(cy_text_add(path, "%s/events.out.tfevents.%lld.%s", folder, now, host));
         if (i > 0) CY_TRY(cy_text_add(path, ".%d", i));
@@ -119,10 +119,10 @@ static cy_status create(cy_text *path, const char *folder)
         }
         if (errno != EEXIST) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path->bytes);
     }
-    return CY_FAIL(CY_ERR_IO, "%s: %d event files of this second", folder, MOST_TRIES);
+    return CY_FAIL(CY_ERR_IO, "%s: %d event files of this second", folder, TRIES_MAX);
 }
 
-static cy_status open_parts(cy_events_file *file, cy_text *path, const char *folder)
+static cy_status open_parts(cy_event_file *file, cy_text *path, const char *folder)
 {
     static const char version[] = "brain.Event:2";
     CY_TRY(start_record(&file->header, (double)time(NULL)));
@@ -139,25 +139,25 @@ static cy_status open_parts(cy_events_file *file, cy_text *path, const char *fol
     return cy_async_writer_add(file->writer, &file->target, &target);
 }
 
-cy_status cy_events_open(cy_events_file *file, cy_async_writer *writer, const char *folder)
+cy_status cy_event_file_open(cy_event_file *file, cy_async_writer *writer, const char *folder)
 {
     cy_text path = {0};
-    *file = (cy_events_file){.writer = writer};
+    *file = (cy_event_file){.writer = writer};
     const cy_status status = open_parts(file, &path, folder);
     cy_text_free(&path);
-    if (status != CY_OK) cy_events_close(file);
+    if (status != CY_OK) cy_event_file_close(file);
     return status;
 }
 
-void cy_events_close(cy_events_file *file)
+void cy_event_file_close(cy_event_file *file)
 {
     cy_text_free(&file->header);
     cy_text_free(&file->record);
-    *file = (cy_events_file){0};
+    *file = (cy_event_file){0};
 }
 
-cy_status cy_events_scalar(
-    cy_events_file *file, double wall_time_s, int64_t step, const char *tag, float value)
+cy_status cy_event_file_scalar(
+    cy_event_file *file, double wall_time_s, int64_t step, const char *tag, float value)
 {
     // The inner messages' lengths stand before them: value = key, tag, key, 4 bytes.
     const size_t tag_bytes = strlen(tag);

@@ -11,22 +11,22 @@
 
 #include <stdint.h>
 
-typedef struct cy_events_file {
+typedef struct cy_event_file {
     cy_async_writer *writer; // borrowed; NULL when closed
     int target;              // the file's number there
     cy_text header;          // owned: the first record of a file
     cy_text record;          // owned; keeps its room, so a scalar allocates nothing
-} cy_events_file;
+} cy_event_file;
 
 // Makes FOLDER/events.out.tfevents.<seconds>.<host>; a file of that name gets a number behind it.
 // Close it after the writer has finished.
-CY_MUST_CHECK cy_status cy_events_open(
-    cy_events_file *file, cy_async_writer *writer, const char *folder);
-void cy_events_close(cy_events_file *file);
+CY_MUST_CHECK cy_status cy_event_file_open(
+    cy_event_file *file, cy_async_writer *writer, const char *folder);
+void cy_event_file_close(cy_event_file *file);
 
 // wall_time_s counts seconds since 1970.
-CY_MUST_CHECK cy_status cy_events_scalar(
-    cy_events_file *file, double wall_time_s, int64_t step, const char *tag, float value);
+CY_MUST_CHECK cy_status cy_event_file_scalar(
+    cy_event_file *file, double wall_time_s, int64_t step, const char *tag, float value);
 
 // The checksum of the format, for tests: CRC-32C of bytes [count], not masked.
 uint32_t cy_crc32c(const void *bytes, size_t count);

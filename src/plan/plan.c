@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "observe/free_memory.h"
-#include "observe/resident.h"
+#include "observe/rss.h"
 #include "config/mesh.h"
 #include "config/pipeline.h"
 #include "train/ranks.h"
@@ -15,12 +15,13 @@
 static void add_layer(cy_plan_rank *planned, int layer)
 {
     planned->layer_count++;
-    const int kept = planned->run_count < CY_PLAN_RUNS ? planned->run_count : CY_PLAN_RUNS;
+    const int kept =
+        planned->run_count < CY_PLAN_LAYER_RUNS ? planned->run_count : CY_PLAN_LAYER_RUNS;
     if (kept > 0 && planned->runs[kept - 1].last == layer - 1) {
         planned->runs[kept - 1].last = layer;
         return;
     }
-    planned->runs[kept < CY_PLAN_RUNS ? kept : kept - 1] = (cy_layer_run){layer, layer};
+    planned->runs[kept < CY_PLAN_LAYER_RUNS ? kept : kept - 1] = (cy_layer_run){layer, layer};
     planned->run_count++;
 }
 
@@ -68,9 +69,9 @@ static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
 {
     if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
     int count;
-    const cy_flat_range *pieces = cy_reducer_pieces(engine->reducer, &count);
+    const cy_flat_range *pieces = cy_reducer_buckets(engine->reducer, &count);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_flat_range)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_flat_range)));
     plan->buckets = block;
     memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
     plan->bucket_count = count;
@@ -92,7 +93,7 @@ static cy_status rehearse_stages(cy_plan *plan, cy_engine *engine)
         cy_rank_traffic sent;
         const int64_t first = cy_topk_stage_first(ratio, warmup, i);
         CY_TRY(rehearse_step(&sent, engine, first));
-        plan->stages[plan->stage_count++] = (cy_plan_stage){
+        plan->stages[plan->stage_count++] = (cy_plan_topk_stage){
             .first = first,
             .ratio = cy_topk_stage_ratio(ratio, warmup, i),
             .bytes = sent.of[dp].bytes,
@@ -117,8 +118,8 @@ static cy_status plan_engine(cy_plan *plan, const cy_rank *rank, cy_engine *engi
     cy_status status = rehearse(planned, engine);
     if (status == CY_OK && rank->rank == 0) {
         // Kernels and libraries are loaded now, and no tensor is.
-        cy_resident resident;
-        status = cy_resident_read(&resident);
+        cy_rss resident;
+        status = cy_rss_read(&resident);
         if (status == CY_OK) plan->resident = resident.now_bytes;
         if (status == CY_OK) status = keep_buckets(plan, engine);
         if (status == CY_OK) status = rehearse_stages(plan, engine);
@@ -131,7 +132,7 @@ static cy_status plan_rank(cy_plan *plan, const cy_config_machine *machine, int 
 {
     void *block = NULL;
     cy_rank rank;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_engine)));
     cy_status status = cy_rank_open_dry(&rank, plan->config, machine, number);
     if (status == CY_OK) {
         plan->threads = rank.threads;
@@ -169,7 +170,7 @@ static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
     CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
     CY_TRY(plan_schedule(plan));
     plan->free_bytes = cy_free_memory_read("").bytes;
-    CY_TRY(cy_memory_take(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
     plan->ranks = block;
     for (int i = 0; i < plan->mesh.world; i++) {
         const cy_coordinates at = cy_mesh_coordinates(&plan->mesh, i);

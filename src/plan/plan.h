@@ -13,7 +13,7 @@
 #include "parallel/pipeline/check.h"
 #include "train/traffic.h"
 
-#define CY_PLAN_RUNS 3
+#define CY_PLAN_LAYER_RUNS 3
 
 // Layers that follow each other.
 typedef struct cy_layer_run {
@@ -24,8 +24,8 @@ typedef struct cy_plan_rank {
     cy_coordinates at;
     int layer_count;
     // Its layers in model order, one for each chunk that does not go on where the one before it
-    // ends. Of more than CY_PLAN_RUNS the last stands in the last place.
-    cy_layer_run runs[CY_PLAN_RUNS];
+    // ends. Of more than CY_PLAN_LAYER_RUNS the last stands in the last place.
+    cy_layer_run runs[CY_PLAN_LAYER_RUNS];
     int run_count;
     bool embedding, head;
     int64_t parameters; // elements held, without padding
@@ -35,11 +35,11 @@ typedef struct cy_plan_rank {
 } cy_plan_rank;
 
 // Steps in which top-k compression has one ratio. The last stage is what the warm-up leads to.
-typedef struct cy_plan_stage {
+typedef struct cy_plan_topk_stage {
     int64_t first; // step, from 1; the stage ends where the next begins, or with the run
     double ratio;
     double bytes; // of gradients that rank 0 sends in a step
-} cy_plan_stage;
+} cy_plan_topk_stage;
 
 typedef struct cy_plan {
     const cy_config *config; // borrowed
@@ -53,7 +53,7 @@ typedef struct cy_plan {
     cy_flat_range *buckets; // owned, [bucket_count]: rank 0's, each a message of gradients
     int bucket_count;
     size_t bucket_element; // bytes of one of their elements
-    cy_plan_stage stages[CY_TOPK_STAGES + 1];
+    cy_plan_topk_stage stages[CY_TOPK_STAGES + 1];
     int stage_count;    // 0: without top-k compression
     double dense_bytes; // of gradients that rank 0 would send in a step without compression
     size_t free_bytes;  // of this machine, see cy_free_memory

@@ -59,13 +59,13 @@ static cy_status add_shards(cy_text *json, const cy_plan *plan)
 
 static cy_status add_schedule(cy_text *json, const cy_plan *plan)
 {
-    const int micro_batches = (int)plan->config->training.gradient_accumulation_steps;
+    const int microbatches = (int)plan->config->training.gradient_accumulation_steps;
     if (!plan->has_schedule) {
         // A forward counts one tick, a backward two.
         return cy_text_add(json,
             "{\"engine\":null,\"stages\":1,\"microbatches\":%d,\"chunks\":1,\"ticks\":%lld,"
             "\"bubble\":0,\"peak_stash\":[1]}",
-            micro_batches, 3LL * micro_batches);
+            microbatches, 3LL * microbatches);
     }
     const cy_schedule *schedule = &plan->schedule;
     const cy_schedule_cost *cost = &plan->schedule_cost;
@@ -127,7 +127,7 @@ static cy_status add_topk(cy_text *json, const cy_plan *plan)
     if (plan->stage_count == 0) return CY_OK;
     CY_TRY(cy_text_add(json, ",\"topk\":{\"stages\":["));
     for (int i = 0; i < plan->stage_count; i++) {
-        const cy_plan_stage *stage = &plan->stages[i];
+        const cy_plan_topk_stage *stage = &plan->stages[i];
         CY_TRY(
             cy_text_add(json, "%s{\"first_step\":%lld", i > 0 ? "," : "", (long long)stage->first));
         CY_TRY(add_number(json, ",\"ratio\":", stage->ratio));

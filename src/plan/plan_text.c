@@ -73,14 +73,14 @@ static cy_status add_shards(cy_text *text, const cy_plan *plan)
 static cy_status add_schedule(cy_text *text, const cy_plan *plan)
 {
     if (!plan->has_schedule) {
-        return cy_text_add(text, "\nschedule: one stage, %lld micro-batch%s one after another\n",
+        return cy_text_add(text, "\nschedule: one stage, %lld microbatch%s one after another\n",
             (long long)plan->config->training.gradient_accumulation_steps,
             plan->config->training.gradient_accumulation_steps == 1 ? "" : "es");
     }
     const cy_schedule *schedule = &plan->schedule;
     const cy_schedule_cost *cost = &plan->schedule_cost;
     CY_TRY(cy_text_add(text,
-        "\nschedule: %s, %d stages, %d micro-batches, %d chunk%s a stage: %lld ticks, bubble "
+        "\nschedule: %s, %d stages, %d microbatches, %d chunk%s a stage: %lld ticks, bubble "
         "%.2f %%, %lld messages\n  live activations by stage:",
         cy_pipeline_engine_name(schedule->engine), schedule->stages, schedule->microbatches,
         schedule->chunks, schedule->chunks == 1 ? "" : "s", (long long)cost->ticks,
@@ -104,7 +104,7 @@ static cy_status add_buckets(cy_text *text, const cy_plan *plan)
         "MB\n",
         plan->config->distributed.zero_stage, plan->bucket_count,
         plan->bucket_count == 1 ? "" : "s",
-        plan->config->distributed.zero_stage < 2 ? "a step" : "a micro-batch",
+        plan->config->distributed.zero_stage < 2 ? "a step" : "a microbatch",
         plan->mesh.size[CY_AXIS_DP] * plan->mesh.size[CY_AXIS_CP], (double)all * element * MB,
         (double)most * element * MB);
 }
@@ -113,9 +113,9 @@ static cy_status add_buckets(cy_text *text, const cy_plan *plan)
 static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
 {
     size_t length = (size_t)snprintf(text, bytes, "%s", rank->embedding ? "e " : "");
-    for (int i = 0; i < rank->run_count && i < CY_PLAN_RUNS; i++) {
+    for (int i = 0; i < rank->run_count && i < CY_PLAN_LAYER_RUNS; i++) {
         const cy_layer_run run = rank->runs[i];
-        const bool skips = i == CY_PLAN_RUNS - 1 && rank->run_count > CY_PLAN_RUNS;
+        const bool skips = i == CY_PLAN_LAYER_RUNS - 1 && rank->run_count > CY_PLAN_LAYER_RUNS;
         length += (size_t)snprintf(text + length, bytes - length, "%s%s%d", i > 0 ? "," : "",
             skips ? "..," : "", run.first);
         if (run.last > run.first || rank->run_count == 1) {
@@ -207,7 +207,7 @@ static cy_status add_topk(cy_text *text, const cy_plan *plan)
         "\ntop-k compression: of gradients rank 0 sends, where it would send %.3f MB a step\n",
         plan->dense_bytes * MB));
     for (int i = 0; i < plan->stage_count; i++) {
-        const cy_plan_stage *stage = &plan->stages[i];
+        const cy_plan_topk_stage *stage = &plan->stages[i];
         if (i + 1 < plan->stage_count) {
             CY_TRY(cy_text_add(
                 text, "  steps %lld-%lld", (long long)stage->first, (long long)stage[1].first - 1));

@@ -41,7 +41,7 @@ cy_status cy_bpe_put(cy_bpe *bpe, int32_t id, const void *bytes, size_t count, c
     if (id >= bpe->count) {
         void *block = bpe->tokens;
         const size_t wanted = (size_t)id + 1;
-        CY_TRY(cy_memory_grow(&block, &bpe->tokens_room, wanted, sizeof(cy_bpe_token)));
+        CY_TRY(cy_memory_grow(&block, &bpe->tokens_capacity, wanted, sizeof(cy_bpe_token)));
         bpe->tokens = block;
         memset(bpe->tokens + bpe->count, 0, (wanted - (size_t)bpe->count) * sizeof(cy_bpe_token));
         bpe->count = id + 1;
@@ -50,7 +50,7 @@ cy_status cy_bpe_put(cy_bpe *bpe, int32_t id, const void *bytes, size_t count, c
         return CY_FAIL(CY_ERR_CORRUPT, "two tokens have the id %" PRId32, id);
     }
     void *block = bpe->pool;
-    CY_TRY(cy_memory_grow(&block, &bpe->pool_room, bpe->pool_bytes + count, 1));
+    CY_TRY(cy_memory_grow(&block, &bpe->pool_capacity, bpe->pool_bytes + count, 1));
     bpe->pool = block;
     if (count > 0) memcpy(bpe->pool + bpe->pool_bytes, bytes, count);
     bpe->tokens[id] =
@@ -72,7 +72,7 @@ cy_status cy_bpe_reserve_merges(cy_bpe *bpe, size_t count)
 {
     const size_t slots = slots_for(count);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(cy_bpe_pair)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(cy_bpe_pair)));
     bpe->pairs = block;
     bpe->pairs_mask = slots - 1;
     for (size_t i = 0; i < slots; i++)
@@ -94,7 +94,7 @@ cy_status cy_bpe_index(cy_bpe *bpe)
 {
     const size_t slots = slots_for((size_t)bpe->count);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(int32_t)));
     bpe->words = block;
     bpe->words_mask = slots - 1;
     for (size_t i = 0; i < slots; i++)

@@ -37,9 +37,9 @@ typedef struct cy_bpe_pair {
 typedef struct cy_bpe {
     unsigned char *pool; // owned: the bytes of all tokens
     size_t pool_bytes;
-    size_t pool_room;
+    size_t pool_capacity;
     cy_bpe_token *tokens; // owned, [count]
-    size_t tokens_room;
+    size_t tokens_capacity;
     int32_t count;         // highest id plus one
     int32_t byte_ids[256]; // -1 where a byte has no token
     int32_t unknown;       // id for such a byte, or -1: it is dropped
@@ -75,11 +75,11 @@ typedef struct cy_bpe_scratch {
     size_t slot_mask;
     size_t used;
     unsigned char *words; // owned: the bytes of cached words
-    size_t words_bytes;
-    size_t words_room;
+    size_t words_length;
+    size_t words_capacity;
     cy_tokens ids;   // of cached words
     void *long_word; // owned: room for a word too long for the stack
-    size_t long_word_room;
+    size_t long_word_capacity;
 } cy_bpe_scratch;
 
 void cy_bpe_scratch_free(cy_bpe_scratch *scratch);

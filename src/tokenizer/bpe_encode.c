@@ -173,7 +173,7 @@ static cy_status encode_long(const cy_bpe *bpe, cy_bpe_scratch *scratch, cy_toke
     }
     // Each of the two pairs that a merge makes enters the heap once: 3 entries a byte at most.
     const size_t each = 3 * sizeof(uint64_t) + sizeof(symbol) + sizeof(int32_t);
-    CY_TRY(cy_memory_grow(&scratch->long_word, &scratch->long_word_room, bytes + 1, each));
+    CY_TRY(cy_memory_grow(&scratch->long_word, &scratch->long_word_capacity, bytes + 1, each));
     heap h = {.entries = scratch->long_word};
     symbol *symbols = (symbol *)(h.entries + 3 * bytes);
     int32_t *ids = (int32_t *)(symbols + bytes);
@@ -204,7 +204,7 @@ static cy_status encode_word(const cy_bpe *bpe, cy_bpe_scratch *scratch, cy_toke
 static cy_status make_slots(cy_bpe_scratch *scratch, size_t slots)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(cy_bpe_cached)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(cy_bpe_cached)));
     cy_bpe_cached *old = scratch->slots;
     const size_t old_slots = old != NULL ? scratch->slot_mask + 1 : 0;
     scratch->slots = block;
@@ -227,7 +227,7 @@ static cy_status make_room(cy_bpe_scratch *scratch)
     if (slots < SLOTS_MAX) return make_slots(scratch, slots == 0 ? SLOTS_FIRST : 2 * slots);
     memset(scratch->slots, 0, slots * sizeof(cy_bpe_cached));
     scratch->used = 0;
-    scratch->words_bytes = 0;
+    scratch->words_length = 0;
     scratch->ids.count = 0;
     return CY_OK;
 }
@@ -240,16 +240,16 @@ static cy_status encode_new(const cy_bpe *bpe, cy_bpe_scratch *scratch, cy_token
     CY_TRY(encode_word(bpe, scratch, out, word, bytes));
     CY_TRY(make_room(scratch));
     void *block = scratch->words;
-    CY_TRY(cy_memory_grow(&block, &scratch->words_room, scratch->words_bytes + bytes, 1));
+    CY_TRY(cy_memory_grow(&block, &scratch->words_capacity, scratch->words_length + bytes, 1));
     scratch->words = block;
-    memcpy(scratch->words + scratch->words_bytes, word, bytes);
+    memcpy(scratch->words + scratch->words_length, word, bytes);
     const cy_bpe_cached made = {.hash = hash,
-        .word = (uint32_t)scratch->words_bytes,
+        .word = (uint32_t)scratch->words_length,
         .ids = (uint32_t)scratch->ids.count,
         .bytes = (uint16_t)bytes,
         .count = (uint16_t)(out->count - first)};
     CY_TRY(cy_tokens_add(&scratch->ids, out->ids + first, made.count));
-    scratch->words_bytes += bytes;
+    scratch->words_length += bytes;
     size_t at = hash & scratch->slot_mask;
     while (scratch->slots[at].bytes != 0)
         at = (at + 1) & scratch->slot_mask;

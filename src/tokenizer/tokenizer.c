@@ -8,7 +8,7 @@
 
 static void free_encoder(cy_encoder *encoder)
 {
-    cy_split_scratch_free(&encoder->split);
+    cy_pretokenizer_scratch_free(&encoder->split);
     cy_bpe_scratch_free(&encoder->bpe);
     cy_text_free(&encoder->composed);
     cy_memory_free(encoder);
@@ -23,7 +23,7 @@ void cy_tokenizer_close(cy_tokenizer *tokenizer)
         tokenizer->idle = next;
     }
     cy_bpe_free(&tokenizer->bpe);
-    cy_splitter_close(&tokenizer->splitter);
+    cy_pretokenizer_close(&tokenizer->pretokenizer);
     cy_added_free(&tokenizer->added);
     cy_added_free(&tokenizer->added_normal);
     cy_tokens_free(&tokenizer->before);
@@ -45,7 +45,7 @@ cy_status cy_tokenizer_open_general(
     cy_tokenizer **tokenizer, const char *json, size_t bytes, const char *name, bool general)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_tokenizer)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_tokenizer)));
     cy_tokenizer *made = block;
     pthread_mutex_init(&made->lock, NULL);
     made->end_token = -1;
@@ -53,7 +53,7 @@ cy_status cy_tokenizer_open_general(
     cy_status status = cy_text_add_bytes(&made->json, json, bytes);
     if (status != CY_OK) goto close;
     made->hash = hash_file(json, bytes);
-    status = cy_splitter_open(&made->splitter);
+    status = cy_pretokenizer_open(&made->pretokenizer);
     if (status != CY_OK) goto close;
     status = cy_tokenizer_parse(made, general);
     if (status != CY_OK) {
@@ -78,17 +78,17 @@ cy_status cy_tokenizer_train(cy_tokenizer **tokenizer, const cy_tokenizer_text *
     const cy_tokenizer_train_options *options)
 {
     cy_bpe_trained trained = {0};
-    cy_splitter splitter = {0};
+    cy_pretokenizer pretokenizer = {0};
     cy_text json = {0};
-    CY_TRY(cy_splitter_open_style(&splitter, options->style));
-    cy_status status = cy_bpe_train(&trained, &splitter, texts, count, options);
+    CY_TRY(cy_pretokenizer_open_style(&pretokenizer, options->style));
+    cy_status status = cy_bpe_train(&trained, &pretokenizer, texts, count, options);
     if (status == CY_OK) status = cy_tokenizer_write(&json, &trained, options->style);
     if (status == CY_OK) {
         status = cy_tokenizer_open_text(tokenizer, json.bytes, json.length, "trained tokenizer");
     }
     cy_text_free(&json);
     cy_bpe_trained_free(&trained);
-    cy_splitter_close(&splitter);
+    cy_pretokenizer_close(&pretokenizer);
     return status;
 }
 
@@ -113,7 +113,7 @@ static cy_status take_encoder(cy_encoder **encoder, const cy_tokenizer *tokenize
     pthread_mutex_unlock(&owner->lock);
     if (idle == NULL) {
         void *block = NULL;
-        CY_TRY(cy_memory_take(&block, 1, sizeof(cy_encoder)));
+        CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_encoder)));
         idle = block;
         idle->tokenizer = tokenizer;
     }
@@ -141,18 +141,18 @@ static void encode_word(void *context, const unsigned char *word, size_t bytes)
 
 static cy_status encode_words(cy_encoder *encoder, const unsigned char *text, size_t bytes)
 {
-    CY_TRY(cy_split(
-        &encoder->tokenizer->splitter, &encoder->split, text, bytes, encode_word, encoder));
+    CY_TRY(cy_pretokenize(
+        &encoder->tokenizer->pretokenizer, &encoder->split, text, bytes, encode_word, encoder));
     return encoder->status;
 }
 
-typedef cy_status (*encode_stretch)(cy_encoder *encoder, const unsigned char *text, size_t bytes);
+typedef cy_status (*encode_function)(cy_encoder *encoder, const unsigned char *text, size_t bytes);
 
 // Puts the ids of added tokens where they stand and leaves what is between them to `rest`.
-static cy_status encode_around(cy_encoder *encoder, const cy_added_set *set,
-    const unsigned char *text, size_t bytes, encode_stretch rest)
+static cy_status encode_around(cy_encoder *encoder, const cy_added_vocabulary *set,
+    const unsigned char *text, size_t bytes, encode_function rest)
 {
-    const uint8_t *classes = encoder->tokenizer->splitter.classes;
+    const uint8_t *classes = encoder->tokenizer->pretokenizer.classes;
     cy_added_match match;
     size_t at = 0, taken = 0;
     while (cy_added_next(set, &match, &at, taken, classes, text, bytes)) {
@@ -166,9 +166,11 @@ static cy_status encode_around(cy_encoder *encoder, const cy_added_set *set,
 static cy_status encode_normal(cy_encoder *encoder, const unsigned char *text, size_t bytes)
 {
     const cy_tokenizer *tokenizer = encoder->tokenizer;
-    if (tokenizer->compose && !cy_unicode_is_composed(tokenizer->splitter.classes, text, bytes)) {
+    if (tokenizer->compose &&
+        !cy_unicode_is_composed(tokenizer->pretokenizer.classes, text, bytes)) {
         encoder->composed.length = 0;
-        CY_TRY(cy_unicode_compose(&encoder->composed, tokenizer->splitter.classes, text, bytes));
+        CY_TRY(
+            cy_unicode_compose(&encoder->composed, tokenizer->pretokenizer.classes, text, bytes));
         text = (const unsigned char *)encoder->composed.bytes;
         bytes = encoder->composed.length;
     }
@@ -243,7 +245,7 @@ const char *cy_tokenizer_token(const cy_tokenizer *tokenizer, int32_t id, size_t
     return (const char *)tokenizer->bpe.pool + token->first;
 }
 
-static int32_t find_added(const cy_added_set *set, const char *text, size_t bytes)
+static int32_t find_added(const cy_added_vocabulary *set, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < set->count; i++) {
         const cy_added_token *token = &set->tokens[i];
@@ -283,7 +285,7 @@ int cy_tokenizer_missing_bytes(const cy_tokenizer *tokenizer)
     return missing;
 }
 
-static bool may_hold_newline(const cy_added_set *set)
+static bool may_hold_newline(const cy_added_vocabulary *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         const cy_added_token *token = &set->tokens[i];
@@ -295,7 +297,7 @@ static bool may_hold_newline(const cy_added_set *set)
 
 bool cy_tokenizer_cuts_at_lines(const cy_tokenizer *tokenizer)
 {
-    return cy_splitter_cuts_at_lines(&tokenizer->splitter) && tokenizer->before.count == 0 &&
-        tokenizer->after.count == 0 && !may_hold_newline(&tokenizer->added) &&
-        !may_hold_newline(&tokenizer->added_normal);
+    return cy_pretokenizer_cuts_at_lines(&tokenizer->pretokenizer) &&
+        tokenizer->before.count == 0 && tokenizer->after.count == 0 &&
+        !may_hold_newline(&tokenizer->added) && !may_hold_newline(&tokenizer->added_normal);
 }

@@ -7,9 +7,9 @@
 
 #include "base/output.h"
 #include "base/text.h"
-#include "tokenizer/added.h"
+#include "tokenizer/added_vocabulary.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/split.h"
+#include "tokenizer/pretokenizer.h"
 
 #include <pthread.h>
 
@@ -17,7 +17,7 @@
 typedef struct cy_encoder {
     struct cy_encoder *next;       // of those that are idle
     const cy_tokenizer *tokenizer; // borrowed
-    cy_split_scratch split;
+    cy_pretokenizer_scratch split;
     cy_bpe_scratch bpe;
     cy_text composed;
     cy_tokens *out; // borrowed, during a call
@@ -26,11 +26,11 @@ typedef struct cy_encoder {
 
 struct cy_tokenizer {
     cy_bpe bpe;
-    cy_splitter splitter;
-    cy_added_set added;        // looked for in the text as it is
-    cy_added_set added_normal; // looked for in the normalised text
-    bool compose;              // the normalizer is NFC
-    cy_tokens before;          // what the post_processor puts before a text
+    cy_pretokenizer pretokenizer;
+    cy_added_vocabulary added;        // looked for in the text as it is
+    cy_added_vocabulary added_normal; // looked for in the normalised text
+    bool compose;                     // the normalizer is NFC
+    cy_tokens before;                 // what the post_processor puts before a text
     cy_tokens after;
     int32_t end_token;
     cy_text json;         // the file, as it was read
@@ -56,15 +56,15 @@ typedef struct cy_bpe_trained {
     cy_text bytes;
     size_t *ends; // owned, [count]: of each token in bytes
     size_t count;
-    size_t ends_room;
+    size_t ends_capacity;
     int32_t (*merges)[2]; // owned, [merge_count]
     size_t merge_count;
-    size_t merges_room;
+    size_t merges_capacity;
 } cy_bpe_trained;
 
 void cy_bpe_trained_free(cy_bpe_trained *trained);
 
-CY_MUST_CHECK cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_splitter *splitter,
+CY_MUST_CHECK cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_pretokenizer *pretokenizer,
     const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options);
 
 // How a tokenizer.json that was trained here is recognised.
@@ -74,7 +74,8 @@ extern const cy_output_kind cy_tokenizer_kind;
 CY_MUST_CHECK cy_status cy_tokenizer_write(
     cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style);
 
-// The splitter of a style.
-CY_MUST_CHECK cy_status cy_splitter_open_style(cy_splitter *splitter, cy_tokenizer_style style);
+// The pretokenizer of a style.
+CY_MUST_CHECK cy_status cy_pretokenizer_open_style(
+    cy_pretokenizer *pretokenizer, cy_tokenizer_style style);
 
 #endif

@@ -219,7 +219,7 @@ static cy_status put_added(
     cy_status status = CY_OK;
     if (normalized && tokenizer->compose) {
         status = cy_unicode_compose(
-            &copy, tokenizer->splitter.classes, (const unsigned char *)text, bytes);
+            &copy, tokenizer->pretokenizer.classes, (const unsigned char *)text, bytes);
     } else {
         status = cy_text_add_bytes(&copy, text, bytes);
     }
@@ -263,7 +263,7 @@ static cy_status read_normalizer(cy_tokenizer *tokenizer, const json_t *normaliz
     return CY_OK;
 }
 
-static cy_status read_split(cy_splitter *splitter, const json_t *step, bool general)
+static cy_status read_split(cy_pretokenizer *pretokenizer, const json_t *step, bool general)
 {
     static const char *const names[] = {
         "Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
@@ -280,14 +280,16 @@ static cy_status read_split(cy_splitter *splitter, const json_t *step, bool gene
     const char *regex = text_of(pattern, "Regex");
     const char *literal = text_of(pattern, "String");
     if (regex != NULL) {
-        return cy_splitter_add_regex(splitter, regex, (cy_split_behavior)behavior, invert, general);
+        return cy_pretokenizer_add_regex(
+            pretokenizer, regex, (cy_pretokenizer_behavior)behavior, invert, general);
     }
     if (literal == NULL) return CY_FAIL(CY_ERR_CORRUPT, "pre_tokenizer Split has no pattern");
-    return cy_splitter_add_literal(splitter, literal, (cy_split_behavior)behavior, invert);
+    return cy_pretokenizer_add_literal(
+        pretokenizer, literal, (cy_pretokenizer_behavior)behavior, invert);
 }
 
 static cy_status read_splitter(
-    cy_splitter *splitter, const json_t *step, bool *byte_level, bool general)
+    cy_pretokenizer *pretokenizer, const json_t *step, bool *byte_level, bool general)
 {
     const char *type = type_of(step);
     if (*byte_level) return unsupported("pre_tokenizer after ByteLevel", type);
@@ -295,26 +297,28 @@ static cy_status read_splitter(
     if (strcmp(type, "Sequence") == 0) {
         const json_t *parts = json_object_get(step, "pretokenizers");
         for (size_t i = 0; i < json_array_size(parts); i++) {
-            CY_TRY(read_splitter(splitter, json_array_get(parts, i), byte_level, general));
+            CY_TRY(read_splitter(pretokenizer, json_array_get(parts, i), byte_level, general));
         }
         return CY_OK;
     }
-    if (strcmp(type, "Split") == 0) return read_split(splitter, step, general);
+    if (strcmp(type, "Split") == 0) return read_split(pretokenizer, step, general);
     if (strcmp(type, "Digits") == 0) {
         CY_TRY(get_bool(&flag, step, "individual_digits", false));
-        return cy_splitter_add(
-            splitter, flag ? CY_SPLIT_DIGITS : CY_SPLIT_DIGIT_RUNS, CY_SPLIT_ISOLATED, false);
+        return cy_pretokenizer_add(pretokenizer,
+            flag ? CY_PRETOKENIZER_DIGITS : CY_PRETOKENIZER_DIGIT_RUNS, CY_PRETOKENIZER_ISOLATED,
+            false);
     }
     if (strcmp(type, "ByteLevel") != 0) return unsupported("pre_tokenizer", type);
     *byte_level = true;
     CY_TRY(get_bool(&flag, step, "add_prefix_space", true));
     if (flag) {
-        CY_TRY(cy_splitter_add(splitter, CY_SPLIT_SPACE_IN_FRONT, CY_SPLIT_ISOLATED, false));
+        CY_TRY(cy_pretokenizer_add(
+            pretokenizer, CY_PRETOKENIZER_ADD_PREFIX_SPACE, CY_PRETOKENIZER_ISOLATED, false));
     }
     CY_TRY(get_bool(&flag, step, "use_regex", true));
     if (!flag) return CY_OK;
-    return cy_splitter_add_regex(
-        splitter, cy_split_pattern(CY_SPLIT_GPT2), CY_SPLIT_ISOLATED, false, general);
+    return cy_pretokenizer_add_regex(pretokenizer, cy_pretokenizer_pattern(CY_PRETOKENIZER_GPT2),
+        CY_PRETOKENIZER_ISOLATED, false, general);
 }
 
 static cy_status read_decoder(const json_t *decoder)
@@ -393,9 +397,9 @@ static cy_status read_all(cy_tokenizer *tokenizer, const json_t *root, bool gene
     CY_TRY(read_model(tokenizer, model));
     CY_TRY(read_added(
         tokenizer, json_object_get(root, "added_tokens"), json_object_get(model, "vocab")));
-    const json_t *splitter = json_object_get(root, "pre_tokenizer");
-    if (is_empty(splitter)) return unsupported("pre_tokenizer", "absent");
-    CY_TRY(read_splitter(&tokenizer->splitter, splitter, &byte_level, general));
+    const json_t *pretokenizer = json_object_get(root, "pre_tokenizer");
+    if (is_empty(pretokenizer)) return unsupported("pre_tokenizer", "absent");
+    CY_TRY(read_splitter(&tokenizer->pretokenizer, pretokenizer, &byte_level, general));
     if (!byte_level) return unsupported("pre_tokenizer", "without ByteLevel");
     CY_TRY(read_decoder(json_object_get(root, "decoder")));
     CY_TRY(read_processor(tokenizer, json_object_get(root, "post_processor")));

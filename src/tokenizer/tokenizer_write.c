@@ -30,33 +30,36 @@ static cy_status add_splitter(cy_text *json, cy_tokenizer_style style)
         CY_TRY(cy_text_add(json, "{\"type\": \"Digits\", \"individual_digits\": true}"));
     } else {
         CY_TRY(add_regex_split(json,
-            cy_split_pattern(style == CY_TOKENIZER_LLAMA3 ? CY_SPLIT_LLAMA3 : CY_SPLIT_QWEN2)));
+            cy_pretokenizer_pattern(
+                style == CY_TOKENIZER_LLAMA3 ? CY_PRETOKENIZER_LLAMA3 : CY_PRETOKENIZER_QWEN2)));
     }
     CY_TRY(cy_text_add(json, ",\n    "));
     CY_TRY(add_byte_level(json, style == CY_TOKENIZER_SMOLLM));
     return cy_text_add(json, "]}");
 }
 
-cy_status cy_splitter_open_style(cy_splitter *splitter, cy_tokenizer_style style)
+cy_status cy_pretokenizer_open_style(cy_pretokenizer *pretokenizer, cy_tokenizer_style style)
 {
-    CY_TRY(cy_splitter_open(splitter));
-    cy_split_kind kind = CY_SPLIT_GPT2;
+    CY_TRY(cy_pretokenizer_open(pretokenizer));
+    cy_pretokenizer_kind kind = CY_PRETOKENIZER_GPT2;
     cy_status status = CY_OK;
     switch (style) {
     case CY_TOKENIZER_GPT2:
         break;
     case CY_TOKENIZER_SMOLLM:
-        status = cy_splitter_add(splitter, CY_SPLIT_DIGITS, CY_SPLIT_ISOLATED, false);
+        status = cy_pretokenizer_add(
+            pretokenizer, CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_ISOLATED, false);
         break;
     case CY_TOKENIZER_LLAMA3:
-        kind = CY_SPLIT_LLAMA3;
+        kind = CY_PRETOKENIZER_LLAMA3;
         break;
     case CY_TOKENIZER_QWEN2:
-        kind = CY_SPLIT_QWEN2;
+        kind = CY_PRETOKENIZER_QWEN2;
         break;
     }
-    if (status == CY_OK) status = cy_splitter_add(splitter, kind, CY_SPLIT_ISOLATED, false);
-    if (status != CY_OK) cy_splitter_close(splitter);
+    if (status == CY_OK)
+        status = cy_pretokenizer_add(pretokenizer, kind, CY_PRETOKENIZER_ISOLATED, false);
+    if (status != CY_OK) cy_pretokenizer_close(pretokenizer);
     return status;
 }
 

@@ -21,7 +21,7 @@ typedef struct pair_entry {
     int64_t times;
     uint32_t *words; // owned, [word_count]: where it stands, or once stood
     size_t word_count;
-    size_t words_room;
+    size_t words_capacity;
     size_t touched; // the merge that last raised its count, counted from 1
 } pair_entry;
 
@@ -38,12 +38,12 @@ typedef struct trainer {
     uint32_t *lengths;   // owned, [words]
     pair_entry *entries; // owned, [entry_count]
     size_t entry_count;
-    size_t entries_room;
+    size_t entries_capacity;
     uint32_t *slots; // owned, [slot_mask + 1]: entry plus one, by hash of the pair
     size_t slot_mask;
     candidate *heap; // owned, [heap_count]; the best is first
     size_t heap_count;
-    size_t heap_room;
+    size_t heap_capacity;
     size_t *raised; // owned: entries whose count this merge raised
     size_t raised_count;
     size_t raised_room;
@@ -87,7 +87,7 @@ static const char *bytes_of(const trainer *t, size_t id, size_t *count)
 static cy_status add_token(cy_bpe_trained *out, const void *bytes, size_t count)
 {
     void *block = out->ends;
-    CY_TRY(cy_memory_grow(&block, &out->ends_room, out->count + 1, sizeof(size_t)));
+    CY_TRY(cy_memory_grow(&block, &out->ends_capacity, out->count + 1, sizeof(size_t)));
     out->ends = block;
     CY_TRY(cy_text_add_bytes(&out->bytes, bytes, count));
     out->ends[out->count++] = out->bytes.length;
@@ -131,7 +131,7 @@ static cy_status put_merge(trainer *t, int32_t *id, int32_t left, int32_t right)
     cy_text_free(&joined);
     CY_TRY(status);
     void *block = out->merges;
-    CY_TRY(cy_memory_grow(&block, &out->merges_room, out->merge_count + 1, sizeof(int32_t[2])));
+    CY_TRY(cy_memory_grow(&block, &out->merges_capacity, out->merge_count + 1, sizeof(int32_t[2])));
     out->merges = block;
     out->merges[out->merge_count][0] = left;
     out->merges[out->merge_count++][1] = right;
@@ -182,7 +182,7 @@ static cy_status grow_slots(trainer *t)
 {
     const size_t slots = t->slots != NULL ? 2 * (t->slot_mask + 1) : 1 << 14;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(uint32_t)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
     cy_memory_free(t->slots);
     t->slots = block;
     t->slot_mask = slots - 1;
@@ -205,7 +205,7 @@ static cy_status find_entry(trainer *t, size_t *index, int32_t left, int32_t rig
         if (t->entries[*index].pair == pair) return CY_OK;
     }
     void *block = t->entries;
-    CY_TRY(cy_memory_grow(&block, &t->entries_room, t->entry_count + 1, sizeof(pair_entry)));
+    CY_TRY(cy_memory_grow(&block, &t->entries_capacity, t->entry_count + 1, sizeof(pair_entry)));
     t->entries = block;
     *index = t->entry_count++;
     t->entries[*index] = (pair_entry){.pair = pair};
@@ -222,7 +222,8 @@ static cy_status raise(trainer *t, int32_t left, int32_t right, uint32_t word)
     entry->times += t->table.words[word].times;
     if (entry->word_count == 0 || entry->words[entry->word_count - 1] != word) {
         void *block = entry->words;
-        CY_TRY(cy_memory_grow(&block, &entry->words_room, entry->word_count + 1, sizeof(uint32_t)));
+        CY_TRY(cy_memory_grow(
+            &block, &entry->words_capacity, entry->word_count + 1, sizeof(uint32_t)));
         entry->words = block;
         entry->words[entry->word_count++] = word;
     }
@@ -253,7 +254,7 @@ static bool is_better(const candidate *a, const candidate *b)
 static cy_status push(trainer *t, candidate made)
 {
     void *block = t->heap;
-    CY_TRY(cy_memory_grow(&block, &t->heap_room, t->heap_count + 1, sizeof(candidate)));
+    CY_TRY(cy_memory_grow(&block, &t->heap_capacity, t->heap_count + 1, sizeof(candidate)));
     t->heap = block;
     size_t at = t->heap_count++;
     for (; at > 0 && is_better(&made, &t->heap[(at - 1) / 2]); at = (at - 1) / 2) {
@@ -347,7 +348,7 @@ static cy_status merge_pair(trainer *t, size_t index)
     uint32_t *words = t->entries[index].words;
     const size_t count = t->entries[index].word_count;
     t->entries[index].words = NULL;
-    t->entries[index].word_count = t->entries[index].words_room = 0;
+    t->entries[index].word_count = t->entries[index].words_capacity = 0;
     cy_status status = CY_OK;
     for (size_t i = 0; i < count && status == CY_OK; i++) {
         status = merge_word(t, words[i], left, right, id);
@@ -362,17 +363,17 @@ static cy_status start(trainer *t, const char *end_token, int32_t vocab_size)
     size_t slots = 1024;
     while (slots < 2 * (size_t)vocab_size)
         slots *= 2;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(uint32_t)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
     t->token_slots = block;
     t->token_mask = slots - 1;
     int32_t byte_ids[256];
     CY_TRY(put_first_tokens(t, byte_ids, end_token));
     const size_t words = t->table.count;
-    CY_TRY(cy_memory_take(&block, t->table.pool_bytes, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, t->table.pool_bytes, sizeof(int32_t)));
     t->symbols = block;
-    CY_TRY(cy_memory_take(&block, words, sizeof(size_t)));
+    CY_TRY(cy_memory_alloc(&block, words, sizeof(size_t)));
     t->firsts = block;
-    CY_TRY(cy_memory_take(&block, words, sizeof(uint32_t)));
+    CY_TRY(cy_memory_alloc(&block, words, sizeof(uint32_t)));
     t->lengths = block;
     t->merge = 1;
     for (size_t w = 0; w < words; w++) {
@@ -388,7 +389,7 @@ static cy_status start(trainer *t, const char *end_token, int32_t vocab_size)
     return push_raised(t);
 }
 
-cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_splitter *splitter,
+cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_pretokenizer *pretokenizer,
     const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options)
 {
     const char *end_token = options->end_token != NULL ? options->end_token : END_TOKEN;
@@ -401,7 +402,7 @@ cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_splitter *splitter,
         return CY_FAIL(CY_ERR_REQUEST, "end token \"%s\": at least 2 bytes", end_token);
     }
     trainer t = {.out = trained};
-    cy_status status = cy_words_count(&t.table, splitter, texts, count, options->threads);
+    cy_status status = cy_words_count(&t.table, pretokenizer, texts, count, options->threads);
     if (status == CY_OK) status = start(&t, end_token, options->vocab_size);
     size_t index;
     while (status == CY_OK && trained->count < (size_t)options->vocab_size && pop(&t, &index)) {

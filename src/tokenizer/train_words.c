@@ -15,12 +15,12 @@ typedef struct part {
 } part;
 
 typedef struct job {
-    const cy_splitter *splitter; // borrowed
-    part *parts;                 // owned, [count]
+    const cy_pretokenizer *pretokenizer; // borrowed
+    part *parts;                         // owned, [count]
     size_t count;
     size_t capacity;
-    cy_word_table *tables;    // owned, one a worker
-    cy_split_scratch *splits; // owned, one a worker
+    cy_word_table *tables;           // owned, one a worker
+    cy_pretokenizer_scratch *splits; // owned, one a worker
 } job;
 
 void cy_word_table_free(cy_word_table *table)
@@ -35,7 +35,7 @@ static cy_status grow_slots(cy_word_table *table)
 {
     const size_t slots = table->slots != NULL ? 2 * (table->slot_mask + 1) : 1 << 14;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, slots, sizeof(uint32_t)));
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
     cy_memory_free(table->slots);
     table->slots = block;
     table->slot_mask = slots - 1;
@@ -56,10 +56,10 @@ static cy_status add_new(
             table->count, bytes);
     }
     void *block = table->pool;
-    CY_TRY(cy_memory_grow(&block, &table->pool_room, table->pool_bytes + bytes, 1));
+    CY_TRY(cy_memory_grow(&block, &table->pool_capacity, table->pool_bytes + bytes, 1));
     table->pool = block;
     block = table->words;
-    CY_TRY(cy_memory_grow(&block, &table->words_room, table->count + 1, sizeof(cy_word)));
+    CY_TRY(cy_memory_grow(&block, &table->words_capacity, table->count + 1, sizeof(cy_word)));
     table->words = block;
     memcpy(table->pool + table->pool_bytes, word, bytes);
     table->words[table->count++] = (cy_word){
@@ -102,8 +102,8 @@ static void count_part(void *context, int64_t task, int worker)
     while (at < end && table->status == CY_OK) {
         const unsigned char *line = memchr(at, '\n', (size_t)(end - at));
         const unsigned char *next = line != NULL ? line + 1 : end;
-        const cy_status status =
-            cy_split(j->splitter, &j->splits[worker], at, (size_t)(next - at), count_word, table);
+        const cy_status status = cy_pretokenize(
+            j->pretokenizer, &j->splits[worker], at, (size_t)(next - at), count_word, table);
         if (status != CY_OK) table->status = status;
         at = next;
     }
@@ -130,15 +130,15 @@ static cy_status add_parts(job *j, const cy_tokenizer_text *text)
 }
 
 // Counts all parts into one table a worker and puts the tables together.
-static cy_status run(job *j, cy_word_table *table, cy_pool *pool)
+static cy_status run(job *j, cy_word_table *table, cy_thread_pool *pool)
 {
-    const int workers = cy_pool_size(pool);
+    const int workers = cy_thread_pool_size(pool);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)workers, sizeof(cy_word_table)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_word_table)));
     j->tables = block;
-    CY_TRY(cy_memory_take(&block, (size_t)workers, sizeof(cy_split_scratch)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_pretokenizer_scratch)));
     j->splits = block;
-    cy_pool_run(pool, count_part, j, (int64_t)j->count);
+    cy_thread_pool_run(pool, count_part, j, (int64_t)j->count);
     *table = j->tables[0];
     j->tables[0] = (cy_word_table){0};
     cy_status status = table->status;
@@ -152,17 +152,17 @@ static cy_status run(job *j, cy_word_table *table, cy_pool *pool)
             status = add(table, other->pool + word->first, word->bytes, word->hash, word->times);
         }
         cy_word_table_free(&j->tables[w]);
-        cy_split_scratch_free(&j->splits[w]);
+        cy_pretokenizer_scratch_free(&j->splits[w]);
     }
     return status;
 }
 
-cy_status cy_words_count(cy_word_table *table, const cy_splitter *splitter,
+cy_status cy_words_count(cy_word_table *table, const cy_pretokenizer *pretokenizer,
     const cy_tokenizer_text *texts, size_t count, int threads)
 {
-    job j = {.splitter = splitter};
-    cy_pool *pool = NULL;
-    CY_TRY(cy_pool_open(&pool, threads > 0 ? threads : 1, -1, false));
+    job j = {.pretokenizer = pretokenizer};
+    cy_thread_pool *pool = NULL;
+    CY_TRY(cy_thread_pool_open(&pool, threads > 0 ? threads : 1, -1, false));
     cy_status status = CY_OK;
     for (size_t i = 0; i < count && status == CY_OK; i++)
         status = add_parts(&j, &texts[i]);
@@ -170,6 +170,6 @@ cy_status cy_words_count(cy_word_table *table, const cy_splitter *splitter,
     cy_memory_free(j.tables);
     cy_memory_free(j.splits);
     cy_memory_free(j.parts);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include <cyclotron/tokenizer.h>
 
-#include "tokenizer/split.h"
+#include "tokenizer/pretokenizer.h"
 
 typedef struct cy_word {
     uint64_t hash;
@@ -19,10 +19,10 @@ typedef struct cy_word {
 typedef struct cy_word_table {
     cy_word *words; // owned, [count], in the order in which they were first met
     size_t count;
-    size_t words_room;
+    size_t words_capacity;
     unsigned char *pool; // owned: the bytes of the words
     size_t pool_bytes;
-    size_t pool_room;
+    size_t pool_capacity;
     uint32_t *slots; // owned, [slot_mask + 1]: index in words plus one, 0 free
     size_t slot_mask;
     cy_status status; // the first failure of an add
@@ -32,7 +32,7 @@ void cy_word_table_free(cy_word_table *table);
 
 // Counts the words of all texts, each line on its own, on `threads` threads. Which words there are
 // and how often does not depend on the threads; their order does.
-CY_MUST_CHECK cy_status cy_words_count(cy_word_table *table, const cy_splitter *splitter,
+CY_MUST_CHECK cy_status cy_words_count(cy_word_table *table, const cy_pretokenizer *pretokenizer,
     const cy_tokenizer_text *texts, size_t count, int threads);
 
 #endif

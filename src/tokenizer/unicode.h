@@ -16,10 +16,10 @@ enum {
     CY_CHAR_LETTER = 1,
     CY_CHAR_NUMBER = 2,
     CY_CHAR_SPACE = 4,
-    CY_CHAR_NUMERIC = 8, // what Digits() isolates; all but equal to NUMBER
-    CY_CHAR_WORD = 16,   // \w beside an added token that must stand alone
-    CY_CHAR_STRIP = 32,  // what an added token swallows beside it
-    CY_CHAR_MOVES = 64,  // canonical composition may change it or join it to what is before it
+    CY_CHAR_NUMERIC = 8,    // what Digits() isolates; all but equal to NUMBER
+    CY_CHAR_WORD = 16,      // \w beside an added token that must stand alone
+    CY_CHAR_STRIP = 32,     // what an added token swallows beside it
+    CY_CHAR_NFC_MAYBE = 64, // canonical composition may change it or join it to what is before it
 };
 
 #define CY_UNICODE_POINTS  0x110000

@@ -96,7 +96,7 @@ static cy_status order(run *r)
             moved = moved || class < last;
             last = class;
         }
-        if (moved && block == NULL) CY_TRY(cy_memory_take(&block, r->count, sizeof(uint32_t)));
+        if (moved && block == NULL) CY_TRY(cy_memory_alloc(&block, r->count, sizeof(uint32_t)));
         if (moved) order_marks(r->points + first, block, end - first);
         first = end + 1;
     }
@@ -190,7 +190,7 @@ static size_t find_moving(
             continue;
         }
         const size_t length = cy_utf8_decode(&point, text + at, bytes - at);
-        if (classes[point] & CY_CHAR_MOVES) return at;
+        if (classes[point] & CY_CHAR_NFC_MAYBE) return at;
         *before = at;
         at += length;
     }
@@ -219,7 +219,7 @@ cy_status cy_unicode_compose(
         while (at < bytes && status == CY_OK) {
             uint32_t point;
             const size_t length = cy_utf8_decode(&point, text + at, bytes - at);
-            if (at > moving && !(classes[point] & CY_CHAR_MOVES)) break;
+            if (at > moving && !(classes[point] & CY_CHAR_NFC_MAYBE)) break;
             if (point == CY_UNICODE_INVALID) {
                 status = cy_text_add_bytes(out, text + at, 1); // only before the moving one
             } else {

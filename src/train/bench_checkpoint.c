@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "train/state.h"
 
 #include <dirent.h>
@@ -126,7 +126,7 @@ static cy_status time_read(const bench_run *bench, char *block, double *seconds)
 static cy_status take_block(char **block)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_take(&memory, BLOCK_BYTES / sizeof(uint64_t), sizeof(uint64_t)));
+    CY_TRY(cy_memory_alloc(&memory, BLOCK_BYTES / sizeof(uint64_t), sizeof(uint64_t)));
     uint64_t *words = memory;
     const uint64_t key = cy_random_key(1, "plain");
     for (size_t i = 0; i < BLOCK_BYTES / sizeof(uint64_t); i++)
@@ -174,7 +174,7 @@ static cy_status time_save(
     cy_saver *saver = NULL;
     const cy_run_position position = {.step = 1, .tokens = 1};
     cy_save_report report = {0};
-    CY_TRY(cy_saver_open(&saver, bench->saves, 1, cy_state_ranks(rank, engine), NULL));
+    CY_TRY(cy_saver_open(&saver, bench->saves, 1, cy_state_checkpoint_comm(rank, engine), NULL));
     cy_status status = meet(engine);
     if (status == CY_OK) status = cy_state_save(engine, rank, saver, position, NULL, &report);
     cy_saver_close(saver);
@@ -278,7 +278,7 @@ cy_status cy_bench_checkpoint(const cy_config *config, const cy_bench_checkpoint
 {
     void *block = NULL;
     const int rounds = options->rounds;
-    CY_TRY(cy_memory_take(&block, (size_t)rounds * 4, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)rounds * 4, sizeof(double)));
     *result = (cy_bench_checkpoint_result){0};
     bench_run run = {.config = config, .options = options, .result = result, .seconds = block};
     cy_status status = make_names(&run);

@@ -7,9 +7,9 @@
 #include "kernel/peak.h"
 #include "observe/flops.h"
 #include "observe/profile.h"
-#include "observe/resident.h"
+#include "observe/rss.h"
 #include "parallel/pipeline/draw.h"
-#include "parallel/pipeline/measured.h"
+#include "parallel/pipeline/timeline_gather.h"
 #include "engine/strict.h"
 #include "train/ranks.h"
 
@@ -24,11 +24,11 @@ typedef struct bench_run {
     double *seconds;              // [steps], written by rank zero
 } bench_run;
 
-static cy_status fill_random(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill_random(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const cy_engine *engine = context;
     const uint64_t vocab = (uint64_t)engine->options.config->shape.vocab;
-    const uint64_t key = cy_random_key_at(cy_random_key(0, "bench"), (uint64_t)micro_batch);
+    const uint64_t key = cy_random_key_at(cy_random_key(0, "bench"), (uint64_t)microbatch);
     int32_t token = (int32_t)(cy_random_bits(key, 0) % vocab);
     for (int64_t i = 0; i < engine->tokens; i++) {
         inputs[i] = token;
@@ -51,7 +51,7 @@ static cy_status run_step(cy_engine *engine, int64_t step, double *seconds)
 }
 
 // What all ranks add up to, or the largest of them.
-static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce op)
+static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce_op op)
 {
     return cy_group_all_reduce(
         engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), op);
@@ -119,11 +119,11 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
     const bench_run *bench = context;
     const cy_bench_step_options *options = bench->options;
     // The mapped range is not touched yet: what is resident now is the program and libraries.
-    cy_resident empty = {0};
-    CY_TRY(cy_resident_read(&empty));
+    cy_rss empty = {0};
+    CY_TRY(cy_rss_read(&empty));
     double planned = (double)engine->memory.total;
     CY_TRY(over_ranks(engine, &planned, CY_SUM));
-    cy_engine_fill_pages(engine);
+    cy_engine_populate_memory(engine);
     CY_TRY(cy_engine_initialize(engine));
 
     double seconds = 0, first_step_s = 0;
@@ -137,8 +137,8 @@ static cy_status measure(cy_engine *engine, const cy_rank *rank, void *context)
     }
     const cy_rank_traffic after = cy_traffic_now(&rank->groups);
     CY_TRY(draw_schedule(engine, rank, options->schedule_svg));
-    cy_resident resident;
-    CY_TRY(cy_resident_read(&resident));
+    cy_rss resident;
+    CY_TRY(cy_rss_read(&resident));
     cy_peaks peaks;
     CY_TRY(measure_peaks(&peaks, engine, rank, bench));
     double peak_flop_s = peaks.flop_s;
@@ -178,8 +178,8 @@ static void finish(const bench_run *bench)
     result->tok_s_min = tokens / bench->seconds[steps - 1];
     result->tok_s_max = tokens / bench->seconds[0];
     result->flops_per_token = cy_flops_per_token(&config->shape, length);
-    result->mfu = cy_flops_share(result->tok_s, result->flops_per_token, result->peak_flop_s);
-    result->mfu_causal = cy_flops_share(
+    result->mfu = cy_flops_utilization(result->tok_s, result->flops_per_token, result->peak_flop_s);
+    result->mfu_causal = cy_flops_utilization(
         result->tok_s, cy_flops_per_token_causal(&config->shape, length), result->peak_flop_s);
     result->params = cy_params_all(&config->shape);
 }
@@ -188,7 +188,7 @@ cy_status cy_bench_step(
     const cy_config *config, const cy_bench_step_options *options, cy_bench_step_result *result)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)options->steps, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)options->steps, sizeof(double)));
     bench_run run = {.config = config, .options = options, .result = result, .seconds = block};
     const cy_status status =
         cy_ranks_run_delayed(config, &options->machine, options->delay, run_rank, &run);

@@ -3,7 +3,7 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "config/errors.h"
-#include "train/feed.h"
+#include "train/data_iterator.h"
 #include "train/identity.h"
 #include "train/state.h"
 
@@ -52,9 +52,9 @@ cy_status cy_check_inputs(const cy_config *config, cy_config_errors *errors, int
 {
     cy_run_data data;
     const cy_status opened = cy_run_data_open_to_train(&data, config, threads);
-    if (opened != CY_OK) cy_config_fault_of(errors, opened, "dataset: %s", cy_error_text());
+    if (opened != CY_OK) cy_config_add_error_of(errors, opened, "dataset: %s", cy_error_text());
     const cy_status status = check_start(config, opened == CY_OK ? &data : NULL);
-    if (status != CY_OK) cy_config_fault_of(errors, status, "checkpoint: %s", cy_error_text());
+    if (status != CY_OK) cy_config_add_error_of(errors, status, "checkpoint: %s", cy_error_text());
     if (opened == CY_OK) cy_run_data_close(&data);
     return cy_config_errors_status(errors);
 }

@@ -67,7 +67,7 @@ static void add_fault(cy_config_errors *errors, const char *key, const char *fol
 {
     if (folder[0] == '\0') return;
     const cy_status status = cy_check_output(key, folder);
-    if (status != CY_OK) cy_config_fault_of(errors, status, "%s", cy_error_text());
+    if (status != CY_OK) cy_config_add_error_of(errors, status, "%s", cy_error_text());
 }
 
 void cy_check_outputs(const cy_config *config, cy_config_errors *errors)
@@ -77,7 +77,7 @@ void cy_check_outputs(const cy_config *config, cy_config_errors *errors)
     add_fault(errors, "logging.run_dir", config->logging.run_dir);
     if (errors->count == before && config->logging.run_dir[0] != '\0') {
         const cy_status status = cy_check_run_config(config->logging.run_dir);
-        if (status != CY_OK) cy_config_fault_of(errors, status, "%s", cy_error_text());
+        if (status != CY_OK) cy_config_add_error_of(errors, status, "%s", cy_error_text());
     }
 }
 

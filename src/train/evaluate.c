@@ -3,16 +3,16 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/parameters.h"
+#include "checkpoint/state_dict.h"
 #include "checkpoint/identity.h"
-#include "train/feed.h"
+#include "train/data_iterator.h"
 #include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_DEFAULT_LENGTH 2048
+#define DEFAULT_LENGTH_MAX 2048
 
 typedef struct evaluate_run {
     const cy_evaluate_options *options;
@@ -54,9 +54,9 @@ static cy_status make_config(evaluate_run *run)
     cy_config_defaults(config);
     config->shape = run->checkpoint.model;
     config->model.dtype = dtype;
-    const int64_t most = config->shape.max_positions < MOST_DEFAULT_LENGTH
+    const int64_t most = config->shape.max_positions < DEFAULT_LENGTH_MAX
         ? config->shape.max_positions
-        : MOST_DEFAULT_LENGTH;
+        : DEFAULT_LENGTH_MAX;
     config->training.seq_length = options->seq_length > 0 ? options->seq_length
         : was_trained                                     ? trained.seq_length
                                                           : most;
@@ -88,7 +88,7 @@ static cy_status count_bytes(
     const int64_t length = run->config.training.seq_length;
     const int32_t end = cy_tokenizer_end_token(run->data.tokenizer);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)length, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)length, sizeof(int32_t)));
     int32_t *ids = block;
     cy_status status = CY_OK;
     *bytes = 0;
@@ -108,24 +108,24 @@ static cy_status count_bytes(
 static cy_status report_not_finite(
     const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
 {
-    cy_parameters weights = {0};
-    CY_TRY(cy_parameters_of_weights(&weights, &engine->storage));
+    cy_state_dict weights = {0};
+    CY_TRY(cy_state_dict_of_weights(&weights, &engine->storage));
     const char *name = NULL;
     int64_t found = 0;
     for (size_t i = 0; i < weights.piece_count && found == 0; i++) {
-        const cy_piece *piece = &weights.pieces[i];
+        const cy_tensor_shard *piece = &weights.pieces[i];
         name = weights.tensors[piece->tensor].name;
         for (int64_t row = 0; row < piece->rectangle.rows; row++) {
-            found +=
-                cy_convert_not_finite(piece->dtype, cy_piece_at(piece, row * piece->rectangle.cols),
-                    piece->dtype, piece->rectangle.cols);
+            found += cy_convert_not_finite(piece->dtype,
+                cy_tensor_shard_at(piece, row * piece->rectangle.cols), piece->dtype,
+                piece->rectangle.cols);
         }
     }
     const cy_status status =
         CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
             run->checkpoint.path, (long long)result->tokens, found > 0 ? ": so are values of " : "",
             found > 0 ? name : "", found > 0 ? "" : ", though all weights are");
-    cy_parameters_close(&weights);
+    cy_state_dict_close(&weights);
     return status;
 }
 
@@ -140,7 +140,7 @@ static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *c
     cy_checkpoint_traffic traffic = {0};
     CY_TRY(cy_state_load_weights(engine, rank, &run->checkpoint, &traffic));
     bool unread = false; // and the status says so
-    CY_TRY(cy_feed_evaluate(engine, &run->data, &rank->at, split, options->max_tokens,
+    CY_TRY(cy_evaluate_split(engine, &run->data, &rank->at, split, options->max_tokens,
         &result->loss, &result->tokens, &unread));
     if (!isfinite(result->loss)) return report_not_finite(run, engine, result);
     int64_t bytes = 0;
@@ -163,7 +163,7 @@ static cy_status evaluate_rank(const cy_rank *rank, void *context)
 static cy_status evaluate(void *context, const char *path)
 {
     evaluate_run *run = context;
-    CY_TRY(cy_checkpoint_open_held(&run->checkpoint, path));
+    CY_TRY(cy_checkpoint_open_pinned(&run->checkpoint, path));
     cy_status status = make_config(run);
     if (status == CY_OK && run->options->accept_tokenizer) {
         run->config.checkpoint.accept = CY_CONFIG_ACCEPT_TOKENIZER;
@@ -185,12 +185,12 @@ static cy_status evaluate(void *context, const char *path)
 
 cy_status cy_evaluate(const cy_evaluate_options *options, cy_evaluation *evaluation)
 {
-    if (options->data_count > CY_CONFIG_MOST_SOURCES) {
+    if (options->data_count > CY_CONFIG_SOURCES_MAX) {
         return CY_FAIL(CY_ERR_REQUEST, "%d sources of data, at most %d", options->data_count,
-            CY_CONFIG_MOST_SOURCES);
+            CY_CONFIG_SOURCES_MAX);
     }
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(evaluate_run)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(evaluate_run)));
     evaluate_run *run = block;
     run->options = options;
     run->evaluation = evaluation;

@@ -28,7 +28,7 @@ cy_status cy_identity_of_run(
 {
     void *block = NULL;
     const int count = config->dataset.source_count;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(cy_source_identity)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_source_identity)));
     *identity = (cy_identity){
         .tokenizer = data->tokenizer != NULL ? cy_tokenizer_fingerprint(data->tokenizer) : 0,
         .seed = config->training.seed,
@@ -191,7 +191,7 @@ static cy_status compare_order(comparison *c)
 static cy_status compare(comparison *c, const cy_checkpoint *checkpoint, bool weights_only)
 {
     CY_TRY(compare_tokenizer(c, checkpoint));
-    const bool was_trained = !checkpoint->foreign && checkpoint->step > 0;
+    const bool was_trained = !checkpoint->is_hf && checkpoint->step > 0;
     if (was_trained && checkpoint->identity_json == NULL) {
         return cy_text_add(c->lines,
             "%s carries no fingerprints of its data, as an earlier program wrote it: they are not "

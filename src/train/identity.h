@@ -8,7 +8,7 @@
 #define CY_TRAIN_IDENTITY_H
 
 #include "checkpoint/identity.h"
-#include "train/feed.h"
+#include "train/data_iterator.h"
 
 // *identity is owned by the caller.
 CY_MUST_CHECK cy_status cy_identity_of_run(

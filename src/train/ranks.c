@@ -56,7 +56,7 @@ static cy_status open_listed(
 static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
 {
     if (rank->world != NULL) return cy_world_open_kind(rank->world, group, &rank->mesh, kind);
-    const int place = cy_mesh_place(&rank->mesh, kind, rank->rank);
+    const int place = cy_mesh_group_rank(&rank->mesh, kind, rank->rank);
     *group = cy_group_self(); // where the rank is in no group of this kind
     if (place < 0) return CY_OK;
     return cy_group_open_dry(
@@ -69,7 +69,7 @@ static cy_status open_kv_group(cy_rank *rank, const cy_config *config)
     const int tp = rank->mesh.size[CY_AXIS_TP];
     const int copies = tp > config->shape.kv_heads ? tp / config->shape.kv_heads : 1;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)tp, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)tp, sizeof(int)));
     int *ranks = block;
     cy_mesh_ranks(&rank->mesh, CY_MESH_TP, rank->rank, ranks);
     const int first = rank->at.at[CY_AXIS_TP] / copies * copies;
@@ -124,7 +124,7 @@ static cy_status run_rank(cy_world *world, void *context)
     rank.at = cy_mesh_coordinates(&rank.mesh, rank.rank);
     rank.spin = rank.threads * ranks_here(run) <= run->machine->cores;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_config)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_config)));
     cy_config *resolved = block;
     *resolved = *run->config;
     rank.config = resolved;
@@ -215,7 +215,7 @@ cy_status cy_rank_with_engine(
     const cy_rank *rank, const cy_engine_options *options, cy_engine_use use, void *context)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_engine)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_engine)));
     cy_engine *engine = block;
     cy_status status = cy_engine_open(engine, options);
     if (status == CY_OK) {

@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 
 // Which ranks hold the copies.
 typedef enum copies {
@@ -78,11 +78,12 @@ static uint64_t place_of(const cy_param *param, int64_t element)
     return cy_random_key(0, param->name) + (uint64_t)element;
 }
 
-static cy_status hash_stretch(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status hash_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     const pass *at = context;
-    const cy_param *param = stretch->tensor->param;
-    unsigned kinds = kinds_of(at->engine, stretch->tensor);
+    const cy_param *param = param_range->tensor->param;
+    unsigned kinds = kinds_of(at->engine, param_range->tensor);
     if (kinds == 0 || (at->only != NULL && at->only != param)) return CY_OK;
     const bool separate = !cy_view_is_none(range->weight);
     const cy_view arrays[ARRAYS] = {
@@ -95,8 +96,8 @@ static cy_status hash_stretch(void *context, const cy_owned_range *range, const 
         // Weights for compute are compared as a whole, owned or not.
         const unsigned wanted = i == ARRAY_WEIGHT ? kinds & ~(1u << COPIES_GRADIENT) : kinds;
         if (cy_view_is_none(arrays[i]) || wanted == 0) continue;
-        add_hash(at, wanted, (array)i, cy_view_cols(arrays[i], stretch->at, stretch->count),
-            place_of(param, stretch->first));
+        add_hash(at, wanted, (array)i, cy_view_cols(arrays[i], param_range->at, param_range->count),
+            place_of(param, param_range->first));
     }
     return CY_OK;
 }
@@ -124,7 +125,7 @@ static cy_status gather(cy_engine *engine, table *tables, int world, const cy_pa
     table mine = {0};
     pass at = {.engine = engine, .only = only, .sums = &mine};
     hash_whole_weights(&at);
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, hash_stretch, &at));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &at));
     return cy_group_all_gather(engine->options.groups.world, &engine->queue,
         cy_view_of(tables, CY_I64, world, TABLE_CELLS), cy_view_of(&mine, CY_I64, 1, TABLE_CELLS));
 }
@@ -195,7 +196,7 @@ static int64_t hash_of(const comparison *at, copies kind, array number, int rank
 }
 
 // How many of the holders have the hash that this one of them has.
-static int agreeing(const comparison *at, copies kind, array number, int holder, int count)
+static int count_agreeing(const comparison *at, copies kind, array number, int holder, int count)
 {
     int same = 0;
     const int64_t hash = hash_of(at, kind, number, at->ranks[holder]);
@@ -208,10 +209,11 @@ static int agreeing(const comparison *at, copies kind, array number, int holder,
 // several the first rank's.
 static bool differs(const comparison *at, copies kind, array number, int count, difference *found)
 {
-    if (agreeing(at, kind, number, 0, count) == count) return false;
+    if (count_agreeing(at, kind, number, 0, count) == count) return false;
     int reference = 0;
     for (int i = 1; i < count; i++) {
-        if (agreeing(at, kind, number, i, count) > agreeing(at, kind, number, reference, count)) {
+        if (count_agreeing(at, kind, number, i, count) >
+            count_agreeing(at, kind, number, reference, count)) {
             reference = i;
         }
     }
@@ -265,7 +267,7 @@ cy_status cy_replicas_check(cy_engine *engine, const cy_rank *rank, int64_t step
     const int world = rank->mesh.world;
     void *block = NULL;
     if (world == 1) return CY_OK;
-    CY_TRY(cy_memory_take(&block, (size_t)world, sizeof(table) + 2 * sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)world, sizeof(table) + 2 * sizeof(int)));
     table *tables = block;
     int *ranks = (int *)(tables + world);
     const comparison at = {

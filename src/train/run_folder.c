@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/lock.h"
+#include "base/folder_lock.h"
 #include "train/check_outputs.h"
 
 #include <unistd.h>
@@ -26,14 +26,14 @@ static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t la
     cy_text path = {0};
     CY_TRY(write_config(config, run_dir));
     CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
-    cy_status status = cy_metrics_file_set_aside(&folder->set_aside, path.bytes, last_step);
+    cy_status status = cy_metrics_file_rotate(&folder->rotated, path.bytes, last_step);
     if (status == CY_OK) status = cy_async_writer_open(&folder->writer);
     if (status == CY_OK) {
         status =
             cy_metrics_file_open(&folder->metrics, folder->writer, path.bytes, last_step, NULL);
     }
     if (status == CY_OK && config->logging.tensorboard) {
-        status = cy_events_open(&folder->events, folder->writer, run_dir);
+        status = cy_event_file_open(&folder->events, folder->writer, run_dir);
     }
     cy_text_free(&path);
     return status;
@@ -46,7 +46,7 @@ static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
         const bool told = cy_async_take_report(folder->writer, lost);
         (void)told; // nothing to tell is an empty text
     }
-    cy_events_close(&folder->events);
+    cy_event_file_close(&folder->events);
     cy_metrics_file_close(&folder->metrics);
     cy_async_writer_close(folder->writer);
     if (folder->lock >= 0) cy_io_close(folder->lock);
@@ -54,7 +54,7 @@ static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
 
 cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
 {
-    static const cy_folder_use writing = {
+    static const cy_folder_lock_kind writing = {
         .file = ".run.lock",
         .doing = "writes its metrics in",
         .hint = "give each run a logging.run_dir of its own",
@@ -63,7 +63,7 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
     cy_run_folder opened = {.open = true, .lock = -1};
     CY_TRY(cy_check_run_config(run_dir));
     cy_status status = cy_folder_make(run_dir);
-    if (status == CY_OK) status = cy_folder_hold(&opened.lock, run_dir, &writing);
+    if (status == CY_OK) status = cy_folder_lock_acquire(&opened.lock, run_dir, &writing);
     if (status == CY_OK) status = fill(&opened, config, last_step);
     if (status == CY_OK) {
         *folder = opened;

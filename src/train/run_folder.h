@@ -13,10 +13,10 @@
 typedef struct cy_run_folder {
     cy_async_writer *writer; // owned: writes all files that grow with the run
     cy_metrics_file metrics;
-    cy_events_file events; // of TensorBoard; its writer is NULL where logging.tensorboard is false
-    int set_aside;         // metrics of an earlier run are in metrics.jsonl.N; 0: there were none
-    int lock;              // owned: a descriptor
-    bool open;             // false: the rest has no meaning
+    cy_event_file events; // of TensorBoard; its writer is NULL where logging.tensorboard is false
+    int rotated;          // metrics of an earlier run are in metrics.jsonl.N; 0: there were none
+    int lock;             // owned: a descriptor
+    bool open;            // false: the rest has no meaning
 } cy_run_folder;
 
 // Makes logging.run_dir, holds it, writes config.json into it and opens metrics.jsonl behind

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/parameters.h"
-#include "train/kept_back.h"
+#include "checkpoint/state_dict.h"
+#include "train/residual_state.h"
 #include "train/replicas.h"
 
 #include <jansson.h>
@@ -33,9 +33,9 @@ static cy_status least(void *context, int64_t *values, int64_t count)
         engine->options.groups.world, &engine->queue, cy_view_of(values, CY_I64, 1, count), CY_MIN);
 }
 
-cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine)
+cy_checkpoint_comm cy_state_checkpoint_comm(const cy_rank *rank, cy_engine *engine)
 {
-    return (cy_checkpoint_ranks){
+    return (cy_checkpoint_comm){
         .rank = rank->rank,
         .size = rank->mesh.world,
         .agree = agree,
@@ -86,7 +86,7 @@ static cy_status write_exponents(cy_text *json, const cy_sums *sums)
 
 static cy_status write_state(cy_text *json, const cy_engine *engine)
 {
-    const cy_scaler *scaler = &engine->scaler;
+    const cy_loss_scaler *scaler = &engine->scaler;
     CY_TRY(cy_text_add(json,
         "{\"scaler\":{\"scale\":%s,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
         "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}",
@@ -151,7 +151,7 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
     json_decref(root);
     CY_TRY(status);
     if (engine->options.config->model.dtype == CY_F16 && was_in_fp16(checkpoint)) {
-        engine->scaler = (cy_scaler){
+        engine->scaler = (cy_loss_scaler){
             .scale = scale, .clean_steps = clean, .skipped_steps = skipped, .stuck_steps = stuck};
     }
     return CY_OK;
@@ -161,32 +161,33 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
 
 // What a load is put together from. Start from a zeroed struct.
 typedef struct loaded_parts {
-    cy_parameters parameters;
-    cy_kept_back kept_back;
-    bool left_out;
+    cy_state_dict parameters;
+    cy_residual_state residual;
+    bool residual_dropped;
 } loaded_parts;
 
 // What this rank wants of the checkpoint. Collective.
 static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_rank *rank,
     const cy_checkpoint *checkpoint, bool weights_only)
 {
-    cy_parameters *parameters = &parts->parameters;
-    cy_kept_back *kept_back = &parts->kept_back;
+    cy_state_dict *parameters = &parts->parameters;
+    cy_residual_state *residual = &parts->residual;
     if (engine->options.train) {
-        CY_TRY(cy_parameters_of_training(
+        CY_TRY(cy_state_dict_of_training(
             parameters, &engine->storage, engine->reducer, !weights_only, NULL));
     } else {
-        CY_TRY(cy_parameters_of_weights(parameters, &engine->storage));
+        CY_TRY(cy_state_dict_of_weights(parameters, &engine->storage));
     }
     CY_TRY(cy_checkpoint_check_tensors(checkpoint, parameters->tensors, parameters->tensor_count));
     if (weights_only) return CY_OK;
-    CY_TRY(cy_kept_back_list(kept_back, engine, rank));
-    if (!cy_kept_back_is_there(kept_back, checkpoint, &parts->left_out)) return CY_OK;
-    return cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece);
+    CY_TRY(cy_residual_state_list(residual, engine, rank));
+    if (!cy_residual_state_is_complete(residual, checkpoint, &parts->residual_dropped))
+        return CY_OK;
+    return cy_state_dict_add(parameters, residual->tensors, residual->count, &residual->piece);
 }
 
 static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
-    bool weights_only, bool *left_out, cy_checkpoint_traffic *traffic)
+    bool weights_only, bool *residual_dropped, cy_checkpoint_traffic *traffic)
 {
     loaded_parts parts = {0};
     if (checkpoint->has_model) {
@@ -198,14 +199,14 @@ static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpo
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parts.parameters.tensors,
             parts.parameters.pieces, (int64_t)parts.parameters.piece_count,
-            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS, cy_state_ranks(rank, engine),
-            traffic);
+            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS,
+            cy_state_checkpoint_comm(rank, engine), traffic);
         status = cy_state_await_reason(engine, status);
     }
-    *left_out = parts.left_out;
-    cy_parameters_close(&parts.parameters);
-    cy_kept_back_close(&parts.kept_back);
-    if (status == CY_OK && engine->options.train) status = cy_engine_masters_changed(engine);
+    *residual_dropped = parts.residual_dropped;
+    cy_state_dict_close(&parts.parameters);
+    cy_residual_state_close(&parts.residual);
+    if (status == CY_OK && engine->options.train) status = cy_engine_sync_weights(engine);
     return status;
 }
 
@@ -220,24 +221,25 @@ static bool has_moments(const cy_checkpoint *checkpoint)
 cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank, cy_checkpoint *checkpoint,
     cy_checkpoint_traffic *traffic)
 {
-    bool left_out = false;
-    return load_tensors(engine, rank, checkpoint, true, &left_out, traffic);
+    bool residual_dropped = false;
+    return load_tensors(engine, rank, checkpoint, true, &residual_dropped, traffic);
 }
 
 cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path, bool weights_only,
     cy_run_position *position, cy_checkpoint_traffic *traffic)
 {
     cy_checkpoint checkpoint;
-    bool left_out = false;
+    bool residual_dropped = false;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     // What was imported has nothing but weights either.
     const bool weights =
-        weights_only || checkpoint.foreign || (checkpoint.step == 0 && !has_moments(&checkpoint));
-    cy_status status = load_tensors(engine, rank, &checkpoint, weights, &left_out, traffic);
+        weights_only || checkpoint.is_hf || (checkpoint.step == 0 && !has_moments(&checkpoint));
+    cy_status status = load_tensors(engine, rank, &checkpoint, weights, &residual_dropped, traffic);
     if (status == CY_OK && !weights) {
         status = read_state(engine, &checkpoint);
-        *position = (cy_run_position){
-            .step = checkpoint.step, .tokens = checkpoint.tokens, .left_out = left_out};
+        *position = (cy_run_position){.step = checkpoint.step,
+            .tokens = checkpoint.tokens,
+            .residual_dropped = residual_dropped};
     }
     cy_checkpoint_close(&checkpoint);
     return status;
@@ -246,8 +248,8 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
 // What a save is put together from. Start from a zeroed struct.
 typedef struct saved_parts {
     cy_text config_json, state_json, identity_json;
-    cy_parameters parameters;
-    cy_kept_back kept_back;
+    cy_state_dict parameters;
+    cy_residual_state residual;
     cy_save_report report;
 } saved_parts;
 
@@ -256,24 +258,24 @@ static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank
 {
     const cy_config *config = engine->options.config;
     // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
-    const cy_parameters_share share = {
+    const cy_state_dict_share share = {
         .rank =
             config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
         .size =
             config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
     };
-    cy_parameters *parameters = &parts->parameters;
-    const cy_kept_back *kept_back = &parts->kept_back;
-    CY_TRY(cy_parameters_of_training(parameters, &engine->storage, engine->reducer, true, &share));
-    CY_TRY(cy_kept_back_list(&parts->kept_back, engine, rank));
-    if (kept_back->count == 0) return CY_OK;
-    return cy_parameters_add(parameters, kept_back->tensors, kept_back->count, &kept_back->piece);
+    cy_state_dict *parameters = &parts->parameters;
+    const cy_residual_state *residual = &parts->residual;
+    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_residual_state_list(&parts->residual, engine, rank));
+    if (residual->count == 0) return CY_OK;
+    return cy_state_dict_add(parameters, residual->tensors, residual->count, &residual->piece);
 }
 
 static void close_parts(saved_parts *parts)
 {
-    cy_parameters_close(&parts->parameters);
-    cy_kept_back_close(&parts->kept_back);
+    cy_state_dict_close(&parts->parameters);
+    cy_residual_state_close(&parts->residual);
     cy_text_free(&parts->config_json);
     cy_text_free(&parts->state_json);
     cy_text_free(&parts->identity_json);
@@ -283,7 +285,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     cy_run_position position, const cy_state_data *data, saved_parts *parts)
 {
     const cy_config *config = engine->options.config;
-    const cy_parameters *parameters = &parts->parameters;
+    const cy_state_dict *parameters = &parts->parameters;
     CY_TRY(cy_config_to_json(&parts->config_json, config));
     CY_TRY(write_state(&parts->state_json, engine));
     if (data != NULL && data->identity != NULL) {
@@ -291,7 +293,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     }
     CY_TRY(list_saved(parts, engine, rank));
     const cy_tokenizer *tokenizer = data != NULL ? data->tokenizer : NULL;
-    cy_saved_file file = {.name = "tokenizer.json"};
+    cy_extra_file file = {.name = "tokenizer.json"};
     if (tokenizer != NULL) file.bytes = cy_tokenizer_json(tokenizer, &file.byte_count);
     const cy_save save = {
         .step = position.step,
@@ -315,7 +317,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
 #define SCAN_ELEMENTS ((int64_t)1 << 18) // of a task
 
 typedef struct scan {
-    const cy_piece *piece; // dense
+    const cy_tensor_shard *piece; // dense
     cy_dtype as;
     _Atomic int64_t found;
 } scan;
@@ -324,26 +326,27 @@ static void scan_task(void *context, int64_t task, int worker)
 {
     (void)worker;
     scan *s = context;
-    const cy_piece *piece = s->piece;
+    const cy_tensor_shard *piece = s->piece;
     const int64_t first = task * SCAN_ELEMENTS, left = piece->count - first;
     const char *data = (const char *)piece->data + first * (int64_t)cy_dtype_size(piece->dtype);
     s->found += cy_convert_not_finite(
         s->as, data, piece->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
 }
 
-static int64_t count_in(cy_engine *engine, const cy_piece *piece, cy_tensor_kind kind)
+static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
 {
     const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
     scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
-    cy_pool_run(engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
+    cy_thread_pool_run(
+        engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
     return s.found;
 }
 
-static cy_status check_parts(cy_engine *engine, const cy_parameters *parameters, int64_t step)
+static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters, int64_t step)
 {
     int64_t place = parameters->tensor_count, found = 0;
     for (size_t i = 0; i < parameters->piece_count; i++) {
-        const cy_piece *piece = &parameters->pieces[i];
+        const cy_tensor_shard *piece = &parameters->pieces[i];
         if (piece->tensor > place) continue;
         const int64_t more = count_in(engine, piece, parameters->tensors[piece->tensor].kind);
         if (more == 0) continue;

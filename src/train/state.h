@@ -12,13 +12,14 @@
 
 // How far a run has come.
 typedef struct cy_run_position {
-    int64_t step;   // updates done
-    int64_t tokens; // trained on
-    bool left_out;  // the checkpoint has gradients kept back on another mesh (kept_back.h)
+    int64_t step;          // updates done
+    int64_t tokens;        // trained on
+    bool residual_dropped; // the checkpoint has gradients kept back on another mesh
+                           // (residual_state.h)
 } cy_run_position;
 
 // How the ranks of a rank's world agree on a status. `rank` must outlive it.
-cy_checkpoint_ranks cy_state_ranks(const cy_rank *rank, cy_engine *engine);
+cy_checkpoint_comm cy_state_checkpoint_comm(const cy_rank *rank, cy_engine *engine);
 
 // The status of a call that ends the run where it fails. Who has only heard that another rank
 // failed (CY_ERR_PEER) waits for that rank to end the run, and fails with its reason: one that went

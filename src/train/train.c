@@ -73,7 +73,7 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
         request->override_count, CY_CONFIG_FOR_TRAIN, &machine);
     cy_config_errors_free(&errors);
     if (status != CY_OK) return status;
-    const cy_trainer_events events = {
+    const cy_trainer_callbacks events = {
         .context = cy_memory_writable(request),
         .begin = begin,
         .step = step,

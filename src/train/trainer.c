@@ -5,13 +5,13 @@
 #include "base/memory.h"
 #include "checkpoint/folder.h"
 #include "observe/flops.h"
-#include "observe/resident.h"
-#include "optim/rate.h"
+#include "observe/rss.h"
+#include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
-#include "config/rate.h"
+#include "config/lr_schedule.h"
 #include "engine/strict.h"
-#include "train/feed.h"
+#include "train/data_iterator.h"
 #include "train/identity.h"
 #include "train/replicas.h"
 #include "train/run_folder.h"
@@ -24,7 +24,7 @@
 #include <string.h>
 #include <time.h>
 
-#define PADDING_MOST 1024 // rows of a vocabulary that round it up
+#define PADDING_MAX 1024 // rows of a vocabulary that round it up
 
 // How long a save waits for lines of steps that are on their way to metrics.jsonl, so that a
 // checkpoint seldom outlives the lines before it. The end of a run waits checkpoint.timeout_s.
@@ -34,7 +34,7 @@
 typedef struct trainer_run {
     const cy_config *config;
     const cy_config_machine *machine;
-    const cy_trainer_events *events;
+    const cy_trainer_callbacks *events;
     cy_run_data data;
     cy_identity identity;      // owned: of the data
     char *start_path;          // owned: the checkpoint to start from, or NULL
@@ -47,15 +47,15 @@ typedef struct rank_run {
     const trainer_run *run;
     const cy_rank *rank;
     cy_engine engine;
-    cy_feed feed;
+    cy_data_iterator iterator;
     cy_saver *saver;
     cy_log log;           // of the saver
     cy_run_folder folder; // rank zero's, where asked for
     cy_run_position position;
-    cy_rate_spec rate;
+    cy_lr_schedule rate;
     int64_t last_step;
     cy_rank_traffic sent;     // of this rank in the last step
-    cy_loader_counters asked; // of the micro-batches of the step that is read or trained
+    cy_loader_counters asked; // of the microbatches of the step that is read or trained
     double read_s;            // that reading them took
     cy_status failure;        // of reading data, on this rank
     char failure_text[1024];
@@ -106,7 +106,7 @@ static bool asks(const rank_run *trainer)
     return trainer->rank->rank % cy_config_ranks_of_process(run->config, run->machine) == 0;
 }
 
-static cy_loader_counters asked_between(cy_loader_counters before, cy_loader_counters after)
+static cy_loader_counters counters_between(cy_loader_counters before, cy_loader_counters after)
 {
     return (cy_loader_counters){
         .batches = after.batches - before.batches,
@@ -117,21 +117,21 @@ static cy_loader_counters asked_between(cy_loader_counters before, cy_loader_cou
 }
 
 // A failure to read data: the run goes on until all ranks know, and has saved what it has.
-static void keep_failure(rank_run *trainer, cy_status status)
+static void record_failure(rank_run *trainer, cy_status status)
 {
     if (status == CY_OK || trainer->failure != CY_OK) return;
     trainer->failure = status;
     snprintf(trainer->failure_text, sizeof(trainer->failure_text), "%s", cy_error_text());
 }
 
-// Reads the micro-batches of the step after this one.
+// Reads the microbatches of the step after this one.
 static void read_ahead(rank_run *trainer)
 {
     const double start = cy_clock_s();
-    const cy_batch_source source = cy_feed_source(&trainer->feed);
-    const cy_loader_counters before = cy_feed_count(&trainer->feed);
-    keep_failure(trainer, cy_engine_read(&trainer->engine, &source));
-    trainer->asked = asked_between(before, cy_feed_count(&trainer->feed));
+    const cy_batch_source source = cy_data_iterator_source(&trainer->iterator);
+    const cy_loader_counters before = cy_data_iterator_count(&trainer->iterator);
+    record_failure(trainer, cy_engine_read(&trainer->engine, &source));
+    trainer->asked = counters_between(before, cy_data_iterator_count(&trainer->iterator));
     trainer->read_s = cy_clock_s() - start;
 }
 
@@ -140,7 +140,7 @@ static void read_ahead(rank_run *trainer)
 // `listens`: signals are looked at; the others come later.
 static cy_status agree(rank_run *trainer, bool listens)
 {
-    const cy_trainer_events *events = trainer->run->events;
+    const cy_trainer_callbacks *events = trainer->run->events;
     double wanted[3] = {0, 0, trainer->failure != CY_OK}; // stop, save, data failed
     if (listens && asks(trainer)) {
         wanted[0] = events->should_stop(events->context);
@@ -205,7 +205,7 @@ static cy_status add_topk(rank_run *trainer, cy_step_metrics *metrics)
     return CY_OK;
 }
 
-// How long the slowest rank waited for its micro-batches, and how many of all ranks' it found
+// How long the slowest rank waited for its microbatches, and how many of all ranks' it found
 // ready.
 static cy_status add_waiting(rank_run *trainer, cy_step_metrics *metrics)
 {
@@ -234,8 +234,8 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
 {
     const cy_config *config = trainer->run->config;
     const double batch_tokens = (double)cy_config_batch_tokens(config);
-    cy_resident resident;
-    CY_TRY(cy_resident_read(&resident));
+    cy_rss resident;
+    CY_TRY(cy_rss_read(&resident));
     double memory = (double)resident.peak_bytes;
     CY_TRY(agree_max(trainer, &memory));
     *metrics = (cy_step_metrics){
@@ -255,9 +255,9 @@ static cy_status measure(rank_run *trainer, const cy_step_result *result, double
     };
     CY_TRY(measure_peak(trainer));
     const int64_t length = config->training.seq_length;
-    metrics->mfu = cy_flops_share(
+    metrics->mfu = cy_flops_utilization(
         metrics->tok_s, cy_flops_per_token(&config->shape, length), trainer->peak_flop_s);
-    metrics->mfu_causal = cy_flops_share(
+    metrics->mfu_causal = cy_flops_utilization(
         metrics->tok_s, cy_flops_per_token_causal(&config->shape, length), trainer->peak_flop_s);
     CY_TRY(add_traffic(trainer, metrics));
     CY_TRY(add_topk(trainer, metrics));
@@ -284,17 +284,17 @@ static cy_status write_events(rank_run *trainer, const cy_step_metrics *metrics)
         {"speed/mfu", metrics->mfu},
         {"memory/gb", metrics->memory_bytes * 0x1p-30},
     };
-    cy_events_file *events = &trainer->folder.events;
+    cy_event_file *events = &trainer->folder.events;
     if (events->writer == NULL) return CY_OK;
     for (size_t i = 0; i < sizeof(scalars) / sizeof(scalars[0]); i++) {
-        CY_TRY(cy_events_scalar(
+        CY_TRY(cy_event_file_scalar(
             events, (double)time(NULL), metrics->step, scalars[i].tag, (float)scalars[i].value));
     }
     return CY_OK;
 }
 
 // What befell the files of the run folder since the last step: it ends no run.
-static void tell_of_writing(const rank_run *trainer)
+static void note_writer(const rank_run *trainer)
 {
     cy_text line = {0};
     while (trainer->folder.open && cy_async_take_report(trainer->folder.writer, &line)) {
@@ -318,9 +318,9 @@ static cy_status report(rank_run *trainer, const cy_step_metrics *metrics)
         CY_TRY(cy_metrics_file_step(&trainer->folder.metrics, metrics));
     }
     CY_TRY(write_events(trainer, metrics));
-    tell_of_writing(trainer);
+    note_writer(trainer);
     const int64_t every = trainer->run->config->logging.log_frequency;
-    const cy_trainer_events *events = trainer->run->events;
+    const cy_trainer_callbacks *events = trainer->run->events;
     const bool shown = metrics->step % every == 0 || metrics->step == trainer->last_step;
     events->step(events->context, metrics, shown);
     return CY_OK;
@@ -333,11 +333,11 @@ static cy_status evaluate(rank_run *trainer)
     double loss = 0;
     int64_t tokens = 0;
     bool unread = false;
-    const cy_status status = cy_feed_evaluate(&trainer->engine, &trainer->run->data,
+    const cy_status status = cy_evaluate_split(&trainer->engine, &trainer->run->data,
         &trainer->rank->at, CY_DATASET_VALIDATION, trainer->run->config->logging.eval_tokens, &loss,
         &tokens, &unread);
     if (unread) { // agree() tells the ranks that only heard of it
-        if (status != CY_ERR_PEER) keep_failure(trainer, status);
+        if (status != CY_ERR_PEER) record_failure(trainer, status);
         return CY_OK;
     }
     CY_TRY(status);
@@ -348,8 +348,8 @@ static cy_status evaluate(rank_run *trainer)
             &trainer->folder.metrics, trainer->position.step, loss, tokens));
     }
     if (trainer->folder.events.writer != NULL) {
-        CY_TRY(cy_events_scalar(&trainer->folder.events, (double)time(NULL), trainer->position.step,
-            "validation/loss", (float)loss));
+        CY_TRY(cy_event_file_scalar(&trainer->folder.events, (double)time(NULL),
+            trainer->position.step, "validation/loss", (float)loss));
     }
     note(trainer, "step %lld: validation loss %.4f over %lld tokens",
         (long long)trainer->position.step, loss, (long long)tokens);
@@ -412,7 +412,7 @@ static cy_status train_step(rank_run *trainer)
     const double start = cy_clock_s();
     const int64_t step = trainer->position.step + 1;
     const cy_adamw_spec adamw = {
-        .learning_rate = cy_rate_at(&trainer->rate, step),
+        .learning_rate = cy_lr_at(&trainer->rate, step),
         .beta1 = training->adam_beta1,
         .beta2 = training->adam_beta2,
         .eps = training->adam_eps,
@@ -436,7 +436,7 @@ static cy_status train_step(rank_run *trainer)
 }
 
 // Who reads a folder of checkpoints takes the newest step: an earlier run's, if it went further.
-static cy_status tell_of_later_steps(const rank_run *trainer, const char *folder)
+static cy_status note_later_steps(const rank_run *trainer, const char *folder)
 {
     int64_t *steps = NULL;
     int count = 0;
@@ -459,16 +459,16 @@ static cy_status open_outputs(rank_run *trainer)
         trainer->log = (cy_log){.write = write_log, .context = trainer};
         const cy_status status =
             cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
-                cy_state_ranks(trainer->rank, &trainer->engine), &trainer->log);
+                cy_state_checkpoint_comm(trainer->rank, &trainer->engine), &trainer->log);
         CY_TRY(cy_state_await_reason(
             &trainer->engine, cy_output_status(status, "checkpoint.save_dir", save_dir)));
-        if (is_zero(trainer)) CY_TRY(tell_of_later_steps(trainer, save_dir));
+        if (is_zero(trainer)) CY_TRY(note_later_steps(trainer, save_dir));
     }
     if (!is_zero(trainer) || config->logging.run_dir[0] == '\0') return CY_OK;
     CY_TRY(cy_run_folder_open(&trainer->folder, trainer->rank->config, trainer->position.step));
-    if (trainer->folder.set_aside > 0) {
+    if (trainer->folder.rotated > 0) {
         note(trainer, "%s held metrics of an earlier run; they are in metrics.jsonl.%d now",
-            config->logging.run_dir, trainer->folder.set_aside);
+            config->logging.run_dir, trainer->folder.rotated);
     }
     return CY_OK;
 }
@@ -489,7 +489,7 @@ static cy_status continue_from(rank_run *trainer, const char *path)
         note(trainer, "starting with the weights of %s: %.4f GB read, %.4f GB checked", path,
             bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
     }
-    if (trainer->position.left_out) {
+    if (trainer->position.residual_dropped) {
         note(trainer,
             "gradients that compression kept back there belong to another mesh and are left out");
     }
@@ -502,7 +502,7 @@ static cy_status start(rank_run *trainer)
     const trainer_run *run = trainer->run;
     cy_engine_options options = cy_rank_engine_options(trainer->rank, trainer->rank->config);
     CY_TRY(cy_engine_open(&trainer->engine, &options));
-    cy_engine_fill_pages(&trainer->engine);
+    cy_engine_populate_memory(&trainer->engine);
     if (run->start_path != NULL) {
         const cy_status status = continue_from(trainer, run->start_path);
         if (status == CY_ERR_CORRUPT && cy_error_hint()[0] == '\0') {
@@ -518,8 +518,8 @@ static cy_status start(rank_run *trainer)
     }
     CY_TRY(cy_replicas_check(&trainer->engine, trainer->rank, trainer->position.step));
     CY_TRY(open_outputs(trainer));
-    return cy_feed_open(
-        &trainer->feed, &run->data, config, &trainer->rank->at, trainer->position.step + 1);
+    return cy_data_iterator_open(
+        &trainer->iterator, &run->data, config, &trainer->rank->at, trainer->position.step + 1);
 }
 
 // What a person should know of the mesh before it runs.
@@ -535,7 +535,7 @@ static cy_status describe(cy_text *overview, const rank_run *trainer)
 }
 
 // A run that is where it was to end, or past it, ends well and would do so without a word.
-static void tell_of_no_steps(const rank_run *trainer)
+static void note_no_steps(const rank_run *trainer)
 {
     const cy_config_training *training = &trainer->run->config->training;
     const long long step = (long long)trainer->position.step;
@@ -557,12 +557,12 @@ static void tell_of_no_steps(const rank_run *trainer)
 
 // Vocabularies are padded to round numbers; one that is larger by more than that is meant for
 // another tokenizer: its other rows are trained to be never said, which takes time and memory.
-static void tell_of_unused_tokens(const rank_run *trainer)
+static void note_unused_tokens(const rank_run *trainer)
 {
     const int64_t data = cy_dataset_vocab_size(trainer->run->data.dataset);
     const int64_t model = trainer->run->config->shape.vocab;
     const int64_t padded = (data + 127) / 128 * 128;
-    if (data <= 0 || model - data <= PADDING_MOST) return;
+    if (data <= 0 || model - data <= PADDING_MAX) return;
     note(trainer,
         "the data has %lld different tokens, the model %lld: the others are never met\n"
         "  hint: model.vocab_size=%lld",
@@ -575,7 +575,7 @@ static cy_status run_steps(rank_run *trainer)
     CY_TRY(start(trainer));
     trainer->last_step =
         cy_config_last_step_from(config, trainer->position.step, trainer->position.tokens);
-    trainer->rate = cy_config_rate(config, trainer->last_step);
+    trainer->rate = cy_config_lr_schedule(config, trainer->last_step);
     if (is_zero(trainer)) {
         cy_text overview = {0};
         cy_status status = describe(&overview, trainer);
@@ -586,8 +586,8 @@ static cy_status run_steps(rank_run *trainer)
         cy_text_free(&overview);
         CY_TRY(status);
     }
-    tell_of_unused_tokens(trainer);
-    if (trainer->position.step >= trainer->last_step) tell_of_no_steps(trainer);
+    note_unused_tokens(trainer);
+    if (trainer->position.step >= trainer->last_step) note_no_steps(trainer);
     if (trainer->position.step < trainer->last_step) {
         read_ahead(trainer);
         CY_TRY(agree(trainer, false));
@@ -608,12 +608,12 @@ static cy_status run_steps(rank_run *trainer)
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(rank_run)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(rank_run)));
     rank_run *self = block;
     self->run = context;
     self->rank = rank;
     const cy_status status = run_steps(self);
-    cy_feed_close(&self->feed);
+    cy_data_iterator_close(&self->iterator);
     cy_text lost = {0};
     cy_run_folder_close(&self->folder, self->run->config->checkpoint.timeout_s, &lost);
     if (lost.length > 0) note(self, "warning: %s", lost.bytes);
@@ -651,7 +651,7 @@ static cy_status find_start(trainer_run *run)
 }
 
 cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machine,
-    const cy_trainer_events *events, cy_train_summary *summary)
+    const cy_trainer_callbacks *events, cy_train_summary *summary)
 {
     *summary = (cy_train_summary){.val_loss = (double)NAN};
     trainer_run run = {.config = config, .machine = machine, .events = events, .summary = summary};

@@ -9,7 +9,7 @@
 #include "config/config.h"
 
 // What the run tells whoever started it, from rank zero's thread. All functions are set.
-typedef struct cy_trainer_events {
+typedef struct cy_trainer_callbacks {
     void *context; // borrowed
     void (*begin)(void *context, const char *overview, int64_t first_step, int64_t last_step);
     // Each step; `shown`: it is one of those that log_frequency asks for, or the last.
@@ -21,11 +21,11 @@ typedef struct cy_trainer_events {
     // Likewise: not 0 saves and goes on.
     int (*should_save)(void *context);
     void (*saving)(void *context); // a save that should_save of some process asked for begins
-} cy_trainer_events;
+} cy_trainer_callbacks;
 
 // Runs a resolved and checked configuration on a machine; returns when it has ended. Of several
 // processes that MPI started, rank zero's fills in the summary and is told of events.
 CY_MUST_CHECK cy_status cy_trainer_run(const cy_config *config, const cy_config_machine *machine,
-    const cy_trainer_events *events, cy_train_summary *summary);
+    const cy_trainer_callbacks *events, cy_train_summary *summary);
 
 #endif

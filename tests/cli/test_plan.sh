@@ -29,7 +29,7 @@ equal() {
 expect 0 plan "$folder/plan.json"
 is err ""
 says out 'mesh: 1 rank = tp 1'
-says out 'schedule: one stage, 4 micro-batches'
+says out 'schedule: one stage, 4 microbatches'
 says out 'q k v'
 says out 'memory in GB'
 
@@ -44,7 +44,7 @@ equal "master copies and moments" "$(number optimizer) == 6 * $(number weights)"
 equal "the total" "$(number total) == $(number weights) + $(number gradients) + \
     $(number optimizer) + $(number units) + $(number compression) + $(number tables) + $(number activations) + $(number scratch)"
 equal "all of it" "$(number total_bytes) == $(number total) + $(number libraries_bytes)"
-# 6 N tokens and attention, of 4 micro-batches of 128 tokens; elementwise work is on top.
+# 6 N tokens and attention, of 4 microbatches of 128 tokens; elementwise work is on top.
 equal "FLOPs of the step" "$(number flops) > 6 * $parameters * 512 && \
     $(number flops) < 8 * $parameters * 512"
 one_total=$(number total)
@@ -75,7 +75,7 @@ equal "gigabytes" "$(number total_bytes) > 100 * 2^30"
 # The same for a person. A stage of two layers with the embedding: 102656 gradients in fp32.
 expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=1f1b \
     --distributed.dp_size=2 --model.num_attention_heads=8
-says out 'schedule: 1f1b, 2 stages, 4 micro-batches, 1 chunk a stage: 15 ticks, bubble 20.00 %, 8 messages'
+says out 'schedule: 1f1b, 2 stages, 4 microbatches, 1 chunk a stage: 15 ticks, bubble 20.00 %, 8 messages'
 says out '  live activations by stage: 2 1'
 says out 'gradients: ZeRO 0, 1 message a step over 2 ranks, 0.39 MB in all, the largest 0.39 MB'
 says out '     0   0   0   0   0  e 0-1  '
@@ -85,7 +85,7 @@ expect 0 plan "$folder/plan.json" --distributed.tp_size=8 --distributed.dp_size=
 says out '512 x 64                    rows 0-63 | 64-127 | 128-191 | 192-255 | .. | 448-511'
 says out '16 x 64          q k v      rows 0-7 | 0-7 | 0-7 | 0-7 | .. | 8-15'
 says out '64 x 128                    columns 0-15 | 16-31 | 32-47 | 48-63 | .. | 112-127'
-says out 'gradients: ZeRO 2, 6 messages a micro-batch over 9 ranks, '
+says out 'gradients: ZeRO 2, 6 messages a microbatch over 9 ranks, '
 says out '    63   7   0   0   7  e 0-3 h'
 says out '  8 ranks more'
 # The largest rank is listed wherever it stands: here the first of the last stage.
@@ -121,13 +121,13 @@ says out '  each layer  self_attn.q_proj.bias            1 x 64           q k v 
 says out '  each layer  self_attn.o_proj.weight          64 x 64                     whole'
 says out '  each layer  mlp.up_proj.weight               128 x 64         gate up    whole'
 says out '  end         model.norm.weight                1 x 64                      whole'
-says out 'schedule: one stage, 1 micro-batch one after another'
+says out 'schedule: one stage, 1 microbatch one after another'
 says out 'memory in GB, each rank of 2 threads (e embedding'
 # A stage of two chunks has the layers 0 and 2; what compression keeps back is told on its own.
 expect 0 plan "$folder/plan.json" --distributed.pp_size=2 --distributed.pp_engine=interleaved \
     --distributed.pp_chunks=2 --distributed.dp_size=2 --distributed.compression=topk \
     --training.total_train_steps=10
-says out 'schedule: interleaved, 2 stages, 4 micro-batches, 2 chunks a stage: 27 ticks, bubble 11.11 %, 24 messages'
+says out 'schedule: interleaved, 2 stages, 4 microbatches, 2 chunks a stage: 27 ticks, bubble 11.11 %, 24 messages'
 says out '  live activations by stage: 5 3'
 says out '     0   0   0   0   0  e 0,2  '
 says out '     3   0   0   1   1  e 1,3 h'

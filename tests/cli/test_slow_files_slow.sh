@@ -81,10 +81,10 @@ wait
 for name in threads threads_start processes processes_start mixed mixed_start; do
     ended $name 0 'saved step 2 in'
 done
-what='no sign of life for 4 s \(checkpoint.timeout_s\) from rank 1 \(.*\), syncing weights-00001.safetensors for [0-9]+ s'
+what='no heartbeat for 4 s \(checkpoint.timeout_s\) from rank 1 \(.*\), syncing weights-00001.safetensors for [0-9]+ s'
 ended hang 1 "$what"
 ended hang_processes 1 "$what"
 ended hang_mixed 1 "${what//1/3}"
-ended stopped 1 'no sign of life for 3 s from rank 1 \(.*\), stopped while syncing weights-00001.safetensors for [0-9]+ s'
+ended stopped 1 'no heartbeat for 3 s from rank 1 \(.*\), stopped while syncing weights-00001.safetensors for [0-9]+ s'
 ended hang_start 1 'from rank 0 \(.*\), syncing .cyclotron-[0-9a-f]+.tmp for [0-9]+ s'
 finish

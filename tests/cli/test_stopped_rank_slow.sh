@@ -50,7 +50,7 @@ longest=0
 for moment in 0 0.013 0.029 0.047 0.071 0.101; do
     hit STOP $moment
     check "the status after $moment s" test "$status" = 1
-    says err 'no sign of life for 2 s from rank '
+    says err 'no heartbeat for 2 s from rank '
     check "errors" test "$(grep -c 'cyclotron: error' "$folder/err")" = 1
 done
 hit KILL 0.05

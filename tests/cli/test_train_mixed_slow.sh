@@ -122,12 +122,12 @@ end_job KILL
 check "the status after SIGKILL: $status" test "$status" != 0
 check "who was killed" grep -qE 'process rank 1 |process is gone of rank [23] ' "$folder/err"
 
-# A process that stops shows no sign of life.
+# A process that stops shows no heartbeat.
 begin_job stopped --distributed.timeout_s=2
 kill -STOP "$(pgrep -P "$job" | tail -n 1)"
 end_job STOP
 check "the status after SIGSTOP: $status" test "$status" = 1
-check "who has stopped" grep -qE 'no sign of life for 2 s from rank [23] ' "$folder/err"
+check "who has stopped" grep -qE 'no heartbeat for 2 s from rank [23] ' "$folder/err"
 same "errors" 1 "$(grep -c 'cyclotron: error' "$folder/err")"
 
 # Asked to stop, a job saves first.

@@ -40,7 +40,7 @@ train 0 zero0 --distributed.dp_size=2
 for stage in 1 2 3; do
     train 0 "zero$stage" --distributed.dp_size=2 --distributed.zero_stage=$stage
 done
-# Stages 2 and 3 add over ranks before they add over micro-batches: other bits, the same training.
+# Stages 2 and 3 add over ranks before they add over microbatches: other bits, the same training.
 same_run zero0 zero1
 same_run zero2 zero3
 train 0 naive --distributed.dp_size=2 --distributed.dp_reduce=naive

@@ -49,7 +49,7 @@ static void save_one(cy_saver *saver, const save_job *job, int rank, int64_t ste
         .step = step};
     char config[40];
     snprintf(config, sizeof(config), "{\"run\": %d}", run);
-    const cy_saved_file file = {.name = "tokenizer.json", .bytes = "{}", .byte_count = 2};
+    const cy_extra_file file = {.name = "tokenizer.json", .bytes = "{}", .byte_count = 2};
     const cy_save also = {
         .tokens = run, .config_json = config, .state_json = "{}", .files = &file, .file_count = 1};
     const int at = c->saved_count;
@@ -59,7 +59,7 @@ static void save_one(cy_saver *saver, const save_job *job, int rank, int64_t ste
     if (rank == 0) c->saved[at].reported = status == CY_OK;
 }
 
-static void save_all(void *context, cy_checkpoint_ranks ranks)
+static void save_all(void *context, cy_checkpoint_comm ranks)
 {
     const save_job *job = context;
     cy_saver *saver = NULL;
@@ -73,11 +73,11 @@ static void save_all(void *context, cy_checkpoint_ranks ranks)
 }
 
 static void run_ranks(
-    cy_test_mesh mesh, void (*body)(void *context, cy_checkpoint_ranks ranks), void *context)
+    cy_test_mesh mesh, void (*body)(void *context, cy_checkpoint_comm ranks), void *context)
 {
     const int size = cy_test_mesh_size(mesh);
     if (size == 1) {
-        body(context, cy_checkpoint_alone());
+        body(context, cy_checkpoint_comm_self());
     } else {
         cy_test_ranks(size, body, context);
     }
@@ -103,7 +103,7 @@ static void save_prepared(int scale)
             .run = step * 10,
             .step = step};
         const cy_save also = {.tokens = state.run, .config_json = "{}", .state_json = "{}"};
-        disk_must(cy_test_save(&state, cy_checkpoint_alone(), 0, also), "prepare a checkpoint");
+        disk_must(cy_test_save(&state, cy_checkpoint_comm_self(), 0, also), "prepare a checkpoint");
     }
 }
 
@@ -141,7 +141,7 @@ static void check_one(disk_case *c, const char *path, int64_t step, int scale)
     }
     const int run = (int)checkpoint.tokens;
     const cy_test_state state = {.mesh = {1, 1, 1}, .scale = scale, .run = run, .step = step};
-    const cy_status loaded = cy_test_load(&checkpoint, &state, cy_checkpoint_alone(), &traffic);
+    const cy_status loaded = cy_test_load(&checkpoint, &state, cy_checkpoint_comm_self(), &traffic);
     if (loaded != CY_OK) {
         disk_wrong(c, "step %lld cannot be loaded: %s", (long long)step, cy_error_text());
     } else if (checkpoint.step != step || !may_hold(c, step, run)) {
@@ -213,13 +213,13 @@ static int load_scale(int variant)
     return variant == 5 ? 34 : 4;
 }
 
-static void load_rank(void *context, cy_checkpoint_ranks ranks)
+static void load_rank(void *context, cy_checkpoint_comm ranks)
 {
     const load_job *job = context;
     disk_case *c = job->c;
     cy_checkpoint checkpoint = {0};
     cy_checkpoint_traffic traffic = {0};
-    cy_pool *pool = NULL;
+    cy_thread_pool *pool = NULL;
     // Ranks that failed to open say so to the others in the trainer; here all must meet in the
     // load.
     cy_status status = cy_checkpoint_open_located(&checkpoint, job->path);
@@ -229,7 +229,7 @@ static void load_rank(void *context, cy_checkpoint_ranks ranks)
         if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
         return;
     }
-    if (c->variant >= 4) disk_must(cy_pool_open(&pool, 2, -1, false), "start threads");
+    if (c->variant >= 4) disk_must(cy_thread_pool_open(&pool, 2, -1, false), "start threads");
     checkpoint.pool = pool;
     checkpoint.read_once = c->variant == 5;
     const cy_test_state state = {.mesh = job->mesh,
@@ -246,7 +246,7 @@ static void load_rank(void *context, cy_checkpoint_ranks ranks)
     if (status == CY_OK && checkpoint.step != 2) {
         disk_wrong(c, "loads step %lld, 2 is there", (long long)checkpoint.step);
     }
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     cy_checkpoint_close(&checkpoint);
 }
 
@@ -263,7 +263,7 @@ static void load_resume(disk_case *c, load_job *job)
     if (status == CY_OK && path == NULL) disk_wrong(c, "the run begins anew beside checkpoints");
     if (path != NULL) {
         job->path = path;
-        load_rank(job, cy_checkpoint_alone());
+        load_rank(job, cy_checkpoint_comm_self());
     }
     cy_memory_free(path);
 }

@@ -3,7 +3,7 @@
 
 #include <cyclotron/tokenizer.h>
 
-#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/hf/hf.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"
@@ -221,7 +221,7 @@ static cy_status read_hub(uint64_t *sum)
         const cy_global_tensor *tensor = &checkpoint.tensors[i].tensor;
         const cy_rectangle all = {0, tensor->rows, 0, tensor->cols};
         elements = tensor->rows * tensor->cols;
-        const cy_piece piece = cy_piece_of_range(0, all, 0, elements, memory, CY_F32);
+        const cy_tensor_shard piece = cy_tensor_shard_of_range(0, all, 0, elements, memory, CY_F32);
         status = cy_checkpoint_load(&checkpoint, tensor, &piece, 1, &traffic);
         for (int64_t e = 0; status == CY_OK && e < elements; e++)
             *sum = *sum * 31 + (uint64_t)(memory[e] * 1e6f);

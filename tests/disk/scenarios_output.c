@@ -154,8 +154,8 @@ static void run_work(disk_case *c)
     for (int step = last + 1; step <= last + NEW_STEPS; step++) {
         disk_must(cy_metrics_file_validation(&folder.metrics, step, step, 64), "add a line");
         if (config.logging.tensorboard) {
-            disk_must(
-                cy_events_scalar(&folder.events, step, step, "loss", (float)step), "add a scalar");
+            disk_must(cy_event_file_scalar(&folder.events, step, step, "loss", (float)step),
+                "add a scalar");
         }
         if (step % 4 == 0) (void)cy_async_flush(folder.writer, 20);
         while (cy_async_take_report(folder.writer, &report)) {

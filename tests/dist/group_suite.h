@@ -74,14 +74,14 @@ static inline double suite_get(const void *data, cy_dtype dtype, int64_t i)
 }
 
 // What rank `rank` brings at element i: -3 to 4, or 1 and 2 for products.
-static inline double suite_operand(int rank, int64_t i, cy_reduce op)
+static inline double suite_operand(int rank, int64_t i, cy_reduce_op op)
 {
     const uint64_t mixed = ((uint64_t)i * 2654435761u + (uint64_t)rank * 40503u) >> 7;
     return op == CY_PROD ? (double)(1 + mixed % 2) : (double)(mixed % 8) - 3.0;
 }
 
 // The reduction over `ranks` at element i, as the dtype rounds it.
-static inline double suite_expected(int ranks, int64_t i, cy_reduce op, cy_dtype dtype)
+static inline double suite_expected(int ranks, int64_t i, cy_reduce_op op, cy_dtype dtype)
 {
     double result = suite_operand(0, i, op);
     for (int r = 1; r < ranks; r++) {
@@ -105,7 +105,7 @@ static inline double suite_expected(int ranks, int64_t i, cy_reduce op, cy_dtype
 static inline void *suite_take(cy_queue *queue, int64_t count, cy_dtype dtype)
 {
     const size_t bytes = (size_t)count * cy_dtype_size(dtype) + 16;
-    void *data = cy_arena_take(queue->scratch, bytes);
+    void *data = cy_arena_alloc(queue->scratch, bytes);
     memset(data, 0x5a, bytes); // also the sentinel behind the last element
     return data;
 }
@@ -127,7 +127,7 @@ static inline cy_status suite_sentinel(const char *data, int64_t count, cy_dtype
 }
 
 static inline cy_status suite_all_reduce(
-    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op, int64_t count)
+    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce_op op, int64_t count)
 {
     char *data = suite_take(queue, count, dtype);
     const int rank = cy_group_rank(group);
@@ -146,7 +146,7 @@ static inline cy_status suite_all_reduce(
 
 // Reduce-scatter into a place of its own and into its own part, then gather the parts again.
 static inline cy_status suite_scatter_gather(
-    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op, int64_t part)
+    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce_op op, int64_t part)
 {
     const int rank = cy_group_rank(group);
     const int size = cy_group_size(group);
@@ -312,7 +312,7 @@ static inline cy_status suite_messages(cy_group *group, cy_queue *queue, int64_t
 // Many in flight on one group, more than any ring of theirs holds, waited for from the last.
 static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int count)
 {
-    cy_request *requests = cy_arena_take(queue->scratch, (size_t)count * sizeof(*requests));
+    cy_request *requests = cy_arena_alloc(queue->scratch, (size_t)count * sizeof(*requests));
     memset(requests, 0, (size_t)count * sizeof(*requests));
     int64_t *data = suite_take(queue, count, CY_I64);
     const int size = cy_group_size(group);
@@ -330,7 +330,7 @@ static inline cy_status suite_in_flight(cy_group *group, cy_queue *queue, int co
 
 // Floats that do not add exactly: all ranks must hold the same bits, in every repeat.
 static inline cy_status suite_same_bits(
-    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op)
+    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce_op op)
 {
     enum { COUNT = 1003, REPEATS = 3 };
     const int rank = cy_group_rank(group);
@@ -403,9 +403,9 @@ static inline cy_status suite_reductions(
     for (int op = CY_SUM; op <= CY_PROD; op++) {
         if (dtype == CY_FX64 && op == CY_PROD) continue;
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-            SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce)op, counts[c]));
+            SUITE_RUN(suite_all_reduce(group, queue, dtype, (cy_reduce_op)op, counts[c]));
             SUITE_RUN(suite_scatter_gather(
-                group, queue, dtype, (cy_reduce)op, c == 6 ? large / size : counts[c]));
+                group, queue, dtype, (cy_reduce_op)op, c == 6 ? large / size : counts[c]));
         }
     }
     return CY_OK;
@@ -424,7 +424,7 @@ static inline cy_status suite_group(cy_group *group, cy_queue *queue, int64_t la
             SUITE_RUN(suite_neighbours(group, queue, dtype, counts[c]));
         }
         for (int op = CY_SUM; op <= CY_PROD && dtype < CY_I32; op++)
-            SUITE_RUN(suite_same_bits(group, queue, dtype, (cy_reduce)op));
+            SUITE_RUN(suite_same_bits(group, queue, dtype, (cy_reduce_op)op));
         if (dtype < CY_I32) SUITE_RUN(suite_average(group, queue, dtype));
     }
     SUITE_RUN(suite_moves(group, queue, CY_U8, 1001));
@@ -457,18 +457,18 @@ static inline cy_status suite_orders(cy_world *world, cy_queue *queue, int64_t l
 // A rank function.
 static inline cy_status suite_world(cy_world *world, int64_t large)
 {
-    cy_pool *pool = NULL;
+    cy_thread_pool *pool = NULL;
     void *memory = NULL;
     cy_arena scratch;
     const size_t bytes = suite_bytes(cy_world_size(world), large);
     CY_TRY(cy_memory_map(&memory, bytes));
-    cy_arena_place(&scratch, "suite", memory, bytes);
-    CY_TRY(cy_pool_open(&pool, 1, -1, false));
-    cy_queue queue = {.pool = pool, .beat = cy_world_beat(world), .scratch = &scratch};
+    cy_arena_init(&scratch, "suite", memory, bytes);
+    CY_TRY(cy_thread_pool_open(&pool, 1, -1, false));
+    cy_queue queue = {.pool = pool, .heartbeat = cy_world_heartbeat(world), .scratch = &scratch};
     // After a failure the memory stays: other ranks may be at work in it.
     const cy_status status = suite_orders(world, &queue, large);
     if (status == CY_OK) cy_memory_unmap(memory, bytes);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     return status;
 }
 

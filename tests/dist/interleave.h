@@ -29,7 +29,7 @@ typedef struct interleave_flight {
     int number;
     int count; // elements that this rank gets
     int peer;
-    cy_reduce reduce;
+    cy_reduce_op reduce;
     int64_t *in;  // owned, [INTERLEAVE_LARGEST]
     int64_t *out; // owned, [INTERLEAVE_LARGEST]
 } interleave_flight;
@@ -163,7 +163,7 @@ static inline cy_status interleave_start(
 
 static inline cy_status interleave_open(interleave_mesh *made, cy_world *world)
 {
-    const cy_mesh_request request = {.tp = 2,
+    const cy_mesh_spec request = {.tp = 2,
         .cp = 2,
         .pp = 2,
         .dp = 2,

@@ -19,7 +19,7 @@ typedef struct large_job {
 
 // Fills with the operand of `rank`, which `shift` elements stand in front of.
 static inline void large_fill(
-    void *data, cy_dtype dtype, int64_t count, int rank, cy_reduce op, int64_t shift)
+    void *data, cy_dtype dtype, int64_t count, int rank, cy_reduce_op op, int64_t shift)
 {
     char block[PERIOD * 8];
     const size_t size = cy_dtype_size(dtype);
@@ -33,7 +33,7 @@ static inline void large_fill(
 
 // Whether the elements are the reduction over `ranks`, the first of them element `shift`.
 static inline cy_status large_expect(const void *data, cy_dtype dtype, int64_t count, int ranks,
-    cy_reduce op, int64_t shift, const char *what)
+    cy_reduce_op op, int64_t shift, const char *what)
 {
     char block[PERIOD * 8];
     const size_t size = cy_dtype_size(dtype);
@@ -52,7 +52,7 @@ static inline cy_status large_expect(const void *data, cy_dtype dtype, int64_t c
 
 // All-reduce; and reduce-scatter of as many whole parts as there are, then gathered again.
 static inline cy_status large_reductions(
-    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce op, int64_t count)
+    cy_group *group, cy_queue *queue, cy_dtype dtype, cy_reduce_op op, int64_t count)
 {
     const int rank = cy_group_rank(group), size = cy_group_size(group);
     const int64_t part = count / size;
@@ -120,14 +120,14 @@ static inline cy_status large_rank(cy_world *world, void *context)
 {
     const large_job *job = context;
     cy_group *group = NULL;
-    cy_pool *pool = NULL;
+    cy_thread_pool *pool = NULL;
     void *memory = NULL;
     cy_arena scratch;
     const size_t bytes = 2 * ((size_t)job->bytes + 8 * (size_t)job->more + 4096);
     CY_TRY(cy_memory_map(&memory, bytes));
-    cy_arena_place(&scratch, "large", memory, bytes);
-    CY_TRY(cy_pool_open(&pool, 1, -1, false));
-    cy_queue with = {.pool = pool, .beat = cy_world_beat(world), .scratch = &scratch};
+    cy_arena_init(&scratch, "large", memory, bytes);
+    CY_TRY(cy_thread_pool_open(&pool, 1, -1, false));
+    cy_queue with = {.pool = pool, .heartbeat = cy_world_heartbeat(world), .scratch = &scratch};
     cy_queue *queue = &with;
     CY_TRY(cy_test_open_all(world, &group, "dp"));
     for (size_t d = 0; d < sizeof(suite_dtypes) / sizeof(suite_dtypes[0]); d++) {
@@ -135,14 +135,14 @@ static inline cy_status large_rank(cy_world *world, void *context)
         const int64_t count = job->bytes / (int64_t)cy_dtype_size(dtype) + job->more;
         for (int op = CY_SUM; op <= CY_PROD; op++) {
             if (dtype == CY_FX64 && op == CY_PROD) continue; // fixed point is not multiplied
-            SUITE_RUN(large_reductions(group, queue, dtype, (cy_reduce)op, count));
+            SUITE_RUN(large_reductions(group, queue, dtype, (cy_reduce_op)op, count));
         }
         SUITE_RUN(large_exchange(group, queue, dtype, count));
         SUITE_RUN(large_moves(group, queue, dtype, count));
     }
     // After a failure the memory stays: other ranks may be at work in it.
     cy_group_close(group);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     cy_memory_unmap(memory, bytes);
     return CY_OK;
 }

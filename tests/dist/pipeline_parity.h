@@ -19,7 +19,7 @@
 typedef struct parity_case {
     cy_pipeline_engine engine;
     int stages, chunks;
-    int micro_batches; // of the global batch, over all replicas
+    int microbatches; // of the global batch, over all replicas
     bool tied;
     int dp, tp, cp, zero_stage;
     const char *csv; // path
@@ -43,20 +43,20 @@ static void parity_config(cy_config *config, const parity_case *c)
     d->zero_stage = c->zero_stage;
     d->bucket_mb = 0.01;
     if (c->csv != NULL) snprintf(d->pp_schedule, sizeof(d->pp_schedule), "%s", c->csv);
-    assert_int_equal(c->micro_batches % d->dp_size, 0);
-    config->training.gradient_accumulation_steps = c->micro_batches / d->dp_size;
+    assert_int_equal(c->microbatches % d->dp_size, 0);
+    config->training.gradient_accumulation_steps = c->microbatches / d->dp_size;
 }
 
 // The one rank that all are held against; trained again only where the case wants another.
 typedef struct parity_reference {
     cy_test_training training;
-    int micro_batches, steps;
+    int microbatches, steps;
     bool tied;
 } parity_reference;
 
 static const cy_test_training *parity_one_rank(parity_reference *reference, const parity_case *c)
 {
-    if (reference->training.steps > 0 && reference->micro_batches == c->micro_batches &&
+    if (reference->training.steps > 0 && reference->microbatches == c->microbatches &&
         reference->steps == c->steps && reference->tied == c->tied) {
         return &reference->training;
     }
@@ -65,11 +65,11 @@ static const cy_test_training *parity_one_rank(parity_reference *reference, cons
     const parity_case one = {.engine = CY_PIPELINE_1F1B,
         .stages = 1,
         .chunks = 1,
-        .micro_batches = c->micro_batches,
+        .microbatches = c->microbatches,
         .tied = c->tied};
     parity_config(&config, &one);
     cy_test_train(&reference->training, &config, c->steps, "ref");
-    reference->micro_batches = c->micro_batches;
+    reference->microbatches = c->microbatches;
     reference->steps = c->steps;
     reference->tied = c->tied;
     return &reference->training;
@@ -88,9 +88,9 @@ static void parity_check(parity_reference *reference, const parity_case *c)
     const double norm = cy_test_norm_difference(&split, one);
     if (!(loss < 1e-9 && gradient < 1e-8 && norm < 1e-9 && weight < 1e-9) ||
         split.copies_differ != 0) {
-        print_error("engine %d, %d stages, %d chunks, %d micro-batches, %s, dp %d, tp %d, cp %d, "
+        print_error("engine %d, %d stages, %d chunks, %d microbatches, %s, dp %d, tp %d, cp %d, "
                     "zero %d: loss %g, gradients %g, norms %g, weights %g, %lld copies differ\n",
-            (int)c->engine, c->stages, c->chunks, c->micro_batches, c->tied ? "tied" : "untied",
+            (int)c->engine, c->stages, c->chunks, c->microbatches, c->tied ? "tied" : "untied",
             config.distributed.dp_size, config.distributed.tp_size, config.distributed.cp_size,
             c->zero_stage, loss, gradient, norm, weight, (long long)split.copies_differ);
         fail();

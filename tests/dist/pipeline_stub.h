@@ -12,7 +12,7 @@
 
 #include "base/half.h"
 #include "parallel/pipeline/check.h"
-#include "parallel/pipeline/measured.h"
+#include "parallel/pipeline/timeline_gather.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -209,15 +209,15 @@ static inline cy_status stub_check_timeline(cy_timeline *timeline)
 
 // Runs on a dry queue over a measuring arena, then twice for real, all on one executor.
 static inline cy_status stub_run_steps(
-    stub_job *j, cy_executor *executor, cy_group *group, _Atomic uint64_t *beat)
+    stub_job *j, cy_executor *executor, cy_group *group, _Atomic uint64_t *heartbeat)
 {
     stub s;
     const int rank = cy_group_rank(group);
     cy_pipeline_stage stage = stub_stage(&s, &j->schedule, rank);
-    cy_queue queue = {.dry = true, .beat = beat};
+    cy_queue queue = {.dry = true, .heartbeat = heartbeat};
     cy_arena arena;
     cy_arena_measure(&arena, "step");
-    cy_executor_place(executor, &arena);
+    cy_executor_alloc(executor, &arena);
     CY_TRY(cy_executor_run(executor, &queue, &stage, NULL));
     const size_t planned = arena.peak;
     const double dry_bytes = cy_group_counters(group).bytes;
@@ -226,8 +226,8 @@ static inline cy_status stub_run_steps(
     void *memory = aligned_alloc(64, planned + 64);
     cy_timed_action *times = calloc(j->schedule.ranks[rank].count, sizeof(*times));
     STUB_EXPECT(memory != NULL && times != NULL, "no memory");
-    cy_arena_place(&arena, "step", memory, planned);
-    cy_executor_place(executor, &arena);
+    cy_arena_init(&arena, "step", memory, planned);
+    cy_executor_alloc(executor, &arena);
     cy_status status = CY_OK;
     queue.dry = false;
     for (int step = 0; step < 2 && status == CY_OK; step++) {
@@ -272,19 +272,19 @@ static inline cy_status stub_run_rank(cy_world *world, void *context)
     cy_executor executor;
     CY_TRY(cy_executor_open(&executor, &options));
     // The places of stashes are the checker's peaks.
-    STUB_EXPECT(cy_executor_places(&executor, CY_SLOT_STASH) == j->cost.ranks[rank].peak_stash,
+    STUB_EXPECT(cy_executor_slot_count(&executor, CY_SLOT_STASH) == j->cost.ranks[rank].peak_stash,
         "stashes of rank %d", rank);
-    STUB_EXPECT(cy_executor_places(&executor, CY_SLOT_KEPT) == j->cost.ranks[rank].peak_kept,
+    STUB_EXPECT(cy_executor_slot_count(&executor, CY_SLOT_KEPT) == j->cost.ranks[rank].peak_kept,
         "kept places of rank %d", rank);
     // Buffers are no more than what is kept and what may be on its way.
     const int kept = j->cost.ranks[rank].peak_kept;
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         const int most = kind < CY_SLOT_OUTPUT ? kept + 2 : 2;
-        const int places = cy_executor_places(&executor, (cy_slot_kind)kind);
+        const int places = cy_executor_slot_count(&executor, (cy_slot_kind)kind);
         STUB_EXPECT(
             places <= most, "rank %d: %d places of kind %d, %d kept", rank, places, kind, kept);
     }
-    const cy_status status = stub_run_steps(j, &executor, group, cy_world_beat(world));
+    const cy_status status = stub_run_steps(j, &executor, group, cy_world_heartbeat(world));
     if (status != CY_OK) return status; // messages may be in flight: nothing may be closed
     cy_executor_close(&executor);
     cy_group_close(group);

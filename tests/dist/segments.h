@@ -1,4 +1,4 @@
-// tests/dist/segments.h: plans whose pieces go in segments, against a serial reference, on groups
+// tests/dist/fragments.h: plans whose pieces go in fragments, against a serial reference, on groups
 // that receive what is yet to be added into a place of its own.
 
 #ifndef CY_TESTS_DIST_SEGMENTS_H
@@ -9,7 +9,7 @@
 #include "comm/algorithm.h"
 #include "comm/backend.h"
 
-// A plan's bytes and rounds are those of its pieces, in however many segments they go.
+// A plan's bytes and rounds are those of its pieces, in however many fragments they go.
 static inline cy_status segments_ring_counts(
     const cy_group *group, cy_algorithm_counters before, int64_t bytes)
 {
@@ -24,13 +24,13 @@ static inline cy_status segments_ring_counts(
     return CY_OK;
 }
 
-// Pieces of an element less than a segment, of a segment, of one more, and of five and a half.
+// Pieces of an element less than a fragment, of a fragment, of one more, and of five and a half.
 static inline cy_status segments_check(
-    cy_group *group, cy_queue *queue, cy_algorithm algorithm, cy_dtype dtype, int64_t segment)
+    cy_group *group, cy_queue *queue, cy_algorithm algorithm, cy_dtype dtype, int64_t fragment)
 {
     const int64_t size = cy_group_size(group);
-    const int64_t counts[] = {
-        size * segment - size, size * segment, size * segment + size, size * (5 * segment + 77)};
+    const int64_t counts[] = {size * fragment - size, size * fragment, size * fragment + size,
+        size * (5 * fragment + 77)};
     const int64_t width = (int64_t)cy_dtype_size(cy_reduce_partial_dtype(dtype));
     for (int c = 0; c < 4; c++) {
         SUITE_RUN(large_reductions(group, queue, dtype, CY_SUM, counts[c] + (c == 3)));
@@ -43,33 +43,33 @@ static inline cy_status segments_check(
         cy_arena_rewind(queue->scratch, 0);
         CY_TRY(segments_ring_counts(group, before, counts[c] / size * width));
     }
-    SUITE_RUN(suite_moves(group, queue, dtype, 5 * segment + 77));
-    SUITE_RUN(suite_uneven(group, queue, 2 * segment + 5));
+    SUITE_RUN(suite_moves(group, queue, dtype, 5 * fragment + 77));
+    SUITE_RUN(suite_uneven(group, queue, 2 * fragment + 5));
     return CY_OK;
 }
 
-// On all ranks, with every algorithm. Segments of `segment_bytes`, as if the backend could not add
+// On all ranks, with every algorithm. Segments of `fragment_bytes`, as if the backend could not add
 // what arrives; 0: as the backend has them.
-static inline cy_status segments_world(cy_world *world, size_t segment_bytes)
+static inline cy_status segments_world(cy_world *world, size_t fragment_bytes)
 {
     static const cy_dtype dtypes[] = {CY_F32, CY_BF16};
     const int size = cy_world_size(world);
     cy_group *inside = NULL;
-    cy_pool *pool = NULL;
+    cy_thread_pool *pool = NULL;
     void *memory = NULL;
     cy_arena scratch;
     CY_TRY(cy_test_open_all(world, &inside, "dp"));
-    if (segment_bytes > 0) {
-        inside->segment_bytes = segment_bytes;
-        inside->folds_arrivals = false;
+    if (fragment_bytes > 0) {
+        inside->fragment_bytes = fragment_bytes;
+        inside->reduces_on_recv = false;
     }
-    const size_t segment = inside->segment_bytes;
-    SUITE_EXPECT(segment >= 4096, "segments of %zu bytes", segment);
-    const size_t bytes = (size_t)size * 40 * segment + ((size_t)1 << 20);
+    const size_t fragment = inside->fragment_bytes;
+    SUITE_EXPECT(fragment >= 4096, "fragments of %zu bytes", fragment);
+    const size_t bytes = (size_t)size * 40 * fragment + ((size_t)1 << 20);
     CY_TRY(cy_memory_map(&memory, bytes));
-    cy_arena_place(&scratch, "segments", memory, bytes);
-    CY_TRY(cy_pool_open(&pool, 1, -1, false));
-    cy_queue queue = {.pool = pool, .beat = cy_world_beat(world), .scratch = &scratch};
+    cy_arena_init(&scratch, "fragments", memory, bytes);
+    CY_TRY(cy_thread_pool_open(&pool, 1, -1, false));
+    cy_queue queue = {.pool = pool, .heartbeat = cy_world_heartbeat(world), .scratch = &scratch};
     int nodes[64];
     for (int i = 0; i < size; i++)
         nodes[i] = 2 * i >= size;
@@ -81,12 +81,12 @@ static inline cy_status segments_world(cy_world *world, size_t segment_bytes)
         for (int d = 0; d < 2; d++) {
             const size_t width = cy_dtype_size(cy_reduce_partial_dtype(dtypes[d]));
             CY_TRY(segments_check(
-                group, &queue, (cy_algorithm)a, dtypes[d], (int64_t)(segment / width)));
+                group, &queue, (cy_algorithm)a, dtypes[d], (int64_t)(fragment / width)));
         }
         cy_group_close(group);
     }
     cy_group_close(inside);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     cy_memory_unmap(memory, bytes);
     return CY_OK;
 }

@@ -250,7 +250,7 @@ static void a_rank_that_stops_is_named(void **state)
     options.timeout_s = 1;
     options.algorithm = "ring";
     CY_CHECK_FAILS(
-        cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "no sign of life for 1 s");
+        cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "no heartbeat for 1 s");
     CY_CHECK_FAILS(cy_world_run_threads(&options, stop, NULL), CY_ERR_TIMEOUT, "from rank 1 (");
 }
 
@@ -281,7 +281,7 @@ static cy_status compare_orders(cy_world *world, void *context)
                 suite_set(ours, dtype, i, x);
                 suite_set(theirs, dtype, i, x);
             }
-            const cy_reduce op = c % 3 == 0 ? CY_AVG : c % 3 == 1 ? CY_SUM : CY_PROD;
+            const cy_reduce_op op = c % 3 == 0 ? CY_AVG : c % 3 == 1 ? CY_SUM : CY_PROD;
             CY_TRY(cy_group_all_reduce(inside, NULL, cy_view_of(ours, dtype, 1, count), op));
             CY_TRY(cy_group_all_reduce(made, NULL, cy_view_of(theirs, dtype, 1, count), op));
             if (memcmp(ours, theirs, (size_t)count * cy_dtype_size(dtype)) == 0) continue;

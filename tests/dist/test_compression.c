@@ -100,7 +100,7 @@ static cy_status reduce_all(cy_test_machine *machine, cy_group *group, void *con
     };
     cy_reducer *reducer = NULL;
     CY_TRY(cy_reducer_open(&reducer, &spec, units, 3));
-    cy_reducer_take(reducer, &machine->data);
+    cy_reducer_alloc(reducer, &machine->data);
     if (cy_group_rank(group) == 0) run->bytes = cy_reducer_memory(reducer).compression;
     cy_status status = CY_OK;
     for (int step = 0; step < STEPS && status == CY_OK; step++)
@@ -149,7 +149,7 @@ static void expect_conserved(const reducer_run *run)
     assert_true(delayed > ELEMENTS); // it does keep something back
 }
 
-static void sent_and_kept_back_are_the_gradient(void **state)
+static void sent_and_residual_are_the_gradient(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -333,7 +333,7 @@ static void int8_is_near_the_dense_gradient(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sent_and_kept_back_are_the_gradient),
+        cmocka_unit_test(sent_and_residual_are_the_gradient),
         cmocka_unit_test(a_gradient_is_clipped_before_it_is_kept),
         cmocka_unit_test(copies_stay_equal_on_every_mesh),
         cmocka_unit_test(a_rank_is_clipped_to_its_share),

@@ -7,6 +7,6 @@ if grep -q '^CY_SANITIZE:STRING=.' "$build/CMakeCache.txt"; then
     exit 77
 fi
 exec "$SOURCE/scripts/faults.sh" --build="$build" gradient-not-over-context \
-    norm-gradient-not-over-tensor kv-heads-counted-twice not-divided-by-micro-batches \
+    norm-gradient-not-over-tensor kv-heads-counted-twice not-divided-by-microbatches \
     bucket-not-waited-for zigzag-off-by-one tied-embedding-not-over-pipeline \
     shard-boundary-off-by-one resume-reads-from-the-start

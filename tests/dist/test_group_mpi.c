@@ -108,8 +108,8 @@ static void failures_are_named_once(void **state)
     expect_failure("fail", 1, "error: rank 1 (");
     expect_failure("fail", 1, "): the loss is not finite");
     expect_failure("other", 1, "of 12 fp32, sum");
-    expect_failure("sleep", 1, "no sign of life for 1 s from rank 1 (");
-    expect_failure("stop", 1, "no sign of life for 1 s from rank 1 (");
+    expect_failure("sleep", 1, "no heartbeat for 1 s from rank 1 (");
+    expect_failure("stop", 1, "no heartbeat for 1 s from rank 1 (");
     expect_failure("configuration", 2, "rank 1 (");
     expect_failure("size", 2, "the configuration is for 5 ranks, but 3 processes were started");
     expect_failure("twice", 2, "a world of mpi was already run");
@@ -127,10 +127,10 @@ static void failures_of_ranks_that_share_processes_are_named_once(void **state)
     expect_failure_of(2, "fail 2", 1, "error: rank 1 (");
     expect_failure_of(2, "fail 2", 1, "): the loss is not finite");
     expect_failure_of(2, "other 2", 1, "of 12 fp32, sum");
-    expect_failure_of(2, "sleep 2", 1, "no sign of life for 1 s from rank 1 (");
-    expect_failure_of(2, "stop 2", 1, "no sign of life for 1 s from rank ");
-    expect_failure_of(2, "far 2", 1, "no sign of life for 1 s from rank 3 (");
-    expect_failure_of(2, "near 2", 1, "no sign of life for 1 s from rank 0 (");
+    expect_failure_of(2, "sleep 2", 1, "no heartbeat for 1 s from rank 1 (");
+    expect_failure_of(2, "stop 2", 1, "no heartbeat for 1 s from rank ");
+    expect_failure_of(2, "far 2", 1, "no heartbeat for 1 s from rank 3 (");
+    expect_failure_of(2, "near 2", 1, "no heartbeat for 1 s from rank 0 (");
     expect_failure_of(2, "configuration 2", 2, "rank 2 (");
     expect_failure_of(2, "twice 2", 2, "a world of mpi was already run");
     expect_failure_of(2, "board 2", 1, "a rank has 64 groups open to ranks of other processes");
@@ -281,7 +281,7 @@ static cy_status misbehave(cy_world *world, void *context)
         const struct timespec nap = {.tv_nsec = 200000000};
         for (int i = 0; i < 15; i++) {
             nanosleep(&nap, NULL);
-            atomic_fetch_add(cy_world_beat(world), 1);
+            atomic_fetch_add(cy_world_heartbeat(world), 1);
         }
     }
     if (strcmp(scenario, "stop") == 0) return stop_inside(group, rank);

@@ -28,7 +28,7 @@ typedef struct scenario {
     atomic_bool over; // the others have given up
 } scenario;
 
-// Shows no sign of life until the others have given up, which must be long before this ends.
+// Shows no heartbeat until the others have given up, which must be long before this ends.
 static void play_dead(scenario *what)
 {
     const struct timespec nap = {.tv_nsec = 20000000};
@@ -72,14 +72,14 @@ static cy_status misbehave(cy_world *world, void *context)
         status = rank == 1 ? CY_FAIL(CY_ERR_NOT_FINITE, "the loss is not finite")
                            : cy_group_barrier(group);
         break;
-    case 4: // stops without a sign of life
+    case 4: // stops without a heartbeat
         if (rank == 1) play_dead(what);
         status = cy_group_barrier(group);
         break;
     case 5: { // computes for long, but lives
         const double until = cy_clock_s() + what->long_s;
         while (rank == 1 && cy_clock_s() < until)
-            atomic_fetch_add(cy_world_beat(world), 1);
+            atomic_fetch_add(cy_world_heartbeat(world), 1);
         status = cy_group_barrier(group);
         break;
     }
@@ -149,7 +149,7 @@ static void failures_are_named(void **state)
     fails(2, CY_ERR_PEER, "which has ended");
     fails(3, CY_ERR_NOT_FINITE, "rank 1 (");
     fails(3, CY_ERR_NOT_FINITE, "): the loss is not finite");
-    fails(4, CY_ERR_TIMEOUT, "barrier 1 of dp: no sign of life for 1.5 s from rank 1 (");
+    fails(4, CY_ERR_TIMEOUT, "barrier 1 of dp: no heartbeat for 1.5 s from rank 1 (");
     assert_non_null(strstr(cy_error_text(), "last seen in all_reduce 0 of dp"));
     fails(6, CY_ERR_PEER, "sends 0 rows to rank 1, which expects 1");
     fails(7, CY_ERR_PEER, "sends 4 fp32, rank 1 expects 5 fp32");
@@ -251,8 +251,8 @@ static cy_status overflow(cy_world *world, void *context)
     (void)context;
     cy_group *group = NULL;
     CY_TRY(cy_test_open_all(world, &group, "dp"));
-    cy_pool *pool = NULL;
-    CY_TRY(cy_pool_open(&pool, 1, -1, false));
+    cy_thread_pool *pool = NULL;
+    CY_TRY(cy_thread_pool_open(&pool, 1, -1, false));
     cy_queue queue = {.pool = pool};
     int64_t data[2] = {INT64_MAX / 2, -5};
     CY_TRY(cy_group_all_reduce(group, &queue, cy_view_of(data, CY_FX64, 1, 2), CY_SUM));
@@ -260,7 +260,7 @@ static cy_status overflow(cy_world *world, void *context)
     data[0] = INT64_MAX / 2 + 2;
     CY_TRY(cy_group_all_reduce(group, &queue, cy_view_of(data, CY_FX64, 1, 2), CY_SUM));
     SUITE_EXPECT(atomic_load(&queue.fixed_overflow), "an overflow that nobody saw");
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     cy_group_close(group);
     return CY_OK;
 }

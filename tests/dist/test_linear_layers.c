@@ -31,7 +31,7 @@ static double value(const char *name, int64_t row, int64_t col)
 static cy_view part_of(
     cy_test_machine *m, const char *name, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
-    const cy_view view = cy_view_take(&m->data, CY_F64, rows, cols);
+    const cy_view view = cy_view_alloc(&m->data, CY_F64, rows, cols);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols; j++)
             *(double *)cy_view_at(view, i, j) = value(name, row + i, col + j);
@@ -101,13 +101,13 @@ static cy_status run_column(
     const layer_case *c, const cy_tensor_parallel *parallel, cy_test_machine *m, operands *o)
 {
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
-    const int64_t outside = cy_tensor_outside(parallel, c->tokens), out = OUT / size;
+    const int64_t outside = cy_tensor_local_tokens(parallel, c->tokens), out = OUT / size;
     const int64_t token = outside == c->tokens ? 0 : rank * outside, col = rank * out;
     const int64_t y_cols = c->wide ? OUT : out;
     *o = (operands){
         .x = part_of(m, "x", token, outside, 0, IN),
-        .y = cy_view_take(&m->data, CY_F64, c->tokens, y_cols),
-        .dx = cy_view_take(&m->data, CY_F64, outside, IN),
+        .y = cy_view_alloc(&m->data, CY_F64, c->tokens, y_cols),
+        .dx = cy_view_alloc(&m->data, CY_F64, outside, IN),
         .dy = part_of(m, "dy", 0, c->tokens, c->wide ? 0 : col, y_cols),
         .weight = part_of(m, "weight", col, out, 0, IN),
         .weight_grad = part_of(m, "weight_grad", col, out, 0, IN),
@@ -126,17 +126,17 @@ static cy_status run_column(
     const cy_linear_gradients to = {.weight = o->weight_grad, .bias = o->bias_grad};
     cy_queue *queue = &m->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
-    cy_tensor_gathering x;
-    cy_tensor_summing dx;
+    cy_tensor_gather_state x;
+    cy_tensor_reduce_state dx;
     CY_TRY(cy_column_linear_forward(
-        &layer, queue, o->y, cy_tensor_inside(parallel, queue, o->x), o->x));
-    const cy_view x_all = cy_tensor_inside(parallel, queue, o->x);
+        &layer, queue, o->y, cy_tensor_all_tokens(parallel, queue, o->x), o->x));
+    const cy_view x_all = cy_tensor_all_tokens(parallel, queue, o->x);
     CY_TRY(cy_tensor_gather_start(&x, parallel, queue, x_all, o->x));
-    cy_tensor_sum_start(&dx, parallel, queue, o->dx, NULL);
+    cy_tensor_reduce_start(&dx, parallel, queue, o->dx, NULL);
     CY_TRY(cy_column_linear_backward_input(&layer, queue, &dx, o->dy));
-    CY_TRY(cy_tensor_gather_rest(&x));
+    CY_TRY(cy_tensor_gather_finish(&x));
     cy_column_linear_backward_weight(&layer, queue, &to, o->dy, x.all);
-    CY_TRY(cy_tensor_sum_end(&dx));
+    CY_TRY(cy_tensor_reduce_finish(&dx));
     cy_arena_rewind(queue->scratch, mark);
     if (!c->bias || !c->skip) return CY_OK;
     // The bias is the caller's: all columns of y that it has, and the own ones of the gradient.
@@ -162,13 +162,13 @@ static cy_status run_row(
     const layer_case *c, const cy_tensor_parallel *parallel, cy_test_machine *m, operands *o)
 {
     const int size = cy_group_size(parallel->group), rank = cy_group_rank(parallel->group);
-    const int64_t outside = cy_tensor_outside(parallel, c->tokens), in = IN / size;
+    const int64_t outside = cy_tensor_local_tokens(parallel, c->tokens), in = IN / size;
     const int64_t token = outside == c->tokens ? 0 : rank * outside, col = rank * in;
     const int64_t x_cols = c->wide ? IN : in;
     *o = (operands){
         .x = part_of(m, "x", 0, c->tokens, c->wide ? 0 : col, x_cols),
-        .y = cy_view_take(&m->data, CY_F64, outside, OUT),
-        .dx = cy_view_take(&m->data, CY_F64, c->tokens, x_cols),
+        .y = cy_view_alloc(&m->data, CY_F64, outside, OUT),
+        .dx = cy_view_alloc(&m->data, CY_F64, c->tokens, x_cols),
         .dy = part_of(m, "dy", token, outside, 0, OUT),
         .weight = part_of(m, "weight", 0, OUT, col, in),
         .weight_grad = part_of(m, "weight_grad", 0, OUT, col, in),
@@ -186,9 +186,9 @@ static cy_status run_row(
     };
     const cy_linear_gradients to = {.weight = o->weight_grad, .bias = o->bias_grad};
     const size_t mark = cy_arena_mark(m->queue.scratch);
-    cy_tensor_gathering dy;
+    cy_tensor_gather_state dy;
     CY_TRY(cy_row_linear_forward(&layer, &m->queue, o->y, o->x, NULL));
-    const cy_view dy_all = cy_tensor_inside(parallel, &m->queue, o->dy);
+    const cy_view dy_all = cy_tensor_all_tokens(parallel, &m->queue, o->dy);
     CY_TRY(cy_tensor_gather_start(&dy, parallel, &m->queue, dy_all, o->dy));
     CY_TRY(cy_row_linear_backward_input(&layer, &m->queue, o->dx, &dy));
     cy_row_linear_backward_weight(&layer, &m->queue, &to, &dy, o->x);
@@ -284,15 +284,15 @@ static const move_sides sides[MOVES] = {
 static cy_status sum_parts(
     const cy_tensor_parallel *parallel, cy_queue *queue, cy_view y, cy_view x)
 {
-    cy_tensor_summing sum;
+    cy_tensor_reduce_state sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, parallel, queue, y, NULL);
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    cy_tensor_reduce_start(&sum, parallel, queue, y, NULL);
+    CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     while (rows.count > 0) {
         cy_copy(queue, cy_tensor_rows_of(sum.partial, rows), cy_tensor_rows_of(x, rows));
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     }
-    return cy_tensor_sum_end(&sum);
+    return cy_tensor_reduce_finish(&sum);
 }
 
 // y = move of x, by the functions that layers use.
@@ -312,7 +312,7 @@ static cy_status run_move(
     case SCATTER_SUM:
         return sum_parts(&parallel, queue, y, x);
     case TAKE_COLS:
-        cy_tensor_take_cols(group, queue, y, x);
+        cy_tensor_scatter_cols(group, queue, y, x);
         return CY_OK;
     case GATHER_COLS:
         return cy_tensor_gather_cols(group, queue, y, x);
@@ -360,8 +360,8 @@ static cy_status check_move(
     const cy_view x = random_side(m, "x", s->x_same, rank, rows_of_x, 9);
     const int64_t rows = scaled(rows_of_x, s->y_rows), cols = scaled(9, s->y_cols);
     const cy_view y = random_side(m, "y", s->y_same, rank, rows, cols);
-    const cy_view moved = cy_view_take(&m->data, CY_F64, rows, cols);
-    const cy_view returned = cy_view_take(&m->data, CY_F64, rows_of_x, 9);
+    const cy_view moved = cy_view_alloc(&m->data, CY_F64, rows, cols);
+    const cy_view returned = cy_view_alloc(&m->data, CY_F64, rows_of_x, 9);
     CY_TRY(run_move(s->forward, overlap, group, &m->queue, moved, x));
     CY_TRY(run_move(s->back, overlap, group, &m->queue, returned, y));
     double there = 0, back = 0;

@@ -6,7 +6,7 @@
 #include "support/support.h"
 
 #include "base/clock.h"
-#include "observe/resident.h"
+#include "observe/rss.h"
 #include "train/ranks.h"
 
 enum { RANKS = 8, STEPS = 4, LENGTH = 32768 };
@@ -40,9 +40,9 @@ static cy_config config_of(void)
 }
 
 // A count that goes round: each token tells the next one.
-static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
-    (void)micro_batch;
+    (void)microbatch;
     const cy_engine *engine = context;
     const int32_t vocab = (int32_t)engine->options.config->shape.vocab;
     for (int64_t i = 0; i < engine->tokens; i++) {
@@ -67,9 +67,9 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
         if (rank->rank == 0) run->loss[step - 1] = result.loss;
         if (rank->rank == 0) run->step_s = cy_clock_s() - start;
     }
-    cy_resident resident;
+    cy_rss resident;
     CY_TRY(cy_group_barrier(rank->groups.world));
-    CY_TRY(cy_resident_read(&resident));
+    CY_TRY(cy_rss_read(&resident));
     if (rank->rank == 0) run->after_bytes = (double)resident.now_bytes;
     return cy_group_barrier(rank->groups.world);
 }
@@ -77,9 +77,9 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
 static cy_status run_rank(const cy_rank *rank, void *context)
 {
     long_run *run = context;
-    cy_resident resident;
+    cy_rss resident;
     CY_TRY(cy_group_barrier(rank->groups.world));
-    CY_TRY(cy_resident_read(&resident));
+    CY_TRY(cy_rss_read(&resident));
     if (rank->rank == 0) run->before_bytes = (double)resident.now_bytes;
     CY_TRY(cy_group_barrier(rank->groups.world)); // nobody opens before
     return cy_test_with_engine(rank, run->config, "auto", train, run);

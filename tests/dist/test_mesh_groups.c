@@ -91,7 +91,7 @@ static int64_t wanted_sum(const cut *of, cy_mesh_kind kind, int rank, int world)
 static cy_status check_cut(cy_world *world, const cut *of)
 {
     const int size = cy_world_size(world), rank = cy_world_rank(world);
-    const cy_mesh_request request = {
+    const cy_mesh_spec request = {
         .tp = of->tp,
         .cp = of->cp,
         .pp = of->pp,

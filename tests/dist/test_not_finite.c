@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/parameters.h"
+#include "checkpoint/state_dict.h"
 #include "train/state.h"
 
 #include <math.h>
@@ -88,9 +88,9 @@ typedef struct spoilt_state {
 // The first value of that kind that the rank alone holds.
 static cy_status spoil_state(cy_engine *engine, cy_tensor_kind kind, double value)
 {
-    static const cy_parameters_share first_copies = {.rank = 0, .size = 1};
-    cy_parameters parameters = {0};
-    CY_TRY(cy_parameters_of_training(
+    static const cy_state_dict_share first_copies = {.rank = 0, .size = 1};
+    cy_state_dict parameters = {0};
+    CY_TRY(cy_state_dict_of_training(
         &parameters, &engine->storage, engine->reducer, true, &first_copies));
     size_t i = 0;
     while (
@@ -98,7 +98,7 @@ static cy_status spoil_state(cy_engine *engine, cy_tensor_kind kind, double valu
         i++;
     CY_ASSERT(i < parameters.piece_count && parameters.pieces[i].dtype == CY_F32);
     *(float *)parameters.pieces[i].data = (float)value;
-    cy_parameters_close(&parameters);
+    cy_state_dict_close(&parameters);
     return CY_OK;
 }
 
@@ -107,7 +107,7 @@ static cy_status save_and_spoil(cy_engine *engine, const cy_rank *rank, void *co
     spoilt_state *run = context;
     cy_saver *saver = NULL;
     CY_TRY(cy_engine_initialize(engine));
-    CY_TRY(cy_saver_open(&saver, run->folder, 1, cy_state_ranks(rank, engine), NULL));
+    CY_TRY(cy_saver_open(&saver, run->folder, 1, cy_state_checkpoint_comm(rank, engine), NULL));
     cy_status status = cy_state_save(engine, rank, saver, (cy_run_position){.step = 7}, NULL, NULL);
     if (status == CY_OK) status = cy_state_check_finite(engine, rank, 8);
     if (status == CY_OK) {

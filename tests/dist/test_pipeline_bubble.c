@@ -114,14 +114,14 @@ static cy_status run_rank(cy_world *world, void *context)
             .schedule = &all->schedule, .group = group, .dtype = CY_F64, .rows = 1, .cols = 1}));
     cy_arena arena;
     cy_arena_measure(&arena, "step");
-    cy_executor_place(&executor, &arena);
+    cy_executor_alloc(&executor, &arena);
     void *memory = aligned_alloc(64, arena.peak + 64);
     cy_trace trace;
     CY_TRY(cy_trace_open(&trace, 4096));
     STUB_EXPECT(memory != NULL, "no memory for a stage");
-    cy_arena_place(&arena, "step", memory, arena.peak);
-    cy_executor_place(&executor, &arena);
-    cy_queue queue = {.beat = cy_world_beat(world), .trace = &trace};
+    cy_arena_init(&arena, "step", memory, arena.peak);
+    cy_executor_alloc(&executor, &arena);
+    cy_queue queue = {.heartbeat = cy_world_heartbeat(world), .trace = &trace};
     const cy_status status = cy_executor_run(&executor, &queue, &stage, NULL);
     if (status != CY_OK) return status; // messages may be in flight: nothing may be closed
     STUB_EXPECT(trace.count <= trace.capacity, "%lld spans", (long long)trace.count);

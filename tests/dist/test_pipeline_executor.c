@@ -90,7 +90,7 @@ static void other_actions(void **context)
         &executor, &(cy_executor_options){&schedule, cy_group_self(), CY_F32, 1, 1}));
     cy_arena arena;
     cy_arena_measure(&arena, "step");
-    cy_executor_place(&executor, &arena);
+    cy_executor_alloc(&executor, &arena);
     assert_int_equal(arena.peak, 0); // one segment: nothing goes anywhere
     seen what;
     cy_pipeline_stage stage = stub_stage(&what.s, &schedule, 0);
@@ -147,11 +147,11 @@ static cy_status run_failing(cy_world *world, void *context)
     cy_executor executor;
     CY_TRY(cy_executor_open(&executor, &options));
     cy_arena arena;
-    cy_arena_place(&arena, "step", memory[rank], sizeof(memory[rank]));
-    cy_executor_place(&executor, &arena);
+    cy_arena_init(&arena, "step", memory[rank], sizeof(memory[rank]));
+    cy_executor_alloc(&executor, &arena);
     cy_pipeline_stage stage = stub_stage(&stubs[rank], &j->schedule, rank);
     stage.forward = fail_forward;
-    cy_queue queue = {.beat = cy_world_beat(world)};
+    cy_queue queue = {.heartbeat = cy_world_heartbeat(world)};
     const cy_status status = cy_executor_run(&executor, &queue, &stage, NULL);
     cy_executor_close(&executor);
     cy_group_close(group);

@@ -1,5 +1,5 @@
 // A pipeline of two to four stages under every schedule is at parity with one rank, and holds as
-// many micro-batches as its schedule says. test_pipeline_parity_slow.c has the whole product.
+// many microbatches as its schedule says. test_pipeline_parity_slow.c has the whole product.
 
 #include "dist/pipeline_parity.h"
 
@@ -12,13 +12,13 @@ static parity_reference reference;
 static void every_engine_is_at_parity(void **state)
 {
     (void)state;
-    for (int micro_batches = 1; micro_batches <= 4; micro_batches += 3) {
+    for (int microbatches = 1; microbatches <= 4; microbatches += 3) {
         for (int stages = 2; stages <= 4; stages++) {
             for (int e = 0; e < PARITY_ENGINES; e++) {
                 const parity_case c = {.engine = parity_engines[e].engine,
                     .stages = stages,
                     .chunks = parity_engines[e].chunks,
-                    .micro_batches = micro_batches,
+                    .microbatches = microbatches,
                     .tied = stages != 3,
                     .steps = 3};
                 parity_check(&reference, &c);
@@ -35,7 +35,7 @@ static void with_replicas_and_zero(void **state)
             const parity_case c = {.engine = parity_engines[e].engine,
                 .stages = 2,
                 .chunks = parity_engines[e].chunks,
-                .micro_batches = 6,
+                .microbatches = 6,
                 .tied = true,
                 .dp = 2,
                 .zero_stage = zero,
@@ -58,7 +58,7 @@ static void a_schedule_that_a_user_wrote(void **state)
     const parity_case c = {.engine = CY_PIPELINE_CSV,
         .stages = 2,
         .chunks = 1,
-        .micro_batches = 4,
+        .microbatches = 4,
         .csv = path,
         .steps = 3};
     parity_check(&reference, &c);
@@ -102,7 +102,7 @@ static memory_run memory_of(const parity_case *c)
     return run;
 }
 
-// A rank's stashes are those of one micro-batch times what the checker counts.
+// A rank's stashes are those of one microbatch times what the checker counts.
 static void stashes_are_as_many_as_the_checker_counts(void **state)
 {
     (void)state;
@@ -110,10 +110,10 @@ static void stashes_are_as_many_as_the_checker_counts(void **state)
         parity_case c = {.engine = parity_engines[e].engine,
             .stages = 4,
             .chunks = parity_engines[e].chunks,
-            .micro_batches = 1};
+            .microbatches = 1};
         if (c.engine == CY_PIPELINE_ZERO_BUBBLE) continue; // two lifetimes: below
         const memory_run one = memory_of(&c);
-        c.micro_batches = 8;
+        c.microbatches = 8;
         const memory_run eight = memory_of(&c);
         cy_schedule schedule;
         cy_schedule_cost cost;
@@ -131,38 +131,38 @@ static void stashes_are_as_many_as_the_checker_counts(void **state)
     }
 }
 
-// The formulas of the chapter, in the arena: what a rank set aside, over what one micro-batch
+// The formulas of the chapter, in the arena: what a rank set aside, over what one microbatch
 // takes.
 static void stashes_are_what_the_formulas_say(void **state)
 {
     (void)state;
-    static const int micro_batches[] = {2, 4, 8};
+    static const int microbatches[] = {2, 4, 8};
     for (int m = 0; m < 3; m++) {
         for (int one_by_one = 0; one_by_one < 2; one_by_one++) {
             parity_case c = {.engine = one_by_one == 1 ? CY_PIPELINE_1F1B : CY_PIPELINE_AFAB,
                 .stages = 4,
                 .chunks = 1,
-                .micro_batches = 1};
+                .microbatches = 1};
             const memory_run one = memory_of(&c);
-            c.micro_batches = micro_batches[m];
+            c.microbatches = microbatches[m];
             const memory_run many = memory_of(&c);
             for (int rank = 0; rank < 4; rank++) {
                 const int behind = 4 - rank;
-                const int less = behind < c.micro_batches ? behind : c.micro_batches;
-                const int places = one_by_one == 1 ? less : c.micro_batches;
+                const int less = behind < c.microbatches ? behind : c.microbatches;
+                const int places = one_by_one == 1 ? less : c.microbatches;
                 assert_int_equal(many.activations[rank], (size_t)places * one.activations[rank]);
             }
         }
     }
 }
 
-// Without a pipeline more micro-batches cost nothing, whatever the configuration calls its engine.
+// Without a pipeline more microbatches cost nothing, whatever the configuration calls its engine.
 static void accumulation_takes_no_memory(void **state)
 {
     (void)state;
-    parity_case c = {.engine = CY_PIPELINE_AFAB, .stages = 1, .chunks = 1, .micro_batches = 1};
+    parity_case c = {.engine = CY_PIPELINE_AFAB, .stages = 1, .chunks = 1, .microbatches = 1};
     const size_t one = memory_of(&c).activations[0];
-    c.micro_batches = 8;
+    c.microbatches = 8;
     assert_int_equal(memory_of(&c).activations[0], one);
 }
 

@@ -1,5 +1,5 @@
-// Every engine on 2 to 4 stages, with 1 to 8 micro-batches, tied and untied: 50 steps with 4
-// micro-batches, some with the others; and 50 steps with the other dimensions.
+// Every engine on 2 to 4 stages, with 1 to 8 microbatches, tied and untied: 50 steps with 4
+// microbatches, some with the others; and 50 steps with the other dimensions.
 
 #include "dist/pipeline_parity.h"
 
@@ -9,19 +9,19 @@
 
 static parity_reference reference;
 
-static void every_engine_and_every_number_of_micro_batches(void **state)
+static void every_engine_and_every_number_of_microbatches(void **state)
 {
     (void)state;
     for (int tied = 0; tied <= 1; tied++) {
-        for (int micro_batches = 1; micro_batches <= 8; micro_batches *= 2) {
+        for (int microbatches = 1; microbatches <= 8; microbatches *= 2) {
             for (int stages = 2; stages <= 4; stages++) {
                 for (int e = 0; e < PARITY_ENGINES; e++) {
                     const parity_case c = {.engine = parity_engines[e].engine,
                         .stages = stages,
                         .chunks = parity_engines[e].chunks,
-                        .micro_batches = micro_batches,
+                        .microbatches = microbatches,
                         .tied = tied != 0,
-                        .steps = micro_batches == 4 ? STEPS : STEPS_SOME};
+                        .steps = microbatches == 4 ? STEPS : STEPS_SOME};
                     parity_check(&reference, &c);
                 }
             }
@@ -41,7 +41,7 @@ static void with_every_other_dimension(void **state)
             const parity_case c = {.engine = parity_engines[e].engine,
                 .stages = 2,
                 .chunks = parity_engines[e].chunks,
-                .micro_batches = 4,
+                .microbatches = 4,
                 .tied = true,
                 .dp = others[i].dp,
                 .tp = others[i].tp,
@@ -57,7 +57,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_every_other_dimension),
-        cmocka_unit_test(every_engine_and_every_number_of_micro_batches),
+        cmocka_unit_test(every_engine_and_every_number_of_microbatches),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     cy_test_training_close(&reference.training);

@@ -4,7 +4,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "parallel/data/layout.h"
+#include "parallel/data/bucket_list.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,17 +39,17 @@ static void expect_buckets(cy_group *group, size_t first_bytes, size_t bytes)
         .first_bucket_bytes = first_bytes,
         .grad_dtype = CY_F32,
         .zero_stage = 1};
-    cy_piece_list list = {0};
-    CY_CHECK_OK(cy_pieces_make(&list, &spec, units, 4));
+    cy_bucket_list list = {0};
+    CY_CHECK_OK(cy_bucket_list_make(&list, &spec, units, 4));
     int64_t at = 0;
     for (int i = 0; i < list.count; i++) {
         const int64_t wanted = i == 0 ? first : full, left = 42432 - at;
-        assert_int_equal(list.pieces[i].first, at);
-        assert_int_equal(list.pieces[i].count, left < wanted ? left : wanted);
-        at += list.pieces[i].count;
+        assert_int_equal(list.buckets[i].first, at);
+        assert_int_equal(list.buckets[i].count, left < wanted ? left : wanted);
+        at += list.buckets[i].count;
     }
     assert_int_equal(at, 42432);
-    cy_pieces_free(&list);
+    cy_bucket_list_free(&list);
 }
 
 static void buckets_cover_the_range_and_divide_evenly(void **state)
@@ -77,7 +77,7 @@ static sizes sizes_of(const cy_config *config)
 {
     cy_storage storage;
     const cy_segment whole = {.layer_count = config->shape.layers, .embedding = true, .head = true};
-    const cy_part part = {.segments = &whole,
+    const cy_model_shard part = {.segments = &whole,
         .segment_count = 1,
         .tp_size = 1,
         .unit_multiple = (int64_t)64 * config->distributed.dp_size};
@@ -104,7 +104,7 @@ static void expect_traffic(const cy_config *config, double messages, double elem
     const double bytes = others * 8.0 * (elements + 2.0);
     const cy_traffic sent = training.gradient;
     if ((double)sent.messages != messages + 1 || fabs(sent.bytes - bytes) > 1e-6 * bytes) {
-        fail_msg("zero %d, %lld micro-batches: %lld messages, %.0f bytes; expected %.0f, %.0f",
+        fail_msg("zero %d, %lld microbatches: %lld messages, %.0f bytes; expected %.0f, %.0f",
             config->distributed.zero_stage, (long long)config->training.gradient_accumulation_steps,
             (long long)sent.messages, sent.bytes, messages + 1, bytes);
     }

@@ -94,7 +94,7 @@ static cy_status reduce(cy_test_machine *machine, cy_group *group, void *context
     CY_TRY(cy_trace_open(&trace, 1024));
     queue->trace = &trace;
     CY_TRY(cy_reducer_open(&reducer, &spec, units, 3));
-    cy_reducer_take(reducer, &machine->data);
+    cy_reducer_alloc(reducer, &machine->data);
     cy_status status = CY_OK;
     for (int i = 0; i < 3 && status == CY_OK; i++) // again: nothing is left over
         status = step(reducer, queue, what, cy_group_rank(group));

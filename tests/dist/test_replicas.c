@@ -7,7 +7,7 @@
 
 #include "checkpoint/folder.h"
 #include "base/memory.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "train/replicas.h"
 
 #include <stdio.h>
@@ -46,17 +46,18 @@ typedef struct flipper {
     int flipped;
 } flipper;
 
-static cy_status flip_owned(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status flip_owned(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     flipper *at = context;
     const fault *f = at->fault;
-    if (strcmp(stretch->tensor->param->name, f->parameter) != 0) return CY_OK;
+    if (strcmp(param_range->tensor->param->name, f->parameter) != 0) return CY_OK;
     const cy_view all = f->target == OWNED_WEIGHT ? range->weight
         : f->target == OWNED_MASTER               ? range->master
         : f->target == OWNED_M                    ? range->m
                                                   : range->v;
     if (cy_view_is_none(all)) return CY_FAIL(CY_ERR_REQUEST, "rank has no such array");
-    flip(cy_view_at(all, 0, stretch->at + stretch->count / 2));
+    flip(cy_view_at(all, 0, param_range->at + param_range->count / 2));
     at->flipped++;
     return CY_OK;
 }
@@ -80,7 +81,7 @@ static cy_status plant(cy_engine *engine, const cy_rank *rank, const fault *f)
     if (f->target == NOTHING || rank->rank != f->rank) return CY_OK;
     if (f->target == WHOLE_WEIGHT) return flip_whole(engine, f);
     flipper at = {.fault = f};
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, flip_owned, &at));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, flip_owned, &at));
     return at.flipped > 0 ? CY_OK : CY_FAIL(CY_ERR_REQUEST, "rank owns no %s", f->parameter);
 }
 

@@ -18,7 +18,7 @@ static double *find(const cy_tensor *tensor, void *base, int64_t global)
     return (double *)base + tensor->offset + row * slice->cols + col;
 }
 
-// The loss of the whole micro-batch with one weight moved, on every rank that holds it.
+// The loss of the whole microbatch with one weight moved, on every rank that holds it.
 static cy_status loss_at(
     cy_engine *engine, const cy_batch_source *source, double *weight, double change, double *loss)
 {

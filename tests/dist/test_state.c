@@ -5,7 +5,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "train/state.h"
 
 #include <stdatomic.h>
@@ -62,10 +62,11 @@ typedef struct job {
     atomic_int wrong;
 } job;
 
-static cy_status count_owned(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status count_owned(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     (void)range;
-    *(int64_t *)context += stretch->count;
+    *(int64_t *)context += param_range->count;
     return CY_OK;
 }
 
@@ -87,7 +88,7 @@ static cy_status load(cy_engine *engine, const cy_rank *rank, job *j)
     snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->load_step);
     CY_TRY(cy_state_load(engine, rank, path, false, &position, &traffic));
     int64_t owned = 0;
-    CY_TRY(cy_owned_visit(&engine->storage, engine->reducer, count_owned, &owned));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, count_owned, &owned));
     // Masters and both moments, four bytes each: neither less nor 10 % more.
     const double share = 12.0 * (double)owned;
     const double read = (double)traffic.read_bytes;
@@ -129,8 +130,8 @@ static uint64_t run(const char *folder, const mesh *m, int64_t load_step, int64_
 static void read_tensor(cy_checkpoint *checkpoint, const cy_global_tensor *tensor, float *values)
 {
     cy_checkpoint_traffic traffic = {0};
-    const cy_piece piece =
-        cy_piece_of_view(0, cy_view_of(values, CY_F32, tensor->rows, tensor->cols), 0, 0);
+    const cy_tensor_shard piece =
+        cy_tensor_shard_of_view(0, cy_view_of(values, CY_F32, tensor->rows, tensor->cols), 0, 0);
     CY_CHECK_OK(cy_checkpoint_load(checkpoint, tensor, &piece, 1, &traffic));
 }
 

@@ -101,7 +101,7 @@ static void meshes_in_bf16(void **state)
     every_mesh(CY_BF16, true);
 }
 
-static void micro_batches_and_tables(void **state)
+static void microbatches_and_tables(void **state)
 {
     (void)state;
     cy_config config = strict_config(CY_F32);
@@ -239,7 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meshes_in_fp32),
         cmocka_unit_test(meshes_in_bf16),
-        cmocka_unit_test(micro_batches_and_tables),
+        cmocka_unit_test(microbatches_and_tables),
         cmocka_unit_test(sums_in_pieces),
         cmocka_unit_test(wild_weights),
         cmocka_unit_test(a_step_that_does_not_fit_is_done_again),

@@ -5,7 +5,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "parallel/tensor/pieces.h"
+#include "parallel/tensor/overlap.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ static cy_config config_of(int pieces, bool overlap)
     cy_test_config(&config, CY_F32);
     config.shape.layers = 3;
     config.training.seq_length = 64;
-    config.training.micro_batch_size = pieces * CY_TENSOR_PIECE_ROWS / 64;
+    config.training.micro_batch_size = pieces * CY_TENSOR_CHUNK_ROWS / 64;
     config.training.gradient_accumulation_steps = 1;
     config.shape.max_positions = 64;
     config.distributed.tp_size = 2;
@@ -114,7 +114,7 @@ static int sums_of(const cy_config *config)
 static void every_piece_travels_under_a_product(void **state)
 {
     (void)state;
-    for (int pieces = 2; pieces <= CY_TENSOR_PIECES; pieces++) {
+    for (int pieces = 2; pieces <= CY_TENSOR_CHUNKS; pieces++) {
         cy_config config = config_of(pieces, true);
         const order of = order_of(&config, pieces);
         assert_int_equal(of.sums, pieces * sums_of(&config));

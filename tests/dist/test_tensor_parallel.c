@@ -122,7 +122,7 @@ static cy_config long_config(int tp, int pieces)
 {
     cy_config config = config_of(tp);
     config.training.seq_length = 60;
-    config.training.micro_batch_size = pieces * CY_TENSOR_PIECE_ROWS / 60 + 1;
+    config.training.micro_batch_size = pieces * CY_TENSOR_CHUNK_ROWS / 60 + 1;
     config.training.gradient_accumulation_steps = 1;
     config.shape.max_positions = 60;
     return config;
@@ -188,7 +188,7 @@ static void sums_in_flight_change_no_bit(void **state)
     }
 }
 
-// What one more layer sends in a step of one micro-batch, by difference.
+// What one more layer sends in a step of one microbatch, by difference.
 static cy_traffic traffic_of_a_layer(cy_config config)
 {
     cy_test_training few, more;

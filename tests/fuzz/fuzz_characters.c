@@ -2,17 +2,17 @@
 
 #include "fuzz.h"
 
-#include "infer/characters.h"
+#include "infer/utf8_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static void feed(cy_text *out, const uint8_t *data, size_t size, size_t cut)
 {
-    cy_characters characters = {0};
-    if (cy_characters_add(&characters, out, data, cut) != CY_OK) abort();
-    if (cy_characters_add(&characters, out, data + cut, size - cut) != CY_OK) abort();
-    if (cy_characters_finish(&characters, out) != CY_OK) abort();
+    cy_utf8_stream characters = {0};
+    if (cy_utf8_stream_add(&characters, out, data, cut) != CY_OK) abort();
+    if (cy_utf8_stream_add(&characters, out, data + cut, size - cut) != CY_OK) abort();
+    if (cy_utf8_stream_finish(&characters, out) != CY_OK) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

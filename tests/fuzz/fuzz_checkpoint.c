@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             int64_t elements = 0;
             for (int64_t j = 0; j < stored->piece_count; j++) {
                 elements += stored->pieces[j].piece.count;
-                bytes += cy_stored_piece_bytes(&stored->pieces[j]);
+                bytes += cy_stored_shard_bytes(&stored->pieces[j]);
             }
             if (elements != stored->tensor.rows * stored->tensor.cols) abort();
             if (cy_checkpoint_find(&checkpoint, stored->tensor.kind, stored->tensor.name) !=

@@ -18,12 +18,12 @@ typedef struct walk {
     int64_t step;
 } walk;
 
-static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const walk *self = context;
     const int64_t vocab = self->engine->options.config->shape.vocab;
     const uint64_t key =
-        cy_random_key_at(cy_random_key(3, "walk"), (uint64_t)(2 * self->step + micro_batch));
+        cy_random_key_at(cy_random_key(3, "walk"), (uint64_t)(2 * self->step + microbatch));
     int64_t token = (int64_t)(cy_random_bits(key, 0) % (uint64_t)vocab);
     for (int64_t i = 0; i < self->engine->tokens; i++) {
         inputs[i] = (int32_t)token;

@@ -44,21 +44,21 @@ static inline void bench_open(bench *at, const cy_kernels *kernels, int workers)
     memset(at, 0, sizeof(*at));
     CY_CHECK_OK(cy_memory_map(&at->memory_base, BENCH_BYTES));
     CY_CHECK_OK(cy_memory_map(&at->scratch_base, BENCH_BYTES));
-    cy_arena_place(&at->memory, "test", at->memory_base, BENCH_BYTES);
-    cy_arena_place(&at->scratch, "scratch", at->scratch_base, BENCH_BYTES);
+    cy_arena_init(&at->memory, "test", at->memory_base, BENCH_BYTES);
+    cy_arena_init(&at->scratch, "scratch", at->scratch_base, BENCH_BYTES);
     at->queue.kernels = kernels;
     at->queue.scratch = &at->scratch;
-    CY_CHECK_OK(cy_pool_open(&at->queue.pool, workers, -1, false));
+    CY_CHECK_OK(cy_thread_pool_open(&at->queue.pool, workers, -1, false));
 }
 
 static inline void bench_close(bench *at)
 {
-    cy_pool_close(at->queue.pool);
+    cy_thread_pool_close(at->queue.pool);
     cy_arena_rewind(&at->memory, 0);
     cy_arena_rewind(&at->scratch, 0);
     // An address that was poisoned may be handed out again.
-    (void)cy_arena_take(&at->memory, BENCH_BYTES);
-    (void)cy_arena_take(&at->scratch, BENCH_BYTES);
+    (void)cy_arena_alloc(&at->memory, BENCH_BYTES);
+    (void)cy_arena_alloc(&at->scratch, BENCH_BYTES);
     cy_memory_unmap(at->memory_base, BENCH_BYTES);
     cy_memory_unmap(at->scratch_base, BENCH_BYTES);
 }
@@ -83,13 +83,13 @@ static inline void bench_dry(bench *at, bool dry)
 static inline cy_view bench_make(bench *at, cy_dtype dtype, int64_t rows, int64_t cols, int64_t gap)
 {
     if (at->queue.dry) {
-        cy_view view = cy_view_take(&at->nowhere, dtype, rows, cols + gap);
+        cy_view view = cy_view_alloc(&at->nowhere, dtype, rows, cols + gap);
         view.cols = cols;
         return view;
     }
     assert_true(at->made_count < BENCH_VIEWS);
     const size_t inner = (size_t)(rows * (cols + gap)) * cy_dtype_size(dtype);
-    unsigned char *start = cy_arena_take(&at->memory, inner + 2 * BENCH_GUARD);
+    unsigned char *start = cy_arena_alloc(&at->memory, inner + 2 * BENCH_GUARD);
     memset(start, BENCH_MARKER, inner + 2 * BENCH_GUARD);
     cy_view view = cy_view_of(start + BENCH_GUARD, dtype, rows, cols);
     view.stride = cols + gap;

@@ -49,7 +49,7 @@ typedef struct problem {
 static cy_view make(
     cy_test_machine *self, cy_dtype dtype, int64_t rows, int64_t cols, uint64_t seed)
 {
-    const cy_view all = cy_view_take(&self->data, dtype, rows, cols + 5);
+    const cy_view all = cy_view_alloc(&self->data, dtype, rows, cols + 5);
     const cy_view x = cy_view_cols(all, 3, cols);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < all.cols; j++) {
@@ -90,10 +90,10 @@ static problem pose(cy_test_machine *self, const setting *s, cy_dtype dtype)
     p.dq = make(self, wide, s->rows, width, 6);
     p.dk = make(self, dtype, s->keys, kv_width, 7);
     p.dv = make(self, wide, s->keys, kv_width, 8);
-    p.lse = cy_view_take(&self->data, wide, s->heads, s->rows);
-    p.delta = cy_view_take(&self->data, wide, s->heads, s->rows);
-    p.q_positions = cy_arena_take(&self->data, (size_t)s->rows * sizeof(int32_t));
-    p.k_positions = cy_arena_take(&self->data, (size_t)s->keys * sizeof(int32_t));
+    p.lse = cy_view_alloc(&self->data, wide, s->heads, s->rows);
+    p.delta = cy_view_alloc(&self->data, wide, s->heads, s->rows);
+    p.q_positions = cy_arena_alloc(&self->data, (size_t)s->rows * sizeof(int32_t));
+    p.k_positions = cy_arena_alloc(&self->data, (size_t)s->keys * sizeof(int32_t));
     place(s, &p);
     p.spec = (cy_attention_spec){
         .heads = s->heads,
@@ -351,16 +351,16 @@ static void compare_parts(
     const cy_attention_spec spec = {
         .heads = 6, .kv_heads = 2, .head_dim = dim, .scale = 0.3, .window = window};
     const int64_t count = cy_attention_part_count(&spec, position);
-    const cy_view parts = cy_view_take(
-        &self->data, dtype == CY_F64 ? CY_F64 : CY_F32, count, cy_attention_part_cols(&spec));
+    const cy_view parts = cy_view_alloc(
+        &self->data, dtype == CY_F64 ? CY_F64 : CY_F32, count, cy_attention_split_cols(&spec));
     memset(parts.data, 0xff, cy_view_bytes(parts)); // NaN: each part is written
     cy_attention_paged(&self->queue, o, q, &pages, &sequence, &position, &spec);
     for (int64_t first = 0; first < count; first += step) {
         const int64_t some = count - first < step ? count - first : step;
-        cy_attention_parts(&self->queue, cy_view_rows(parts, first, some), q, &pages, &sequence,
+        cy_attention_split(&self->queue, cy_view_rows(parts, first, some), q, &pages, &sequence,
             &position, &spec, first);
     }
-    cy_attention_join(&self->queue, joined, parts, &spec);
+    cy_attention_combine(&self->queue, joined, parts, &spec);
     if (memcmp(joined.data, o.data, (size_t)o.cols * cy_dtype_size(dtype)) != 0) {
         fail_msg("%s, %s, position %d, window %d, %d parts at a time: other bits",
             self->queue.kernels->name, cy_dtype_name(dtype), position, (int)window, (int)step);

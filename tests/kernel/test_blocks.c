@@ -108,7 +108,7 @@ static void expect_product(cy_view c, cy_view a, cy_view b, const product *p, co
 }
 
 // c (+)= a b as p says, through packed operands [left], [right] that have room for it.
-static void run_packed(const cy_block_ops *ops, const product *p, cy_view c, cy_view a, cy_view b,
+static void run_packed(const cy_microkernel *ops, const product *p, cy_view c, cy_view a, cy_view b,
     void *left, void *right)
 {
     const int64_t depth = cy_round_up(p->depth, ops->depth_step);
@@ -119,7 +119,7 @@ static void run_packed(const cy_block_ops *ops, const product *p, cy_view c, cy_
     ops->leave();
 }
 
-static void multiply(const cy_block_ops *ops, const product *p)
+static void multiply(const cy_microkernel *ops, const product *p)
 {
     fenced memory[5];
     const cy_view a = p->left_turned
@@ -128,11 +128,11 @@ static void multiply(const cy_block_ops *ops, const product *p)
     const cy_view b = p->right_turned ? fenced_view(&memory[1], p->right, p->cols, p->depth, 3, 2)
                                       : fenced_view(&memory[1], p->right, p->depth, p->cols, 3, 2);
     const cy_view c = fenced_view(&memory[2], CY_F32, p->rows, p->cols, 5, 3);
-    void *left = fence(&memory[3], cy_block_left_bytes(ops, p->rows, p->depth));
-    void *right = fence(&memory[4], cy_block_right_bytes(ops, p->cols, p->depth));
+    void *left = fence(&memory[3], cy_microkernel_left_bytes(ops, p->rows, p->depth));
+    void *right = fence(&memory[4], cy_microkernel_right_bytes(ops, p->cols, p->depth));
     run_packed(ops, p, c, a, b, left, right);
     expect_product(c, a, b, p, ops->isa);
-    if (!p->left_turned && cy_block_left_fits(ops, a)) {
+    if (!p->left_turned && cy_microkernel_left_fits(ops, a)) {
         const product from_zero = {
             p->rows, p->cols, p->depth, false, p->right_turned, false, p->left, p->right};
         ops->enter();
@@ -144,7 +144,7 @@ static void multiply(const cy_block_ops *ops, const product *p)
         release(&memory[i]);
 }
 
-static void products(const cy_block_ops *ops)
+static void products(const cy_microkernel *ops)
 {
     static const int64_t rows[] = {1, 5, 6, 7, 13, 16, 17, 31, 32, 33, 50};
     static const int64_t cols[] = {1, 8, 15, 16, 17, 31, 32, 33, 48, 64, 65, 96, 97};
@@ -180,7 +180,7 @@ static void put_tiny(cy_view view, bool transposed, int64_t depth, int64_t other
     }
 }
 
-static void tiny_elements(const cy_block_ops *ops)
+static void tiny_elements(const cy_microkernel *ops)
 {
     enum { ROWS = 33, COLS = 70, DEPTH = 66 };
     for (int n = 0; n < 16; n++) {
@@ -197,8 +197,8 @@ static void tiny_elements(const cy_block_ops *ops)
         } else {
             put_tiny(b, right_turned, DEPTH, COLS, n / 8);
         }
-        void *left = fence(&memory[3], cy_block_left_bytes(ops, ROWS, DEPTH));
-        void *right = fence(&memory[4], cy_block_right_bytes(ops, COLS, DEPTH));
+        void *left = fence(&memory[3], cy_microkernel_left_bytes(ops, ROWS, DEPTH));
+        void *right = fence(&memory[4], cy_microkernel_right_bytes(ops, COLS, DEPTH));
         run_packed(ops, &p, c, a, b, left, right);
         for (int64_t i = 0; i < ROWS; i++) {
             for (int64_t j = 0; j < COLS; j++) {
@@ -217,7 +217,7 @@ static void tiny_elements(const cy_block_ops *ops)
 
 // ---- conversions, transpositions, a few rows
 
-static void conversions(const cy_block_ops *ops)
+static void conversions(const cy_microkernel *ops)
 {
     static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
     for (int n = 0; n < 9 * 70; n++) {
@@ -236,7 +236,7 @@ static void conversions(const cy_block_ops *ops)
     }
 }
 
-static void transpositions(const cy_block_ops *ops)
+static void transpositions(const cy_microkernel *ops)
 {
     static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
     for (int64_t rows = 1; rows < 40; rows++) {
@@ -256,7 +256,7 @@ static void transpositions(const cy_block_ops *ops)
     }
 }
 
-static void few_rows(const cy_block_ops *ops)
+static void few_rows(const cy_microkernel *ops)
 {
     static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
     static const int64_t depths[] = {1, 7, 8, 9, 16, 31, 32, 33, 63, 64, 65, 127, 128, 200};
@@ -276,7 +276,7 @@ static void few_rows(const cy_block_ops *ops)
 
 // ---- every instruction set that this processor has
 
-typedef void (*block_test)(const cy_block_ops *ops);
+typedef void (*block_test)(const cy_microkernel *ops);
 
 static void with_each(block_test test)
 {
@@ -285,12 +285,12 @@ static void with_each(block_test test)
     int tested = 0;
 #if defined(__aarch64__)
     if (cpu.neon) {
-        test(cy_block_neon());
+        test(cy_microkernel_neon());
         tested++;
     }
 #elif defined(__x86_64__)
-    const cy_block_ops *const all[] = {cy_block_avx2(), cy_block_avx512(), cy_block_avx512_bf16(),
-        cy_block_amx(), cy_block_amx_split()};
+    const cy_microkernel *const all[] = {cy_microkernel_avx2(), cy_microkernel_avx512(),
+        cy_microkernel_avx512_bf16(), cy_microkernel_amx(), cy_microkernel_amx_split()};
     const bool there[] = {cpu.avx2, cpu.avx512, cpu.avx512_bf16, cpu.amx, cpu.amx};
     for (int i = 0; i < 5; i++) {
         if (!there[i]) continue;

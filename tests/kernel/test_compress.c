@@ -123,7 +123,7 @@ static void topk_case(bench *ref, bench *at, int64_t n, int64_t k, content what,
 // Against the formula in double, and every table against the reference, bit for bit.
 static void look_ahead_case(bench *ref, bench *at, int64_t n, cy_dtype dtype, cy_dtype weights)
 {
-    const cy_ahead_spec spec = {
+    const cy_step_ahead_spec spec = {
         .learning_rate = 0.01, .scale = 0.5, .root = 1.25, .eps = 1e-8, .most = 10.0};
     const cy_view master = bench_random(ref, dtype, 1, n, 0, 1.0);
     const cy_view residual = bench_random(ref, dtype, 1, n, 0, 1.0);
@@ -134,8 +134,8 @@ static void look_ahead_case(bench *ref, bench *at, int64_t n, cy_dtype dtype, cy
     }
     const cy_view weight = bench_make(ref, weights, 1, n, 0);
     const cy_view weight2 = bench_make(at, weights, 1, n, 0);
-    cy_look_ahead(&ref->queue, weight, master, residual, v, &spec);
-    cy_look_ahead(&at->queue, weight2, bench_twin(at, master), bench_twin(at, residual),
+    cy_step_ahead(&ref->queue, weight, master, residual, v, &spec);
+    cy_step_ahead(&at->queue, weight2, bench_twin(at, master), bench_twin(at, residual),
         bench_twin(at, v), &spec);
     expect_same_bits("weights ahead", weight2, weight);
     for (int64_t i = 0; i < n; i++) {

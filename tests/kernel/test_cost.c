@@ -119,9 +119,9 @@ static void attention_in_pages(void **state)
     check(cy_cost_attention_paged(q, q, &pages, &spec), 4 * 5 * 32, 128 + 128 + 5 * key);
     const cy_view parts = fp32(6, 20);
     const double keys = 6 * CY_ATTENTION_PART;
-    check(cy_cost_attention_parts(parts, q, &pages, &spec), 4 * keys / 2 * 32,
+    check(cy_cost_attention_split(parts, q, &pages, &spec), 4 * keys / 2 * 32,
         480 + 128 + keys * 8 * 6);
-    check(cy_cost_attention_join(q, parts), 2 * 120, 128 + 480);
+    check(cy_cost_attention_combine(q, parts), 2 * 120, 128 + 480);
 }
 
 static void feed_forward_and_both_ends(void **state)
@@ -160,7 +160,7 @@ static void optimizer_and_compression(void **state)
     check(cy_cost_sum_squares(wide), 20, 40);
     check(cy_cost_clip_scale(), 4, 24);
     check(cy_cost_adamw(weight, wide, wide, wide, wide), 150, 20 + 2 * 120 + 40);
-    check(cy_cost_look_ahead(wide, wide, wide, wide), 80, 4 * 40);
+    check(cy_cost_step_ahead(wide, wide, wide, wide), 80, 4 * 40);
     check(cy_cost_topk(values, indices, wide, wide), 20, 40 + 80 + 12 + 12);
     check(cy_cost_scatter_add(weight, indices, values), 3, 2 * 6 + 12 + 12);
     check(cy_cost_quantize(code, scale, wide), 20, 10 + 8 + 40);

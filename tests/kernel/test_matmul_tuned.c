@@ -77,7 +77,7 @@ static void set(cy_view x, int64_t row, int64_t col, double value)
 static cy_view make(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols, int64_t gap,
     uint64_t seed, bool integers)
 {
-    cy_view all = cy_view_take(arena, dtype, rows + 2, cols + gap);
+    cy_view all = cy_view_alloc(arena, dtype, rows + 2, cols + gap);
     memset(all.data, 0x5a, cy_view_bytes(all));
     const cy_view x = cy_view_cols(cy_view_rows(all, 1, rows), gap / 2, cols);
     for (int64_t i = 0; i < rows; i++) {
@@ -299,7 +299,7 @@ static void large_products_equal_the_portable_one(void **state)
                 const cy_dtype dtype = d != 0 ? CY_BF16 : CY_F32, to = d == 2 ? CY_BF16 : CY_F32;
                 problem p = pose(&self, sizes[s], dtype, to, bits, true);
                 cy_kernels_ref()->matmul(&self.queue, p.before, p.a, p.b, p.spec);
-                cy_view start = cy_view_take(&self.data, to, p.c.rows, p.c.cols);
+                cy_view start = cy_view_alloc(&self.data, to, p.c.rows, p.c.cols);
                 memcpy(start.data, p.c.data, cy_view_bytes(start));
                 for (int i = 0; i < count; i++) {
                     memcpy(p.c.data, start.data, cy_view_bytes(start));
@@ -353,10 +353,10 @@ static void caches_do_not_change_results(void **state)
                 const size_t bytes =
                     (size_t)(p.c.rows * p.c.stride) * cy_dtype_size(to); // but for the last gap
                 const size_t whole = bytes - (size_t)(p.c.stride - p.c.cols) * cy_dtype_size(to);
-                char *start = cy_arena_take(&self.data, whole);
-                char *wanted = cy_arena_take(&self.data, whole);
+                char *start = cy_arena_alloc(&self.data, whole);
+                char *wanted = cy_arena_alloc(&self.data, whole);
                 memcpy(start, p.c.data, whole);
-                cy_matmul_tiled(&self.queue, cy_block_avx2(), NULL, p.c, p.a, p.b, p.spec);
+                cy_matmul_tiled(&self.queue, cy_microkernel_avx2(), NULL, p.c, p.a, p.b, p.spec);
                 memcpy(wanted, p.c.data, whole);
                 for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
                     memcpy(p.c.data, start, whole);

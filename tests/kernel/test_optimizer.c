@@ -6,7 +6,7 @@
 // for each step: nothing of it is a recurrence like the code under test.
 
 #include "base/random.h"
-#include "optim/rate.h"
+#include "optim/lr_schedule.h"
 #include "support/machine.h"
 #include "support/support.h"
 
@@ -21,7 +21,7 @@
 static const double divisor = 640; // tokens of the global batch
 static const double max_norm = 1;
 
-static const cy_rate_spec rate = {.kind = CY_RATE_COSINE,
+static const cy_lr_schedule rate = {.kind = CY_LR_COSINE,
     .learning_rate = 1e-2,
     .min_learning_rate = 1e-3,
     .warmup_steps = 10,
@@ -63,7 +63,7 @@ static double scale_of(int step)
 static cy_adamw_spec spec_of(int step, double decay)
 {
     return (cy_adamw_spec){
-        .learning_rate = cy_rate_at(&rate, step),
+        .learning_rate = cy_lr_at(&rate, step),
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
@@ -114,14 +114,14 @@ typedef struct state {
 static void open_state(state *self, const char *isa, cy_dtype dtype)
 {
     CY_CHECK_OK(cy_test_machine_open(&self->machine, isa, 2, BYTES));
-    self->weight = cy_view_take(&self->machine.data, CY_BF16, 1, COUNT);
-    self->master = cy_view_take(&self->machine.data, dtype, 1, COUNT);
-    self->m = cy_view_take(&self->machine.data, dtype, 1, COUNT);
-    self->v = cy_view_take(&self->machine.data, dtype, 1, COUNT);
-    self->grad = cy_view_take(&self->machine.data, dtype, 1, COUNT);
-    self->sum = cy_view_take(&self->machine.data, CY_F64, 1, 1);
-    self->scale = cy_view_take(&self->machine.data, CY_F64, 1, 1);
-    self->norm = cy_view_take(&self->machine.data, CY_F64, 1, 1);
+    self->weight = cy_view_alloc(&self->machine.data, CY_BF16, 1, COUNT);
+    self->master = cy_view_alloc(&self->machine.data, dtype, 1, COUNT);
+    self->m = cy_view_alloc(&self->machine.data, dtype, 1, COUNT);
+    self->v = cy_view_alloc(&self->machine.data, dtype, 1, COUNT);
+    self->grad = cy_view_alloc(&self->machine.data, dtype, 1, COUNT);
+    self->sum = cy_view_alloc(&self->machine.data, CY_F64, 1, 1);
+    self->scale = cy_view_alloc(&self->machine.data, CY_F64, 1, 1);
+    self->norm = cy_view_alloc(&self->machine.data, CY_F64, 1, 1);
     cy_fill(&self->machine.queue, self->m, 0);
     cy_fill(&self->machine.queue, self->v, 0);
 }

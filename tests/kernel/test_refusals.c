@@ -54,11 +54,11 @@ static void compare(cy_test_machine *self, cy_matmul_spec spec)
     enum { M = 300, N = 270, K = 65 };
     cy_arena_rewind(&self->data, 0);
     const cy_view a =
-        cy_view_take(&self->data, CY_F32, spec.transpose_a ? K : M, spec.transpose_a ? M : K);
+        cy_view_alloc(&self->data, CY_F32, spec.transpose_a ? K : M, spec.transpose_a ? M : K);
     const cy_view b =
-        cy_view_take(&self->data, CY_F32, spec.transpose_b ? N : K, spec.transpose_b ? K : N);
-    const cy_view c = cy_view_take(&self->data, CY_F32, M, N);
-    const cy_view wanted = cy_view_take(&self->data, CY_F32, M, N);
+        cy_view_alloc(&self->data, CY_F32, spec.transpose_b ? N : K, spec.transpose_b ? K : N);
+    const cy_view c = cy_view_alloc(&self->data, CY_F32, M, N);
+    const cy_view wanted = cy_view_alloc(&self->data, CY_F32, M, N);
     for (int i = 0; i < M * K; i++)
         ((float *)a.data)[i] = (float)(i % 7 - 3);
     for (int i = 0; i < N * K; i++)
@@ -98,7 +98,7 @@ static void a_refused_shape_is_our_own(void **state)
     cy_test_machine self;
     if (open_with_dnnl(&self)) {
         const cy_cpu_state *kept = self.queue.kernel_state;
-        assert_true(cy_dnnl_takes(kept->dnnl, CY_F32, CY_F32, specs[0]));
+        assert_true(cy_dnnl_supports(kept->dnnl, CY_F32, CY_F32, specs[0]));
         refuse_primitives = true;
         for (size_t i = 0; i < CY_TEST_COUNT(specs); i++)
             compare(&self, specs[i]);
@@ -134,9 +134,9 @@ static void a_library_that_refuses_all_is_not_used(void **state)
     cy_test_machine self;
     refuse_primitives = true;
     if (open_with_dnnl(&self)) {
-        for (int kind = 0; kind < CY_PRODUCT_KINDS; kind++) {
-            assert_int_equal(
-                cy_kernels_maker(&self.queue, CY_F32, (cy_product_kind)kind), CY_MAKER_OURS);
+        for (int kind = 0; kind < CY_MATMUL_KINDS; kind++) {
+            assert_int_equal(cy_kernels_matmul_backend(&self.queue, CY_F32, (cy_matmul_kind)kind),
+                CY_MATMUL_TUNED);
         }
     }
     refuse_primitives = false;
@@ -158,10 +158,10 @@ static void what_is_widened_is_bounded_by_fp32(void **state)
         CY_CHECK_OK(status);
         const bool multiplies =
             strcmp(levels[i], "avx512_bf16") == 0 || strcmp(levels[i], "amx") == 0;
-        assert_int_equal(cy_kernels_multiply(&self.queue, CY_BF16), multiplies);
-        cy_peak_way wide[CY_PEAK_WAYS], half[CY_PEAK_WAYS];
-        const int wide_count = cy_peak_ways(wide, &self.queue, CY_F32);
-        const int half_count = cy_peak_ways(half, &self.queue, CY_BF16);
+        assert_int_equal(cy_kernels_has_native_matmul(&self.queue, CY_BF16), multiplies);
+        cy_peak_variant wide[CY_PEAK_VARIANTS], half[CY_PEAK_VARIANTS];
+        const int wide_count = cy_peak_variants(wide, &self.queue, CY_F32);
+        const int half_count = cy_peak_variants(half, &self.queue, CY_BF16);
         int found = 0;
         for (int j = 0; j < half_count; j++)
             found += half[j].dtype == CY_F32;

@@ -4,7 +4,7 @@
 
 #include "kernel/strict.h"
 
-// ---- sums over tokens: the whole, then pieces in descending order
+// ---- sums over tokens: the whole, then chunks in descending order
 
 #define TOKENS 160
 #define WIDTH  75

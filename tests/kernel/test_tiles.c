@@ -1,4 +1,4 @@
-// How a product is cut into tasks: all of it, once, in pieces that suit who works on them.
+// How a product is cut into tasks: all of it, once, in chunks that suit who works on them.
 #include "support/support.h"
 
 #include "kernel/cpu/gemm/matmul.h"

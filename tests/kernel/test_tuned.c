@@ -1,6 +1,6 @@
 // The tuned operators (all but products and attention) against the reference, for every instruction
 // set that this processor has: sizes of 1, odd ones, ones that no vector divides, ones that fill
-// several pieces; matrices with gaps; accumulators that start at non-zero. Results must not depend
+// several chunks; matrices with gaps; accumulators that start at non-zero. Results must not depend
 // on the number of threads, nothing outside the views may change, and a dry queue must touch no
 // data.
 //

@@ -14,9 +14,9 @@ static void dry_queue_counts(void **state)
     cy_queue *queue = &at.queue;
     queue->dry = true;
     cy_arena_measure(&nowhere, "nowhere"); // a touch would be a fault
-    const cy_view a = cy_view_take(&nowhere, CY_BF16, 100, 200);
-    const cy_view b = cy_view_take(&nowhere, CY_BF16, 200, 300);
-    const cy_view c = cy_view_take(&nowhere, CY_F32, 100, 300);
+    const cy_view a = cy_view_alloc(&nowhere, CY_BF16, 100, 200);
+    const cy_view b = cy_view_alloc(&nowhere, CY_BF16, 200, 300);
+    const cy_view c = cy_view_alloc(&nowhere, CY_F32, 100, 300);
     cy_matmul(queue, c, a, b, (cy_matmul_spec){0});
     assert_true(queue->planned.flops == 2.0 * 100 * 200 * 300);
     assert_true(queue->planned.bytes == 2.0 * 100 * 200 + 2.0 * 200 * 300 + 4.0 * 100 * 300);

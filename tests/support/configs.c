@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_OPTIONS 128
-#define TEXT_BYTES   4096
+#define OPTIONS_MAX 128
+#define TEXT_BYTES  4096
 
 static const char *with_quotes(char text[TEXT_BYTES], const char *given)
 {
@@ -18,10 +18,10 @@ static const char *with_quotes(char text[TEXT_BYTES], const char *given)
 void cy_test_read_config_on(cy_config *config, const char *text, const char *const *options,
     int count, cy_test_reading reading, cy_config_machine machine, const char *faults)
 {
-    static char file[TEXT_BYTES], texts[MOST_OPTIONS][TEXT_BYTES];
-    const char *list[MOST_OPTIONS];
+    static char file[TEXT_BYTES], texts[OPTIONS_MAX][TEXT_BYTES];
+    const char *list[OPTIONS_MAX];
     cy_config_errors errors = {0};
-    assert_true(count <= MOST_OPTIONS);
+    assert_true(count <= OPTIONS_MAX);
     for (int i = 0; i < count; i++)
         list[i] = with_quotes(texts[i], options[i]);
     const size_t length = text != NULL ? strlen(with_quotes(file, text)) : 0;

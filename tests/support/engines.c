@@ -61,11 +61,11 @@ cy_engine_options cy_test_engine_options(const cy_config *config, const char *is
     };
 }
 
-static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const cy_engine *engine = context;
     const uint64_t vocab = (uint64_t)engine->options.config->shape.vocab;
-    const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), (uint64_t)micro_batch);
+    const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), (uint64_t)microbatch);
     for (int64_t i = 0; i < engine->tokens; i++) {
         inputs[i] = (int32_t)(cy_random_bits(key, (uint64_t)i) % vocab);
         targets[i] = (int32_t)(cy_random_bits(key, (uint64_t)i + 1) % vocab);
@@ -83,12 +83,12 @@ cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first)
     const cy_dtype dtype = engine->context.dtype;
     const int64_t hidden = engine->context.shape.hidden;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)(engine->tokens * hidden), cy_dtype_size(dtype)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)(engine->tokens * hidden), cy_dtype_size(dtype)));
     // All of the model but its head makes what the head reads.
     cy_segment body = engine->stages[0].segment;
     body.head = false;
     const cy_stage stage = cy_stage_of(&engine->slots, &engine->storage, &body);
-    const cy_micro_batch batch = cy_engine_batch(engine, 0);
+    const cy_microbatch batch = cy_engine_microbatch(engine, 0);
     const cy_stage_pass pass = {.batch = &batch};
     const cy_view out = cy_view_of(block, dtype, engine->tokens, hidden);
     cy_status status = cy_stage_forward(&stage, &pass, out, NULL);
@@ -104,7 +104,7 @@ cy_status cy_test_save_engine(
     cy_engine *engine, const cy_rank *rank, const char *folder, cy_run_position position)
 {
     cy_saver *saver = NULL;
-    CY_TRY(cy_saver_open(&saver, folder, 0, cy_state_ranks(rank, engine), NULL));
+    CY_TRY(cy_saver_open(&saver, folder, 0, cy_state_checkpoint_comm(rank, engine), NULL));
     const cy_status status = cy_state_save(engine, rank, saver, position, NULL, NULL);
     cy_saver_close(saver);
     return status;

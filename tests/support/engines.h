@@ -7,7 +7,7 @@
 #include "train/state.h"
 
 // A resolved configuration of a model with 2 layers, hidden 32, 4 heads, 2 kv heads, ffn 48,
-// vocabulary 61 and 2 x 16 tokens a micro-batch, two of them a step.
+// vocabulary 61 and 2 x 16 tokens a microbatch, two of them a step.
 void cy_test_config(cy_config *config, cy_dtype dtype);
 
 // One rank, one thread, the kernels called `isa`.
@@ -21,7 +21,7 @@ CY_MUST_CHECK cy_status cy_test_save_engine(
     cy_engine *engine, const cy_rank *rank, const char *folder, cy_run_position position);
 
 // The training forward's logits [rows, vocab] of rows from `first` on of what lies in the place of
-// the first micro-batch. A rank alone.
+// the first microbatch. A rank alone.
 cy_status cy_test_logits(cy_engine *engine, cy_view logits, int64_t first);
 
 #endif

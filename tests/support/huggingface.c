@@ -6,9 +6,9 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/hf/hf.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/sink.h"
+#include "checkpoint/file_writer.h"
 #include "model/shape_json.h"
 
 #include <stdio.h>
@@ -49,7 +49,7 @@ static void write_file(
 {
     cy_safetensors_entry entries[64] = {0};
     cy_text header = {0};
-    cy_sink *sink = NULL;
+    cy_file_writer *writer = NULL;
     for (int i = first; i < end; i++) {
         const bool matrix = tensors[i].dimensions == 2;
         entries[i - first] = (cy_safetensors_entry){
@@ -61,18 +61,18 @@ static void write_file(
     }
     CY_CHECK_OK(cy_safetensors_header(&header, entries, end - first, "{\"format\":\"pt\"}"));
     const cy_safetensors_entry *last = &entries[end - first - 1];
-    CY_CHECK_OK(cy_sink_open(&sink, path, last->offset + last->bytes, 0));
-    CY_CHECK_OK(cy_sink_add(sink, header.bytes, header.length));
+    CY_CHECK_OK(cy_file_writer_open(&writer, path, last->offset + last->bytes, 0));
+    CY_CHECK_OK(cy_file_writer_add(writer, header.bytes, header.length));
     for (int i = first; i < end; i++) {
         for (int64_t e = 0; e < tensors[i].rows * tensors[i].cols; e++) {
             const float value =
                 cy_test_value(i, e / tensors[i].cols, e % tensors[i].cols, 0) / 1e6f;
             char bytes[8];
             cy_convert(bytes, dtype, &value, CY_F32, 1);
-            CY_CHECK_OK(cy_sink_add(sink, bytes, cy_dtype_size(dtype)));
+            CY_CHECK_OK(cy_file_writer_add(writer, bytes, cy_dtype_size(dtype)));
         }
     }
-    CY_CHECK_OK(cy_sink_close(sink, true));
+    CY_CHECK_OK(cy_file_writer_close(writer, true));
     cy_text_free(&header);
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/owned.h"
+#include "optim/param_ranges.h"
 #include "train/replicas.h"
 
 #include <math.h>
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const cy_test_batch *batch = context;
     const cy_config *config = batch->config;
     const uint64_t vocab = (uint64_t)config->shape.vocab;
     const int64_t rows = config->training.micro_batch_size;
-    const int64_t round = micro_batch * config->distributed.dp_size + batch->at.at[CY_AXIS_DP];
+    const int64_t round = microbatch * config->distributed.dp_size + batch->at.at[CY_AXIS_DP];
     for (int64_t row = 0; row < rows; row++) {
         const uint64_t sample = (uint64_t)(round * rows + row);
         const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), sample);
@@ -62,20 +62,21 @@ static void put(mesh_run *run, double *place, double value)
     *place = value;
 }
 
-static cy_status collect(void *context, const cy_owned_range *range, const cy_stretch *stretch)
+static cy_status collect(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     const collection *to = context;
     const cy_manifest *manifest = &to->engine->storage.manifest;
-    const cy_param *param = stretch->tensor->param;
+    const cy_param *param = param_range->tensor->param;
     int64_t base = 0;
     for (const cy_param *p = manifest->params; p != param; p++)
         base += p->rows * p->cols;
-    cy_owned_part part;
-    for (int64_t done = 0; cy_stretch_next(stretch, &done, &part);) {
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
         for (int64_t i = 0; i < part.rows * part.cols; i++) {
             const int64_t global =
                 base + part.global_first + i / part.cols * param->cols + i % part.cols;
-            const int64_t at = stretch->at + part.at + i;
+            const int64_t at = param_range->at + part.at + i;
             put(to->run, &to->run->training->grads[global], element(range->grad, at));
             put(to->run, &to->run->training->weights[global], element(range->master, at));
         }
@@ -150,7 +151,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     if (rank->rank == 0) training->hash = hash;
     collection to = {.run = run, .engine = engine};
     pthread_mutex_lock(&run->lock);
-    const cy_status status = cy_owned_visit(&engine->storage, engine->reducer, collect, &to);
+    const cy_status status = cy_param_ranges_visit(&engine->storage, engine->reducer, collect, &to);
     pthread_mutex_unlock(&run->lock);
     return status;
 }

@@ -8,7 +8,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "infer/model.h"
-#include "infer/sample.h"
+#include "infer/sampler.h"
 #include "model/shape_json.h"
 #include "engine/pipeline.h"
 #include "train/state.h"
@@ -60,13 +60,13 @@ static cy_status need(const figure_file *in, const void **data, const cy_safeten
     return CY_OK;
 }
 
-static cy_status fill(void *context, int64_t micro_batch, int32_t *inputs, int32_t *targets)
+static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const parity_run *run = context;
     const int64_t rows = run->config.training.micro_batch_size;
     const int64_t columns = run->config.training.seq_length;
     for (int64_t row = 0; row < rows; row++) {
-        const int32_t *from = run->tokens + (micro_batch * rows + row) * (columns + 1);
+        const int32_t *from = run->tokens + (microbatch * rows + row) * (columns + 1);
         memcpy(inputs + row * columns, from, (size_t)columns * sizeof(int32_t));
         memcpy(targets + row * columns, from + 1, (size_t)columns * sizeof(int32_t));
     }
@@ -79,7 +79,7 @@ static cy_status compare_logits(parity_run *run, cy_engine *engine)
 {
     const int64_t count = engine->tokens * run->shape.vocab;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(float)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(float)));
     float *got = block;
     const cy_status status =
         cy_test_logits(engine, cy_view_of(got, CY_F32, engine->tokens, run->shape.vocab), 0);
@@ -124,7 +124,7 @@ static cy_status compare_batch(cy_engine *engine, parity_run *run)
     CY_TRY(source.fill(source.context, 0, engine->inputs, engine->targets));
     CY_TRY(compare_logits(run, engine));
     if (!run->gradients) return CY_OK;
-    const cy_micro_batch batch = cy_engine_batch(engine, 0);
+    const cy_microbatch batch = cy_engine_microbatch(engine, 0);
     const cy_stage_pass pass = {.batch = &batch};
     const cy_stage_loss loss = {.sum = engine->loss, .train = true, .scale = 1.0};
     CY_TRY(cy_stage_forward(&engine->stages[0], &pass, cy_view_none(), &loss));
@@ -227,12 +227,12 @@ static cy_status generate(
     CY_TRY(need(&run->figures, &prompt, &prompt_entry, "greedy.prompt", CY_I32));
     CY_TRY(need(&run->figures, &wanted, &entry, name, CY_I32));
     const int64_t before = prompt_entry->dims[0], count = entry->dims[0];
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     if (strcmp(name, "penalty.tokens") == 0) spec.repetition_penalty = PENALTY;
     cy_sampler sampler;
     void *block = NULL;
     CY_TRY(cy_sampler_open(&sampler, run->shape.vocab));
-    cy_status status = cy_memory_take(&block, (size_t)(before + count), sizeof(int32_t));
+    cy_status status = cy_memory_alloc(&block, (size_t)(before + count), sizeof(int32_t));
     int32_t *tokens = block;
     if (status == CY_OK) {
         memcpy(tokens, prompt, (size_t)before * sizeof(int32_t));
@@ -271,7 +271,7 @@ static cy_status compare_generation(parity_run *run)
         cy_checkpoint_close(&checkpoint);
     }
     if (status == CY_OK) {
-        status = cy_memory_take(&block, (size_t)run->shape.vocab, sizeof(float));
+        status = cy_memory_alloc(&block, (size_t)run->shape.vocab, sizeof(float));
     }
     if (status == CY_OK) {
         status = generate(run, &decoder, block, "greedy.tokens", &run->out->greedy);

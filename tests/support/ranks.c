@@ -19,7 +19,7 @@ typedef struct meeting {
 typedef struct thread_rank {
     meeting *meeting;
     int rank;
-    void (*body)(void *context, cy_checkpoint_ranks ranks);
+    void (*body)(void *context, cy_checkpoint_comm ranks);
     void *context;
 } thread_rank;
 
@@ -73,7 +73,7 @@ static cy_status least(void *context, int64_t *values, int64_t count)
 static void *run_rank(void *argument)
 {
     const thread_rank *me = argument;
-    const cy_checkpoint_ranks ranks = {
+    const cy_checkpoint_comm ranks = {
         .rank = me->rank,
         .size = me->meeting->size,
         .agree = agree,
@@ -84,7 +84,7 @@ static void *run_rank(void *argument)
     return NULL;
 }
 
-void cy_test_ranks(int size, void (*body)(void *context, cy_checkpoint_ranks ranks), void *context)
+void cy_test_ranks(int size, void (*body)(void *context, cy_checkpoint_comm ranks), void *context)
 {
     meeting m = {.size = size};
     pthread_t threads[64];

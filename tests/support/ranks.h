@@ -6,6 +6,6 @@
 #include "checkpoint/checkpoint.h"
 
 // Runs body(context, ranks) on `size` threads and returns when all are back.
-void cy_test_ranks(int size, void (*body)(void *context, cy_checkpoint_ranks ranks), void *context);
+void cy_test_ranks(int size, void (*body)(void *context, cy_checkpoint_comm ranks), void *context);
 
 #endif

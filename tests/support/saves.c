@@ -17,7 +17,7 @@ cy_status cy_test_save_with(cy_saver *saver, const cy_test_state *state, int ran
 }
 
 cy_status cy_test_save(
-    const cy_test_state *state, cy_checkpoint_ranks ranks, int keep_last, cy_save also)
+    const cy_test_state *state, cy_checkpoint_comm ranks, int keep_last, cy_save also)
 {
     cy_saver *saver = NULL;
     CY_TRY(cy_saver_open(&saver, state->folder, keep_last, ranks, NULL));
@@ -38,7 +38,7 @@ static cy_status judge(const cy_test_shard *shard, const cy_global_tensor *tenso
 }
 
 cy_status cy_test_load(cy_checkpoint *checkpoint, const cy_test_state *state,
-    cy_checkpoint_ranks ranks, cy_checkpoint_traffic *traffic)
+    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
 {
     cy_global_tensor tensors[CY_TEST_TENSORS];
     cy_test_shard shard;

@@ -54,7 +54,7 @@ static cy_rectangle rectangle_of(const cy_global_tensor *tensor, int index, int 
     return r;
 }
 
-static int64_t memory_elements(const cy_piece *piece)
+static int64_t memory_elements(const cy_tensor_shard *piece)
 {
     if (piece->stride == piece->rectangle.cols) return piece->count;
     return piece->rectangle.rows * piece->stride;
@@ -71,8 +71,8 @@ void cy_test_shard_open(cy_test_shard *shard, const cy_global_tensor *tensors, c
         int64_t first = 0, count = 0;
         split(&first, &count, r.rows * r.cols, dp, mesh.dp);
         if (i % 5 % mesh.pp != pp || count == 0) continue;
-        cy_piece *piece = &shard->pieces[shard->count++];
-        *piece = cy_piece_of_range(i, r, first, count, NULL, CY_F32);
+        cy_tensor_shard *piece = &shard->pieces[shard->count++];
+        *piece = cy_tensor_shard_of_range(i, r, first, count, NULL, CY_F32);
         if (mesh.dp == 1) piece->stride += gap;
         elements += memory_elements(piece);
         shard->bytes += count * (int64_t)sizeof(float);
@@ -83,12 +83,12 @@ void cy_test_shard_open(cy_test_shard *shard, const cy_global_tensor *tensors, c
         shard->memory[i] = -1;
     float *at = shard->memory;
     for (int i = 0; i < shard->count; i++) {
-        cy_piece *piece = &shard->pieces[i];
+        cy_tensor_shard *piece = &shard->pieces[i];
         const cy_rectangle *r = &piece->rectangle;
         piece->data = at;
         at += memory_elements(piece);
         for (int64_t e = piece->first; fill && e < piece->first + piece->count; e++) {
-            *(float *)cy_piece_at(piece, e) = cy_test_value(
+            *(float *)cy_tensor_shard_at(piece, e) = cy_test_value(
                 piece->tensor, r->row_first + e / r->cols, r->col_first + e % r->cols, run);
         }
     }
@@ -105,12 +105,12 @@ int64_t cy_test_shard_wrong(
     int64_t wrong = 0;
     (void)tensors;
     for (int i = 0; i < shard->count; i++) {
-        const cy_piece *piece = &shard->pieces[i];
+        const cy_tensor_shard *piece = &shard->pieces[i];
         const cy_rectangle *r = &piece->rectangle;
         for (int64_t e = piece->first; e < piece->first + piece->count; e++) {
             const float wanted = cy_test_value(
                 piece->tensor, r->row_first + e / r->cols, r->col_first + e % r->cols, run);
-            const float *found = cy_piece_at(piece, e);
+            const float *found = cy_tensor_shard_at(piece, e);
             wrong += !(*found == wanted);
             const bool row_end = e % r->cols == r->cols - 1;
             for (int g = 1; row_end && piece->stride > r->cols && g <= gap; g++) {

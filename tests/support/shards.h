@@ -4,7 +4,7 @@
 #ifndef CY_TESTS_SHARDS_H
 #define CY_TESTS_SHARDS_H
 
-#include "checkpoint/piece.h"
+#include "checkpoint/tensor_shard.h"
 
 #define CY_TEST_TENSORS 15 // five parameters with two moments each
 
@@ -27,7 +27,7 @@ float cy_test_value(int tensor, int64_t row, int64_t col, int run);
 
 // What one rank holds.
 typedef struct cy_test_shard {
-    cy_piece pieces[CY_TEST_TENSORS];
+    cy_tensor_shard pieces[CY_TEST_TENSORS];
     int count;
     int64_t bytes; // of all pieces
     float *memory; // owned

@@ -26,7 +26,7 @@ static cy_status run_rank(cy_world *world, void *context)
     cy_group *group = NULL;
     CY_TRY(cy_test_open_all(world, &group, "dp"));
     CY_TRY(cy_test_machine_open(&machine, run->isa, 1, run->bytes));
-    machine.queue.beat = cy_world_beat(world);
+    machine.queue.heartbeat = cy_world_heartbeat(world);
     CY_TRY(run->use(&machine, group, run->context));
     cy_group_close(group);
     return cy_test_machine_close(&machine);

@@ -9,7 +9,7 @@
 
 #define MOST INT64_MAX
 
-static void expect_ms(cy_algorithm algorithm, const cy_links *links, double bytes, double wanted)
+static void expect_ms(cy_algorithm algorithm, const cy_topology *links, double bytes, double wanted)
 {
     const double took = cy_algorithm_seconds(algorithm, links, bytes) * 1e3;
     if (fabs(took - wanted) < 1e-9) return;
@@ -18,9 +18,9 @@ static void expect_ms(cy_algorithm algorithm, const cy_links *links, double byte
 }
 
 // A message takes 1 ms and a microsecond a byte; within a node a tenth of both.
-static cy_links links_of(int ranks, int node_ranks)
+static cy_topology links_of(int ranks, int node_ranks)
 {
-    return (cy_links){.ranks = ranks,
+    return (cy_topology){.ranks = ranks,
         .node_ranks = node_ranks,
         .inside = {.latency_s = node_ranks == ranks ? 1e-3 : 1e-4,
             .bytes_per_s = node_ranks == ranks ? 1e6 : 1e7},
@@ -30,19 +30,19 @@ static cy_links links_of(int ranks, int node_ranks)
 static void seconds_of_equal_links(void **state)
 {
     (void)state;
-    const cy_links eight = links_of(8, 8);
+    const cy_topology eight = links_of(8, 8);
     expect_ms(CY_ALGORITHM_NATIVE, &eight, 8000, 2 * 7 * (1 + 1));
     expect_ms(CY_ALGORITHM_RING, &eight, 8000, 2 * 7 * (1 + 1));
     expect_ms(CY_ALGORITHM_TREE, &eight, 8000, 2 * (5 + 3 + 2)); // halves, quarters, eighths
     expect_ms(CY_ALGORITHM_DOUBLING, &eight, 8000, 3 * (1 + 8));
     expect_ms(CY_ALGORITHM_HIERARCHICAL, &eight, 8000, 2 * 7 * (1 + 1));
     expect_ms(CY_ALGORITHM_SERVER, &eight, 8000, 2 * (1 + 8));
-    const cy_links six = links_of(6, 6); // no power of two: one more round
+    const cy_topology six = links_of(6, 6); // no power of two: one more round
     expect_ms(CY_ALGORITHM_RING, &six, 6000, 2 * 5 * (1 + 1));
     expect_ms(
         CY_ALGORITHM_TREE, &six, 6000, 2 * (1 + 6) + 2 * (4 + 2.5)); // two lean on two of four
     expect_ms(CY_ALGORITHM_DOUBLING, &six, 6000, (2 + 2) * (1 + 6));
-    const cy_links two = links_of(2, 2);
+    const cy_topology two = links_of(2, 2);
     expect_ms(CY_ALGORITHM_RING, &two, 1000, 2 * 1.5);
     expect_ms(CY_ALGORITHM_TREE, &two, 1000, 2 * 1.5);
     expect_ms(CY_ALGORITHM_DOUBLING, &two, 1000, 2);
@@ -51,24 +51,24 @@ static void seconds_of_equal_links(void **state)
 static void seconds_of_nodes(void **state)
 {
     (void)state;
-    const cy_links nodes = links_of(8, 4);
+    const cy_topology nodes = links_of(8, 4);
     expect_ms(CY_ALGORITHM_RING, &nodes, 8000, 2 * 7 * (1 + 1));
     expect_ms(CY_ALGORITHM_TREE, &nodes, 8000, 2 * (0.5 + 0.3 + 2)); // the farthest are apart
     expect_ms(CY_ALGORITHM_DOUBLING, &nodes, 8000, 0.9 + 0.9 + 9);
     expect_ms(CY_ALGORITHM_HIERARCHICAL, &nodes, 8000, 2 * 3 * 0.3 + 2 * 2);
     expect_ms(CY_ALGORITHM_SERVER, &nodes, 8000, 2 * 9);
-    const cy_links apart = links_of(8, 1);
+    const cy_topology apart = links_of(8, 1);
     expect_ms(CY_ALGORITHM_TREE, &apart, 8000, 2 * (5 + 3 + 2));
     expect_ms(CY_ALGORITHM_DOUBLING, &apart, 8000, 3 * 9);
-    const cy_links pairs = links_of(6, 2);
+    const cy_topology pairs = links_of(6, 2);
     expect_ms(CY_ALGORITHM_HIERARCHICAL, &pairs, 6000, 2 * 0.4 + 2 * 2 * 2);
-    cy_links unlimited = links_of(4, 4);
+    cy_topology unlimited = links_of(4, 4);
     unlimited.inside.bytes_per_s = 0;
     expect_ms(CY_ALGORITHM_RING, &unlimited, 1e9, 2 * 3);
 }
 
 // At sizes in the middle of what a row was made of.
-static void expect_fastest(const cy_links *links)
+static void expect_fastest(const cy_topology *links)
 {
     const cy_algorithm_table table = cy_algorithm_for(links);
     assert_true(table.count >= 1 && table.count <= CY_ALGORITHM_ROWS);
@@ -95,11 +95,11 @@ static void the_fastest_is_chosen(void **state)
     (void)state;
     static const int meshes[][2] = {{2, 2}, {3, 3}, {8, 8}, {8, 4}, {8, 1}, {6, 2}, {64, 8}};
     for (size_t i = 0; i < sizeof(meshes) / sizeof(*meshes); i++) {
-        const cy_links links = links_of(meshes[i][0], meshes[i][1]);
+        const cy_topology links = links_of(meshes[i][0], meshes[i][1]);
         expect_fastest(&links);
     }
     // Few bytes want few rounds, many bytes small parts.
-    const cy_links eight = links_of(8, 8), nodes = links_of(64, 8), six = links_of(48, 8);
+    const cy_topology eight = links_of(8, 8), nodes = links_of(64, 8), six = links_of(48, 8);
     const cy_algorithm_table table = cy_algorithm_for(&eight), far = cy_algorithm_for(&nodes),
                              uneven = cy_algorithm_for(&six);
     assert_int_equal(cy_algorithm_choose(&table, 8), CY_ALGORITHM_DOUBLING);

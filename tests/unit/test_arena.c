@@ -8,12 +8,12 @@
 // One layout, as the program has it: run twice, once to measure and once to place.
 static void lay_out(cy_arena *arena)
 {
-    (void)cy_arena_take(arena, 100);
+    (void)cy_arena_alloc(arena, 100);
     const size_t mark = cy_arena_mark(arena);
-    (void)cy_arena_take(arena, 1000);
-    (void)cy_arena_take(arena, 1);
+    (void)cy_arena_alloc(arena, 1000);
+    (void)cy_arena_alloc(arena, 1);
     cy_arena_rewind(arena, mark);
-    (void)cy_arena_take(arena, 64);
+    (void)cy_arena_alloc(arena, 64);
 }
 
 static void measures_what_it_places(void **state)
@@ -27,7 +27,7 @@ static void measures_what_it_places(void **state)
     assert_int_equal(dry.used, 128 + 64);
 
     CY_CHECK_OK(cy_memory_map(&base, dry.peak));
-    cy_arena_place(&real, "test", base, dry.peak); // exactly as much as was measured
+    cy_arena_init(&real, "test", base, dry.peak); // exactly as much as was measured
     lay_out(&real);
     assert_int_equal(real.peak, dry.peak);
     assert_int_equal(real.used, dry.used);
@@ -40,10 +40,10 @@ static void pieces_are_apart_and_aligned(void **state)
     cy_arena arena;
     void *base = NULL;
     CY_CHECK_OK(cy_memory_map(&base, 1 << 16));
-    cy_arena_place(&arena, "test", base, 1 << 16);
+    cy_arena_init(&arena, "test", base, 1 << 16);
     char *last_end = base;
     for (size_t bytes = 0; bytes < 200; bytes++) {
-        char *piece = cy_arena_take(&arena, bytes);
+        char *piece = cy_arena_alloc(&arena, bytes);
         assert_non_null(piece);
         assert_int_equal((uintptr_t)piece % CY_ARENA_ALIGN, 0);
         assert_true(piece >= last_end);
@@ -51,9 +51,9 @@ static void pieces_are_apart_and_aligned(void **state)
         last_end = piece + bytes;
     }
     const size_t mark = cy_arena_mark(&arena);
-    void *first = cy_arena_take(&arena, 10);
+    void *first = cy_arena_alloc(&arena, 10);
     cy_arena_rewind(&arena, mark);
-    assert_ptr_equal(cy_arena_take(&arena, 10), first);
+    assert_ptr_equal(cy_arena_alloc(&arena, 10), first);
     cy_memory_unmap(base, 1 << 16);
 }
 
@@ -62,38 +62,38 @@ static _Alignas(CY_ARENA_ALIGN) char block[256];
 static void take_too_much(void)
 {
     cy_arena arena;
-    cy_arena_place(&arena, "test", block, sizeof(block));
-    (void)cy_arena_take(&arena, 192);
-    (void)cy_arena_take(&arena, 65);
+    cy_arena_init(&arena, "test", block, sizeof(block));
+    (void)cy_arena_alloc(&arena, 192);
+    (void)cy_arena_alloc(&arena, 65);
 }
 
 static void take_less_than_nothing(void)
 {
     cy_arena arena;
-    cy_arena_place(&arena, "test", block, sizeof(block));
-    (void)cy_arena_take(&arena, (size_t)-8);
+    cy_arena_init(&arena, "test", block, sizeof(block));
+    (void)cy_arena_alloc(&arena, (size_t)-8);
 }
 
 static void measure_less_than_nothing(void)
 {
     cy_arena arena;
     cy_arena_measure(&arena, "test");
-    (void)cy_arena_take(&arena, (size_t)-8);
+    (void)cy_arena_alloc(&arena, (size_t)-8);
 }
 
 static void rewind_forwards(void)
 {
     cy_arena arena;
-    cy_arena_place(&arena, "test", block, sizeof(block));
+    cy_arena_init(&arena, "test", block, sizeof(block));
     cy_arena_rewind(&arena, 64);
 }
 
 static void take_all(void)
 {
     cy_arena arena;
-    cy_arena_place(&arena, "test", block, sizeof(block));
-    (void)cy_arena_take(&arena, 256);
-    (void)cy_arena_take(&arena, 0);
+    cy_arena_init(&arena, "test", block, sizeof(block));
+    (void)cy_arena_alloc(&arena, 256);
+    (void)cy_arena_alloc(&arena, 0);
 }
 
 static void a_wrong_plan_is_an_assertion(void **state)

@@ -6,7 +6,7 @@
 #include "base/activity.h"
 #include "base/file.h"
 #include "base/input_file.h"
-#include "base/lock.h"
+#include "base/folder_lock.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/trace.h"
@@ -351,7 +351,8 @@ static void large_files_are_read_to_the_byte(void **state)
 static void a_folder_is_held_by_one(void **state)
 {
     (void)state;
-    static const cy_folder_use use = {.file = ".held", .doing = "writes in", .hint = "wait for it"};
+    static const cy_folder_lock_kind use = {
+        .file = ".held", .doing = "writes in", .hint = "wait for it"};
     char folder[200], path[300], host[200] = "", wanted[800];
     int fd = -1, again = -1;
     cy_text text = {0};
@@ -360,28 +361,28 @@ static void a_folder_is_held_by_one(void **state)
     // What an earlier owner left, longer than what is written now, goes.
     memset(wanted, 'x', 600);
     CY_CHECK_OK(cy_file_write(path, wanted, 600));
-    CY_CHECK_OK(cy_folder_hold(&fd, folder, &use));
+    CY_CHECK_OK(cy_folder_lock_acquire(&fd, folder, &use));
     gethostname(host, sizeof(host) - 1);
     snprintf(wanted, sizeof(wanted), "process %ld on %s\n", (long)getpid(), host);
     CY_CHECK_OK(cy_file_read(&text, path, 1000));
     assert_string_equal(text.bytes, wanted);
     cy_text_free(&text);
-    assert_int_equal(cy_folder_hold(&again, folder, &use), CY_ERR_REQUEST);
+    assert_int_equal(cy_folder_lock_acquire(&again, folder, &use), CY_ERR_REQUEST);
     snprintf(wanted, sizeof(wanted), "another run writes in %s: process %ld on %s", folder,
         (long)getpid(), host);
     assert_string_equal(cy_error_text(), wanted);
     assert_string_equal(cy_error_hint(), "wait for it");
     assert_int_equal(again, -1);
     assert_int_equal(truncate(path, 0), 0); // a lock that its owner has not signed
-    assert_int_equal(cy_folder_hold(&again, folder, &use), CY_ERR_REQUEST);
+    assert_int_equal(cy_folder_lock_acquire(&again, folder, &use), CY_ERR_REQUEST);
     snprintf(wanted, sizeof(wanted), "another run writes in %s: it is locked", folder);
     assert_string_equal(cy_error_text(), wanted);
     close(fd);
-    CY_CHECK_OK(cy_folder_hold(&again, folder, &use));
+    CY_CHECK_OK(cy_folder_lock_acquire(&again, folder, &use));
     close(again);
     snprintf(path, sizeof(path), "%s/none", folder);
     snprintf(wanted, sizeof(wanted), "create %s/.held: No such file or directory", path);
-    assert_int_equal(cy_folder_hold(&again, path, &use), CY_ERR_IO);
+    assert_int_equal(cy_folder_lock_acquire(&again, path, &use), CY_ERR_IO);
     assert_string_equal(cy_error_text(), wanted);
 }
 
@@ -584,7 +585,7 @@ static void an_activity_names_a_file_that_is_gone(void **state)
     const int file = open(path, O_CREAT | O_WRONLY, 0600);
     assert_true(file >= 0);
     cy_activity activity = {0};
-    cy_activity *before = cy_activity_show_on(&activity);
+    cy_activity *before = cy_activity_attach(&activity);
     cy_activity_begin(CY_ACTIVITY_SYNC, NULL, file);
     cy_activity_describe(&activity, (int)getpid(), text, sizeof(text));
     assert_string_equal(text, "syncing shard.bin for 0 s");
@@ -592,7 +593,7 @@ static void an_activity_names_a_file_that_is_gone(void **state)
     cy_activity_describe(&activity, (int)getpid(), text, sizeof(text));
     assert_string_equal(text, "syncing shard.bin for 0 s");
     cy_activity_end();
-    cy_activity_show_on(before);
+    cy_activity_attach(before);
     close(file);
 }
 

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "observe/resident.h"
+#include "observe/rss.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -44,10 +44,10 @@ typedef struct job {
     int64_t most_verified; // by one rank
 } job;
 
-static void save_rank(void *context, cy_checkpoint_ranks ranks)
+static void save_rank(void *context, cy_checkpoint_comm ranks)
 {
     const job *j = context;
-    const cy_saved_file file = {.name = "tokenizer.json", .source = j->tokenizer};
+    const cy_extra_file file = {.name = "tokenizer.json", .source = j->tokenizer};
     const cy_save also = {
         .tokens = j->state.step * 1000,
         .config_json = "{\"training\": {\"learning_rate\": 0.0003}}",
@@ -66,7 +66,7 @@ static void open_saved(cy_checkpoint *checkpoint, const cy_test_state *state)
     CY_CHECK_OK(cy_checkpoint_open(checkpoint, path));
 }
 
-static void load_rank(void *context, cy_checkpoint_ranks ranks)
+static void load_rank(void *context, cy_checkpoint_comm ranks)
 {
     job *j = context;
     cy_global_tensor tensors[CY_TEST_TENSORS];
@@ -147,21 +147,21 @@ static void neither_saving_nor_loading_takes_a_copy(void **state)
             .pieces = shard.pieces,
             .piece_count = shard.count,
         };
-        cy_resident before, after;
-        if (cy_resident_reset_peak() != CY_OK) skip();
-        CY_CHECK_OK(cy_resident_read(&before));
-        CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), NULL));
+        cy_rss before, after;
+        if (cy_rss_reset_peak() != CY_OK) skip();
+        CY_CHECK_OK(cy_rss_read(&before));
+        CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), NULL));
         CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
         cy_saver_close(saver);
         cy_checkpoint checkpoint;
         cy_checkpoint_traffic traffic = {0};
         CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
-        CY_CHECK_OK(cy_pool_open(&checkpoint.pool, 4, -1, false));
+        CY_CHECK_OK(cy_thread_pool_open(&checkpoint.pool, 4, -1, false));
         CY_CHECK_OK(cy_checkpoint_load_checked(&checkpoint, tensors, shard.pieces, shard.count,
-            CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic));
-        cy_pool_close(checkpoint.pool);
+            CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic));
+        cy_thread_pool_close(checkpoint.pool);
         cy_checkpoint_close(&checkpoint);
-        CY_CHECK_OK(cy_resident_read(&after));
+        CY_CHECK_OK(cy_rss_read(&after));
         assert_int_equal(cy_test_shard_wrong(&shard, tensors, gap, 0), 0);
         if (after.peak_bytes > before.now_bytes + ((size_t)8 << 20)) {
             fail_msg("a state of %lld bytes took %zu bytes more", (long long)shard.bytes,
@@ -182,7 +182,7 @@ static int64_t bytes_of_files(const char *path)
     return bytes;
 }
 
-static void verify_rank(void *context, cy_checkpoint_ranks ranks)
+static void verify_rank(void *context, cy_checkpoint_comm ranks)
 {
     job *j = context;
     cy_checkpoint checkpoint;
@@ -273,7 +273,7 @@ static void everything_else_comes_back(void **state)
     assert_int_equal(checkpoint.tokens, 7000);
     assert_non_null(strstr(checkpoint.state_json, "12345678901"));
     assert_non_null(strstr(checkpoint.config_json, "\"learning_rate\": 0.000"));
-    assert_true(checkpoint.has_model && !checkpoint.foreign);
+    assert_true(checkpoint.has_model && !checkpoint.is_hf);
     assert_memory_equal(&checkpoint.model, &model, sizeof(model));
     CY_CHECK_OK(cy_checkpoint_check_model(&checkpoint, &model));
     cy_model_shape other = model;
@@ -313,7 +313,7 @@ static void differences_are_all_named(void **state)
     CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "model.norm.weight: unknown here");
     float room[72];
     cy_checkpoint_traffic traffic = {0};
-    const cy_piece piece = cy_piece_of_view(0, cy_view_of(room, CY_F32, 12, 6), 0, 0);
+    const cy_tensor_shard piece = cy_tensor_shard_of_view(0, cy_view_of(room, CY_F32, 12, 6), 0, 0);
     CY_CHECK_FAILS(cy_checkpoint_load(&checkpoint, tensors, &piece, 1, &traffic), CY_ERR_REQUEST,
         "model.embed_tokens.weight is 11 x 6 there, 12 x 6 here");
     cy_checkpoint_close(&checkpoint);
@@ -334,11 +334,12 @@ static void dtypes_change_on_the_way(void **state)
     uint16_t half[80];
     int64_t whole[80];
     cy_checkpoint_traffic traffic = {0};
-    const cy_piece pieces[2] = {
-        cy_piece_of_view(1, cy_view_of(wide, CY_F64, 8, 10), 0, 0),
-        cy_piece_of_view(1, cy_view_of(half, CY_BF16, 8, 10), 0, 0),
+    const cy_tensor_shard pieces[2] = {
+        cy_tensor_shard_of_view(1, cy_view_of(wide, CY_F64, 8, 10), 0, 0),
+        cy_tensor_shard_of_view(1, cy_view_of(half, CY_BF16, 8, 10), 0, 0),
     };
-    const cy_piece wrong = cy_piece_of_view(1, cy_view_of(whole, CY_I64, 8, 10), 0, 0);
+    const cy_tensor_shard wrong =
+        cy_tensor_shard_of_view(1, cy_view_of(whole, CY_I64, 8, 10), 0, 0);
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, pieces, 2, &traffic));
     assert_int_equal(traffic.read_bytes, 2 * 80 * 4);
@@ -362,7 +363,7 @@ typedef struct incomplete {
     int gap; // 1: rank 1 leaves its last piece out; 2: it writes what rank 0 writes
 } incomplete;
 
-static void save_incomplete(void *context, cy_checkpoint_ranks ranks)
+static void save_incomplete(void *context, cy_checkpoint_comm ranks)
 {
     const incomplete *j = context;
     const cy_test_mesh mesh = {2, 1, 1};
@@ -444,9 +445,9 @@ static void two_runs_do_not_share_a_folder(void **state)
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
     cy_saver *first = NULL, *second = NULL;
-    CY_CHECK_OK(cy_saver_open(&first, folder, 0, cy_checkpoint_alone(), NULL));
-    CY_CHECK_FAILS(cy_saver_open(&second, folder, 0, cy_checkpoint_alone(), NULL), CY_ERR_REQUEST,
-        "another run saves its checkpoints in");
+    CY_CHECK_OK(cy_saver_open(&first, folder, 0, cy_checkpoint_comm_self(), NULL));
+    CY_CHECK_FAILS(cy_saver_open(&second, folder, 0, cy_checkpoint_comm_self(), NULL),
+        CY_ERR_REQUEST, "another run saves its checkpoints in");
     char process[40];
     snprintf(process, sizeof(process), "process %ld", (long)getpid());
     assert_non_null(strstr(cy_error_text(), process));
@@ -456,7 +457,7 @@ static void two_runs_do_not_share_a_folder(void **state)
     CY_CHECK_OK(cy_folder_make(path));
     snprintf(path, sizeof(path), "%s/.step-00000003.tmp/weights-00000.safetensors", folder);
     CY_CHECK_OK(cy_file_write(path, "x", 1));
-    CY_CHECK_OK(cy_saver_open(&second, folder, 0, cy_checkpoint_alone(), NULL));
+    CY_CHECK_OK(cy_saver_open(&second, folder, 0, cy_checkpoint_comm_self(), NULL));
     assert_int_equal(entries(folder, true), 1);
     cy_saver_close(second);
 }
@@ -493,22 +494,22 @@ static void a_folder_that_goes_is_made_again(void **state)
         .pieces = shard.pieces,
         .piece_count = shard.count,
     };
-    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_alone(), &log));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), &log));
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(rename(folder, moved), 0);
     save.step = 2;
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(warnings, 1);
     assert_int_equal(entries(folder, true), 2); // the step and the lock
-    CY_CHECK_FAILS(cy_saver_open(&other, folder, 0, cy_checkpoint_alone(), NULL), CY_ERR_REQUEST,
-        "another run saves its checkpoints in");
+    CY_CHECK_FAILS(cy_saver_open(&other, folder, 0, cy_checkpoint_comm_self(), NULL),
+        CY_ERR_REQUEST, "another run saves its checkpoints in");
     save.step = 3;
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(warnings, 1);
 
     snprintf(moved, sizeof(moved), "%s/moved2", parent);
     assert_int_equal(rename(folder, moved), 0);
-    CY_CHECK_OK(cy_saver_open(&other, folder, 0, cy_checkpoint_alone(), NULL));
+    CY_CHECK_OK(cy_saver_open(&other, folder, 0, cy_checkpoint_comm_self(), NULL));
     save.step = 4;
     CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_IO,
         "another run saves its checkpoints in"); // which a training reports and survives

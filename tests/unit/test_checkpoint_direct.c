@@ -6,8 +6,8 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/direct.h"
-#include "checkpoint/sink.h"
+#include "checkpoint/direct_io.h"
+#include "checkpoint/file_writer.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -37,19 +37,19 @@ static void fill(unsigned char *bytes, uint64_t offset, size_t count)
 // Writes `total` bytes in portions of 1, 7, 49, ... bytes, up to 3 MiB.
 static void write_file(const char *path, uint64_t total, int blocks)
 {
-    cy_sink *sink = NULL;
+    cy_file_writer *writer = NULL;
     unsigned char *bytes = malloc(3 * MIB);
     assert_non_null(bytes);
-    CY_CHECK_OK(cy_sink_open(&sink, path, total, blocks));
+    CY_CHECK_OK(cy_file_writer_open(&writer, path, total, blocks));
     size_t portion = 1;
     for (uint64_t done = 0; done < total;) {
         const size_t some = total - done < portion ? (size_t)(total - done) : portion;
         fill(bytes, done, some);
-        CY_CHECK_OK(cy_sink_add(sink, bytes, some));
+        CY_CHECK_OK(cy_file_writer_add(writer, bytes, some));
         done += some;
         portion = portion * 7 < 3 * MIB ? portion * 7 : 1 + portion % 1000;
     }
-    CY_CHECK_OK(cy_sink_close(sink, true));
+    CY_CHECK_OK(cy_file_writer_close(writer, true));
     free(bytes);
 }
 
@@ -71,7 +71,7 @@ static void a_sink_writes_what_was_added(void **state)
     static const uint64_t sizes[] = {1, 4096, MIB - 1, MIB, MIB + 1, 4 * MIB, 9 * MIB + 4096 + 5};
     char folder[256], path[300];
     cy_test_folder(folder, sizeof(folder));
-    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
+    for (int blocks = 0; blocks <= CY_FILE_WRITER_BLOCKS_MAX; blocks++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             snprintf(path, sizeof(path), "%s/%d-%zu", folder, blocks, i);
             write_file(path, sizes[i], blocks);
@@ -80,7 +80,7 @@ static void a_sink_writes_what_was_added(void **state)
     }
 }
 
-// A write that fails in a thread of the sink is heard of, and none after it is taken for good.
+// A write that fails in a thread of the writer is heard of, and none after it is taken for good.
 static void a_sink_that_cannot_write_says_so(void **state)
 {
     (void)state;
@@ -91,19 +91,19 @@ static void a_sink_that_cannot_write_says_so(void **state)
     snprintf(path, sizeof(path), "%s/file", folder);
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
-    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
-        cy_sink *sink = NULL;
-        CY_CHECK_OK(cy_sink_open(&sink, path, 12 * MIB, blocks));
+    for (int blocks = 0; blocks <= CY_FILE_WRITER_BLOCKS_MAX; blocks++) {
+        cy_file_writer *writer = NULL;
+        CY_CHECK_OK(cy_file_writer_open(&writer, path, 12 * MIB, blocks));
         // The room is there; then somebody lowers what a file may be.
         const struct rlimit limit = {.rlim_cur = 3 * MIB, .rlim_max = before.rlim_max};
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
         cy_status status = CY_OK;
         for (int i = 0; status == CY_OK && i < 12; i++)
-            status = cy_sink_add(sink, bytes, MIB);
+            status = cy_file_writer_add(writer, bytes, MIB);
         if (status == CY_OK) {
-            status = cy_sink_close(sink, true);
+            status = cy_file_writer_close(writer, true);
         } else {
-            CY_CHECK_OK(cy_sink_close(sink, false));
+            CY_CHECK_OK(cy_file_writer_close(writer, false));
         }
         CY_CHECK_FAILS(status, CY_ERR_IO, "File too large");
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
@@ -118,12 +118,12 @@ static void an_unfinished_sink_is_an_error(void **state)
     unsigned char *bytes = calloc(1, 3 * MIB);
     cy_test_folder(folder, sizeof(folder));
     snprintf(path, sizeof(path), "%s/file", folder);
-    for (int blocks = 0; blocks <= CY_SINK_BLOCKS_MOST; blocks++) {
-        cy_sink *sink = NULL;
-        CY_CHECK_OK(cy_sink_open(&sink, path, 3 * MIB, blocks));
-        CY_CHECK_OK(cy_sink_add(sink, bytes, 3 * MIB - 1));
-        CY_CHECK_FAILS(
-            cy_sink_close(sink, true), CY_ERR_REQUEST, "3145727 of 3145728 bytes were written");
+    for (int blocks = 0; blocks <= CY_FILE_WRITER_BLOCKS_MAX; blocks++) {
+        cy_file_writer *writer = NULL;
+        CY_CHECK_OK(cy_file_writer_open(&writer, path, 3 * MIB, blocks));
+        CY_CHECK_OK(cy_file_writer_add(writer, bytes, 3 * MIB - 1));
+        CY_CHECK_FAILS(cy_file_writer_close(writer, true), CY_ERR_REQUEST,
+            "3145727 of 3145728 bytes were written");
     }
     free(bytes);
 }
@@ -196,10 +196,10 @@ static void blocks_around_any_range_are_read(void **state)
     char *bytes = r.memory;
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
         const uint64_t offset = ranges[i][0], count = ranges[i][1];
-        const uint64_t first = cy_direct_first(offset);
+        const uint64_t first = cy_direct_block_offset(offset);
         assert_true(first <= offset && offset - first < CY_DIRECT_ALIGN);
-        assert_true(first + cy_direct_hull(offset, count) >= offset + count);
-        assert_true(cy_direct_hull(offset, count) < count + 2 * CY_DIRECT_ALIGN);
+        assert_true(first + cy_direct_block_bytes(offset, count) >= offset + count);
+        assert_true(cy_direct_block_bytes(offset, count) < count + 2 * CY_DIRECT_ALIGN);
         memset(bytes, 0, 4 * MIB);
         assert_true(cy_direct_read(&r.file, bytes, offset, count));
         uint64_t wrong = 0;
@@ -231,7 +231,7 @@ static void a_read_that_comes_in_parts_is_put_together(void **state)
     for (uint64_t blocks = 1; blocks < 8; blocks += 2) {
         most_at_once = blocks * CY_DIRECT_ALIGN;
         const uint64_t offset = 3 * CY_DIRECT_ALIGN + 5, hull = 62 * CY_DIRECT_ALIGN;
-        assert_int_equal(cy_direct_hull(offset, 61 * CY_DIRECT_ALIGN), hull);
+        assert_int_equal(cy_direct_block_bytes(offset, 61 * CY_DIRECT_ALIGN), hull);
         memset(bytes, 0xa5, MIB);
         assert_true(cy_direct_read(&r.file, bytes, offset, 61 * CY_DIRECT_ALIGN));
         uint64_t wrong = 0;
@@ -263,13 +263,13 @@ static job job_of(const char *folder, cy_test_mesh mesh, int gap)
         .state = {.folder = folder, .mesh = mesh, .scale = 60, .gap = gap, .run = 1, .step = 1}};
 }
 
-static void save_rank(void *context, cy_checkpoint_ranks ranks)
+static void save_rank(void *context, cy_checkpoint_comm ranks)
 {
     const job *j = context;
     CY_CHECK_OK(cy_test_save(&j->state, ranks, 0, (cy_save){.config_json = "{}"}));
 }
 
-static void load_rank(void *context, cy_checkpoint_ranks ranks)
+static void load_rank(void *context, cy_checkpoint_comm ranks)
 {
     job *j = context;
     cy_checkpoint checkpoint;

@@ -5,7 +5,7 @@
 #include "support/support.h"
 
 #include "config/pipeline.h"
-#include "config/rate.h"
+#include "config/lr_schedule.h"
 #include "config/table.h"
 #include "config/value.h"
 
@@ -203,18 +203,18 @@ static void words_of_other_parts(void **state)
     (void)state;
     static const struct {
         const char *option;
-        cy_rate_kind kind;
+        cy_lr_schedule_kind kind;
     } rates[] = {
-        {"training.lr_schedule=constant", CY_RATE_CONSTANT},
-        {"training.lr_schedule=linear", CY_RATE_LINEAR},
-        {"training.lr_schedule=cosine", CY_RATE_COSINE},
-        {"training.lr_schedule=wsd", CY_RATE_WSD},
+        {"training.lr_schedule=constant", CY_LR_CONSTANT},
+        {"training.lr_schedule=linear", CY_LR_LINEAR},
+        {"training.lr_schedule=cosine", CY_LR_COSINE},
+        {"training.lr_schedule=wsd", CY_LR_WSD},
     };
     static const char *const engines[] = {"afab", "1f1b", "interleaved", "zero_bubble", "csv"};
     cy_config c;
     for (size_t i = 0; i < CY_TEST_COUNT(rates); i++) {
         cy_test_read_config(&c, NULL, &rates[i].option, 1, CY_TEST_OPTION, NULL);
-        assert_int_equal(cy_config_rate(&c, 10).kind, rates[i].kind);
+        assert_int_equal(cy_config_lr_schedule(&c, 10).kind, rates[i].kind);
     }
     for (size_t i = 0; i < CY_TEST_COUNT(engines); i++) {
         char option[64];

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const cy_curve_page page = {"loss of \"run\" <1> & more", "step", "nats"};
+static const cy_curve_labels page = {"loss of \"run\" <1> & more", "step", "nats"};
 
 static int count_of(const char *text, const char *word)
 {
@@ -212,7 +212,7 @@ static void a_plot_is_these_characters(void **state)
     const double at[] = {10, 20}, val[] = {4, 3.5};
     const cy_curve curves[] = {{.name = "training", .x = x, .y = y, .count = 8},
         {.name = "validation", .x = at, .y = val, .count = 2}};
-    const cy_curve_page plain = {"loss", "step", "nats"};
+    const cy_curve_labels plain = {"loss", "step", "nats"};
     cy_text out = {0};
     CY_CHECK_OK(cy_curve_plot(&out, &plain, curves, 2, 10, 6));
     assert_string_equal(out.bytes,

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-// From text to micro-batches: shards, preparation, the order of samples, the loader.
+// From text to microbatches: shards, preparation, the order of samples, the loader.
 
 #include "support/support.h"
 
@@ -417,16 +417,16 @@ static void the_order_of_samples_does_not_change(void **state)
     }
     assert_int_equal(cy_permute(77, 0, 1), 0);
     const double weights[3] = {0.5, 0.3, 0.2};
-    static const cy_pick picks[10] = {
+    static const cy_mixture_sample picks[10] = {
         {0, 0}, {1, 0}, {0, 1}, {2, 0}, {0, 2}, {1, 1}, {0, 3}, {2, 1}, {0, 4}, {1, 2}};
     cy_mixture mixture;
     cy_mixture_init(&mixture, weights, 3);
     for (int64_t n = 0; n < 10; n++) {
-        const cy_pick pick = cy_mixture_pick(&mixture, n);
+        const cy_mixture_sample pick = cy_mixture_pick(&mixture, n);
         assert_int_equal(pick.source, picks[n].source);
         assert_int_equal(pick.index, picks[n].index);
     }
-    const cy_pick far = cy_mixture_pick(&mixture, INT64_C(1) << 60);
+    const cy_mixture_sample far = cy_mixture_pick(&mixture, INT64_C(1) << 60);
     assert_int_equal(far.source, 0);
     assert_int_equal(far.index, INT64_C(576460752303423488));
 }
@@ -441,7 +441,7 @@ static void mixtures_keep_their_weights(void **state)
     cy_mixture_init(&mixture, weights, 4);
     int64_t given[4] = {0};
     for (int64_t n = 0; n < 20000; n++) {
-        const cy_pick pick = cy_mixture_pick(&mixture, n);
+        const cy_mixture_sample pick = cy_mixture_pick(&mixture, n);
         assert_int_equal(pick.index, given[pick.source]);
         given[pick.source]++;
         for (int k = 0; k < 4; k++) {
@@ -450,7 +450,7 @@ static void mixtures_keep_their_weights(void **state)
         }
     }
     // Far out the arithmetic must not overflow.
-    const cy_pick far = cy_mixture_pick(&mixture, (int64_t)1 << 60);
+    const cy_mixture_sample far = cy_mixture_pick(&mixture, (int64_t)1 << 60);
     assert_true(far.index > 0);
 }
 
@@ -597,7 +597,7 @@ static void what_no_dataset_can_be_is_refused(void **state)
     check_text(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST,
         "dataset: 0 sources, 1 to 64 can be mixed");
     options = good;
-    options.count = CY_MIXTURE_MAX + 1;
+    options.count = CY_MIXTURE_SOURCES_MAX + 1;
     check_text(cy_dataset_open(&dataset, &options), CY_ERR_REQUEST,
         "dataset: 65 sources, 1 to 64 can be mixed");
     options = good;
@@ -671,7 +671,7 @@ static void count_samples(int64_t (*seen)[120], uint64_t seed, const cy_batch_sh
             CY_CHECK_OK(cy_loader_next(loader, &batch));
             for (int64_t row = 0; row < batch.rows; row++) {
                 const int64_t number =
-                    cy_batch_sample(&options.shape, batch.step, batch.micro_batch, row);
+                    cy_batch_sample(&options.shape, batch.step, batch.microbatch, row);
                 const int64_t first = cy_dataset_find(dataset, CY_DATASET_TRAIN, number).first;
                 assert_int_equal(batch.inputs[row * 10], first < 1000 ? first : first - 1000);
                 seen[number / 120][first / 10]++;
@@ -727,10 +727,10 @@ static void loaders_give_inputs_targets_and_positions(void **state)
         CY_CHECK_OK(cy_loader_next(loaders[0], &a));
         CY_CHECK_OK(cy_loader_next(loaders[1], &b));
         assert_int_equal(a.step, i / 3 + 1);
-        assert_int_equal(a.micro_batch, i % 3);
+        assert_int_equal(a.microbatch, i % 3);
         assert_int_equal(b.columns, 4);
         for (int64_t row = 0; row < 2; row++) {
-            const int64_t number = cy_batch_sample(&whole.shape, a.step, a.micro_batch, row);
+            const int64_t number = cy_batch_sample(&whole.shape, a.step, a.microbatch, row);
             const int64_t first = cy_dataset_find(dataset, CY_DATASET_TRAIN, number).first;
             for (int64_t t = 0; t < 8; t++) {
                 assert_int_equal(a.inputs[row * 8 + t], first + t);
@@ -750,7 +750,7 @@ static void loaders_give_inputs_targets_and_positions(void **state)
                 cy_loader_seek(loaders[k], 2);
                 CY_CHECK_OK(cy_loader_next(loaders[k], &a));
                 assert_int_equal(a.step, 2);
-                assert_int_equal(a.micro_batch, 0);
+                assert_int_equal(a.microbatch, 0);
                 cy_loader_seek(loaders[k], 9);
                 CY_CHECK_OK(cy_loader_next(loaders[k], &a));
                 CY_CHECK_OK(cy_loader_next(loaders[k], &a));

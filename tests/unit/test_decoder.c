@@ -163,7 +163,7 @@ static void scaled_logits(float *logits, int64_t capacity, int64_t more)
     float *weights = decoder.weights.data;
     for (int64_t i = 0; i < decoder.weights.cols; i++)
         weights[i] = (float)((i * 7919 + 13) % 101 - 50) / 50;
-    if (more >= 0) CY_CHECK_OK(cy_decoder_reach(&decoder, 40, more));
+    if (more >= 0) CY_CHECK_OK(cy_decoder_set_reach(&decoder, 40, more));
     CY_CHECK_OK(cy_decoder_read(&decoder, logits, tokens, 40));
     cy_decoder_close(&decoder);
 }

@@ -16,7 +16,7 @@
 typedef struct job {
     const char *folder; // of checkpoints
     bool saves;
-    cy_scaler scaler; // before the save, or after the load
+    cy_loss_scaler scaler; // before the save, or after the load
     int exponents[256];
     int64_t exponent_count;
     cy_run_position position;
@@ -63,7 +63,7 @@ static job saved(const char *folder, const cy_config *config)
         .scaler = {.scale = 1024, .clean_steps = 11, .skipped_steps = 12, .stuck_steps = 13},
         .position = {.step = 7, .tokens = 70}};
     if (config->training.strict) {
-        j.exponent_count = ((int64_t)config->shape.layers + 2) * CY_SUM_PLACES;
+        j.exponent_count = ((int64_t)config->shape.layers + 2) * CY_SUM_SITES;
         assert_true(j.exponent_count <= 256);
         for (int i = 0; i < (int)j.exponent_count; i++)
             j.exponents[i] = i % (2 * CY_SUM_EXPONENT_MOST + 1) - CY_SUM_EXPONENT_MOST;

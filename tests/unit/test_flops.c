@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "model/manifest.h"
 #include "observe/flops.h"
-#include "observe/resident.h"
+#include "observe/rss.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -103,8 +103,8 @@ static void both_conventions(void **state)
 static void share_of_an_unknown_peak_is_no_number(void **state)
 {
     (void)state;
-    assert_true(cy_flops_share(1000, 2e6, 8e9) == 0.25);
-    assert_true(isnan(cy_flops_share(1000, 2e6, 0)));
+    assert_true(cy_flops_utilization(1000, 2e6, 8e9) == 0.25);
+    assert_true(isnan(cy_flops_utilization(1000, 2e6, 0)));
 }
 
 static void resident_memory_follows_what_is_touched(void **state)
@@ -114,21 +114,21 @@ static void resident_memory_follows_what_is_touched(void **state)
     skip(); // what it keeps about memory is resident, too
 #endif
     const size_t size = (size_t)64 << 20;
-    cy_resident before, during, after;
-    CY_CHECK_OK(cy_resident_read(&before));
+    cy_rss before, during, after;
+    CY_CHECK_OK(cy_rss_read(&before));
     void *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(block != MAP_FAILED);
     memset(block, 1, size);
-    CY_CHECK_OK(cy_resident_read(&during));
+    CY_CHECK_OK(cy_rss_read(&during));
     munmap(block, size);
-    CY_CHECK_OK(cy_resident_read(&after));
+    CY_CHECK_OK(cy_rss_read(&after));
     const size_t slack = (size_t)4 << 20;
     assert_in_range(
         during.now_bytes, before.now_bytes + size - slack, before.now_bytes + size + slack);
     assert_true(after.now_bytes < during.now_bytes - size / 2);
     assert_true(after.peak_bytes >= during.now_bytes - slack);
-    if (cy_resident_reset_peak() != CY_OK) skip(); // some containers forbid it
-    CY_CHECK_OK(cy_resident_read(&after));
+    if (cy_rss_reset_peak() != CY_OK) skip(); // some containers forbid it
+    CY_CHECK_OK(cy_rss_read(&after));
     assert_true(after.peak_bytes < during.now_bytes - size / 2);
 }
 

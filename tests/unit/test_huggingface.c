@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/hf/hf.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -31,8 +31,8 @@ static void check_values(const char *path, const cy_model_shape *shape, cy_dtype
     CY_CHECK_OK(cy_checkpoint_check_model(&checkpoint, shape));
     for (int i = 0; i < count; i++) {
         const cy_global_tensor *t = &tensors[i];
-        const cy_piece piece =
-            cy_piece_of_view(i, cy_view_of(values, CY_F32, t->rows, t->cols), 0, 0);
+        const cy_tensor_shard piece =
+            cy_tensor_shard_of_view(i, cy_view_of(values, CY_F32, t->rows, t->cols), 0, 0);
         CY_CHECK_OK(cy_checkpoint_load(&checkpoint, tensors, &piece, 1, &traffic));
         assert_int_equal(
             cy_checkpoint_find(&checkpoint, CY_TENSOR_WEIGHT, t->name)->tensor.dtype, stored);
@@ -151,7 +151,7 @@ static cy_status verified(const char *path)
     cy_checkpoint_traffic traffic = {0};
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     const cy_status status =
-        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_alone(), &traffic);
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic);
     cy_checkpoint_close(&checkpoint);
     return status;
 }

@@ -170,7 +170,7 @@ static void save_with(const char *name, const char *identity_json)
 {
     const cy_test_state test = {
         .folder = in_folder(name), .mesh = {1, 1, 1}, .scale = 1, .step = 12};
-    CY_CHECK_OK(cy_test_save(&test, cy_checkpoint_alone(), 0,
+    CY_CHECK_OK(cy_test_save(&test, cy_checkpoint_comm_self(), 0,
         (cy_save){.config_json = "{}", .identity_json = identity_json}));
 }
 
@@ -235,7 +235,7 @@ static void what_carries_none_is_told(void **state)
     cy_text lines = {0};
     char *path = NULL;
     void *block = NULL;
-    CY_CHECK_OK(cy_memory_take(&block, 1, sizeof(cy_config)));
+    CY_CHECK_OK(cy_memory_alloc(&block, 1, sizeof(cy_config)));
     cy_config *config = block;
     cy_config_defaults(config);
     CY_CHECK_OK(cy_checkpoint_locate(&path, in_folder("earlier")));

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/place.h"
+#include "base/pending_folder.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
@@ -86,7 +86,7 @@ static void what_it_says_comes_back(void **state)
     assert_int_equal(v->pieces[1].offset, 46);
     assert_int_equal(v->pieces[1].piece.rectangle.col_first, 6);
     assert_int_equal(v->pieces[1].piece.count, 7);
-    assert_int_equal(cy_stored_piece_bytes(&v->pieces[1]), 14);
+    assert_int_equal(cy_stored_shard_bytes(&v->pieces[1]), 14);
     cy_text back = {0};
     CY_CHECK_OK(cy_checkpoint_to_json(&back, &checkpoint));
     assert_string_equal(back.bytes, text);
@@ -372,25 +372,25 @@ static void a_place_is_made_by_one(void **state)
 {
     (void)state;
     char folder[200], before[500];
-    cy_place place;
+    cy_pending_folder place;
     cy_test_folder(folder, sizeof(folder));
     assert_non_null(getcwd(before, sizeof(before)));
     assert_int_equal(chdir(folder), 0);
     // Two at once have names of their own; the first that is whole is there, the other is refused
     // and leaves nothing.
-    cy_place other;
+    cy_pending_folder other;
     char file[400];
-    CY_CHECK_OK(cy_place_open(&place, "both"));
-    CY_CHECK_OK(cy_place_open(&other, "both"));
-    CY_CHECK_OK(cy_place_make(&place));
-    CY_CHECK_OK(cy_place_make(&other));
+    CY_CHECK_OK(cy_pending_folder_open(&place, "both"));
+    CY_CHECK_OK(cy_pending_folder_open(&other, "both"));
+    CY_CHECK_OK(cy_pending_folder_make(&place));
+    CY_CHECK_OK(cy_pending_folder_make(&other));
     assert_string_not_equal(place.making, other.making);
     snprintf(file, sizeof(file), "%s/file", place.making);
     CY_CHECK_OK(cy_file_write(file, "first", 5));
     snprintf(file, sizeof(file), "%s/file", other.making);
     CY_CHECK_OK(cy_file_write(file, "second", 6));
-    CY_CHECK_OK(cy_place_close(&place, CY_OK));
-    assert_int_equal(cy_place_close(&other, CY_OK), CY_ERR_REQUEST);
+    CY_CHECK_OK(cy_pending_folder_close(&place, CY_OK));
+    assert_int_equal(cy_pending_folder_close(&other, CY_OK), CY_ERR_REQUEST);
     assert_string_equal(cy_error_text(), "both is there by now: it is not written over");
     assert_string_equal(cy_error_hint(), "name a new folder, or remove that one");
     cy_text text = {0};
@@ -399,12 +399,12 @@ static void a_place_is_made_by_one(void **state)
     cy_text_free(&text);
     assert_false(cy_path_exists("both/.making"));
     // What cannot be removed is said.
-    CY_CHECK_OK(cy_place_open(&place, "stays"));
-    CY_CHECK_OK(cy_place_make(&place));
+    CY_CHECK_OK(cy_pending_folder_open(&place, "stays"));
+    CY_CHECK_OK(cy_pending_folder_make(&place));
     snprintf(file, sizeof(file), "%s/folder", place.making);
     CY_CHECK_OK(cy_folder_make(file));
     (void)CY_FAIL(CY_ERR_CORRUPT, "what was wrong");
-    assert_int_equal(cy_place_close(&place, CY_ERR_CORRUPT), CY_ERR_CORRUPT);
+    assert_int_equal(cy_pending_folder_close(&place, CY_ERR_CORRUPT), CY_ERR_CORRUPT);
     assert_string_equal(
         cy_error_text(), "what was wrong (and what was written could not be removed)");
     assert_string_equal(cy_error_hint(), "");
@@ -429,8 +429,8 @@ static void a_place_is_taken_apart(void **state)
     assert_non_null(getcwd(before, sizeof(before)));
     assert_int_equal(chdir(folder), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        cy_place place;
-        CY_CHECK_OK(cy_place_open(&place, cases[i].path));
+        cy_pending_folder place;
+        CY_CHECK_OK(cy_pending_folder_open(&place, cases[i].path));
         assert_string_equal(place.place, cases[i].place);
         assert_string_equal(place.parent, cases[i].parent);
         const size_t length = strlen(cases[i].making);
@@ -440,27 +440,27 @@ static void a_place_is_taken_apart(void **state)
         // A failure keeps its words and its advice.
         (void)CY_FAIL(CY_ERR_CORRUPT, "what was wrong");
         cy_error_set_hint("what to do");
-        assert_int_equal(cy_place_close(&place, CY_ERR_CORRUPT), CY_ERR_CORRUPT);
+        assert_int_equal(cy_pending_folder_close(&place, CY_ERR_CORRUPT), CY_ERR_CORRUPT);
         assert_string_equal(cy_error_text(), "what was wrong");
         assert_string_equal(cy_error_hint(), "what to do");
         assert_null(place.place);
     }
-    cy_place place;
+    cy_pending_folder place;
     // An empty folder is replaced, nothing else is.
     CY_CHECK_OK(cy_folder_make("empty"));
-    CY_CHECK_OK(cy_place_open(&place, "empty"));
-    CY_CHECK_OK(cy_place_make(&place));
-    CY_CHECK_OK(cy_place_close(&place, CY_OK));
+    CY_CHECK_OK(cy_pending_folder_open(&place, "empty"));
+    CY_CHECK_OK(cy_pending_folder_make(&place));
+    CY_CHECK_OK(cy_pending_folder_close(&place, CY_OK));
     assert_true(cy_path_is_folder("empty"));
     CY_CHECK_OK(cy_file_write("full", "x", 1));
-    assert_int_equal(cy_place_open(&place, "full"), CY_ERR_REQUEST);
+    assert_int_equal(cy_pending_folder_open(&place, "full"), CY_ERR_REQUEST);
     assert_string_equal(cy_error_text(), "full is there already: it is not written over");
     assert_string_equal(cy_error_hint(), "name a new folder, or remove that one");
     static const char *const none[] = {"", "/", "//", "///"};
     for (int i = 0; i < 4; i++) {
         char wanted[60];
         snprintf(wanted, sizeof(wanted), "\"%s\" is not a place for a folder", none[i]);
-        assert_int_equal(cy_place_open(&place, none[i]), CY_ERR_REQUEST);
+        assert_int_equal(cy_pending_folder_open(&place, none[i]), CY_ERR_REQUEST);
         assert_string_equal(cy_error_text(), wanted);
     }
     assert_int_equal(chdir(before), 0);
@@ -472,7 +472,7 @@ static cy_status compare_names(const char *const *there, const char *const *here
 {
     static cy_stored_tensor stored[400];
     static cy_global_tensor wanted[400];
-    static cy_stored_piece pieces[1];
+    static cy_stored_shard pieces[1];
     cy_checkpoint_file file = {.name = cy_memory_writable("f")};
     cy_checkpoint checkpoint = {
         .path = cy_memory_writable("P"), .files = &file, .file_count = 1, .tensors = stored};
@@ -486,7 +486,7 @@ static cy_status compare_names(const char *const *there, const char *const *here
             wanted[wanted_count++] = (cy_global_tensor){.name = here[i], .rows = 2, .cols = 3};
         }
     }
-    CY_CHECK_OK(cy_checkpoint_settle(&checkpoint, "P", true));
+    CY_CHECK_OK(cy_checkpoint_finalize(&checkpoint, "P", true));
     return cy_checkpoint_check_tensors(&checkpoint, wanted, wanted_count);
 }
 

@@ -18,12 +18,12 @@ static void take_is_zeroed(void **state)
 {
     (void)state;
     void *block = NULL;
-    CY_CHECK_OK(cy_memory_take(&block, 1000, 3));
+    CY_CHECK_OK(cy_memory_alloc(&block, 1000, 3));
     for (int i = 0; i < 3000; i++)
         assert_int_equal(((char *)block)[i], 0);
     cy_memory_free(block);
     block = NULL;
-    CY_CHECK_OK(cy_memory_take(&block, 0, 8)); // nothing is something to free
+    CY_CHECK_OK(cy_memory_alloc(&block, 0, 8)); // nothing is something to free
     assert_non_null(block);
     cy_memory_free(block);
 }
@@ -33,7 +33,7 @@ static void refused_memory_is_a_status(void **state)
     (void)state;
     void *block = NULL;
     const char *const words = "no memory for 4611686018427387903 elements of 8 bytes";
-    assert_int_equal(cy_memory_take(&block, SIZE_MAX / 4, 8), CY_ERR_MEMORY);
+    assert_int_equal(cy_memory_alloc(&block, SIZE_MAX / 4, 8), CY_ERR_MEMORY);
     assert_string_equal(cy_error_text(), words);
     assert_null(block);
     size_t capacity = 0;
@@ -121,17 +121,17 @@ static void pages_are_filled_ahead(void **state)
     (void)state;
     const size_t bytes = 7 << 20; // not a multiple of a huge page
     void *base = NULL;
-    cy_pool *pool = NULL;
-    CY_CHECK_OK(cy_pool_open(&pool, 2, -1, false));
+    cy_thread_pool *pool = NULL;
+    CY_CHECK_OK(cy_thread_pool_open(&pool, 2, -1, false));
     CY_CHECK_OK(cy_memory_map(&base, bytes));
     assert_int_equal(present(base, bytes), 0);
     ((char *)base)[5] = 7;
-    cy_memory_fill_pages(pool, base, bytes);
+    cy_memory_populate(pool, base, bytes);
     assert_int_equal(present(base, bytes), bytes);
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(((char *)base)[i], i == 5 ? 7 : 0);
     cy_memory_unmap(base, bytes);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
 }
 
 static void text_is_copied(void **state)

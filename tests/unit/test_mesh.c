@@ -30,7 +30,7 @@ static void each_mesh(int world, const char *order, bool experts, void (*check)(
                 for (int ep = 1; ep <= (experts ? stage : 1); ep++) {
                     for (int etp = 1; etp <= (experts ? stage / ep : 1); etp++) {
                         if (stage % (ep * etp) != 0) continue;
-                        const cy_mesh_request request = {.tp = tp,
+                        const cy_mesh_spec request = {.tp = tp,
                             .cp = cp,
                             .pp = pp,
                             .dp = world / tp / cp / pp,
@@ -82,7 +82,7 @@ static void partitions(const cy_mesh *mesh, cy_mesh_kind kind)
     for (int rank = 0; rank < mesh->world; rank++) {
         const int place = cy_mesh_ranks(mesh, kind, rank, ranks);
         HOLDS(0 <= place && place < size && ranks[place] == rank);
-        HOLDS(cy_mesh_place(mesh, kind, rank) == place);
+        HOLDS(cy_mesh_group_rank(mesh, kind, rank) == place);
         for (int i = 1; i < size; i++)
             HOLDS(ranks[i - 1] < ranks[i]);
         if (owner[rank] < 0) {
@@ -186,7 +186,7 @@ static void axes_meet_once(void **state)
 {
     (void)state;
     cy_mesh mesh;
-    const cy_mesh_request request = {
+    const cy_mesh_spec request = {
         .tp = 2, .cp = 3, .pp = 2, .dp = 4, .ep = 1, .etp = 1, .rank_order = "dp,tp,pp,cp"};
     CY_CHECK_OK(cy_mesh_make(&mesh, &request));
     int a[WORLD];
@@ -211,7 +211,7 @@ static void default_order_is_tp_first(void **state)
 {
     (void)state;
     cy_mesh mesh;
-    const cy_mesh_request request = {.tp = 2,
+    const cy_mesh_spec request = {.tp = 2,
         .cp = 3,
         .pp = 4,
         .dp = 2,
@@ -244,7 +244,7 @@ static void overview_reads_as_before(void **state)
     snprintf(path, sizeof(path), "%s/tests/golden/mesh_overview.txt", getenv("SOURCE"));
     cy_text expected = {0};
     CY_CHECK_OK(cy_file_read(&expected, path, 1 << 20));
-    const cy_mesh_request requests[] = {
+    const cy_mesh_spec requests[] = {
         {.tp = 4, .cp = 1, .pp = 3, .dp = 2, .ep = 1, .etp = 1, .rank_order = "tp,cp,pp,dp"},
         {.tp = 2, .cp = 2, .pp = 2, .dp = 4, .ep = 4, .etp = 2, .rank_order = "tp,dp,cp,pp"},
         {.tp = 1, .cp = 1, .pp = 1, .dp = 1, .ep = 1, .etp = 1, .rank_order = "tp,cp,pp,dp"},
@@ -269,7 +269,7 @@ static void wrong_sizes_are_named(void **state)
 {
     (void)state;
     cy_mesh mesh;
-    cy_mesh_request request = {
+    cy_mesh_spec request = {
         .tp = 2, .cp = 1, .pp = 3, .dp = 2, .ep = 1, .etp = 1, .rank_order = "tp,cp,pp,dp"};
     request.world = 8;
     CY_CHECK_FAILS(cy_mesh_make(&mesh, &request), CY_ERR_REQUEST,

@@ -24,10 +24,10 @@ static double loss_of(cy_engine *engine, const cy_batch_source *source)
     return loss;
 }
 
-// Forward and backward of all micro-batches, after gradients were made ready.
+// Forward and backward of all microbatches, after gradients were made ready.
 static void run_pipeline(cy_engine *engine, const cy_batch_source *source)
 {
-    for (int64_t i = 0; i < engine->micro_batches; i++) {
+    for (int64_t i = 0; i < engine->microbatches; i++) {
         CY_CHECK_OK(source->fill(source->context, 0, engine->inputs + i * engine->tokens,
             engine->targets + i * engine->tokens));
     }
@@ -204,7 +204,7 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
     cy_engine_close(&engine);
 }
 
-// Gradients of products are written by the first of several micro-batches: what the last step left
+// Gradients of products are written by the first of several microbatches: what the last step left
 // there is never seen, and what is only added to begins at zero, in padding too.
 static void cleared_gradients_are_those_of_zeros(void **state)
 {
@@ -216,7 +216,7 @@ static void cleared_gradients_are_those_of_zeros(void **state)
         config.shape.qkv_bias = biased == 1;
         config.shape.qk_norm = biased == 0;
         open_engine(&engine, &config);
-        assert_int_equal(engine.micro_batches, 2);
+        assert_int_equal(engine.microbatches, 2);
         const cy_batch_source source = cy_test_tokens(&engine);
         for (int i = 0; i < engine.storage.unit_count; i++)
             assert_false(engine.storage.units[i].grads_empty); // the dry run has filled them

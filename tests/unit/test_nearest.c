@@ -37,8 +37,8 @@ static void distances(void **state)
         {"a-b", "a b", 1},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(cy_name_distance(cases[i].a, cases[i].b), cases[i].steps);
-        assert_int_equal(cy_name_distance(cases[i].b, cases[i].a), cases[i].steps);
+        assert_int_equal(cy_edit_distance(cases[i].a, cases[i].b), cases[i].steps);
+        assert_int_equal(cy_edit_distance(cases[i].b, cases[i].a), cases[i].steps);
     }
     // 63 letters are compared, more only as a whole.
     char a[70], b[70];
@@ -46,11 +46,11 @@ static void distances(void **state)
         memset(a, 'x', length);
         memset(b, 'x', length);
         a[length] = b[length] = '\0';
-        assert_int_equal(cy_name_distance(a, b), 0);
+        assert_int_equal(cy_edit_distance(a, b), 0);
         b[0] = 'y';
-        assert_int_equal(cy_name_distance(a, b), length <= 63 ? 1 : 63);
-        assert_int_equal(cy_name_distance(a, "x"), length <= 63 ? (int)length - 1 : 63);
-        assert_int_equal(cy_name_distance("x", a), length <= 63 ? (int)length - 1 : 63);
+        assert_int_equal(cy_edit_distance(a, b), length <= 63 ? 1 : 63);
+        assert_int_equal(cy_edit_distance(a, "x"), length <= 63 ? (int)length - 1 : 63);
+        assert_int_equal(cy_edit_distance("x", a), length <= 63 ? (int)length - 1 : 63);
     }
 }
 

@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "comm/algorithms/plan.h"
+#include "comm/algorithms/schedule.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define RANKS 16
 #define COUNT 37
 
-typedef cy_status (*planner)(cy_plan *plan, cy_place place, int64_t count);
+typedef cy_status (*planner)(cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
 static int64_t data[RANKS][RANKS * COUNT];
 
@@ -21,7 +21,7 @@ typedef struct tally {
 
 // Runs all ranks' plans to the end; messages between a pair arrive in order. Returns false when no
 // rank can go on.
-static bool play(cy_plan *plans, int size, tally *counts)
+static bool play(cy_coll_schedule *plans, int size, tally *counts)
 {
     static int64_t wires[RANKS][RANKS][RANKS * COUNT]; // at most one message from one to another
     static int64_t waiting[RANKS][RANKS];              // its length + 1
@@ -56,7 +56,7 @@ static bool play(cy_plan *plans, int size, tally *counts)
                     for (int64_t i = 0; i < round->recv_count; i++) {
                         int64_t *there = &data[r][round->recv_first + i];
                         const int64_t piece = wires[round->from][r][i];
-                        *there = round->arrival == CY_ARRIVE_STORE ? piece : *there + piece;
+                        *there = round->recv_action == CY_RECV_STORE ? piece : *there + piece;
                     }
                     waiting[round->from][r] = 0;
                 }
@@ -75,11 +75,11 @@ static bool play(cy_plan *plans, int size, tally *counts)
 // Every element ends as the sum over ranks.
 static void adds_up(int size, int64_t count, planner make, tally *counts)
 {
-    cy_plan plans[RANKS] = {0};
+    cy_coll_schedule plans[RANKS] = {0};
     for (int r = 0; r < size; r++) {
         for (int64_t i = 0; i < count; i++)
             data[r][i] = (r + 1) * (i * 31 + 7) % 1009;
-        CY_CHECK_OK(make(&plans[r], (cy_place){r, size}, count));
+        CY_CHECK_OK(make(&plans[r], (cy_coll_rank){r, size}, count));
     }
     assert_true(play(plans, size, counts));
     for (int64_t i = 0; i < count; i++) {
@@ -90,7 +90,7 @@ static void adds_up(int size, int64_t count, planner make, tally *counts)
             assert_int_equal(data[r][i], wanted);
     }
     for (int r = 0; r < size; r++)
-        cy_plan_free(&plans[r]);
+        cy_coll_schedule_free(&plans[r]);
 }
 
 static int ceil_log2(int size)
@@ -115,12 +115,12 @@ static void ring_costs_what_it_should(void **state)
     tally counts;
     for (int size = 2; size <= RANKS; size++) {
         for (int64_t count = 0; count <= COUNT; count++) { // also counts that size does not divide
-            adds_up(size, count, cy_plan_ring, &counts);
+            adds_up(size, count, cy_coll_schedule_ring, &counts);
             assert_int_equal(total(&counts, size), count * 2 * (size - 1));
             for (int r = 0; r < size; r++)
                 assert_int_equal(counts.rounds[r], 2 * (size - 1));
         }
-        adds_up(size, INT64_C(2) * size, cy_plan_ring, &counts);
+        adds_up(size, INT64_C(2) * size, cy_coll_schedule_ring, &counts);
         for (int r = 0; r < size; r++)
             assert_int_equal(counts.sent[r], 2 * (size - 1) * 2);
     }
@@ -133,12 +133,12 @@ static void trees_cost_what_they_should(void **state)
     for (int size = 2; size <= RANKS; size++) {
         const bool power = (size & (size - 1)) == 0;
         for (int64_t count = 0; count <= COUNT; count++) {
-            adds_up(size, count, cy_plan_tree, &counts);
+            adds_up(size, count, cy_coll_schedule_tree, &counts);
             for (int r = 0; r < size; r++)
                 assert_true(counts.rounds[r] <= 2 * ceil_log2(size));
             assert_int_equal(counts.rounds[0], 2 * ceil_log2(size)); // of the busiest
             if (power) assert_int_equal(total(&counts, size), count * 2 * (size - 1));
-            adds_up(size, count, cy_plan_doubling, &counts);
+            adds_up(size, count, cy_coll_schedule_doubling, &counts);
             const int limit = power ? ceil_log2(size) : ceil_log2(size) - 1 + 2;
             for (int r = 0; r < size; r++)
                 assert_true(counts.rounds[r] <= limit);
@@ -152,7 +152,7 @@ static void server_is_the_bottleneck(void **state)
     (void)state;
     tally counts;
     for (int size = 2; size <= RANKS; size++) {
-        adds_up(size, COUNT, cy_plan_server, &counts);
+        adds_up(size, COUNT, cy_coll_schedule_server, &counts);
         assert_int_equal(counts.sent[0], (size - 1) * COUNT); // and as many arrive there
         for (int r = 1; r < size; r++)
             assert_int_equal(counts.sent[r], COUNT);
@@ -163,9 +163,9 @@ static void server_is_the_bottleneck(void **state)
 // The node of each rank: alike and in line, dealt in turn, and of sizes that differ.
 static const int *nodes; // of the case
 
-static cy_status on_nodes(cy_plan *plan, cy_place place, int64_t count)
+static cy_status on_nodes(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
-    return cy_plan_hierarchical(plan, place, count, nodes);
+    return cy_coll_schedule_hierarchical(plan, place, count, nodes);
 }
 
 // Between K nodes, 2 (K - 1) / K n elements leave each node.
@@ -176,13 +176,13 @@ static void expect_little_between(int size, int node_count, const int *of)
     nodes = of;
     int64_t between[RANKS] = {0};
     for (int r = 0; r < size; r++) {
-        cy_plan plan = {0};
-        CY_CHECK_OK(cy_plan_hierarchical(&plan, (cy_place){r, size}, count, of));
+        cy_coll_schedule plan = {0};
+        CY_CHECK_OK(cy_coll_schedule_hierarchical(&plan, (cy_coll_rank){r, size}, count, of));
         for (int i = 0; i < plan.count; i++) {
             const cy_round *round = &plan.rounds[i];
             if (round->to >= 0 && of[round->to] != of[r]) between[of[r]] += round->send_count;
         }
-        cy_plan_free(&plan);
+        cy_coll_schedule_free(&plan);
     }
     for (int k = 0; k < node_count; k++)
         assert_int_equal(between[k] * node_count, count * 2 * (node_count - 1));
@@ -215,12 +215,13 @@ static void halves_of_a_ring_end_where_they_should(void **state)
 {
     (void)state;
     for (int size = 2; size <= RANKS; size++) {
-        cy_plan plans[RANKS] = {0};
+        cy_coll_schedule plans[RANKS] = {0};
         tally counts;
         for (int r = 0; r < size; r++) {
             for (int64_t i = 0; i < INT64_C(3) * size; i++)
                 data[r][i] = INT64_C(100) * r + i;
-            CY_CHECK_OK(cy_plan_ring_reduce_scatter(&plans[r], (cy_place){r, size}, 3));
+            CY_CHECK_OK(
+                cy_coll_schedule_ring_reduce_scatter(&plans[r], (cy_coll_rank){r, size}, 3));
         }
         assert_true(play(plans, size, &counts));
         for (int r = 0; r < size; r++) {
@@ -231,13 +232,13 @@ static void halves_of_a_ring_end_where_they_should(void **state)
             plans[r].count = 0;
             for (int64_t i = 0; i < INT64_C(3) * size; i++)
                 data[r][i] = i / 3 == r ? 1000 + i : -1;
-            CY_CHECK_OK(cy_plan_ring_all_gather(&plans[r], (cy_place){r, size}, 3));
+            CY_CHECK_OK(cy_coll_schedule_ring_all_gather(&plans[r], (cy_coll_rank){r, size}, 3));
         }
         assert_true(play(plans, size, &counts));
         for (int r = 0; r < size; r++) {
             for (int64_t i = 0; i < INT64_C(3) * size; i++)
                 assert_int_equal(data[r][i], 1000 + i);
-            cy_plan_free(&plans[r]);
+            cy_coll_schedule_free(&plans[r]);
         }
     }
 }
@@ -247,18 +248,19 @@ static void broadcast_reaches_all(void **state)
     (void)state;
     for (int size = 2; size <= RANKS; size++) {
         for (int root = 0; root < size; root++) {
-            cy_plan plans[RANKS] = {0};
+            cy_coll_schedule plans[RANKS] = {0};
             tally counts;
             for (int r = 0; r < size; r++) {
                 data[r][0] = r == root ? 42 : 0;
-                CY_CHECK_OK(cy_plan_broadcast(&plans[r], (cy_place){r, size}, 1, root));
+                CY_CHECK_OK(
+                    cy_coll_schedule_broadcast(&plans[r], (cy_coll_rank){r, size}, 1, root));
                 assert_int_equal(plans[r].count, ceil_log2(size));
             }
             assert_true(play(plans, size, &counts));
             assert_int_equal(total(&counts, size), size - 1);
             for (int r = 0; r < size; r++) {
                 assert_int_equal(data[r][0], 42);
-                cy_plan_free(&plans[r]);
+                cy_coll_schedule_free(&plans[r]);
             }
         }
     }

@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "base/lock.h"
+#include "base/folder_lock.h"
 #include "tokenizer/bpe.h"
 #include "data/inspect.h"
 #include "data/prepare.h"
@@ -256,7 +256,8 @@ static void make_attempt(const char *name, const char *owner)
 static void only_what_dead_runs_left_is_swept(void **state)
 {
     (void)state;
-    static const cy_folder_use use = {.file = ".making", .doing = "is made in", .hint = "wait"};
+    static const cy_folder_lock_kind use = {
+        .file = ".making", .doing = "is made in", .hint = "wait"};
     static const struct {
         const char *name;
         const char *owner; // in its lock; NULL: no lock
@@ -281,7 +282,7 @@ static void only_what_dead_runs_left_is_swept(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         make_attempt(cases[i].name, cases[i].owner);
         snprintf(name, sizeof(name), "parent/%s", cases[i].name);
-        if (cases[i].held) CY_CHECK_OK(cy_folder_hold(&held, in_folder(name), &use));
+        if (cases[i].held) CY_CHECK_OK(cy_folder_lock_acquire(&held, in_folder(name), &use));
     }
     CY_CHECK_OK(prepare(in_folder("parent/swept///"), paths, 1, 0, 0, &result));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

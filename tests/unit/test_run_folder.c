@@ -76,7 +76,7 @@ static int set_aside_by(const cy_config *config, int64_t last_step)
 {
     cy_run_folder folder = {0};
     CY_CHECK_OK(cy_run_folder_open(&folder, config, last_step));
-    const int number = folder.set_aside;
+    const int number = folder.rotated;
     close_folder(&folder);
     return number;
 }

@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/sink.h"
+#include "checkpoint/file_writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,14 +233,14 @@ static void write_sample(const char *path)
     for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (unsigned char)(i * 7);
     cy_text header = {0};
-    cy_sink *sink = NULL;
+    cy_file_writer *writer = NULL;
     CY_CHECK_OK(cy_safetensors_header(&header, entries, 3, "{\"format\":\"pt\"}"));
     assert_int_equal(header.length % 64, 0);
-    CY_CHECK_OK(cy_sink_open(&sink, path, header.length + sizeof(data), 0));
-    CY_CHECK_OK(cy_sink_add(sink, header.bytes, header.length));
-    CY_CHECK_OK(cy_sink_add(sink, data, 13));
-    CY_CHECK_OK(cy_sink_add(sink, data + 13, sizeof(data) - 13));
-    CY_CHECK_OK(cy_sink_close(sink, true));
+    CY_CHECK_OK(cy_file_writer_open(&writer, path, header.length + sizeof(data), 0));
+    CY_CHECK_OK(cy_file_writer_add(writer, header.bytes, header.length));
+    CY_CHECK_OK(cy_file_writer_add(writer, data, 13));
+    CY_CHECK_OK(cy_file_writer_add(writer, data + 13, sizeof(data) - 13));
+    CY_CHECK_OK(cy_file_writer_close(writer, true));
     cy_text_free(&header);
 }
 
@@ -293,12 +293,12 @@ static void an_unfinished_file_is_an_error(void **state)
     make_name(path, sizeof(path), folder, "a.safetensors");
     cy_safetensors_entry entry = {.name = name, .dtype = CY_F32, .dimensions = 1, .dims = {4}};
     cy_text header = {0};
-    cy_sink *sink = NULL;
+    cy_file_writer *writer = NULL;
     CY_CHECK_OK(cy_safetensors_header(&header, &entry, 1, NULL));
-    CY_CHECK_OK(cy_sink_open(&sink, path, header.length + 16, 0));
-    CY_CHECK_OK(cy_sink_add(sink, header.bytes, header.length));
-    CY_CHECK_OK(cy_sink_add(sink, "12345678", 8));
-    CY_CHECK_FAILS(cy_sink_close(sink, true), CY_ERR_REQUEST, "bytes were written");
+    CY_CHECK_OK(cy_file_writer_open(&writer, path, header.length + 16, 0));
+    CY_CHECK_OK(cy_file_writer_add(writer, header.bytes, header.length));
+    CY_CHECK_OK(cy_file_writer_add(writer, "12345678", 8));
+    CY_CHECK_FAILS(cy_file_writer_close(writer, true), CY_ERR_REQUEST, "bytes were written");
     cy_text_free(&header);
 }
 

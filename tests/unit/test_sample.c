@@ -1,6 +1,6 @@
 // Choosing tokens: the law that is drawn from, and the edges.
 
-#include "infer/sample.h"
+#include "infer/sampler.h"
 #include "support/support.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 static const float logits[VOCAB] = {0.3f, -1.0f, 2.0f, 0.0f, 1.5f, -2.5f, 2.0f, 0.7f, -0.2f, 1.1f,
     -3.0f, 0.9f, -0.6f, 0.1f, -1.7f, 0.4f};
 
-static int32_t choose(const float *from, int64_t vocab, cy_sample_spec spec, int64_t position)
+static int32_t choose(const float *from, int64_t vocab, cy_sampling_params spec, int64_t position)
 {
     cy_sampler sampler;
     int32_t token = -1;
@@ -24,7 +24,8 @@ static int32_t choose(const float *from, int64_t vocab, cy_sample_spec spec, int
 // Draws at many positions and compares the counts with probabilities `law` [VOCAB]: a token of
 // probability 0 must never come, the rest must pass a chi-square test. The seed is fixed, so this
 // does not flicker; the bound is the 0.999 quantile (Wilson and Hilferty's approximation).
-static void follows(const double *law, cy_sample_spec spec, const int32_t *history, int64_t count)
+static void follows(
+    const double *law, cy_sampling_params spec, const int32_t *history, int64_t count)
 {
     const int draws = 40000;
     int seen[VOCAB] = {0};
@@ -79,7 +80,7 @@ static void temperature_shapes_the_law(void **state)
 {
     (void)state;
     double law[VOCAB];
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     const double temperatures[] = {0.5, 1, 3};
     for (int i = 0; i < 3; i++) {
         spec.temperature = temperatures[i];
@@ -93,7 +94,7 @@ static void top_k_keeps_k_with_ties_by_id(void **state)
 {
     (void)state;
     double law[VOCAB];
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = 1;
     spec.top_k = 5; // 2.0 2.0 1.5 1.1 0.9: tokens 2, 6, 4, 9, 11
     plain_law(law, 1, "0010101001010000");
@@ -106,11 +107,11 @@ static void top_k_keeps_k_with_ties_by_id(void **state)
 static void top_k_of_all_or_more_is_no_cut(void **state)
 {
     (void)state;
-    cy_sample_spec all = cy_sample_defaults();
+    cy_sampling_params all = cy_sampling_defaults();
     all.temperature = 1;
     const int64_t sizes[] = {VOCAB, VOCAB + 1, INT64_MAX};
     for (int s = 0; s < 3; s++) {
-        cy_sample_spec spec = all;
+        cy_sampling_params spec = all;
         spec.top_k = sizes[s];
         for (int i = 0; i < 50; i++) {
             assert_int_equal(choose(logits, VOCAB, spec, i), choose(logits, VOCAB, all, i));
@@ -136,7 +137,7 @@ static void mark_top_p(char *kept, const double *law, double p)
 static void top_p_keeps_the_fewest_that_suffice(void **state)
 {
     (void)state;
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = 1;
     const double shares[] = {0.9, 0.5, 0.25};
     for (int i = 0; i < 3; i++) {
@@ -158,7 +159,7 @@ static void top_p_counts_within_top_k(void **state)
     (void)state;
     double law[VOCAB];
     char kept[VOCAB];
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = 1;
     spec.top_k = 6;
     spec.top_p = 0.7;
@@ -177,7 +178,7 @@ static void a_penalty_counts_each_token_once(void **state)
         scores[i] = (double)logits[i];
     scores[2] /= 1.5; // positive: divided
     scores[5] *= 1.5; // negative: multiplied
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = 1;
     spec.repetition_penalty = 1.5;
     softmax(law, scores, 1, "1111111111111111");
@@ -195,7 +196,7 @@ static void a_penalty_counts_each_token_once(void **state)
 static void greedy_takes_the_first_of_equals(void **state)
 {
     (void)state;
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.top_k = 3;
     spec.top_p = 0.1;
     for (int i = 0; i < 10; i++)
@@ -214,7 +215,7 @@ static void greedy_finds_the_largest_of_many(void **state)
     (void)state;
     enum { MANY = 1000 };
     static float many[MANY];
-    const cy_sample_spec spec = cy_sample_defaults();
+    const cy_sampling_params spec = cy_sampling_defaults();
     for (int sign = -1; sign <= 1; sign += 2) {
         for (int at = 0; at < MANY; at += 37) {
             for (int i = 0; i < MANY; i++)
@@ -231,7 +232,7 @@ static void greedy_finds_the_largest_of_many(void **state)
 static void a_draw_is_a_function_of_seed_and_position(void **state)
 {
     (void)state;
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = 2;
     int differ = 0;
     for (int i = 0; i < 100; i++) {
@@ -248,7 +249,7 @@ static void minus_infinity_never_comes(void **state)
 {
     (void)state;
     const float some[4] = {-INFINITY, 0, -INFINITY, 1};
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     for (int temperature = 0; temperature < 2; temperature++) {
         spec.temperature = temperature * 100.0;
         for (int k = 0; k < 5; k++) {
@@ -264,7 +265,7 @@ static void logits_that_are_no_numbers_are_errors(void **state)
     (void)state;
     cy_sampler sampler;
     int32_t token = 77;
-    const cy_sample_spec spec = cy_sample_defaults();
+    const cy_sampling_params spec = cy_sampling_defaults();
     CY_CHECK_OK(cy_sampler_open(&sampler, 3));
     const float nan_third[3] = {0, 1, NAN};
     CY_CHECK_FAILS(cy_sample_token(&token, &sampler, nan_third, &spec, 0, NULL, 0),
@@ -285,21 +286,21 @@ static void logits_that_are_no_numbers_are_errors(void **state)
 static void a_spec_out_of_range_is_named(void **state)
 {
     (void)state;
-    cy_sample_spec spec = cy_sample_defaults();
-    CY_CHECK_OK(cy_sample_check(&spec));
+    cy_sampling_params spec = cy_sampling_defaults();
+    CY_CHECK_OK(cy_sampling_check(&spec));
     spec.temperature = -1;
-    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "temperature is -1");
-    spec = cy_sample_defaults();
+    CY_CHECK_FAILS(cy_sampling_check(&spec), CY_ERR_REQUEST, "temperature is -1");
+    spec = cy_sampling_defaults();
     spec.top_k = -1;
-    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-k is -1");
-    spec = cy_sample_defaults();
+    CY_CHECK_FAILS(cy_sampling_check(&spec), CY_ERR_REQUEST, "top-k is -1");
+    spec = cy_sampling_defaults();
     spec.top_p = 0;
-    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-p is 0");
+    CY_CHECK_FAILS(cy_sampling_check(&spec), CY_ERR_REQUEST, "top-p is 0");
     spec.top_p = (double)NAN;
-    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "top-p is");
-    spec = cy_sample_defaults();
+    CY_CHECK_FAILS(cy_sampling_check(&spec), CY_ERR_REQUEST, "top-p is");
+    spec = cy_sampling_defaults();
     spec.repetition_penalty = 0;
-    CY_CHECK_FAILS(cy_sample_check(&spec), CY_ERR_REQUEST, "repetition penalty is 0");
+    CY_CHECK_FAILS(cy_sampling_check(&spec), CY_ERR_REQUEST, "repetition penalty is 0");
 }
 
 // Each number at the ends of its range, with the whole text.
@@ -307,7 +308,7 @@ static void a_spec_is_taken_up_to_its_ends(void **state)
 {
     (void)state;
     static const struct {
-        cy_sample_spec spec;
+        cy_sampling_params spec;
         const char *wrong; // NULL: it is taken
     } cases[] = {
         {{.temperature = 0, .top_p = 1, .repetition_penalty = 1}, NULL},
@@ -329,16 +330,16 @@ static void a_spec_is_taken_up_to_its_ends(void **state)
             "repetition penalty is inf, must be above 0 (1 is none)"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        const cy_status status = cy_sample_check(&cases[i].spec);
+        const cy_status status = cy_sampling_check(&cases[i].spec);
         assert_int_equal(status, cases[i].wrong != NULL ? CY_ERR_REQUEST : CY_OK);
         if (cases[i].wrong != NULL) assert_string_equal(cy_error_text(), cases[i].wrong);
     }
-    cy_sample_spec spec = cy_sample_defaults();
+    cy_sampling_params spec = cy_sampling_defaults();
     spec.temperature = (double)NAN;
-    assert_int_equal(cy_sample_check(&spec), CY_ERR_REQUEST);
-    spec = cy_sample_defaults();
+    assert_int_equal(cy_sampling_check(&spec), CY_ERR_REQUEST);
+    spec = cy_sampling_defaults();
     spec.repetition_penalty = (double)NAN;
-    assert_int_equal(cy_sample_check(&spec), CY_ERR_REQUEST);
+    assert_int_equal(cy_sampling_check(&spec), CY_ERR_REQUEST);
 }
 
 // The best token under a penalty, by hand.
@@ -360,12 +361,12 @@ static void a_penalty_turns_the_choice(void **state)
         {{1, 1}, 2, -1, 0},
         {{0, -0.1f}, 2, 0, 0},
     };
-    const cy_sample_spec plain = cy_sample_defaults();
+    const cy_sampling_params plain = cy_sampling_defaults();
     assert_true(plain.temperature == 0 && plain.top_k == 0 && plain.top_p == 1);
     assert_true(plain.repetition_penalty == 1 && plain.seed == 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         cy_sampler sampler;
-        cy_sample_spec spec = plain;
+        cy_sampling_params spec = plain;
         int32_t token = -1;
         spec.repetition_penalty = cases[i].penalty;
         CY_CHECK_OK(cy_sampler_open(&sampler, 2));

@@ -3,13 +3,13 @@
 
 #include "support/support.h"
 
-#include "tokenizer/split.h"
+#include "tokenizer/pretokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static cy_splitter splitter;
+static cy_pretokenizer pretokenizer;
 
 // Pieces, each with a | behind it.
 static void add_piece(void *context, const unsigned char *piece, size_t bytes)
@@ -20,54 +20,54 @@ static void add_piece(void *context, const unsigned char *piece, size_t bytes)
 
 static void check_pieces(const char *text, const char *wanted)
 {
-    cy_split_scratch scratch = {0};
+    cy_pretokenizer_scratch scratch = {0};
     cy_text out = {0};
     CY_CHECK_OK(cy_text_add_bytes(&out, "", 0));
-    CY_CHECK_OK(
-        cy_split(&splitter, &scratch, (const unsigned char *)text, strlen(text), add_piece, &out));
+    CY_CHECK_OK(cy_pretokenize(
+        &pretokenizer, &scratch, (const unsigned char *)text, strlen(text), add_piece, &out));
     assert_string_equal(out.bytes, wanted);
     cy_text_free(&out);
-    cy_split_scratch_free(&scratch);
-    cy_splitter_close(&splitter);
+    cy_pretokenizer_scratch_free(&scratch);
+    cy_pretokenizer_close(&pretokenizer);
 }
 
 static void matches_become_what_the_step_says(void **state)
 {
     (void)state;
     static const struct {
-        cy_split_behavior behavior;
+        cy_pretokenizer_behavior behavior;
         bool invert;
         const char *pattern, *pieces;
     } cases[] = {
         // The example of the tokenizers package.
-        {CY_SPLIT_ISOLATED, false, "-", "the|-|final|-|-|countdown|"},
-        {CY_SPLIT_REMOVED, false, "-", "the|final|countdown|"},
-        {CY_SPLIT_MERGED_WITH_PREVIOUS, false, "-", "the-|final-|-|countdown|"},
-        {CY_SPLIT_MERGED_WITH_NEXT, false, "-", "the|-final|-|-countdown|"},
-        {CY_SPLIT_CONTIGUOUS, false, "-", "the|-|final|--|countdown|"},
-        {CY_SPLIT_ISOLATED, true, "-", "the|-|final|-|-|countdown|"},
-        {CY_SPLIT_REMOVED, true, "-", "-|-|-|"},
-        {CY_SPLIT_MERGED_WITH_PREVIOUS, true, "-", "the|-final|-|-countdown|"},
-        {CY_SPLIT_MERGED_WITH_NEXT, true, "-", "the-|final-|-|countdown|"},
-        {CY_SPLIT_CONTIGUOUS, true, "-", "the|-|final|--|countdown|"},
-        {CY_SPLIT_REMOVED, false, "the-final--countdown", ""},
-        {CY_SPLIT_REMOVED, false, "the-final--countdown!", "the-final--countdown|"},
-        {CY_SPLIT_ISOLATED, false, "countdown", "the-final--|countdown|"},
-        {CY_SPLIT_ISOLATED, false, "the", "the|-final--countdown|"},
-        {CY_SPLIT_ISOLATED, false, "", "the-final--countdown|"},
+        {CY_PRETOKENIZER_ISOLATED, false, "-", "the|-|final|-|-|countdown|"},
+        {CY_PRETOKENIZER_REMOVED, false, "-", "the|final|countdown|"},
+        {CY_PRETOKENIZER_MERGED_WITH_PREVIOUS, false, "-", "the-|final-|-|countdown|"},
+        {CY_PRETOKENIZER_MERGED_WITH_NEXT, false, "-", "the|-final|-|-countdown|"},
+        {CY_PRETOKENIZER_CONTIGUOUS, false, "-", "the|-|final|--|countdown|"},
+        {CY_PRETOKENIZER_ISOLATED, true, "-", "the|-|final|-|-|countdown|"},
+        {CY_PRETOKENIZER_REMOVED, true, "-", "-|-|-|"},
+        {CY_PRETOKENIZER_MERGED_WITH_PREVIOUS, true, "-", "the|-final|-|-countdown|"},
+        {CY_PRETOKENIZER_MERGED_WITH_NEXT, true, "-", "the-|final-|-|countdown|"},
+        {CY_PRETOKENIZER_CONTIGUOUS, true, "-", "the|-|final|--|countdown|"},
+        {CY_PRETOKENIZER_REMOVED, false, "the-final--countdown", ""},
+        {CY_PRETOKENIZER_REMOVED, false, "the-final--countdown!", "the-final--countdown|"},
+        {CY_PRETOKENIZER_ISOLATED, false, "countdown", "the-final--|countdown|"},
+        {CY_PRETOKENIZER_ISOLATED, false, "the", "the|-final--countdown|"},
+        {CY_PRETOKENIZER_ISOLATED, false, "", "the-final--countdown|"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (int regex = 0; regex < 2; regex++) {
-            CY_CHECK_OK(cy_splitter_open(&splitter));
-            CY_CHECK_OK(regex ? cy_splitter_add_regex(&splitter, cases[i].pattern,
+            CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+            CY_CHECK_OK(regex ? cy_pretokenizer_add_regex(&pretokenizer, cases[i].pattern,
                                     cases[i].behavior, cases[i].invert, false)
-                              : cy_splitter_add_literal(&splitter, cases[i].pattern,
+                              : cy_pretokenizer_add_literal(&pretokenizer, cases[i].pattern,
                                     cases[i].behavior, cases[i].invert));
             check_pieces("the-final--countdown", cases[i].pieces);
         }
     }
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add_literal(&splitter, "aa", CY_SPLIT_ISOLATED, false));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(cy_pretokenizer_add_literal(&pretokenizer, "aa", CY_PRETOKENIZER_ISOLATED, false));
     check_pieces("aaa.aa", "aa|a.|aa|");
 }
 
@@ -75,25 +75,26 @@ static void scanners_keep_the_behaviour_too(void **state)
 {
     (void)state;
     static const struct {
-        cy_split_kind kind;
-        cy_split_behavior behavior;
+        cy_pretokenizer_kind kind;
+        cy_pretokenizer_behavior behavior;
         bool invert;
         const char *pieces;
     } cases[] = {
-        {CY_SPLIT_GPT2, CY_SPLIT_ISOLATED, false, "ab| 1234|,| it|'s|"},
-        {CY_SPLIT_LLAMA3, CY_SPLIT_ISOLATED, false, "ab| |123|4|,| it|'s|"},
-        {CY_SPLIT_QWEN2, CY_SPLIT_ISOLATED, false, "ab| |1|2|3|4|,| it|'s|"},
-        {CY_SPLIT_GPT2, CY_SPLIT_REMOVED, false, ""},
-        {CY_SPLIT_GPT2, CY_SPLIT_REMOVED, true, "ab| 1234|,| it|'s|"},
-        {CY_SPLIT_GPT2, CY_SPLIT_MERGED_WITH_PREVIOUS, false, "ab| 1234|,| it|'s|"},
-        {CY_SPLIT_GPT2, CY_SPLIT_CONTIGUOUS, false, "ab 1234, it's|"},
-        {CY_SPLIT_DIGITS, CY_SPLIT_ISOLATED, false, "ab |1|2|3|4|, it's|"},
-        {CY_SPLIT_DIGIT_RUNS, CY_SPLIT_ISOLATED, false, "ab |1234|, it's|"},
-        {CY_SPLIT_SPACE_IN_FRONT, CY_SPLIT_ISOLATED, false, " ab 1234, it's|"},
+        {CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_ISOLATED, false, "ab| 1234|,| it|'s|"},
+        {CY_PRETOKENIZER_LLAMA3, CY_PRETOKENIZER_ISOLATED, false, "ab| |123|4|,| it|'s|"},
+        {CY_PRETOKENIZER_QWEN2, CY_PRETOKENIZER_ISOLATED, false, "ab| |1|2|3|4|,| it|'s|"},
+        {CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_REMOVED, false, ""},
+        {CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_REMOVED, true, "ab| 1234|,| it|'s|"},
+        {CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_MERGED_WITH_PREVIOUS, false, "ab| 1234|,| it|'s|"},
+        {CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_CONTIGUOUS, false, "ab 1234, it's|"},
+        {CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_ISOLATED, false, "ab |1|2|3|4|, it's|"},
+        {CY_PRETOKENIZER_DIGIT_RUNS, CY_PRETOKENIZER_ISOLATED, false, "ab |1234|, it's|"},
+        {CY_PRETOKENIZER_ADD_PREFIX_SPACE, CY_PRETOKENIZER_ISOLATED, false, " ab 1234, it's|"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        CY_CHECK_OK(cy_splitter_open(&splitter));
-        CY_CHECK_OK(cy_splitter_add(&splitter, cases[i].kind, cases[i].behavior, cases[i].invert));
+        CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+        CY_CHECK_OK(
+            cy_pretokenizer_add(&pretokenizer, cases[i].kind, cases[i].behavior, cases[i].invert));
         check_pieces("ab 1234, it's", cases[i].pieces);
     }
 }
@@ -101,35 +102,42 @@ static void scanners_keep_the_behaviour_too(void **state)
 static void steps_cut_what_the_one_before_made(void **state)
 {
     (void)state;
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add_literal(&splitter, "-", CY_SPLIT_REMOVED, false));
-    CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_DIGIT_RUNS, CY_SPLIT_ISOLATED, false));
-    CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_SPACE_IN_FRONT, CY_SPLIT_ISOLATED, false));
-    CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_GPT2, CY_SPLIT_ISOLATED, false));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(cy_pretokenizer_add_literal(&pretokenizer, "-", CY_PRETOKENIZER_REMOVED, false));
+    CY_CHECK_OK(cy_pretokenizer_add(
+        &pretokenizer, CY_PRETOKENIZER_DIGIT_RUNS, CY_PRETOKENIZER_ISOLATED, false));
+    CY_CHECK_OK(cy_pretokenizer_add(
+        &pretokenizer, CY_PRETOKENIZER_ADD_PREFIX_SPACE, CY_PRETOKENIZER_ISOLATED, false));
+    CY_CHECK_OK(
+        cy_pretokenizer_add(&pretokenizer, CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_ISOLATED, false));
     check_pieces("ab12- cd-34 e", " ab| 12| cd| 34| e|");
-    CY_CHECK_OK(cy_splitter_open(&splitter));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
     check_pieces("all of it", "all of it|");
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_SPACE_IN_FRONT, CY_SPLIT_ISOLATED, false));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(cy_pretokenizer_add(
+        &pretokenizer, CY_PRETOKENIZER_ADD_PREFIX_SPACE, CY_PRETOKENIZER_ISOLATED, false));
     check_pieces("", "");
 }
 
 static void eight_steps_are_the_most(void **state)
 {
     (void)state;
-    CY_CHECK_OK(cy_splitter_open(&splitter));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
     for (int i = 0; i < 8; i++) {
-        CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_DIGITS, CY_SPLIT_ISOLATED, false));
+        CY_CHECK_OK(cy_pretokenizer_add(
+            &pretokenizer, CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_ISOLATED, false));
     }
     const char *const words = "pre_tokenizer: more than 8 steps";
     assert_int_equal(
-        cy_splitter_add(&splitter, CY_SPLIT_DIGITS, CY_SPLIT_ISOLATED, false), CY_ERR_UNSUPPORTED);
+        cy_pretokenizer_add(&pretokenizer, CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_ISOLATED, false),
+        CY_ERR_UNSUPPORTED);
     assert_string_equal(cy_error_text(), words);
-    CY_CHECK_FAILS(cy_splitter_add_literal(&splitter, "-", CY_SPLIT_REMOVED, false),
+    CY_CHECK_FAILS(cy_pretokenizer_add_literal(&pretokenizer, "-", CY_PRETOKENIZER_REMOVED, false),
         CY_ERR_UNSUPPORTED, words);
-    CY_CHECK_FAILS(cy_splitter_add_regex(&splitter, "-", CY_SPLIT_REMOVED, false, false),
+    CY_CHECK_FAILS(
+        cy_pretokenizer_add_regex(&pretokenizer, "-", CY_PRETOKENIZER_REMOVED, false, false),
         CY_ERR_UNSUPPORTED, words);
-    assert_int_equal(splitter.count, 8);
+    assert_int_equal(pretokenizer.count, 8);
     check_pieces("a1", "a|1|");
 }
 
@@ -185,9 +193,9 @@ static void patterns_mean_what_they_mean_to_oniguruma(void **state)
         {"x", "\xe2\x82xx\xf0\x9f\x98", "\xe2\x82|x|x|\xf0\x9f\x98|"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        CY_CHECK_OK(cy_splitter_open(&splitter));
-        CY_CHECK_OK(
-            cy_splitter_add_regex(&splitter, cases[i].pattern, CY_SPLIT_ISOLATED, false, false));
+        CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+        CY_CHECK_OK(cy_pretokenizer_add_regex(
+            &pretokenizer, cases[i].pattern, CY_PRETOKENIZER_ISOLATED, false, false));
         check_pieces(cases[i].text, cases[i].pieces);
     }
 }
@@ -218,15 +226,15 @@ static void patterns_that_cannot_be_taken_over_are_refused(void **state)
         {"ab\\", CY_ERR_CORRUPT, "pattern ab\\: ends in a backslash"},
         {"(a", CY_ERR_CORRUPT, "pattern (a: missing closing parenthesis"},
     };
-    CY_CHECK_OK(cy_splitter_open(&splitter));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(
-            cy_splitter_add_regex(&splitter, cases[i].pattern, CY_SPLIT_ISOLATED, false, false),
+        assert_int_equal(cy_pretokenizer_add_regex(&pretokenizer, cases[i].pattern,
+                             CY_PRETOKENIZER_ISOLATED, false, false),
             cases[i].status);
         assert_string_equal(cy_error_text(), cases[i].text);
     }
-    assert_int_equal(splitter.count, 0);
-    cy_splitter_close(&splitter);
+    assert_int_equal(pretokenizer.count, 0);
+    cy_pretokenizer_close(&pretokenizer);
 }
 
 static void count_piece(void *context, const unsigned char *piece, size_t bytes)
@@ -246,24 +254,26 @@ static void a_text_that_needs_much_stack_is_split(void **state)
     assert_non_null(text);
     for (size_t i = 0; i < bytes; i++)
         text[i] = i % 2 == 0 ? 'a' : 'b';
-    cy_split_scratch scratch = {0};
+    cy_pretokenizer_scratch scratch = {0};
     size_t counts[2] = {0};
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add_regex(&splitter, "(?:a|(b))+a", CY_SPLIT_ISOLATED, false, false));
-    CY_CHECK_OK(cy_split(&splitter, &scratch, text, bytes, count_piece, counts));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(cy_pretokenizer_add_regex(
+        &pretokenizer, "(?:a|(b))+a", CY_PRETOKENIZER_ISOLATED, false, false));
+    CY_CHECK_OK(cy_pretokenize(&pretokenizer, &scratch, text, bytes, count_piece, counts));
     assert_int_equal(counts[0], 1);
     assert_int_equal(counts[1], bytes);
-    cy_splitter_close(&splitter);
+    cy_pretokenizer_close(&pretokenizer);
     // One that would take for ever ends in an error.
     memset(text, 'a', 40);
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add_regex(&splitter, "(a+)+[bc]", CY_SPLIT_ISOLATED, false, false));
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(cy_pretokenizer_add_regex(
+        &pretokenizer, "(a+)+[bc]", CY_PRETOKENIZER_ISOLATED, false, false));
     assert_int_equal(
-        cy_split(&splitter, &scratch, text, 40, count_piece, counts), CY_ERR_UNSUPPORTED);
+        cy_pretokenize(&pretokenizer, &scratch, text, 40, count_piece, counts), CY_ERR_UNSUPPORTED);
     assert_string_equal(
         cy_error_text(), "a text of 40 bytes could not be split: match limit exceeded");
-    cy_split_scratch_free(&scratch);
-    cy_splitter_close(&splitter);
+    cy_pretokenizer_scratch_free(&scratch);
+    cy_pretokenizer_close(&pretokenizer);
     free(text);
 }
 
@@ -272,33 +282,34 @@ static void lines_may_be_cut_where_all_steps_are_known(void **state)
     (void)state;
     static const struct {
         int kinds[2];
-        cy_split_behavior behavior;
+        cy_pretokenizer_behavior behavior;
         bool cuts;
     } cases[] = {
-        {{CY_SPLIT_GPT2, -1}, CY_SPLIT_ISOLATED, true},
-        {{CY_SPLIT_LLAMA3, -1}, CY_SPLIT_ISOLATED, true},
-        {{CY_SPLIT_DIGITS, CY_SPLIT_GPT2}, CY_SPLIT_ISOLATED, true},
-        {{CY_SPLIT_QWEN2, CY_SPLIT_DIGIT_RUNS}, CY_SPLIT_ISOLATED, true},
-        {{CY_SPLIT_DIGITS, CY_SPLIT_DIGIT_RUNS}, CY_SPLIT_ISOLATED, false},
-        {{CY_SPLIT_GPT2, -1}, CY_SPLIT_CONTIGUOUS, false},
-        {{CY_SPLIT_GPT2, CY_SPLIT_SPACE_IN_FRONT}, CY_SPLIT_ISOLATED, false},
-        {{-1, -1}, CY_SPLIT_ISOLATED, false},
+        {{CY_PRETOKENIZER_GPT2, -1}, CY_PRETOKENIZER_ISOLATED, true},
+        {{CY_PRETOKENIZER_LLAMA3, -1}, CY_PRETOKENIZER_ISOLATED, true},
+        {{CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_GPT2}, CY_PRETOKENIZER_ISOLATED, true},
+        {{CY_PRETOKENIZER_QWEN2, CY_PRETOKENIZER_DIGIT_RUNS}, CY_PRETOKENIZER_ISOLATED, true},
+        {{CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_DIGIT_RUNS}, CY_PRETOKENIZER_ISOLATED, false},
+        {{CY_PRETOKENIZER_GPT2, -1}, CY_PRETOKENIZER_CONTIGUOUS, false},
+        {{CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_ADD_PREFIX_SPACE}, CY_PRETOKENIZER_ISOLATED, false},
+        {{-1, -1}, CY_PRETOKENIZER_ISOLATED, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        CY_CHECK_OK(cy_splitter_open(&splitter));
+        CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
         for (int k = 0; k < 2; k++) {
             if (cases[i].kinds[k] < 0) continue;
-            CY_CHECK_OK(cy_splitter_add(
-                &splitter, (cy_split_kind)cases[i].kinds[k], cases[i].behavior, false));
+            CY_CHECK_OK(cy_pretokenizer_add(
+                &pretokenizer, (cy_pretokenizer_kind)cases[i].kinds[k], cases[i].behavior, false));
         }
-        assert_int_equal(cy_splitter_cuts_at_lines(&splitter), cases[i].cuts);
-        cy_splitter_close(&splitter);
+        assert_int_equal(cy_pretokenizer_cuts_at_lines(&pretokenizer), cases[i].cuts);
+        cy_pretokenizer_close(&pretokenizer);
     }
-    CY_CHECK_OK(cy_splitter_open(&splitter));
-    CY_CHECK_OK(cy_splitter_add(&splitter, CY_SPLIT_GPT2, CY_SPLIT_ISOLATED, false));
-    CY_CHECK_OK(cy_splitter_add_literal(&splitter, "x", CY_SPLIT_ISOLATED, false));
-    assert_false(cy_splitter_cuts_at_lines(&splitter));
-    cy_splitter_close(&splitter);
+    CY_CHECK_OK(cy_pretokenizer_open(&pretokenizer));
+    CY_CHECK_OK(
+        cy_pretokenizer_add(&pretokenizer, CY_PRETOKENIZER_GPT2, CY_PRETOKENIZER_ISOLATED, false));
+    CY_CHECK_OK(cy_pretokenizer_add_literal(&pretokenizer, "x", CY_PRETOKENIZER_ISOLATED, false));
+    assert_false(cy_pretokenizer_cuts_at_lines(&pretokenizer));
+    cy_pretokenizer_close(&pretokenizer);
 }
 
 int main(void)

@@ -52,7 +52,7 @@ static void fused_gradients_share_one(void **state)
     assert_ptr_equal(in_layer(&sums, CY_ROLE_K_BIAS), in_layer(&sums, CY_ROLE_Q_BIAS));
     assert_ptr_not_equal(in_layer(&sums, CY_ROLE_OUT), in_layer(&sums, CY_ROLE_DOWN));
     assert_ptr_equal(
-        cy_sums_at(&sums, shape.layers, CY_SUM_PLACES - 1), sums.table + sums.count - 1);
+        cy_sums_at(&sums, shape.layers, CY_SUM_SITES - 1), sums.table + sums.count - 1);
     assert_null(cy_sums_at(NULL, 0, CY_SUM_OUT));
     cy_sums_close(&sums);
 }
@@ -68,11 +68,11 @@ static void exponents_follow_the_terms(void **state)
     static const float terms[] = {0x1.8p20f, 0x1p31f, 0x1p39f, 0.25f};
     for (size_t i = 0; i < sizeof(terms) / sizeof(*terms); i++) {
         down->exponent = -10;
-        cy_sums_forget(&sums);
+        cy_sums_reset(&sums);
         assert_int_equal(down->largest, 0);
         down->largest = cy_f32_bits(terms[i]);
         assert_false(cy_fixed_exceeded(down));
-        cy_sums_follow(&sums, 0);
+        cy_sums_update_exponents(&sums, 0);
         const double units = ldexp((double)terms[i], -10 - down->exponent);
         assert_true(units >= 0x1p31 && units < 0x1p32);
         assert_int_equal(out->exponent, before); // no terms: as it was
@@ -96,7 +96,7 @@ static void a_raise_ends_with_its_step(void **state)
     assert_int_equal(squares + 32, sums.square_exponent);
     down->exponent = 6;
     down->largest = cy_f32_bits(0x1p35f);
-    cy_sums_follow(&sums, 16);
+    cy_sums_update_exponents(&sums, 16);
     assert_int_equal(down->exponent, 6 + 35 + 1 + 8 - 40);
     assert_int_equal(out->exponent, before);
     assert_int_equal(loss, sums.loss.exponent);

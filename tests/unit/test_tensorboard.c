@@ -54,15 +54,15 @@ static void scalars_are_records(void **state)
     (void)state;
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
-    cy_events_file file;
+    cy_event_file file;
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
-    CY_CHECK_OK(cy_events_open(&file, writer, folder));
-    CY_CHECK_OK(cy_events_scalar(&file, 12.5, 300, "train/loss", 2.5f));
+    CY_CHECK_OK(cy_event_file_open(&file, writer, folder));
+    CY_CHECK_OK(cy_event_file_scalar(&file, 12.5, 300, "train/loss", 2.5f));
     cy_async_writer_finish(writer, 60);
     cy_text bytes = {0};
     read_events(&bytes, folder);
-    cy_events_close(&file);
+    cy_event_file_close(&file);
     cy_async_writer_close(writer);
 
     const size_t version = check_frame(bytes.bytes, bytes.length);
@@ -84,11 +84,11 @@ static void files_do_not_overwrite_each_other(void **state)
     (void)state;
     char folder[256], pattern[300];
     cy_test_folder(folder, sizeof(folder));
-    cy_events_file first, second, third;
+    cy_event_file first, second, third;
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
-    CY_CHECK_OK(cy_events_open(&first, writer, folder));
-    CY_CHECK_OK(cy_events_open(&second, writer, folder));
+    CY_CHECK_OK(cy_event_file_open(&first, writer, folder));
+    CY_CHECK_OK(cy_event_file_open(&second, writer, folder));
     glob_t found;
     snprintf(pattern, sizeof(pattern), "%s/events.out.tfevents.*", folder);
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
@@ -98,12 +98,12 @@ static void files_do_not_overwrite_each_other(void **state)
     memset(tag, 'a', sizeof(tag));
     tag[199] = '\0';
     CY_CHECK_FAILS(
-        cy_events_scalar(&first, 0, 1, tag, 1.0f), CY_ERR_REQUEST, "199 bytes is too long");
+        cy_event_file_scalar(&first, 0, 1, tag, 1.0f), CY_ERR_REQUEST, "199 bytes is too long");
     CY_CHECK_FAILS(
-        cy_events_open(&third, writer, "/nonexistent"), CY_ERR_IO, "/nonexistent/events");
+        cy_event_file_open(&third, writer, "/nonexistent"), CY_ERR_IO, "/nonexistent/events");
     cy_async_writer_finish(writer, 60);
-    cy_events_close(&first);
-    cy_events_close(&second);
+    cy_event_file_close(&first);
+    cy_event_file_close(&second);
     cy_async_writer_close(writer);
 }
 

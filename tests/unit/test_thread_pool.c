@@ -34,19 +34,19 @@ static void check_pool(int workers, bool spin)
 {
     static const int64_t counts[] = {0, 1, 2, 3, 7, 64, TASKS};
     static record at;
-    cy_pool *pool = NULL;
-    CY_CHECK_OK(cy_pool_open(&pool, workers, -1, spin));
-    assert_int_equal(cy_pool_size(pool), workers);
+    cy_thread_pool *pool = NULL;
+    CY_CHECK_OK(cy_thread_pool_open(&pool, workers, -1, spin));
+    assert_int_equal(cy_thread_pool_size(pool), workers);
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         memset(&at, 0, sizeof(at));
         at.workers = workers;
-        cy_pool_run(pool, note, &at, counts[i]);
+        cy_thread_pool_run(pool, note, &at, counts[i]);
         for (int64_t t = 0; t < TASKS; t++)
             assert_int_equal(at.runs[t], t < counts[i]);
         assert_false(at.collided);
         assert_false(at.out_of_range);
     }
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
 }
 
 // Members that write a row each and read all of them after they met; rounds alternate between two
@@ -54,7 +54,7 @@ static void check_pool(int workers, bool spin)
 #define ROUNDS 2000
 
 typedef struct team {
-    cy_pool *pool;
+    cy_thread_pool *pool;
     int64_t rows[2][WORKERS];
     _Atomic int wrong, idled;
     _Atomic int members[WORKERS];
@@ -69,12 +69,12 @@ static void note_idle(void *context)
 static void meet_often(void *context, int64_t task, int worker)
 {
     team *at = context;
-    const int workers = cy_pool_size(at->pool);
+    const int workers = cy_thread_pool_size(at->pool);
     if (task != worker) atomic_fetch_add(&at->wrong, 1);
     atomic_fetch_add(&at->members[worker], 1);
     for (int64_t round = 1; round <= ROUNDS; round++) {
         at->rows[round % 2][worker] = round * (worker + 1);
-        cy_pool_meet(at->pool, round % 3 == 0 ? NULL : note_idle, at);
+        cy_thread_pool_barrier(at->pool, round % 3 == 0 ? NULL : note_idle, at);
         for (int i = 0; i < workers; i++) {
             if (at->rows[round % 2][i] != round * (i + 1)) atomic_fetch_add(&at->wrong, 1);
         }
@@ -88,8 +88,8 @@ static void a_team_meets(void **state)
     for (int workers = 1; workers <= WORKERS; workers++) {
         for (int spin = 0; spin < 2; spin++) {
             memset(&at, 0, sizeof(at));
-            CY_CHECK_OK(cy_pool_open(&at.pool, workers, -1, spin == 1));
-            cy_pool_team(at.pool, meet_often, &at);
+            CY_CHECK_OK(cy_thread_pool_open(&at.pool, workers, -1, spin == 1));
+            cy_thread_pool_run_team(at.pool, meet_often, &at);
             for (int i = 0; i < workers; i++)
                 assert_int_equal(at.members[i], 1);
             assert_int_equal(at.wrong, 0);
@@ -98,10 +98,10 @@ static void a_team_meets(void **state)
             static record after;
             memset(&after, 0, sizeof(after));
             after.workers = workers;
-            cy_pool_run(at.pool, note, &after, TASKS);
+            cy_thread_pool_run(at.pool, note, &after, TASKS);
             for (int64_t t = 0; t < TASKS; t++)
                 assert_int_equal(after.runs[t], 1);
-            cy_pool_close(at.pool);
+            cy_thread_pool_close(at.pool);
         }
     }
 }
@@ -112,10 +112,10 @@ static void no_pool_is_the_caller_alone(void **state)
     static record at;
     memset(&at, 0, sizeof(at));
     at.workers = 1;
-    assert_int_equal(cy_pool_size(NULL), 1);
-    cy_pool_run(NULL, note, &at, 7);
-    cy_pool_team(NULL, note, &at);
-    cy_pool_meet(NULL, NULL, NULL);
+    assert_int_equal(cy_thread_pool_size(NULL), 1);
+    cy_thread_pool_run(NULL, note, &at, 7);
+    cy_thread_pool_run_team(NULL, note, &at);
+    cy_thread_pool_barrier(NULL, NULL, NULL);
     assert_int_equal(at.runs[0], 2);
     assert_int_equal(at.runs[6], 1);
     assert_false(at.out_of_range);
@@ -136,16 +136,16 @@ static void many_short_jobs(void **state)
     (void)state;
     static record at;
     for (int spin = 0; spin < 2; spin++) {
-        cy_pool *pool = NULL;
-        CY_CHECK_OK(cy_pool_open(&pool, 3, -1, spin != 0));
+        cy_thread_pool *pool = NULL;
+        CY_CHECK_OK(cy_thread_pool_open(&pool, 3, -1, spin != 0));
         memset(&at, 0, sizeof(at));
         at.workers = 3;
         for (int i = 0; i < 3000; i++)
-            cy_pool_run(pool, note, &at, 4);
+            cy_thread_pool_run(pool, note, &at, 4);
         for (int t = 0; t < 4; t++)
             assert_int_equal(at.runs[t], 3000);
         assert_false(at.collided);
-        cy_pool_close(pool);
+        cy_thread_pool_close(pool);
     }
 }
 
@@ -169,23 +169,23 @@ static void meet(void *context, int64_t task, int worker)
 static void tasks_run_at_the_same_time(void **state)
 {
     (void)state;
-    cy_pool *pool = NULL;
-    CY_CHECK_OK(cy_pool_open(&pool, 4, -1, true));
+    cy_thread_pool *pool = NULL;
+    CY_CHECK_OK(cy_thread_pool_open(&pool, 4, -1, true));
     meeting at = {.wanted = 4};
-    cy_pool_run(pool, meet, &at, 4);
+    cy_thread_pool_run(pool, meet, &at, 4);
     assert_int_equal(at.arrived, 4);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
 }
 
 static void opened_and_closed_unused(void **state)
 {
     (void)state;
     for (int i = 0; i < 50; i++) {
-        cy_pool *pool = NULL;
-        CY_CHECK_OK(cy_pool_open(&pool, 4, -1, i % 2 == 0));
-        cy_pool_close(pool);
+        cy_thread_pool *pool = NULL;
+        CY_CHECK_OK(cy_thread_pool_open(&pool, 4, -1, i % 2 == 0));
+        cy_thread_pool_close(pool);
     }
-    cy_pool_close(NULL);
+    cy_thread_pool_close(NULL);
 }
 
 int main(void)

@@ -23,7 +23,7 @@
 
 // NULL is a part that has nothing wrong.
 typedef struct parts {
-    const char *members, *splitter, *model;
+    const char *members, *pretokenizer, *model;
 } parts;
 
 static cy_status open_parts(cy_tokenizer **tokenizer, const parts *p)
@@ -31,7 +31,8 @@ static cy_status open_parts(cy_tokenizer **tokenizer, const parts *p)
     static char json[2000];
     const int bytes = snprintf(json, sizeof(json), "{%s%s\"pre_tokenizer\": %s, \"model\": %s}",
         p->members != NULL ? p->members : "", p->members != NULL ? ", " : "",
-        p->splitter != NULL ? p->splitter : BYTE_LEVEL, p->model != NULL ? p->model : MODEL);
+        p->pretokenizer != NULL ? p->pretokenizer : BYTE_LEVEL,
+        p->model != NULL ? p->model : MODEL);
     assert_in_range(bytes, 1, sizeof(json) - 1);
     *tokenizer = NULL;
     return cy_tokenizer_open_text(tokenizer, json, (size_t)bytes, "t.json");
@@ -57,9 +58,9 @@ static void check_faults(const fault *faults, size_t count, cy_status status)
     }
 }
 
-#define FAULT(members, splitter, model, text)                                                      \
+#define FAULT(members, pretokenizer, model, text)                                                  \
     {                                                                                              \
-        {members, splitter, model}, text                                                           \
+        {members, pretokenizer, model}, text                                                       \
     }
 #define SEQUENCE(key, parts) "{\"type\": \"Sequence\", \"" key "\": [" parts "]}"
 #define SPLITTERS(parts)     SEQUENCE("pretokenizers", parts)

@@ -20,11 +20,11 @@ static void counted_once(void **state)
                 'a' + i / 26 % 26, 'a' + i % 26));
     }
     const cy_tokenizer_text whole = {.text = text.bytes, .bytes = text.length};
-    cy_splitter splitter;
-    CY_CHECK_OK(cy_splitter_open_style(&splitter, CY_TOKENIZER_LLAMA3));
+    cy_pretokenizer pretokenizer;
+    CY_CHECK_OK(cy_pretokenizer_open_style(&pretokenizer, CY_TOKENIZER_LLAMA3));
     for (int threads = 1; threads <= 3; threads += 2) {
         cy_word_table table = {0};
-        CY_CHECK_OK(cy_words_count(&table, &splitter, &whole, 1, threads));
+        CY_CHECK_OK(cy_words_count(&table, &pretokenizer, &whole, 1, threads));
         int words = 0;
         for (size_t i = 0; i < table.count; i++) {
             const cy_word *word = &table.words[i];
@@ -37,7 +37,7 @@ static void counted_once(void **state)
         assert_int_equal(table.count, WORDS + 1);
         cy_word_table_free(&table);
     }
-    cy_splitter_close(&splitter);
+    cy_pretokenizer_close(&pretokenizer);
     cy_text_free(&text);
 }
 

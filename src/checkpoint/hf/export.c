@@ -5,13 +5,13 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/place.h"
+#include "base/pending_folder.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf/export_texts.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/huggingface.h"
+#include "checkpoint/hf/hf.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/sink.h"
+#include "checkpoint/file_writer.h"
 #include "checkpoint/manifest.h"
 #include "model/shape_json.h"
 
@@ -60,7 +60,8 @@ static cy_status refuse_not_finite(exporter *out, int tensor)
     for (int64_t done = 0; done < elements; done += STREAM_ELEMENTS) {
         const int64_t left = elements - done;
         const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
-        const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, CY_F64);
+        const cy_tensor_shard piece =
+            cy_tensor_shard_of_range(tensor, all, done, some, out->buffer, CY_F64);
         CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
         lost += cy_convert_not_finite(dtype, out->buffer, CY_F64, some);
         never += cy_convert_not_finite(CY_F64, out->buffer, CY_F64, some);
@@ -75,7 +76,7 @@ static cy_status refuse_not_finite(exporter *out, int tensor)
     return status;
 }
 
-static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
+static cy_status stream_tensor(exporter *out, cy_file_writer *writer, int tensor)
 {
     const cy_global_tensor *wanted = &out->tensors[tensor];
     const cy_rectangle all = {0, wanted->rows, 0, wanted->cols};
@@ -85,12 +86,13 @@ static cy_status stream_tensor(exporter *out, cy_sink *sink, int tensor)
     for (int64_t done = 0; done < elements; done += STREAM_ELEMENTS) {
         const int64_t left = elements - done;
         const int64_t some = left < STREAM_ELEMENTS ? left : STREAM_ELEMENTS;
-        const cy_piece piece = cy_piece_of_range(tensor, all, done, some, out->buffer, dtype);
+        const cy_tensor_shard piece =
+            cy_tensor_shard_of_range(tensor, all, done, some, out->buffer, dtype);
         CY_TRY(cy_checkpoint_load(out->source, out->tensors, &piece, 1, &traffic));
         if (cy_convert_not_finite(dtype, out->buffer, dtype, some) > 0) {
             return refuse_not_finite(out, tensor);
         }
-        CY_TRY(cy_sink_add(sink, out->buffer, (size_t)some * cy_dtype_size(dtype)));
+        CY_TRY(cy_file_writer_add(writer, out->buffer, (size_t)some * cy_dtype_size(dtype)));
     }
     return CY_OK;
 }
@@ -100,8 +102,8 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
 {
     void *memory = NULL;
     cy_text header = {0};
-    cy_sink *sink = NULL;
-    CY_TRY(cy_memory_take(&memory, (size_t)(end - first), sizeof(cy_safetensors_entry)));
+    cy_file_writer *writer = NULL;
+    CY_TRY(cy_memory_alloc(&memory, (size_t)(end - first), sizeof(cy_safetensors_entry)));
     cy_safetensors_entry *entries = memory;
     for (int i = first; i < end; i++) {
         const cy_global_tensor *tensor = &out->tensors[i];
@@ -116,12 +118,12 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
     cy_status status = cy_safetensors_header(&header, entries, end - first, "{\"format\":\"pt\"}");
     if (status == CY_OK) {
         const cy_safetensors_entry *last = &entries[end - first - 1];
-        status = cy_sink_open(&sink, path, last->offset + last->bytes, 0);
+        status = cy_file_writer_open(&writer, path, last->offset + last->bytes, 0);
     }
-    if (status == CY_OK) status = cy_sink_add(sink, header.bytes, header.length);
+    if (status == CY_OK) status = cy_file_writer_add(writer, header.bytes, header.length);
     for (int i = first; status == CY_OK && i < end; i++)
-        status = stream_tensor(out, sink, i);
-    const cy_status closed = cy_sink_close(sink, status == CY_OK);
+        status = stream_tensor(out, writer, i);
+    const cy_status closed = cy_file_writer_close(writer, status == CY_OK);
     if (status == CY_OK) status = closed;
     cy_text_free(&header);
     cy_memory_free(memory);
@@ -182,7 +184,7 @@ static cy_status write_all(exporter *out)
 {
     cy_text json = {0};
     void *buffer = NULL;
-    CY_TRY(cy_memory_take(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
+    CY_TRY(cy_memory_alloc(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
     out->buffer = buffer;
     cy_status status = cy_model_shape_to_config(&json, &out->source->model, dtype_of(out, 0));
     if (status == CY_OK) status = cy_export_text(out->folder, "config.json", &json);
@@ -199,7 +201,7 @@ static cy_status write_all(exporter *out)
 static cy_status find_end_token(cy_checkpoint *source)
 {
     char *path = NULL;
-    if (source->foreign || source->model.eos >= 0) return CY_OK;
+    if (source->is_hf || source->model.eos >= 0) return CY_OK;
     CY_TRY(cy_folder_join(&path, source->path, "tokenizer.json"));
     cy_tokenizer *tokenizer = NULL;
     bool there = false;
@@ -214,12 +216,12 @@ static cy_status find_end_token(cy_checkpoint *source)
 cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export_options *options)
 {
     cy_checkpoint source;
-    cy_place place;
+    cy_pending_folder place;
     cy_global_tensor *tensors = NULL;
     exporter out = {.source = &source, .options = options};
-    CY_TRY(cy_place_open(&place, to));
-    cy_status status = cy_checkpoint_open_held(&source, from);
-    if (status != CY_OK) return cy_place_close(&place, status);
+    CY_TRY(cy_pending_folder_open(&place, to));
+    cy_status status = cy_checkpoint_open_pinned(&source, from);
+    if (status != CY_OK) return cy_pending_folder_close(&place, status);
     if (!source.has_model) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s does not say what model it is of", from);
     }
@@ -228,13 +230,14 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, tensors, out.count);
     cy_checkpoint_traffic traffic = {0};
     if (status == CY_OK) {
-        status = cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_checkpoint_alone(), &traffic);
+        status =
+            cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_checkpoint_comm_self(), &traffic);
     }
     out.folder = place.making;
     out.tensors = tensors;
-    if (status == CY_OK) status = cy_place_make(&place);
+    if (status == CY_OK) status = cy_pending_folder_make(&place);
     if (status == CY_OK) status = write_all(&out);
     cy_memory_free(tensors);
     cy_checkpoint_close(&source);
-    return cy_place_close(&place, status);
+    return cy_pending_folder_close(&place, status);
 }

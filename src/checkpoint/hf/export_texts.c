@@ -15,7 +15,7 @@ cy_status cy_export_text(const char *folder, const char *name, const cy_text *te
 {
     char *path = NULL;
     CY_TRY(cy_folder_join(&path, folder, name));
-    const cy_status status = cy_file_put(path, text->bytes, text->length);
+    const cy_status status = cy_file_write_unsynced(path, text->bytes, text->length);
     cy_memory_free(path);
     return status;
 }

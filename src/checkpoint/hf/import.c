@@ -3,11 +3,11 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/place.h"
-#include "checkpoint/complete.h"
+#include "base/pending_folder.h"
+#include "checkpoint/commit.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/huggingface.h"
-#include "checkpoint/link.h"
+#include "checkpoint/hf/hf.h"
+#include "checkpoint/hardlink.h"
 #include "checkpoint/rank_files.h"
 #include "model/manifest.h"
 
@@ -22,7 +22,7 @@ cy_status cy_checkpoint_weights_of(
     void *memory = NULL;
     CY_TRY(cy_manifest_open(&manifest, shape));
     const size_t each = sizeof(cy_global_tensor) + sizeof(manifest.params[0].name);
-    const cy_status status = cy_memory_take(&memory, (size_t)manifest.count, each);
+    const cy_status status = cy_memory_alloc(&memory, (size_t)manifest.count, each);
     cy_global_tensor *list = memory;
     char *name = (char *)(list + manifest.count);
     for (int i = 0; status == CY_OK && i < manifest.count; i++) {
@@ -47,7 +47,8 @@ cy_status cy_checkpoint_weights_of(
 }
 
 // The tensors of the folder as they are, each a piece that is read from there.
-static void take_pieces(const cy_checkpoint *source, cy_global_tensor *tensors, cy_piece *pieces)
+static void take_pieces(
+    const cy_checkpoint *source, cy_global_tensor *tensors, cy_tensor_shard *pieces)
 {
     for (int i = 0; i < source->tensor_count; i++) {
         tensors[i] = source->tensors[i].tensor;
@@ -56,25 +57,25 @@ static void take_pieces(const cy_checkpoint *source, cy_global_tensor *tensors, 
     }
 }
 
-static const char *const carried[] = {
+static const char *const copied[] = {
     "tokenizer.json",
     "tokenizer_config.json",
     "generation_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
 };
-#define CARRIED_COUNT     ((int)(sizeof(carried) / sizeof(carried[0])))
-#define CARRIED_BYTES_MAX ((size_t)1 << 30)
+#define COPIED_COUNT     ((int)(sizeof(copied) / sizeof(copied[0])))
+#define COPIED_BYTES_MAX ((size_t)1 << 30)
 
-static cy_status find_carried(cy_saved_file *files, int *count, const char *folder)
+static cy_status find_copied(cy_extra_file *files, int *count, const char *folder)
 {
-    for (int i = 0; i < CARRIED_COUNT; i++) {
+    for (int i = 0; i < COPIED_COUNT; i++) {
         char *path = NULL;
         bool there = false;
-        CY_TRY(cy_folder_join(&path, folder, carried[i]));
+        CY_TRY(cy_folder_join(&path, folder, copied[i]));
         const cy_status status = cy_path_find(&there, path);
         if (there) {
-            files[(*count)++] = (cy_saved_file){.name = carried[i], .source = path};
+            files[(*count)++] = (cy_extra_file){.name = copied[i], .source = path};
         } else {
             cy_memory_free(path);
         }
@@ -87,7 +88,7 @@ static cy_status check_json(const char *path)
 {
     cy_text text = {0};
     json_error_t error;
-    CY_TRY(cy_file_read(&text, path, CARRIED_BYTES_MAX));
+    CY_TRY(cy_file_read(&text, path, COPIED_BYTES_MAX));
     json_t *root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);
     const cy_status status = root != NULL ? CY_OK
                                           : CY_FAIL(CY_ERR_CORRUPT, "%s: line %d, column %d: %s",
@@ -110,7 +111,7 @@ static cy_status check_tokenizer(const char *path)
 }
 
 // A file that is cut short or of no use here is found now, not when a text is asked for.
-static cy_status check_carried(const cy_saved_file *files, int count)
+static cy_status check_copied(const cy_extra_file *files, int count)
 {
     for (int i = 0; i < count; i++) {
         if (strcmp(files[i].name, "tokenizer.json") == 0) {
@@ -122,18 +123,19 @@ static cy_status check_carried(const cy_saved_file *files, int count)
     return CY_OK;
 }
 
-static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_save save, bool link)
+static cy_status write_import(
+    cy_checkpoint *source, const cy_pending_folder *place, cy_save save, bool link)
 {
-    cy_saved_file files[CARRIED_COUNT];
+    cy_extra_file files[COPIED_COUNT];
     void *memory[2] = {NULL, NULL};
     int64_t bytes = 0;
     int file_count = 0;
     const size_t count = (size_t)source->tensor_count;
-    cy_status status = cy_memory_take(&memory[0], count, sizeof(cy_global_tensor));
-    if (status == CY_OK) status = cy_memory_take(&memory[1], count, sizeof(cy_piece));
+    cy_status status = cy_memory_alloc(&memory[0], count, sizeof(cy_global_tensor));
+    if (status == CY_OK) status = cy_memory_alloc(&memory[1], count, sizeof(cy_tensor_shard));
     if (status == CY_OK) take_pieces(source, memory[0], memory[1]);
-    if (status == CY_OK) status = find_carried(files, &file_count, source->path);
-    if (status == CY_OK) status = check_carried(files, file_count);
+    if (status == CY_OK) status = find_copied(files, &file_count, source->path);
+    if (status == CY_OK) status = check_copied(files, file_count);
     save.tensors = memory[0];
     save.tensor_count = source->tensor_count;
     save.pieces = memory[1];
@@ -142,10 +144,10 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
     save.files = files;
     save.file_count = file_count;
     if (status == CY_OK) {
-        status = link ? cy_link_files(source, place->making)
+        status = link ? cy_hardlink_files(source, place->making)
                       : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
     }
-    if (status == CY_OK) status = cy_complete_write(&save, place->making, 1);
+    if (status == CY_OK) status = cy_commit_manifest(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)
         cy_memory_free(cy_memory_writable(files[i].source));
     for (int i = 0; i < 2; i++)
@@ -156,22 +158,22 @@ static cy_status write_import(cy_checkpoint *source, const cy_place *place, cy_s
 cy_status cy_checkpoint_import(const char *from, const char *to, bool link)
 {
     cy_checkpoint source;
-    cy_place place;
+    cy_pending_folder place;
     cy_global_tensor *needed = NULL;
     int count = 0;
-    CY_TRY(cy_place_open(&place, to));
+    CY_TRY(cy_pending_folder_open(&place, to));
     cy_status status = cy_checkpoint_open(&source, from);
     if (status != CY_OK) goto close_place;
-    if (!source.foreign) {
+    if (!source.is_hf) {
         status = CY_FAIL(CY_ERR_REQUEST, "%s is a checkpoint already", from);
     }
     if (status == CY_OK) status = cy_checkpoint_weights_of(&needed, &count, &source.model);
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, needed, count);
     const cy_save save = {.config_json = "{}", .state_json = "{}", .model = &source.model};
-    if (status == CY_OK) status = cy_place_make(&place);
+    if (status == CY_OK) status = cy_pending_folder_make(&place);
     if (status == CY_OK) status = write_import(&source, &place, save, link);
     cy_memory_free(needed);
     cy_checkpoint_close(&source);
 close_place:
-    return cy_place_close(&place, status);
+    return cy_pending_folder_close(&place, status);
 }

@@ -70,8 +70,8 @@ int cy_command_bench_checkpoint(int argc, char **argv)
     values given;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
     cy_config config;
-    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
+    if (status == CY_RUN_COMMAND) {
         const cy_bench_checkpoint_options wanted = {
             .folder = given.folder,
             .load = given.load,

@@ -57,7 +57,7 @@ static cy_status run_benchmarks(const bench_values *v, bench_table *t)
 
 static int print_results(const bench_values *v, const bench_table *t)
 {
-    if (!bench_leads()) return CY_EXIT_DONE;
+    if (!bench_is_rank_zero()) return CY_EXIT_DONE;
     if (v->json) {
         cy_text text = {0};
         return cy_report_text(bench_rows_to_json(&text, t), &text);
@@ -72,7 +72,7 @@ int cy_command_bench_comm(int argc, char **argv)
     bench_values v;
     cy_arguments arguments;
     int code = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (code == CY_GO_ON) {
+    if (code == CY_RUN_COMMAND) {
         v.bytes = v.bytes / 8 * 8;
         bench_table t = {0};
         const cy_status status = run_benchmarks(&v, &t);

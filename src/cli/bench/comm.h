@@ -73,7 +73,7 @@ cy_status bench_measure(cy_world *world, void *context);
 
 // Whether mpirun or srun started this process, and whether it is the one that prints.
 bool bench_launched(void);
-bool bench_leads(void);
+bool bench_is_rank_zero(void);
 
 // Starts this program again under mpirun and takes over what it measured.
 CY_MUST_CHECK cy_status bench_run_under_mpi(const bench_values *values, bench_table *table);

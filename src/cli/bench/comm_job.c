@@ -121,7 +121,7 @@ bool bench_launched(void)
     return cy_machine_found().under_mpi;
 }
 
-bool bench_leads(void)
+bool bench_is_rank_zero(void)
 {
     return cy_machine_found().rank == 0;
 }

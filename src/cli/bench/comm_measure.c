@@ -11,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAMPLES      7
-#define SAMPLE_S     0.005
-#define REPEATS_MOST 10000
-#define AUTO_S       0.2 // for what auto measures
+#define SAMPLES     7
+#define SAMPLE_S    0.005
+#define REPEATS_MAX 10000
+#define AUTO_S      0.2 // for what auto measures
 
 static const char *const op_names[BENCH_OPS] = {
     [BENCH_ALL_REDUCE] = "all_reduce",
@@ -138,7 +138,7 @@ static cy_status time_op(double *seconds, const subject *what, const buffers *b,
     CY_TRY(run(what, b, bytes, WARM));
     double wanted = SAMPLE_S * WARM / (cy_clock_s() - start + 1e-9);
     CY_TRY(cy_group_broadcast(what->meet, NULL, cy_view_of(&wanted, CY_F64, 1, 1), 0));
-    const int repeats = wanted < 1 ? 1 : wanted > REPEATS_MOST ? REPEATS_MOST : (int)wanted;
+    const int repeats = wanted < 1 ? 1 : wanted > REPEATS_MAX ? REPEATS_MAX : (int)wanted;
     double times[SAMPLES];
     for (int i = 0; i < SAMPLES; i++) {
         CY_TRY(cy_group_barrier(what->meet));

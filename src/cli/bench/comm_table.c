@@ -215,12 +215,12 @@ static cy_status print_memory(const bench_table *t, const bench_values *v)
     if (v->bytes < 1 << 20) return CY_OK;
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const int workers = cores < v->ranks ? (int)cores : (int)v->ranks;
-    cy_pool *pool = NULL;
-    CY_TRY(cy_pool_open(&pool, workers, -1, true));
+    cy_thread_pool *pool = NULL;
+    CY_TRY(cy_thread_pool_open(&pool, workers, -1, true));
     cy_queue queue = {.pool = pool};
     cy_bandwidth memory;
     const cy_status status = cy_bandwidth_measure(&memory, &queue, (size_t)v->bytes);
-    cy_pool_close(pool);
+    cy_thread_pool_close(pool);
     CY_TRY(status);
     bool titled = false;
     for (int op = 0; op < BENCH_OPS; op++) {

@@ -85,7 +85,7 @@ int cy_command_bench_decode(int argc, char **argv)
     cy_arguments arguments;
     values given;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
-    if (status == CY_GO_ON) {
+    if (status == CY_RUN_COMMAND) {
         const cy_bench_decode_options wanted = {
             .path = arguments.positional[0],
             .dtype = given.dtype,

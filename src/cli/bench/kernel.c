@@ -287,7 +287,7 @@ static void shape_text(char *out, size_t bytes, const workload *w, const char *s
 
 static cy_view random_view(workload *w, cy_dtype dtype, int64_t rows, int64_t cols, double std)
 {
-    const cy_view view = cy_view_take(&w->memory, dtype, rows, cols);
+    const cy_view view = cy_view_alloc(&w->memory, dtype, rows, cols);
     if (!w->memory.measuring) cy_random_fill(&w->queue, view, 7, 0, cols, std);
     return view;
 }
@@ -344,9 +344,9 @@ static void lay_out(workload *w)
     w->grad = random_view(w, CY_F32, 1, v->flat, 1e-3);
     w->scale = random_view(w, CY_F64, 1, 1, 0.0);
     w->squares = random_view(w, CY_F64, 1, 1, 0.0);
-    w->positions = cy_arena_take(&w->memory, (size_t)v->tokens * sizeof(int32_t));
-    w->tokens = cy_arena_take(&w->memory, (size_t)v->tokens * sizeof(int32_t));
-    w->spans = cy_arena_take(&w->memory, (size_t)spans * sizeof(*w->spans));
+    w->positions = cy_arena_alloc(&w->memory, (size_t)v->tokens * sizeof(int32_t));
+    w->tokens = cy_arena_alloc(&w->memory, (size_t)v->tokens * sizeof(int32_t));
+    w->spans = cy_arena_alloc(&w->memory, (size_t)spans * sizeof(*w->spans));
     w->attention = (cy_attention_spec){
         .heads = (int)v->heads,
         .kv_heads = (int)v->kv_heads,
@@ -455,7 +455,7 @@ static cy_status measure_dtype(workload *w, cy_dtype dtype, int *printed)
     lay_out(w);
     const size_t bytes = w->memory.peak;
     CY_TRY(cy_memory_map(&w->memory_base, bytes));
-    cy_arena_place(&w->memory, "bench", w->memory_base, bytes);
+    cy_arena_init(&w->memory, "bench", w->memory_base, bytes);
     lay_out(w);
     measure_items(w, printed);
     cy_memory_unmap(w->memory_base, bytes);
@@ -481,13 +481,13 @@ static cy_status bench(const values *v)
     cy_cpu_detect(&cpu);
     const int threads = v->threads > 0 ? (int)v->threads : cpu.cores;
     CY_TRY(cy_memory_map(&w.scratch_base, SCRATCH_BYTES));
-    cy_arena_place(&w.scratch, "scratch", w.scratch_base, SCRATCH_BYTES);
+    cy_arena_init(&w.scratch, "scratch", w.scratch_base, SCRATCH_BYTES);
     w.queue.scratch = &w.scratch;
-    cy_status status = cy_pool_open(&w.queue.pool, threads, -1, true);
+    cy_status status = cy_thread_pool_open(&w.queue.pool, threads, -1, true);
     if (status == CY_OK) status = cy_kernels_open(&w.queue, &w.table, v->isa);
     if (status == CY_OK) status = measure_all(&w);
     cy_kernels_close(&w.queue);
-    cy_pool_close(w.queue.pool);
+    cy_thread_pool_close(w.queue.pool);
     cy_memory_unmap(w.scratch_base, SCRATCH_BYTES);
     return status;
 }
@@ -497,14 +497,14 @@ int cy_command_bench_kernel(int argc, char **argv)
     values v;
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &v, &usage, argc, argv);
-    if (status == CY_GO_ON && v.heads % v.kv_heads != 0) {
+    if (status == CY_RUN_COMMAND && v.heads % v.kv_heads != 0) {
         status = cy_usage_error(&usage,
             "--heads=%" PRId64 " is not a multiple of --kv-heads=%" PRId64, v.heads, v.kv_heads);
-    } else if (status == CY_GO_ON && v.head_dim % 2 != 0) {
+    } else if (status == CY_RUN_COMMAND && v.head_dim % 2 != 0) {
         status = cy_usage_error(&usage, "--head-dim=%" PRId64 " is odd", v.head_dim);
-    } else if (status == CY_GO_ON && !is_known(v.op)) {
+    } else if (status == CY_RUN_COMMAND && !is_known(v.op)) {
         status = cy_usage_error(&usage, "--op=%s: no operator's name begins so", v.op);
-    } else if (status == CY_GO_ON) {
+    } else if (status == CY_RUN_COMMAND) {
         status = cy_report_output(cy_report_status(bench(&v)));
     }
     cy_arguments_free(&arguments);

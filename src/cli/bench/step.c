@@ -176,11 +176,11 @@ int cy_command_bench_step(int argc, char **argv)
     values given;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
     cy_config config;
-    if (status == CY_GO_ON) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
-    if (status == CY_GO_ON && given.isa != NULL) {
+    if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_SHAPE);
+    if (status == CY_RUN_COMMAND && given.isa != NULL) {
         config.distributed.isa = cy_config_isa_named(given.isa);
     }
-    if (status == CY_GO_ON) status = bench(&given, &config);
+    if (status == CY_RUN_COMMAND) status = bench(&given, &config);
     cy_arguments_free(&arguments);
     return status;
 }

@@ -51,7 +51,7 @@ static cy_status delay_start(
     }
     if (group->records == NULL) {
         void *block = NULL;
-        CY_TRY(cy_memory_take(&block, 1, sizeof(delayed_transfer)));
+        CY_TRY(cy_memory_alloc(&block, 1, sizeof(delayed_transfer)));
         group->records = block;
     }
     delayed_transfer *record = group->records;
@@ -106,13 +106,13 @@ static cy_status delay_test(cy_group *base, cy_transfer *transfer, bool *done)
     return CY_OK;
 }
 
-static cy_status delay_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *watch)
+static cy_status delay_check_peers(cy_group *base, const cy_transfer *transfer, cy_watchdog *watch)
 {
     delay_group *group = (delay_group *)base;
     const delayed_transfer *record = (const delayed_transfer *)transfer;
     const cy_transfer *awaited = record->message.handle;
     if (awaited == NULL) return CY_OK; // it is only not due yet
-    return group->inside->ops->look_after(group->inside, awaited, watch);
+    return group->inside->ops->check_peers(group->inside, awaited, watch);
 }
 
 static cy_status give_back(delay_group *group, delayed_transfer *record, cy_status status)
@@ -134,7 +134,7 @@ static cy_status delay_wait(cy_group *base, cy_queue *queue, cy_transfer *transf
     (void)queue;
     delay_group *group = (delay_group *)base;
     delayed_transfer *record = (delayed_transfer *)transfer;
-    cy_watch watch = {.rank = -1};
+    cy_watchdog watch = {.rank = -1};
     int64_t looked = cy_clock_ns();
     bool done = false;
     cy_status status = delay_test(base, transfer, &done);
@@ -145,7 +145,7 @@ static cy_status delay_wait(cy_group *base, cy_queue *queue, cy_transfer *transf
         nanosleep(&pause, NULL);
         if (now - looked > 50000000) {
             looked = now;
-            status = delay_look_after(base, transfer, &watch);
+            status = delay_check_peers(base, transfer, &watch);
         }
         if (status == CY_OK) status = delay_test(base, transfer, &done);
     }
@@ -177,7 +177,7 @@ static const cy_group_ops delay_ops = {
     .start = delay_start,
     .wait = delay_wait,
     .test = delay_test,
-    .look_after = delay_look_after,
+    .check_peers = delay_check_peers,
     .abort = delay_abort,
     .close = delay_close,
 };
@@ -186,20 +186,20 @@ cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links
 {
     CY_ASSERT(inside->size > 1);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(delay_group)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(delay_group)));
     delay_group *made = block;
     cy_group_init(&made->base, &delay_ops, inside->rank, inside->size, inside->dimension);
-    cy_status status = cy_memory_take(&block, (size_t)inside->size, sizeof(cy_link));
+    cy_status status = cy_memory_alloc(&block, (size_t)inside->size, sizeof(cy_link));
     if (status != CY_OK) goto free_group;
     made->links = block;
     const size_t size = (size_t)inside->size;
     memcpy(made->links, links + size * (size_t)inside->rank, size * sizeof(cy_link));
-    status = cy_memory_take(&block, (size_t)inside->size, sizeof(int64_t));
+    status = cy_memory_alloc(&block, (size_t)inside->size, sizeof(int64_t));
     if (status != CY_OK) goto free_links;
     made->free_ns = block;
     made->inside = inside;
     made->base.messages_only = true;
-    made->base.folds_arrivals = inside->folds_arrivals;
+    made->base.reduces_on_recv = inside->reduces_on_recv;
     *group = &made->base;
     return CY_OK;
 

@@ -18,34 +18,35 @@ static cy_status take(char **bytes, size_t *capacity, size_t wanted)
 
 // ---- plans
 
-static cy_status plan_all_reduce(planned_group *group, planned_transfer *record, cy_place place)
+static cy_status plan_all_reduce(
+    algorithm_group *group, algorithm_transfer *record, cy_coll_rank place)
 {
     const cy_operation *o = &record->operation;
     const int64_t count = cy_view_count(o->in);
     switch (cy_algorithm_choose(&group->options.table, cy_view_bytes(o->in))) {
     case CY_ALGORITHM_NATIVE: // a group of messages has none
     case CY_ALGORITHM_RING:
-        return cy_plan_ring(&record->plan, place, count);
+        return cy_coll_schedule_ring(&record->plan, place, count);
     case CY_ALGORITHM_TREE:
-        return cy_plan_tree(&record->plan, place, count);
+        return cy_coll_schedule_tree(&record->plan, place, count);
     case CY_ALGORITHM_DOUBLING:
-        return cy_plan_doubling(&record->plan, place, count);
+        return cy_coll_schedule_doubling(&record->plan, place, count);
     case CY_ALGORITHM_HIERARCHICAL:
-        if (group->base.nodes == NULL) return cy_plan_ring(&record->plan, place, count);
-        return cy_plan_hierarchical(&record->plan, place, count, group->base.nodes);
+        if (group->base.nodes == NULL) return cy_coll_schedule_ring(&record->plan, place, count);
+        return cy_coll_schedule_hierarchical(&record->plan, place, count, group->base.nodes);
     case CY_ALGORITHM_SERVER:
-        return cy_plan_server(&record->plan, place, count);
+        return cy_coll_schedule_server(&record->plan, place, count);
     }
     return CY_OK;
 }
 
 // Copies the own block and plans the rest; counts in elements.
-static cy_status plan_all_to_all(planned_transfer *record, cy_place place)
+static cy_status plan_all_to_all(algorithm_transfer *record, cy_coll_rank place)
 {
     const cy_operation *o = &record->operation;
     const bool uneven = o->kind == CY_OP_ALL_TO_ALLV;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 2 * (size_t)place.size, sizeof(int64_t)));
+    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)place.size, sizeof(int64_t)));
     int64_t *in_counts = block;
     int64_t *out_counts = in_counts + place.size;
     int64_t in_own = 0;
@@ -63,14 +64,14 @@ static cy_status plan_all_to_all(planned_transfer *record, cy_place place)
         memcpy((char *)o->out.data + (size_t)out_own * width,
             (const char *)o->in.data + (size_t)in_own * width, own_bytes);
     }
-    const cy_status status = cy_plan_exchange(&record->plan, place, in_counts, out_counts);
+    const cy_status status = cy_coll_schedule_exchange(&record->plan, place, in_counts, out_counts);
     cy_memory_free(block);
     return status;
 }
 
 // Partial results have a place of their own where the data must not change before the end, or are
 // of a wider dtype.
-static cy_status prepare_reduction(planned_transfer *record)
+static cy_status prepare_reduction(algorithm_transfer *record)
 {
     const cy_operation *o = &record->operation;
     record->dtype = cy_reduce_partial_dtype(o->in.dtype);
@@ -87,10 +88,10 @@ static cy_status prepare_reduction(planned_transfer *record)
     return CY_OK;
 }
 
-cy_status planned_prepare(
-    planned_group *group, planned_transfer *record, const cy_operation *operation)
+cy_status algorithm_prepare(
+    algorithm_group *group, algorithm_transfer *record, const cy_operation *operation)
 {
-    const cy_place place = {group->base.rank, group->base.size};
+    const cy_coll_rank place = {group->base.rank, group->base.size};
     record->operation = *operation;
     const cy_operation *o = &record->operation;
     record->plan.count = 0;
@@ -102,28 +103,28 @@ cy_status planned_prepare(
     record->target = o->out.data;
     const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
     if (reduces) CY_TRY(prepare_reduction(record));
-    const size_t most = group->inside->segment_bytes;
-    record->segment = most > 0 ? (int64_t)(most / cy_dtype_size(record->dtype)) : INT64_MAX;
+    const size_t most = group->inside->fragment_bytes;
+    record->fragment = most > 0 ? (int64_t)(most / cy_dtype_size(record->dtype)) : INT64_MAX;
     switch (o->kind) {
     case CY_OP_ALL_REDUCE:
         return plan_all_reduce(group, record, place);
     case CY_OP_REDUCE_SCATTER:
-        return cy_plan_ring_reduce_scatter(&record->plan, place, cy_view_count(o->out));
+        return cy_coll_schedule_ring_reduce_scatter(&record->plan, place, cy_view_count(o->out));
     case CY_OP_ALL_GATHER: {
         char *own = (char *)o->out.data + cy_view_bytes(o->in) * (size_t)place.rank;
         if (own != o->in.data && cy_view_bytes(o->in) > 0) {
             memcpy(own, o->in.data, cy_view_bytes(o->in));
         }
         record->source = o->out.data;
-        return cy_plan_ring_all_gather(&record->plan, place, cy_view_count(o->in));
+        return cy_coll_schedule_ring_all_gather(&record->plan, place, cy_view_count(o->in));
     }
     case CY_OP_ALL_TO_ALL:
     case CY_OP_ALL_TO_ALLV:
         return plan_all_to_all(record, place);
     case CY_OP_BROADCAST:
-        return cy_plan_broadcast(&record->plan, place, cy_view_count(o->in), o->peer);
+        return cy_coll_schedule_broadcast(&record->plan, place, cy_view_count(o->in), o->peer);
     case CY_OP_BARRIER:
-        return cy_plan_barrier(&record->plan, place);
+        return cy_coll_schedule_barrier(&record->plan, place);
     case CY_OP_SEND:
     case CY_OP_RECV:
         break;
@@ -139,41 +140,43 @@ static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
 }
 
 // Segment number `number` of a piece that begins at element `first`.
-static cy_part segment_of(
-    const planned_transfer *record, int64_t first, int64_t count, int64_t number)
+static cy_coll_chunk fragment_of(
+    const algorithm_transfer *record, int64_t first, int64_t count, int64_t number)
 {
-    const int64_t at = number * record->segment;
+    const int64_t at = number * record->fragment;
     const int64_t left = count - at;
-    return (cy_part){first + at, left < record->segment ? left : record->segment};
+    return (cy_coll_chunk){first + at, left < record->fragment ? left : record->fragment};
 }
 
 // Messages of a piece; an empty one is a message, too.
-static int64_t segments(const planned_transfer *record, int peer, int64_t count)
+static int64_t fragments(const algorithm_transfer *record, int peer, int64_t count)
 {
     if (peer < 0) return 0;
-    if (count <= record->segment) return 1;
-    return count / record->segment + (count % record->segment > 0 ? 1 : 0);
+    if (count <= record->fragment) return 1;
+    return count / record->fragment + (count % record->fragment > 0 ? 1 : 0);
 }
 
 // What is sent must not change before it has gone.
 static bool sends_what_changes(const cy_round *round)
 {
-    return round->to >= 0 && round->arrival != CY_ARRIVE_STORE &&
+    return round->to >= 0 && round->recv_action != CY_RECV_STORE &&
         round->send_first < round->recv_first + round->recv_count &&
         round->recv_first < round->send_first + round->send_count;
 }
 
-static char *place_of(const planned_transfer *record, int64_t number)
+static char *place_of(const algorithm_transfer *record, int64_t number)
 {
-    const size_t bytes = (size_t)record->segment * cy_dtype_size(record->dtype);
-    return record->arrived + (size_t)(number % PLANNED_IN_FLIGHT) * bytes;
+    const size_t bytes = (size_t)record->fragment * cy_dtype_size(record->dtype);
+    return record->arrived + (size_t)(number % FRAGMENTS_IN_FLIGHT) * bytes;
 }
 
-// Where the next segment that arrives goes to, and what becomes of it there.
-static cy_status post_receive(planned_group *group, planned_transfer *record, const cy_round *round)
+// Where the next fragment that arrives goes to, and what becomes of it there.
+static cy_status post_receive(
+    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
 {
-    planned_way *way = &record->recv;
-    const cy_part part = segment_of(record, round->recv_first, round->recv_count, way->posted);
+    algorithm_direction *way = &record->recv;
+    const cy_coll_chunk part =
+        fragment_of(record, round->recv_first, round->recv_count, way->posted);
     const cy_view view = record->folds
         ? piece(record->target, record->dtype, part.first, part.count)
         : piece(place_of(record, way->posted), record->dtype, 0, part.count);
@@ -184,17 +187,17 @@ static cy_status post_receive(planned_group *group, planned_transfer *record, co
         .in = view,
         .peer = round->from,
         .tag = record->tag,
-        .arrival = record->folds ? round->arrival : CY_ARRIVE_STORE,
+        .recv_action = record->folds ? round->recv_action : CY_RECV_STORE,
         .overflow = &record->overflow,
     };
-    cy_request *request = &way->requests[way->posted % PLANNED_IN_FLIGHT];
+    cy_request *request = &way->requests[way->posted % FRAGMENTS_IN_FLIGHT];
     CY_TRY(group->inside->ops->start(group->inside, NULL, request, &recv));
     ((cy_transfer *)request->handle)->kind = CY_OP_RECV;
     way->posted++;
     return CY_OK;
 }
 
-void planned_count(planned_group *group, const cy_operation *send)
+void algorithm_count(algorithm_group *group, const cy_operation *send)
 {
     const double bytes = (double)cy_view_bytes(send->in);
     const int *nodes = group->base.nodes;
@@ -205,7 +208,8 @@ void planned_count(planned_group *group, const cy_operation *send)
     }
 }
 
-static cy_operation send_of(const planned_transfer *record, const cy_round *round, cy_part part)
+static cy_operation send_of(
+    const algorithm_transfer *record, const cy_round *round, cy_coll_chunk part)
 {
     // Sends only read, but a view has one kind of pointer.
     char *source;
@@ -215,40 +219,42 @@ static cy_operation send_of(const planned_transfer *record, const cy_round *roun
         .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
 }
 
-static cy_status post_send(planned_group *group, planned_transfer *record, const cy_round *round)
+static cy_status post_send(
+    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
 {
-    planned_way *way = &record->send;
+    algorithm_direction *way = &record->send;
     const cy_operation send = send_of(
-        record, round, segment_of(record, round->send_first, round->send_count, way->posted));
-    cy_request *request = &way->requests[way->posted % PLANNED_IN_FLIGHT];
+        record, round, fragment_of(record, round->send_first, round->send_count, way->posted));
+    cy_request *request = &way->requests[way->posted % FRAGMENTS_IN_FLIGHT];
     CY_TRY(group->inside->ops->start(group->inside, NULL, request, &send));
     ((cy_transfer *)request->handle)->kind = CY_OP_SEND;
     way->posted++;
     return CY_OK;
 }
 
-// A round begins. What a plan sends counts as one message, in however many segments it goes.
-static cy_status begin_round(planned_group *group, planned_transfer *record, const cy_round *round)
+// A round begins. What a plan sends counts as one message, in however many fragments it goes.
+static cy_status begin_round(
+    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
 {
     record->send.posted = record->send.done = 0;
     record->recv.posted = record->recv.done = 0;
-    const bool whole = round->arrival == CY_ARRIVE_STORE;
-    record->folds = whole || (group->inside->folds_arrivals && !sends_what_changes(round));
+    const bool whole = round->recv_action == CY_RECV_STORE;
+    record->folds = whole || (group->inside->reduces_on_recv && !sends_what_changes(round));
     // Segments are taken in where they were sent from: the ranges have to be the same.
     CY_ASSERT(!sends_what_changes(round) ||
         (round->send_first == round->recv_first && round->send_count == round->recv_count));
     if (round->from >= 0 && !record->folds) {
         const int64_t most =
-            round->recv_count < record->segment ? round->recv_count : record->segment;
-        const int64_t places = segments(record, round->from, round->recv_count);
+            round->recv_count < record->fragment ? round->recv_count : record->fragment;
+        const int64_t places = fragments(record, round->from, round->recv_count);
         CY_TRY(take(&record->arrived, &record->arrived_bytes,
-            (size_t)(most * (places < PLANNED_IN_FLIGHT ? places : PLANNED_IN_FLIGHT)) *
+            (size_t)(most * (places < FRAGMENTS_IN_FLIGHT ? places : FRAGMENTS_IN_FLIGHT)) *
                 cy_dtype_size(record->dtype)));
     }
     if (round->to >= 0) {
-        const cy_part all = {round->send_first, round->send_count};
+        const cy_coll_chunk all = {round->send_first, round->send_count};
         const cy_operation send = send_of(record, round, all);
-        planned_count(group, &send);
+        algorithm_count(group, &send);
     }
     group->sent.rounds++;
     group->moves++;
@@ -257,9 +263,9 @@ static cy_status begin_round(planned_group *group, planned_transfer *record, con
 }
 
 // Whether the oldest message of a direction is over.
-static cy_status finish_oldest(planned_group *group, planned_way *way, bool *over)
+static cy_status finish_oldest(algorithm_group *group, algorithm_direction *way, bool *over)
 {
-    cy_request *request = &way->requests[way->done % PLANNED_IN_FLIGHT];
+    cy_request *request = &way->requests[way->done % FRAGMENTS_IN_FLIGHT];
     CY_TRY(group->inside->ops->test(group->inside, request->handle, over));
     if (!*over) return CY_OK;
     cy_transfer *transfer = request->handle;
@@ -268,25 +274,25 @@ static cy_status finish_oldest(planned_group *group, planned_way *way, bool *ove
     return group->inside->ops->wait(group->inside, NULL, transfer);
 }
 
-// A segment that the group inside has not taken in itself.
-static void take_in(planned_transfer *record, const cy_round *round, int64_t number)
+// A fragment that the group inside has not taken in itself.
+static void take_in(algorithm_transfer *record, const cy_round *round, int64_t number)
 {
     if (record->folds) return;
-    const cy_part part = segment_of(record, round->recv_first, round->recv_count, number);
+    const cy_coll_chunk part = fragment_of(record, round->recv_first, round->recv_count, number);
     char *there = record->target + (size_t)part.first * cy_dtype_size(record->dtype);
-    const bool overflow = cy_reduce_arrived(there, place_of(record, number), part.count,
-        record->dtype, record->operation.reduce, round->arrival);
+    const bool overflow = cy_reduce_received(there, place_of(record, number), part.count,
+        record->dtype, record->operation.reduce, round->recv_action);
     if (overflow) atomic_store_explicit(&record->overflow, true, memory_order_relaxed);
 }
 
 static cy_status go_on_receiving(
-    planned_group *group, planned_transfer *record, const cy_round *round, bool *over)
+    algorithm_group *group, algorithm_transfer *record, const cy_round *round, bool *over)
 {
-    planned_way *way = &record->recv;
-    const int64_t count = segments(record, round->from, round->recv_count);
+    algorithm_direction *way = &record->recv;
+    const int64_t count = fragments(record, round->from, round->recv_count);
     const bool after_send = !record->folds && sends_what_changes(round);
     for (;;) {
-        while (way->posted < count && way->posted < way->done + PLANNED_IN_FLIGHT)
+        while (way->posted < count && way->posted < way->done + FRAGMENTS_IN_FLIGHT)
             CY_TRY(post_receive(group, record, round));
         *over = way->done == count;
         if (*over || (after_send && record->send.done <= way->done)) return CY_OK;
@@ -299,12 +305,12 @@ static cy_status go_on_receiving(
 }
 
 static cy_status go_on_sending(
-    planned_group *group, planned_transfer *record, const cy_round *round, bool *over)
+    algorithm_group *group, algorithm_transfer *record, const cy_round *round, bool *over)
 {
-    planned_way *way = &record->send;
-    const int64_t count = segments(record, round->to, round->send_count);
+    algorithm_direction *way = &record->send;
+    const int64_t count = fragments(record, round->to, round->send_count);
     for (;;) {
-        while (way->posted < count && way->posted < way->done + PLANNED_IN_FLIGHT)
+        while (way->posted < count && way->posted < way->done + FRAGMENTS_IN_FLIGHT)
             CY_TRY(post_send(group, record, round));
         *over = way->done == count;
         if (*over) return CY_OK;
@@ -316,7 +322,7 @@ static cy_status go_on_sending(
 }
 
 // The last round is over: partial results become results.
-static void conclude(planned_group *group, planned_transfer *record)
+static void conclude(algorithm_group *group, algorithm_transfer *record)
 {
     const cy_operation *o = &record->operation;
     const int divisor = o->reduce == CY_AVG ? group->base.size : 1;
@@ -331,7 +337,7 @@ static void conclude(planned_group *group, planned_transfer *record)
     record->done = true;
 }
 
-cy_status planned_advance(planned_group *group, planned_transfer *record)
+cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
 {
     while (!record->done) {
         if (record->round == record->plan.count) {

@@ -7,7 +7,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "comm/algorithms/plan.h"
+#include "comm/algorithms/schedule.h"
 
 // The ranks that one rank deals with.
 typedef struct neighbours {
@@ -21,7 +21,7 @@ typedef struct neighbours {
 } neighbours;
 
 // seen [2 size], zeros: how many ranks of each node there are up to some rank.
-static void count_nodes(neighbours *at, int *seen, const int *nodes, cy_place place)
+static void count_nodes(neighbours *at, int *seen, const int *nodes, cy_coll_rank place)
 {
     at->node = nodes[place.rank];
     for (int r = 0; r < place.size; r++) {
@@ -42,7 +42,7 @@ static void count_nodes(neighbours *at, int *seen, const int *nodes, cy_place pl
 
 // Appends rounds made for a smaller ring, whose rank i is ranks[i] and element 0 is `offset`.
 static cy_status append(
-    cy_plan *plan, const cy_round *rounds, int count, const int *ranks, int64_t offset)
+    cy_coll_schedule *plan, const cy_round *rounds, int count, const int *ranks, int64_t offset)
 {
     for (int i = 0; i < count; i++) {
         cy_round round = rounds[i];
@@ -50,57 +50,58 @@ static cy_status append(
         round.from = round.from < 0 ? -1 : ranks[round.from];
         round.send_first += offset;
         round.recv_first += offset;
-        CY_TRY(cy_plan_add(plan, round));
+        CY_TRY(cy_coll_schedule_add(plan, round));
     }
     return CY_OK;
 }
 
 // Between a carrier and those of its node that lean on it: everything to it, or back.
-static cy_status lean(cy_plan *plan, const neighbours *at, int64_t count, bool back)
+static cy_status lean(cy_coll_schedule *plan, const neighbours *at, int64_t count, bool back)
 {
     for (int i = at->carriers; i < at->mine_count; i++) {
         const int carrier = i % at->carriers;
         if (at->place != i && at->place != carrier) continue;
         const bool sends = (at->place == i) != back;
         const int other = at->mine[at->place == i ? carrier : i];
-        CY_TRY(cy_plan_add(plan,
+        CY_TRY(cy_coll_schedule_add(plan,
             (cy_round){
                 .to = sends ? other : -1,
                 .from = sends ? -1 : other,
                 .send_count = sends ? count : 0,
                 .recv_count = sends ? 0 : count,
-                .arrival = back ? CY_ARRIVE_STORE : CY_ARRIVE_AFTER,
+                .recv_action = back ? CY_RECV_STORE : CY_RECV_REDUCE_AFTER,
             }));
     }
     return CY_OK;
 }
 
 // Parts are added inside the node, then among the carriers of the same part, then gathered inside.
-static cy_status carry(cy_plan *plan, const neighbours *at, int64_t count)
+static cy_status carry(cy_coll_schedule *plan, const neighbours *at, int64_t count)
 {
-    const cy_place inside = {at->place, at->carriers};
-    const cy_place across = {at->node, at->node_count};
-    const cy_part own = cy_part_of(count, at->carriers, at->place);
+    const cy_coll_rank inside = {at->place, at->carriers};
+    const cy_coll_rank across = {at->node, at->node_count};
+    const cy_coll_chunk own = cy_coll_chunk_of(count, at->carriers, at->place);
     const int half = at->carriers - 1; // the rounds of a ring that add; as many gather
-    cy_plan ring = {0};
-    cy_plan between = {0};
-    cy_status status = cy_plan_ring(&ring, inside, count);
-    if (status == CY_OK) status = cy_plan_ring(&between, across, own.count);
+    cy_coll_schedule ring = {0};
+    cy_coll_schedule between = {0};
+    cy_status status = cy_coll_schedule_ring(&ring, inside, count);
+    if (status == CY_OK) status = cy_coll_schedule_ring(&between, across, own.count);
     if (status == CY_OK && half > 0) status = append(plan, ring.rounds, half, at->mine, 0);
     if (status == CY_OK && between.count > 0) {
         status = append(plan, between.rounds, between.count, at->across, own.first);
     }
     if (status == CY_OK && half > 0) status = append(plan, ring.rounds + half, half, at->mine, 0);
-    cy_plan_free(&ring);
-    cy_plan_free(&between);
+    cy_coll_schedule_free(&ring);
+    cy_coll_schedule_free(&between);
     return status;
 }
 
-cy_status cy_plan_hierarchical(cy_plan *plan, cy_place place, int64_t count, const int *nodes)
+cy_status cy_coll_schedule_hierarchical(
+    cy_coll_schedule *plan, cy_coll_rank place, int64_t count, const int *nodes)
 {
     CY_ASSERT(place.size > 0 && 0 <= place.rank && place.rank < place.size);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 4 * (size_t)place.size, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, 4 * (size_t)place.size, sizeof(int)));
     neighbours at = {.mine = block, .across = (int *)block + place.size};
     count_nodes(&at, (int *)block + 2 * (size_t)place.size, nodes, place);
     cy_status status = lean(plan, &at, count, false);

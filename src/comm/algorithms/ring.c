@@ -1,7 +1,7 @@
 // The ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms", 2009): every rank talks
 // to its two neighbours only, and every link carries the same bytes in every round.
 
-#include "comm/algorithms/plan.h"
+#include "comm/algorithms/schedule.h"
 
 static int wrap(int rank, int size)
 {
@@ -9,10 +9,10 @@ static int wrap(int rank, int size)
 }
 
 // One round: part `send` goes to the right, part `recv` comes from the left.
-static cy_status add_round(
-    cy_plan *plan, cy_place place, cy_part send, cy_part recv, cy_arrival arrival)
+static cy_status add_round(cy_coll_schedule *plan, cy_coll_rank place, cy_coll_chunk send,
+    cy_coll_chunk recv, cy_recv_action recv_action)
 {
-    return cy_plan_add(plan,
+    return cy_coll_schedule_add(plan,
         (cy_round){
             .to = wrap(place.rank + 1, place.size),
             .from = wrap(place.rank - 1, place.size),
@@ -20,46 +20,47 @@ static cy_status add_round(
             .send_count = send.count,
             .recv_first = recv.first,
             .recv_count = recv.count,
-            .arrival = arrival,
+            .recv_action = recv_action,
         });
 }
 
 // After P - 1 rounds rank r holds the whole sum of part r. A part's sum begins at the rank to the
 // right of its owner and travels once around: the order is fixed.
-static cy_status scatter(cy_plan *plan, cy_place place, int64_t count)
+static cy_status scatter(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
     for (int round = 0; round < place.size - 1; round++) {
         const int send = wrap(place.rank - 1 - round, place.size);
         const int recv = wrap(place.rank - 2 - round, place.size);
-        CY_TRY(add_round(plan, place, cy_part_of(count, place.size, send),
-            cy_part_of(count, place.size, recv), CY_ARRIVE_BEFORE));
+        CY_TRY(add_round(plan, place, cy_coll_chunk_of(count, place.size, send),
+            cy_coll_chunk_of(count, place.size, recv), CY_RECV_REDUCE_BEFORE));
     }
     return CY_OK;
 }
 
-static cy_status gather(cy_plan *plan, cy_place place, int64_t count)
+static cy_status gather(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
     for (int round = 0; round < place.size - 1; round++) {
         const int send = wrap(place.rank - round, place.size);
         const int recv = wrap(place.rank - 1 - round, place.size);
-        CY_TRY(add_round(plan, place, cy_part_of(count, place.size, send),
-            cy_part_of(count, place.size, recv), CY_ARRIVE_STORE));
+        CY_TRY(add_round(plan, place, cy_coll_chunk_of(count, place.size, send),
+            cy_coll_chunk_of(count, place.size, recv), CY_RECV_STORE));
     }
     return CY_OK;
 }
 
-cy_status cy_plan_ring(cy_plan *plan, cy_place place, int64_t count)
+cy_status cy_coll_schedule_ring(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
     CY_TRY(scatter(plan, place, count));
     return gather(plan, place, count);
 }
 
-cy_status cy_plan_ring_reduce_scatter(cy_plan *plan, cy_place place, int64_t part)
+cy_status cy_coll_schedule_ring_reduce_scatter(
+    cy_coll_schedule *plan, cy_coll_rank place, int64_t part)
 {
     return scatter(plan, place, part * place.size);
 }
 
-cy_status cy_plan_ring_all_gather(cy_plan *plan, cy_place place, int64_t part)
+cy_status cy_coll_schedule_ring_all_gather(cy_coll_schedule *plan, cy_coll_rank place, int64_t part)
 {
     return gather(plan, place, part * place.size);
 }

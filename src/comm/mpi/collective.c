@@ -81,7 +81,7 @@ static bool in_pairs(const mpi_group *group)
     return group->contexts != NULL || group->base.size <= PAIRS_MOST;
 }
 
-bool mpi_says_itself(const mpi_group *group, const cy_operation *operation)
+bool mpi_self_describing(const mpi_group *group, const cy_operation *operation)
 {
     return operation->kind == CY_OP_ALL_REDUCE && in_pairs(group) &&
         cy_view_bytes(operation->in) <= EAGER_BYTES && gathers_all(group, operation);
@@ -90,7 +90,7 @@ bool mpi_says_itself(const mpi_group *group, const cy_operation *operation)
 // Bytes before the data in a message that says what is called.
 static size_t head_bytes(const mpi_group *group, const cy_operation *o)
 {
-    return mpi_says_itself(group, o) ? sizeof(uint64_t) : 0;
+    return mpi_self_describing(group, o) ? sizeof(uint64_t) : 0;
 }
 
 // One message of a pair; empty ones are not sent.

@@ -18,9 +18,9 @@
 #define LOOK_NS  20000000 // how often a long wait looks after the others
 #define SLEEP_NS 50000
 
-// A segment is received while the one before it is added, and is still in the core's own cache
+// A fragment is received while the one before it is added, and is still in the core's own cache
 // then. Shorter ones cost more messages; docs/collectives.md has the figures.
-#define SEGMENT_BYTES ((size_t)256 << 10)
+#define FRAGMENT_BYTES ((size_t)256 << 10)
 
 // ---- one thread at a time
 
@@ -67,7 +67,7 @@ static void call_describe(uint64_t call, char *text, size_t bytes)
             text, bytes, "%s of %llu %s from %d", name, count, dtype, (int)(call >> 12 & 4095));
     } else if (kind == CY_OP_ALL_REDUCE || kind == CY_OP_REDUCE_SCATTER) {
         snprintf(text, bytes, "%s of %llu %s, %s", name, count, dtype,
-            cy_reduce_name((cy_reduce)(call >> 4 & 15)));
+            cy_reduce_op_name((cy_reduce_op)(call >> 4 & 15)));
     } else {
         snprintf(text, bytes, "%s of %llu %s", name, count, dtype);
     }
@@ -120,7 +120,7 @@ static cy_status say_call(mpi_group *group, const mpi_transfer *record)
     mpi_entry *entry = group->entries[group->base.rank];
     // Small messages carry the call with them: the others' entries are lines of other cores, and to
     // look at them at every call costs more than the message. Nobody waits for these stores.
-    if (mpi_says_itself(group, &record->operation)) {
+    if (mpi_self_describing(group, &record->operation)) {
         atomic_store_explicit(
             &entry->calls[record->sequence % CALL_RING], record->call, memory_order_relaxed);
         atomic_store_explicit(&entry->came, record->sequence + 1, memory_order_release);
@@ -171,10 +171,10 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     const mpi_process *process = group->world->process;
     cy_rank_page *page = group->world->base.page;
     // Waiting is news once; afterwards only looks tell of it.
-    atomic_fetch_add(&page->beat, 1);
+    atomic_fetch_add(&page->heartbeat, 1);
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
-    cy_watch eye = {.rank = -1};
+    cy_watchdog watchdog = {.rank = -1};
     cy_status status = advance_locked(group, record);
     for (int turn = 0; status == CY_OK && record->phase != MPI_PHASE_DONE; turn++) {
         status = advance_if_free(group, record);
@@ -188,7 +188,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
         }
         if (now - looked > LOOK_NS && status == CY_OK) {
             looked = now;
-            status = mpi_look_after(group, record, &eye);
+            status = mpi_check_peers(group, record, &watchdog);
         }
     }
     atomic_store(&page->waiting_for, -1);
@@ -202,9 +202,9 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     return status;
 }
 
-static cy_status look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+static cy_status check_peers(cy_group *base, const cy_transfer *transfer, cy_watchdog *watchdog)
 {
-    return mpi_look_after((mpi_group *)base, (const mpi_transfer *)transfer, eye);
+    return mpi_check_peers((mpi_group *)base, (const mpi_transfer *)transfer, watchdog);
 }
 
 static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
@@ -223,12 +223,12 @@ static cy_status record_make(mpi_group *group)
 {
     void *block = NULL;
     const size_t size = (size_t)group->base.size;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_transfer)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_transfer)));
     mpi_transfer *made = block;
-    cy_status status = cy_memory_take(&block, 4 * size, sizeof(int));
+    cy_status status = cy_memory_alloc(&block, 4 * size, sizeof(int));
     if (status != CY_OK) goto free_record;
     made->numbers = block;
-    status = cy_memory_take(&block, 2 * size, sizeof(MPI_Request));
+    status = cy_memory_alloc(&block, 2 * size, sizeof(MPI_Request));
     if (status != CY_OK) goto free_numbers;
     made->pairs = block;
     record_give(group, made);
@@ -280,11 +280,11 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
     record->overflow = false;
     cy_status status = CY_OK;
     if (cy_operation_is_message(operation->kind)) {
-        cy_rank_page_says(page, group->base.dimension, operation->kind, group->messages);
+        cy_rank_page_set_call(page, group->base.dimension, operation->kind, group->messages);
         status = message_start(group, record, operation);
     } else {
         record->sequence = group->sequence++;
-        cy_rank_page_says(page, group->base.dimension, operation->kind, record->sequence);
+        cy_rank_page_set_call(page, group->base.dimension, operation->kind, record->sequence);
         record->call = mpi_call_pack(operation);
         status = say_call(group, record);
         if (status == CY_OK) status = mpi_collective_start(group, record, operation);
@@ -364,7 +364,7 @@ static const cy_group_ops mpi_group_ops = {
     .start = mpi_start,
     .wait = mpi_wait,
     .test = mpi_test,
-    .look_after = look_after,
+    .check_peers = check_peers,
     .abort = mpi_abort_group,
     .close = mpi_close,
 };
@@ -392,18 +392,18 @@ static cy_status open_entries(mpi_group *group)
         if (group->world->process->pages[group->ranks[m]] == NULL) return CY_OK;
     }
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
     group->entries = block;
-    void *room = NULL;
+    void *region = NULL;
     const int code = MPI_Win_allocate_shared(
-        MPI_ROOM_BYTES(mpi_entry), 1, MPI_INFO_NULL, group->first, &room, &group->window);
+        MPI_REGION_BYTES(mpi_entry), 1, MPI_INFO_NULL, group->first, &region, &group->window);
     if (code != MPI_SUCCESS) return mpi_failed(code, "memory shared by a group");
-    memset(mpi_line_in(room), 0, sizeof(mpi_entry));
+    memset(mpi_align_line(region), 0, sizeof(mpi_entry));
     for (int m = 0; m < group->base.size; m++) {
         MPI_Aint bytes = 0;
         int unit = 0;
-        MPI_Win_shared_query(group->window, m, &bytes, &unit, &room);
-        group->entries[m] = mpi_line_in(room);
+        MPI_Win_shared_query(group->window, m, &bytes, &unit, &region);
+        group->entries[m] = mpi_align_line(region);
     }
     MPI_Barrier(group->first);
     return CY_OK;
@@ -445,10 +445,10 @@ cy_status mpi_open_group(
     if (is_inside(world->process, ranks, count))
         return world->local->ops->open_group(world->local, group, ranks, count, dimension);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_group)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_group)));
     mpi_group *made = block;
     made->world = world;
-    cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
+    cy_status status = cy_memory_alloc(&block, (size_t)count, sizeof(int));
     if (status != CY_OK) goto free_group;
     made->ranks = block;
     memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
@@ -456,7 +456,7 @@ cy_status mpi_open_group(
     while (ranks[place] != base->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
-    made->base.segment_bytes = SEGMENT_BYTES;
+    made->base.fragment_bytes = FRAGMENT_BYTES;
     status = open_members(made);
     if (status != CY_OK) goto free_ranks;
     if (made->contexts != NULL) status = mpi_routes_meet(made);

@@ -2,7 +2,7 @@
 // only inside a world of it.
 //
 // `count` floats are the whole data: of a reduce_scatter and an all_to_all what every rank brings,
-// of an all_gather what every rank gets, a multiple of the ranks. `in` and `out` have room for
+// of an all_gather what every rank gets, a multiple of the ranks. `in` and `out` have space for
 // them. Each is done `repeats` times; sums add up. They fail when MPI says so.
 
 #ifndef CY_COMM_MPI_NATIVE_H

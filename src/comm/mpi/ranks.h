@@ -22,16 +22,16 @@
 
 #define CALL_RING 64
 
-// What ranks of a machine share begins a cache line. MPI aligns shared rooms for numbers only, so a
-// room is asked for with a line more; each process finds the same place in it, since where it sees
-// a room differs by whole pages of memory.
-#define MPI_LINE             64
-#define MPI_ROOM_BYTES(type) (sizeof(type) + MPI_LINE)
+// What ranks of a machine share begins a cache line. MPI aligns shared regions for numbers only, so
+// a region is asked for with a line more; each process finds the same place in it, since where it
+// sees a region differs by whole pages of memory.
+#define MPI_LINE               64
+#define MPI_REGION_BYTES(type) (sizeof(type) + MPI_LINE)
 
-static inline void *mpi_line_in(void *room)
+static inline void *mpi_align_line(void *region)
 {
-    const size_t beyond = (uintptr_t)room % MPI_LINE;
-    return (char *)room + (beyond > 0 ? MPI_LINE - beyond : 0);
+    const size_t beyond = (uintptr_t)region % MPI_LINE;
+    return (char *)region + (beyond > 0 ? MPI_LINE - beyond : 0);
 }
 
 // The failure of the run, on each machine: filled in by the first rank of the machine to fail.
@@ -50,7 +50,7 @@ typedef struct mpi_entry {
 typedef struct mpi_launch mpi_launch;
 
 // Groups that a rank may have open to ranks of other processes where processes have several ranks.
-#define MPI_BOARD 64
+#define MPI_ENTRIES 64
 
 // This process, which its ranks share.
 typedef struct mpi_process {
@@ -59,14 +59,14 @@ typedef struct mpi_process {
     int threads; // ranks of each process
     int size;    // ranks of the world
     cy_world_options options;
-    mpi_launch *start;    // owned
-    MPI_Win window;       // of what the ranks of the machine share
-    cy_rank_page **pages; // owned, [size]; NULL for ranks of other machines
-    mpi_entry **boards;   // owned, [size]: MPI_BOARD entries of each; NULL as pages
-    mpi_failure *failure; // of this machine
-    bool first_to_fail;   // this process filled it in
-    char (*hosts)[64];    // owned, [size]
-    int *nodes;           // owned, [size]: see cy_world_node_of
+    mpi_launch *start;        // owned
+    MPI_Win window;           // of what the ranks of the machine share
+    cy_rank_page **pages;     // owned, [size]; NULL for ranks of other machines
+    mpi_entry **entry_tables; // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
+    mpi_failure *failure;     // of this machine
+    bool first_to_fail;       // this process filled it in
+    char (*hosts)[64];        // owned, [size]
+    int *nodes;               // owned, [size]: see cy_world_node_of
     bool spin;
     pthread_mutex_t lock;     // around every call of MPI, and of the groups' own lists
     _Atomic bool inside;      // a thread that has the lock
@@ -79,11 +79,11 @@ typedef struct mpi_process {
 // A rank.
 typedef struct mpi_world {
     cy_world base;
-    mpi_process *process;  // borrowed
-    cy_world *local;       // borrowed: the same rank among those of this process; NULL: it is alone
-    int *met;              // owned, [size]: groups opened so far that have this rank in them
-    bool board[MPI_BOARD]; // entries in use
-    int next_entry;        // where the search for a free one begins
+    mpi_process *process; // borrowed
+    cy_world *local;      // borrowed: the same rank among those of this process; NULL: it is alone
+    int *met;             // owned, [size]: groups opened so far that have this rank in them
+    bool entry_used[MPI_ENTRIES]; // entries in use
+    int next_entry;               // where the search for a free one begins
 } mpi_world;
 
 typedef enum mpi_phase {
@@ -116,7 +116,7 @@ typedef struct mpi_group {
     MPI_Comm second;        // owned: second phases, whose order is that of the first ones
     int *contexts;          // owned, [size]: instead of them, where processes have several ranks
     MPI_Win window;         // of the entries, where all members are on one machine
-    int entry;              // of this rank's board instead; -1: none
+    int entry;              // of this rank's entry_used instead; -1: none
     mpi_entry **entries;    // owned, [size]; NULL where members are on several machines
     int *ranks;             // owned, [size]: world ranks
     uint64_t sequence;
@@ -182,7 +182,7 @@ void mpi_routes_close(mpi_process *process);
 mpi_route mpi_route_message(const mpi_group *group, int member, bool send, int tag);
 mpi_route mpi_route_collective(const mpi_group *group, int member, bool send, int tag);
 
-// Takes contexts for a group whose members are known, and an entry of this rank's board.
+// Takes contexts for a group whose members are known, and an entry of this rank's entry_used.
 cy_status mpi_routes_join(mpi_group *group);
 void mpi_routes_leave(mpi_group *group);
 
@@ -191,15 +191,15 @@ cy_status mpi_routes_meet(mpi_group *group);
 
 // ---- mpi_watch.c
 
-// Looks whether the others of a transfer that this rank waits for are alive; `eye` keeps who was
-// watched, between two looks. Fails, and the group with it, when a process is gone, a member calls
-// something else, or one has shown no sign of life for the run's timeout_s.
-cy_status mpi_look_after(mpi_group *group, const mpi_transfer *record, cy_watch *eye);
+// Looks whether the others of a transfer that this rank waits for are alive; `watchdog` keeps who
+// was watched, between two looks. Fails, and the group with it, when a process is gone, a member
+// calls something else, or one has shown no heartbeat for the run's timeout_s.
+cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog);
 
 // ---- mpi_collective.c
 
 // Whether the members' messages say what they call, so that nobody has to look elsewhere.
-bool mpi_says_itself(const mpi_group *group, const cy_operation *operation);
+bool mpi_self_describing(const mpi_group *group, const cy_operation *operation);
 
 // Posts the first phase of an operation.
 cy_status mpi_collective_start(

@@ -30,14 +30,14 @@ cy_status mpi_routes_open(mpi_process *process)
     const int64_t tags = found != 0 ? (int64_t)*most + 1 : 32768;
     const int64_t contexts = tags / (1 << MESSAGE_BITS) / process->threads;
     // Contexts are used again in turn, long after the groups that had them are closed.
-    if (contexts < 2 * MPI_BOARD) {
+    if (contexts < 2 * MPI_ENTRIES) {
         return CY_FAIL(CY_ERR_UNSUPPORTED,
             "%d ranks in each process: the tags of this MPI end at %lld, which is too few for them",
             process->threads, (long long)(tags - 1));
     }
     process->contexts = contexts < INT32_MAX ? (int)contexts : INT32_MAX;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 2 * (size_t)process->threads, sizeof(MPI_Comm)));
+    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)process->threads, sizeof(MPI_Comm)));
     process->wires = block;
     for (int i = 0; i < 2 * process->threads; i++) {
         const int code = MPI_Comm_dup(MPI_COMM_WORLD, &process->wires[i]);
@@ -82,15 +82,15 @@ mpi_route mpi_route_collective(const mpi_group *group, int member, bool send, in
         : (mpi_route){.communicator = group->second, .process = member, .tag = tag};
 }
 
-// An entry of the board that is free, as long after its last use as can be: members of a group that
-// this rank has closed may still look at it.
+// An entry of the entry_used that is free, as long after its last use as can be: members of a group
+// that this rank has closed may still look at it.
 static int take_entry(mpi_world *world)
 {
-    for (int i = 0; i < MPI_BOARD; i++) {
-        const int entry = (world->next_entry + i) % MPI_BOARD;
-        if (world->board[entry]) continue;
-        world->board[entry] = true;
-        world->next_entry = (entry + 1) % MPI_BOARD;
+    for (int i = 0; i < MPI_ENTRIES; i++) {
+        const int entry = (world->next_entry + i) % MPI_ENTRIES;
+        if (world->entry_used[entry]) continue;
+        world->entry_used[entry] = true;
+        world->next_entry = (entry + 1) % MPI_ENTRIES;
         return entry;
     }
     return -1;
@@ -100,7 +100,7 @@ cy_status mpi_routes_join(mpi_group *group)
 {
     mpi_world *world = group->world;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)group->base.size, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)group->base.size, sizeof(int)));
     group->contexts = block;
     for (int m = 0; m < group->base.size; m++) {
         int *met = &world->met[group->ranks[m]];
@@ -110,16 +110,17 @@ cy_status mpi_routes_join(mpi_group *group)
     group->entry = take_entry(world);
     if (group->entry < 0) {
         return CY_FAIL(CY_ERR_UNSUPPORTED,
-            "a rank has %d groups open to ranks of other processes: there is no room for another",
-            MPI_BOARD);
+            "a rank has %d groups open to ranks of other processes: there is no region for another",
+            MPI_ENTRIES);
     }
-    memset(&world->process->boards[world->base.rank][group->entry], 0, sizeof(mpi_entry));
+    memset(&world->process->entry_tables[world->base.rank][group->entry], 0, sizeof(mpi_entry));
     return CY_OK;
 }
 
 void mpi_routes_leave(mpi_group *group)
 {
-    if (group->contexts != NULL && group->entry >= 0) group->world->board[group->entry] = false;
+    if (group->contexts != NULL && group->entry >= 0)
+        group->world->entry_used[group->entry] = false;
     cy_memory_free(group->contexts);
     group->contexts = NULL;
 }
@@ -129,7 +130,7 @@ cy_status mpi_routes_meet(mpi_group *group)
     const mpi_process *process = group->world->process;
     const int size = group->base.size;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)size, sizeof(int32_t)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)size, sizeof(int32_t)));
     int32_t *found = block;
     int32_t mine = group->entry;
     cy_status status = cy_group_all_gather(
@@ -138,12 +139,12 @@ cy_status mpi_routes_meet(mpi_group *group)
     group->sequence = 0;
     bool seen = true;
     for (int m = 0; m < size; m++)
-        seen = seen && process->boards[group->ranks[m]] != NULL;
+        seen = seen && process->entry_tables[group->ranks[m]] != NULL;
     if (status == CY_OK && seen) {
-        status = cy_memory_take(&block, (size_t)size, sizeof(mpi_entry *));
+        status = cy_memory_alloc(&block, (size_t)size, sizeof(mpi_entry *));
         if (status == CY_OK) group->entries = block;
         for (int m = 0; m < size && status == CY_OK; m++)
-            group->entries[m] = &process->boards[group->ranks[m]][found[m]];
+            group->entries[m] = &process->entry_tables[group->ranks[m]][found[m]];
     }
     cy_memory_free(found);
     return status;

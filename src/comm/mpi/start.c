@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <time.h>
 
-// A start takes its time on a busy machine, whatever the limit for signs of life is.
+// A start takes its time on a busy machine, whatever the limit for heartbeats is.
 #define START_S 10.0
 
 // Ranks say what is missing one after the other, so that the first ends the others before they
@@ -63,7 +63,7 @@ static bool await_begin(mpi_launch *start, double seconds)
 cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_launch)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_launch)));
     mpi_launch *made = block;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);

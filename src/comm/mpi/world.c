@@ -132,7 +132,7 @@ static cy_status exchange_bootstrap(mpi_process *process)
     cy_build_id(id, sizeof(id));
     snprintf(mine.build, sizeof(mine.build), "%s-%s-%s", CY_VERSION, CY_COMMIT, id);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)process->count, sizeof(bootstrap)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)process->count, sizeof(bootstrap)));
     bootstrap *all = block;
     cy_status status = CY_OK;
     const int code =
@@ -144,34 +144,34 @@ static cy_status exchange_bootstrap(mpi_process *process)
 }
 
 // What a process shares with those of its machine: the failure, the pages of its ranks, and their
-// boards where there are several.
-static size_t board_entries(const mpi_process *process)
+// entry_tables where there are several.
+static size_t entry_table(const mpi_process *process)
 {
-    return process->threads > 1 ? (size_t)process->threads * MPI_BOARD : 0;
+    return process->threads > 1 ? (size_t)process->threads * MPI_ENTRIES : 0;
 }
 
-static void find_pages(mpi_process *process, int number, void *room)
+static void find_pages(mpi_process *process, int number, void *region)
 {
-    mpi_failure *failure = mpi_line_in(room);
+    mpi_failure *failure = mpi_align_line(region);
     cy_rank_page *pages = (cy_rank_page *)(void *)(failure + 1);
     mpi_entry *entries = (mpi_entry *)(void *)(pages + process->threads);
     for (int t = 0; t < process->threads; t++) {
         const int rank = number * process->threads + t;
         process->pages[rank] = &pages[t];
-        if (process->threads > 1) process->boards[rank] = entries + (size_t)t * MPI_BOARD;
+        if (process->threads > 1) process->entry_tables[rank] = entries + (size_t)t * MPI_ENTRIES;
     }
 }
 
 static cy_status share_pages(mpi_process *process, MPI_Comm machine, const int *local, int count)
 {
     const size_t bytes = sizeof(mpi_failure) + (size_t)process->threads * sizeof(cy_rank_page) +
-        board_entries(process) * sizeof(mpi_entry);
-    void *room = NULL;
+        entry_table(process) * sizeof(mpi_entry);
+    void *region = NULL;
     int code = MPI_Win_allocate_shared(
-        (MPI_Aint)(bytes + MPI_LINE), 1, MPI_INFO_NULL, machine, &room, &process->window);
+        (MPI_Aint)(bytes + MPI_LINE), 1, MPI_INFO_NULL, machine, &region, &process->window);
     if (code != MPI_SUCCESS) return mpi_failed(code, "pages shared by the ranks of a machine");
-    memset(mpi_line_in(room), 0, bytes);
-    find_pages(process, process->number, room);
+    memset(mpi_align_line(region), 0, bytes);
+    find_pages(process, process->number, region);
     for (int t = 0; t < process->threads; t++) {
         cy_rank_page *mine = process->pages[process->number * process->threads + t];
         cy_rank_page_init(mine);
@@ -179,9 +179,9 @@ static cy_status share_pages(mpi_process *process, MPI_Comm machine, const int *
     for (int i = 0; i < count; i++) {
         MPI_Aint found = 0;
         int unit = 0;
-        MPI_Win_shared_query(process->window, i, &found, &unit, &room);
-        find_pages(process, local[i], room);
-        if (i == 0) process->failure = mpi_line_in(room);
+        MPI_Win_shared_query(process->window, i, &found, &unit, &region);
+        find_pages(process, local[i], region);
+        if (i == 0) process->failure = mpi_align_line(region);
     }
     // The first process of a machine stands for it.
     const int first = local[0] * process->threads;
@@ -201,7 +201,7 @@ static cy_status open_pages(mpi_process *process)
     int count = 0;
     MPI_Comm_size(machine, &count);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(int)));
     int *local = block;
     MPI_Allgather(&process->number, 1, MPI_INT, local, 1, MPI_INT, machine);
     const cy_status status = share_pages(process, machine, local, count);
@@ -248,13 +248,13 @@ static cy_status process_open(mpi_process *process)
         (bound ? process->threads : process->size) * process->options.threads_per_rank <=
         cy_cores_allowed();
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(process->hosts[0])));
+    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(process->hosts[0])));
     process->hosts = block;
-    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(cy_rank_page *)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(cy_rank_page *)));
     process->pages = block;
-    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(mpi_entry *)));
-    process->boards = block;
-    CY_TRY(cy_memory_take(&block, (size_t)process->size, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(mpi_entry *)));
+    process->entry_tables = block;
+    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(int)));
     process->nodes = block;
     CY_TRY(exchange_bootstrap(process));
     CY_TRY(open_pages(process));
@@ -266,7 +266,7 @@ static cy_status process_open(mpi_process *process)
 static cy_status rank_open(mpi_world **world, mpi_process *process, int rank, cy_world *local)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_world)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_world)));
     mpi_world *made = block;
     made->base = (cy_world){
         .ops = &mpi_ops,
@@ -277,7 +277,7 @@ static cy_status rank_open(mpi_world **world, mpi_process *process, int rank, cy
     };
     made->process = process;
     made->local = local;
-    const cy_status status = cy_memory_take(&block, (size_t)process->size, sizeof(int));
+    const cy_status status = cy_memory_alloc(&block, (size_t)process->size, sizeof(int));
     if (status != CY_OK) {
         cy_memory_free(made);
         return status;
@@ -335,7 +335,7 @@ static void part_failed(void *context, const char *text)
 static cy_status run_threads(mpi_run *run)
 {
     mpi_process *process = run->process;
-    const cy_world_part part = {
+    const cy_world_local part = {
         .first = process->number * process->threads,
         .size = process->size,
         .pages = process->pages,
@@ -347,7 +347,7 @@ static cy_status run_threads(mpi_run *run)
     };
     cy_world_options options = process->options;
     options.ranks = process->threads;
-    const cy_status status = cy_world_run_part(&options, &part, run_thread, run);
+    const cy_status status = cy_world_run_local(&options, &part, run_thread, run);
     if (status != CY_OK) claim_failure(process, cy_error_text());
     return status;
 }
@@ -355,9 +355,9 @@ static cy_status run_threads(mpi_run *run)
 static cy_status run_alone(mpi_run *run)
 {
     mpi_process *process = run->process;
-    cy_activity_show_on(&process->pages[process->number]->activity);
+    cy_activity_attach(&process->pages[process->number]->activity);
     const cy_status status = run_rank(run, process->number, NULL);
-    cy_activity_show_on(NULL);
+    cy_activity_attach(NULL);
     if (status == CY_OK)
         atomic_store(&process->pages[process->number]->ended, 1);
     else
@@ -385,7 +385,7 @@ static void process_close(mpi_process *process)
     MPI_Win_free(&process->window);
     mpi_end(process->start);
     cy_memory_free(process->nodes);
-    cy_memory_free(process->boards);
+    cy_memory_free(process->entry_tables);
     cy_memory_free(process->pages);
     cy_memory_free(process->hosts);
     pthread_mutex_destroy(&process->lock);
@@ -417,7 +417,7 @@ cy_status cy_world_run_mpi(
     mpi_launch *start = NULL;
     CY_TRY(mpi_begin(&start, options));
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(mpi_process)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_process)));
     mpi_process *process = block;
     process->options = *options;
     process->start = start;

@@ -24,7 +24,7 @@ cy_status record_take(threads_group *group, threads_transfer **record)
 {
     if (group->records == NULL) {
         void *block = NULL;
-        CY_TRY(cy_memory_take(&block, 1, sizeof(struct record_block)));
+        CY_TRY(cy_memory_alloc(&block, 1, sizeof(struct record_block)));
         struct record_block *made = block;
         made->next = group->blocks;
         group->blocks = made;
@@ -93,7 +93,8 @@ static cy_status report_missing(
     const threads_run *run = group->shared->run;
     char text[ABORT_TEXT_BYTES];
     char who[256];
-    const int culprit = finished ? rank : cy_rank_page_culprit(run->pages, run->world_size, rank);
+    const int culprit =
+        finished ? rank : cy_rank_page_root_cause(run->pages, run->world_size, rank);
     rank_describe(run, culprit, who, sizeof(who));
     const char *call = cy_operation_name(record->base.kind);
     if (finished) {
@@ -101,7 +102,7 @@ static cy_status report_missing(
             (unsigned long long)record->sequence, group->base.dimension, who);
     } else {
         char silence[96];
-        cy_rank_page_silence(
+        cy_rank_page_describe_timeout(
             run->pages[culprit], &group->rank->base.options, silence, sizeof(silence));
         snprintf(text, sizeof(text), "%s %llu of %s: %s %s", call,
             (unsigned long long)record->sequence, group->base.dimension, silence, who);
@@ -112,23 +113,23 @@ static cy_status report_missing(
 }
 
 // Looks whether the missing member still lives; called a few times a second at most.
-static cy_status look_after(
-    threads_group *group, cy_watch *eye, int member, bool finished, const threads_transfer *record)
+static cy_status check_peers(threads_group *group, cy_watchdog *watchdog, int member, bool finished,
+    const threads_transfer *record)
 {
     const threads_run *run = group->shared->run;
     const int rank = group->shared->ranks[member];
     // A rank counts as alive while its own heartbeat counter advances, or that of the rank it waits
     // for. Ranks of other machines publish no counter: for them the time counts from here.
-    const int culprit = cy_rank_page_culprit(run->pages, run->world_size, rank);
-    const uint64_t beat = cy_rank_page_sign(run->pages[culprit]);
+    const int culprit = cy_rank_page_root_cause(run->pages, run->world_size, rank);
+    const uint64_t heartbeat = cy_rank_page_heartbeat(run->pages[culprit]);
     const int64_t now = cy_clock_ns();
     if (finished) return report_missing(group, record, rank, true);
-    if (eye->rank != culprit || eye->beat != beat) {
-        *eye = (cy_watch){.rank = culprit, .beat = beat, .since_ns = now};
+    if (watchdog->rank != culprit || watchdog->heartbeat != heartbeat) {
+        *watchdog = (cy_watchdog){.rank = culprit, .heartbeat = heartbeat, .since_ns = now};
         return CY_OK;
     }
-    const double limit_s = cy_rank_page_limit_s(run->pages[culprit], &group->rank->base.options);
-    if ((double)(now - eye->since_ns) * 1e-9 < limit_s) return CY_OK;
+    const double limit_s = cy_rank_page_timeout_s(run->pages[culprit], &group->rank->base.options);
+    if ((double)(now - watchdog->since_ns) * 1e-9 < limit_s) return CY_OK;
     return report_missing(group, record, rank, false);
 }
 
@@ -136,7 +137,7 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
     void *context, const threads_transfer *record)
 {
     threads_rank *rank = group->rank;
-    cy_watch eye = {.rank = -1};
+    cy_watchdog watchdog = {.rank = -1};
     cy_status status = CY_OK;
     while (status == CY_OK && !rank_park(rank, holds, context)) {
         status = group_failure(group->shared);
@@ -148,7 +149,7 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
         // Read `ended` first: a rank that has done its part and ended since is not missing.
         const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
         if (holds(context)) break;
-        status = look_after(group, &eye, member, finished, record);
+        status = check_peers(group, &watchdog, member, finished, record);
     }
     atomic_store(&rank->base.page->waiting_for, -1);
     return status;
@@ -164,7 +165,7 @@ static cy_status hide_buffers(threads_transfer *record, cy_operation *operation,
         !(operation->kind == CY_OP_BROADCAST && operation->peer == rank);
     const size_t bytes = cy_view_bytes(operation->out);
     if (!writes || bytes == 0) return CY_OK;
-    CY_TRY(cy_memory_take(&record->shadow_out, bytes, 1));
+    CY_TRY(cy_memory_alloc(&record->shadow_out, bytes, 1));
     record->real_out = operation->out;
 
     const char *out = operation->out.data;
@@ -174,7 +175,7 @@ static cy_status hide_buffers(threads_transfer *record, cy_operation *operation,
         memcpy(record->shadow_out, in, bytes);
         operation->in.data = record->shadow_out;
     } else if (in < out + bytes && out < in + in_bytes) {
-        CY_TRY(cy_memory_take(&record->shadow_in, in_bytes, 1));
+        CY_TRY(cy_memory_alloc(&record->shadow_in, in_bytes, 1));
         memcpy(record->shadow_in, in, in_bytes);
         operation->in.data = record->shadow_in;
     }
@@ -226,12 +227,13 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
 static int awaited_member(threads_group *group, const threads_transfer *record)
 {
     if (!cy_operation_is_message(record->base.kind)) {
-        return record->completed ? -1 : note_missing(group, record->sequence, 0);
+        return record->completed ? -1 : descriptor_missing(group, record->sequence, 0);
     }
     return message_has_moved(group, record) ? -1 : record->peer;
 }
 
-static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer, cy_watch *eye)
+static cy_status threads_check_peers(
+    cy_group *base, const cy_transfer *transfer, cy_watchdog *watchdog)
 {
     threads_group *group = (threads_group *)base;
     const threads_transfer *record = (const threads_transfer *)transfer;
@@ -242,7 +244,7 @@ static cy_status threads_look_after(cy_group *base, const cy_transfer *transfer,
     const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
     if (awaited_member(group, record) != member) return CY_OK; // it has come since
     atomic_store(&group->rank->base.page->waiting_for, missed);
-    return look_after(group, eye, member, finished, record);
+    return check_peers(group, watchdog, member, finished, record);
 }
 
 static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)
@@ -266,10 +268,10 @@ static void threads_abort_group(cy_group *base, const char *text)
 
 // ---- opening and closing
 
-// Of the slots and the boards, which share a mapping.
+// Of the slots and the descriptor_rings, which share a mapping.
 static size_t shared_bytes(int size)
 {
-    return SLOTS * sizeof(slot) + (size_t)size * sizeof(board);
+    return SLOTS * sizeof(slot) + (size_t)size * sizeof(descriptor_ring);
 }
 
 void threads_shared_free(threads_shared *shared)
@@ -280,9 +282,9 @@ void threads_shared_free(threads_shared *shared)
         }
         cy_memory_free(shared->slots[i].entries);
     }
-    for (int m = 0; shared->boards != NULL && m < shared->size; m++) {
+    for (int m = 0; shared->descriptor_rings != NULL && m < shared->size; m++) {
         for (int i = 0; i < SLOTS; i++)
-            cy_memory_free(shared->boards[m].rooms[i]);
+            cy_memory_free(shared->descriptor_rings[m].buffers[i]);
     }
     if (shared->slots != NULL) cy_memory_unmap(shared->slots, shared_bytes(shared->size));
     pairs_free(shared);
@@ -296,9 +298,9 @@ void threads_shared_free(threads_shared *shared)
 static void abandon(threads_group *group, threads_transfer *record)
 {
     if (cy_operation_is_message(record->base.kind)) {
-        message_take_back(group, record);
+        message_cancel(group, record);
     } else if (!record->small && !record->completed) {
-        slot_give_up(group, record);
+        slot_cancel(group, record);
     }
 }
 
@@ -328,7 +330,7 @@ static const cy_group_ops threads_group_ops = {
     .start = threads_start,
     .wait = threads_wait,
     .test = threads_test,
-    .look_after = threads_look_after,
+    .check_peers = threads_check_peers,
     .abort = threads_abort_group,
     .close = threads_close,
 };
@@ -338,13 +340,13 @@ static cy_status make_entries(threads_shared *made)
     void *block = NULL;
     for (int i = 0; i < SLOTS; i++) {
         atomic_store(&made->slots[i].turn, (uint64_t)i);
-        CY_TRY(cy_memory_take(&block, (size_t)made->size, sizeof(slot_entry)));
+        CY_TRY(cy_memory_alloc(&block, (size_t)made->size, sizeof(slot_entry)));
         made->slots[i].entries = block;
     }
     for (int m = 0; m < made->size; m++) {
-        for (int i = 0; i < ROOMS; i++) {
-            CY_TRY(cy_memory_take(&block, 1, ROOM_BYTES));
-            made->boards[m].rooms[i] = block;
+        for (int i = 0; i < BUFFERS; i++) {
+            CY_TRY(cy_memory_alloc(&block, 1, BUFFER_BYTES));
+            made->descriptor_rings[m].buffers[i] = block;
         }
     }
     return CY_OK;
@@ -354,19 +356,19 @@ static cy_status shared_make(
     threads_shared **shared, threads_run *run, const int *ranks, int count, const char *dimension)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_shared)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_shared)));
     threads_shared *made = block;
     made->run = run;
     made->size = count;
     atomic_store(&made->open, count);
     pthread_mutex_init(&made->lock, NULL);
     snprintf(made->dimension, sizeof(made->dimension), "%s", dimension);
-    cy_status status = cy_memory_take(&block, (size_t)count, sizeof(int));
+    cy_status status = cy_memory_alloc(&block, (size_t)count, sizeof(int));
     if (status != CY_OK) goto undo;
     made->ranks = block;
     memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
 
-    status = cy_memory_take(&block, (size_t)count, sizeof(bool));
+    status = cy_memory_alloc(&block, (size_t)count, sizeof(bool));
     if (status != CY_OK) goto undo;
     made->has_joined = block;
 
@@ -376,7 +378,7 @@ static cy_status shared_make(
     status = cy_memory_map(&block, shared_bytes(count));
     if (status != CY_OK) goto undo;
     made->slots = block;
-    made->boards = (board *)(void *)(made->slots + SLOTS);
+    made->descriptor_rings = (descriptor_ring *)(void *)(made->slots + SLOTS);
     status = make_entries(made);
     if (status != CY_OK) goto undo;
     *shared = made;
@@ -423,7 +425,7 @@ cy_status threads_open_group(
 {
     threads_rank *rank = threads_rank_of(world);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_group)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_group)));
     threads_group *made = block;
     int place = 0;
     while (ranks[place] != world->rank)
@@ -434,7 +436,7 @@ cy_status threads_open_group(
         return status;
     }
     cy_group_init(&made->base, &threads_group_ops, place, count, dimension);
-    made->base.folds_arrivals = true;
+    made->base.reduces_on_recv = true;
     made->rank = rank;
     *group = &made->base;
     return CY_OK;

@@ -1,8 +1,8 @@
 // Messages from one member to another, without the others.
 //
-// Few bytes are a letter (threads_letter.c): the sender writes it and is done. Many bytes stay
-// where they are until both ends have come, under the lock of the pair; then whoever waits copies,
-// both where both wait (threads_copy.c).
+// Few bytes are an eager message (threads_letter.c): the sender writes it and is done. Many bytes
+// stay where they are until both ends have come, under the lock of the pair; then whoever waits
+// copies, both where both wait (threads_copy.c).
 
 #include "comm/threads/threads.h"
 
@@ -69,14 +69,14 @@ void message_append(threads_transfer **list, threads_transfer *record)
 void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes)
 {
     if (bytes == 0) return;
-    if (received->arrival == CY_ARRIVE_STORE) {
+    if (received->recv_action == CY_RECV_STORE) {
         memcpy(to, from, bytes);
         return;
     }
     const cy_dtype dtype = received->out.dtype;
     const int64_t count = (int64_t)(bytes / cy_dtype_size(dtype));
     const bool overflow =
-        cy_reduce_arrived(to, from, count, dtype, received->reduce, received->arrival);
+        cy_reduce_received(to, from, count, dtype, received->reduce, received->recv_action);
     if (overflow && received->overflow != NULL) {
         atomic_store_explicit(received->overflow, true, memory_order_relaxed);
     }
@@ -103,10 +103,10 @@ static cy_status match(pair *between, threads_transfer *sender, threads_transfer
     const size_t bytes = cy_view_bytes(sender->view);
     if (bytes > AT_ONCE_BYTES) return copy_begin(between, sender, receiver);
     message_take_in(&receiver->operation, receiver->view.data, sender->view.data, bytes);
-    const bool kept = sender->kept; // with its last store a record is its owner's again
+    const bool unexpected = sender->unexpected; // with its last store a record is its owner's again
     atomic_store(&receiver->state, MESSAGE_DONE);
     atomic_store(&sender->state, MESSAGE_DONE);
-    if (kept) letter_forget(between, sender);
+    if (unexpected) eager_release(between, sender);
     return CY_OK;
 }
 
@@ -116,7 +116,7 @@ static cy_status meet(threads_group *group, pair *between, threads_transfer *rec
     const int from = sender_of(group, record);
     const int to = receiver_of(group, record);
     // Letters were sent before this message, and may be what this receive waits for.
-    CY_TRY(letters_sort(group, between, from, to));
+    CY_TRY(eager_match(group, between, from, to));
     const bool sends = is_send(record);
     threads_transfer *partner =
         message_unlink(sends ? &between->recvs : &between->sends, record->tag);
@@ -126,12 +126,12 @@ static cy_status meet(threads_group *group, pair *between, threads_transfer *rec
     }
     threads_transfer *sender = sends ? record : partner;
     threads_transfer *receiver = sends ? partner : record;
-    *tell = !partner->kept;
+    *tell = !partner->unexpected;
     cy_status status = message_check(group, from, to, record->tag, sender->view, receiver->view);
     if (status == CY_OK) status = match(between, sender, receiver);
     if (status == CY_OK) return CY_OK;
-    if (partner->kept) {
-        letter_forget(between, partner);
+    if (partner->unexpected) {
+        eager_release(between, partner);
     } else {
         atomic_store(&partner->state, MESSAGE_FAILED);
     }
@@ -147,15 +147,15 @@ cy_status message_start(
     record->view = is_send(record) ? operation->in : operation->out;
     record->partner = NULL;
     record->copy = NULL;
-    record->kept = false;
+    record->unexpected = false;
     record->sequence = group->messages++;
     atomic_store_explicit(&record->state, MESSAGE_POSTED, memory_order_relaxed);
-    cy_rank_page_says(
+    cy_rank_page_set_call(
         group->rank->base.page, group->base.dimension, operation->kind, record->sequence);
 
     pair *between = pair_of(group, record);
-    if (is_send(record) && cy_view_bytes(record->view) <= LETTER_BYTES) {
-        CY_TRY(letter_send(group, between, record));
+    if (is_send(record) && cy_view_bytes(record->view) <= EAGER_BYTES) {
+        CY_TRY(eager_send(group, between, record));
         rank_notify(peer_of(group, record));
         return CY_OK;
     }
@@ -179,7 +179,7 @@ static bool has_moved(void *context)
     const message_context *c = context;
     const int state = atomic_load(&c->record->state);
     if (state == MESSAGE_MATCHED) return copy_has_moved(c->record);
-    return state != MESSAGE_POSTED || (!is_send(c->record) && letter_waits(c->between));
+    return state != MESSAGE_POSTED || (!is_send(c->record) && eager_pending(c->between));
 }
 
 static int other_end(void *context)
@@ -189,7 +189,7 @@ static int other_end(void *context)
     return atomic_load(&c->record->state) == MESSAGE_POSTED ? c->record->peer : -1;
 }
 
-void message_take_back(threads_group *group, threads_transfer *record)
+void message_cancel(threads_group *group, threads_transfer *record)
 {
     pair *between = pair_of(group, record);
     pthread_mutex_lock(&between->lock);
@@ -198,17 +198,17 @@ void message_take_back(threads_group *group, threads_transfer *record)
         unlink_record(is_send(record) ? &between->sends : &between->recvs, record);
     }
     pthread_mutex_unlock(&between->lock);
-    if (record->copy != NULL) copy_give_up(between, record);
+    if (record->copy != NULL) copy_cancel(between, record);
 }
 
-// Takes letters out or copies, as far as it goes without waiting.
+// Takes eager messages out or copies, as far as it goes without waiting.
 static cy_status go_on(threads_group *group, pair *between, threads_transfer *record)
 {
     cy_status status = CY_OK;
     const int state = atomic_load(&record->state);
-    if (state == MESSAGE_POSTED && !is_send(record) && letter_waits(between)) {
+    if (state == MESSAGE_POSTED && !is_send(record) && eager_pending(between)) {
         pthread_mutex_lock(&between->lock);
-        status = letters_sort(group, between, record->peer, group->base.rank);
+        status = eager_match(group, between, record->peer, group->base.rank);
         pthread_mutex_unlock(&between->lock);
     }
     if (state == MESSAGE_MATCHED) copy_help(group, record);
@@ -218,7 +218,7 @@ static cy_status go_on(threads_group *group, pair *between, threads_transfer *re
 cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record)
 {
     (void)queue;
-    rank_lives(group->rank);
+    rank_heartbeat(group->rank);
     pair *between = pair_of(group, record);
     message_context context = {record, between};
     while (atomic_load(&record->state) != MESSAGE_DONE) {
@@ -231,7 +231,7 @@ cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *
         }
         if (status == CY_OK) status = go_on(group, between, record);
         if (status != CY_OK) {
-            message_take_back(group, record);
+            message_cancel(group, record);
             return status;
         }
         if (atomic_load(&record->state) == MESSAGE_MATCHED && copy_is_over(record)) {
@@ -250,7 +250,7 @@ bool message_has_moved(threads_group *group, const threads_transfer *record)
 
 bool message_test(threads_group *group, threads_transfer *record)
 {
-    // A failure is kept for the wait.
+    // A failure is held for the wait.
     (void)!go_on(group, pair_of(group, record), record);
     const int state = atomic_load(&record->state);
     return state == MESSAGE_DONE || (state == MESSAGE_MATCHED && copy_is_over(record));

@@ -43,12 +43,12 @@ static bool is_over(void *context)
 }
 
 // Asked a few times a second while somebody is missing. A member that calls something small comes
-// to no slot, but its note tells; the group fails then.
-static int who_has_not_come(void *context)
+// to no slot, but its descriptor tells; the group fails then.
+static int first_absent(void *context)
 {
     const slot_context *c = context;
-    const int missing = note_missing(c->group, c->record->sequence, 0);
-    if (missing < 0 && note_check(c->group, c->record->sequence) != CY_OK) return -1;
+    const int missing = descriptor_missing(c->group, c->record->sequence, 0);
+    if (missing < 0 && descriptor_check(c->group, c->record->sequence) != CY_OK) return -1;
     return missing;
 }
 
@@ -125,7 +125,7 @@ static cy_status fill_entry(slot_entry *entry, const cy_operation *operation, in
     if (operation->kind != CY_OP_ALL_TO_ALLV) return CY_OK;
     if (entry->rows == NULL) {
         void *block = NULL;
-        CY_TRY(cy_memory_take(&block, 2 * (size_t)size, sizeof(int64_t)));
+        CY_TRY(cy_memory_alloc(&block, 2 * (size_t)size, sizeof(int64_t)));
         entry->rows = block;
     }
     memcpy(entry->rows, operation->out_rows, (size_t)size * sizeof(int64_t));
@@ -153,7 +153,7 @@ cy_status slot_come(threads_group *group, threads_transfer *record)
     return open_tasks(group, at, record->sequence);
 }
 
-void slot_give_up(threads_group *group, const threads_transfer *record)
+void slot_cancel(threads_group *group, const threads_transfer *record)
 {
     slot *at = context_of(group, record).at;
     int state = SLOT_OPEN;
@@ -183,7 +183,7 @@ cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer 
     slot *at = context.at;
     cy_status status = CY_OK;
     if (!is_complete(&context)) {
-        status = group_await(group, is_complete, who_has_not_come, &context, record);
+        status = group_await(group, is_complete, first_absent, &context, record);
     }
     if (status == CY_OK && atomic_load(&at->state) == SLOT_READY) {
         const int workers = queue != NULL ? cy_queue_workers(queue) : 1;
@@ -198,7 +198,7 @@ cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer 
         status = group_failure(group->shared);
     }
     if (status != CY_OK) {
-        slot_give_up(group, record);
+        slot_cancel(group, record);
         return status;
     }
     if (queue != NULL && atomic_load_explicit(&at->overflow, memory_order_relaxed)) {

@@ -33,8 +33,8 @@ static cy_status check_rows(const threads_shared *shared, const slot *at, uint64
 
 // ---- cutting
 
-// Bytes of the pieces that an operation is cut into before the grain cuts them further.
-static size_t piece_bytes(const cy_operation *operation, int size)
+// Bytes of the chunks that an operation is cut into before the grain cuts them further.
+static size_t chunk_bytes(const cy_operation *operation, int size)
 {
     const size_t in = cy_view_bytes(operation->in);
     switch (operation->kind) {
@@ -54,8 +54,8 @@ static size_t piece_bytes(const cy_operation *operation, int size)
     return 0;
 }
 
-// How many pieces there are: whole data, a part of each member, or a block of each pair.
-static int64_t piece_count(const cy_operation *operation, int size)
+// How many chunks there are: whole data, a part of each member, or a block of each pair.
+static int64_t chunk_count(const cy_operation *operation, int size)
 {
     switch (operation->kind) {
     case CY_OP_ALL_REDUCE:
@@ -75,7 +75,7 @@ static int64_t piece_count(const cy_operation *operation, int size)
     return 0;
 }
 
-static int64_t tasks_of_piece(size_t bytes, size_t grain)
+static int64_t tasks_of_chunk(size_t bytes, size_t grain)
 {
     return (int64_t)((bytes + grain - 1) / grain);
 }
@@ -84,20 +84,20 @@ cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence)
 {
     const threads_shared *shared = group->shared;
     const cy_operation *first = &at->entries[0].operation;
-    CY_TRY(note_check(group, sequence));
+    CY_TRY(descriptor_check(group, sequence));
     if (first->kind == CY_OP_ALL_TO_ALLV) CY_TRY(check_rows(shared, at, sequence));
-    const int64_t pieces = piece_count(first, shared->size);
+    const int64_t chunks = chunk_count(first, shared->size);
     if (first->kind == CY_OP_ALL_TO_ALLV) {
-        at->tasks = pieces; // blocks are uneven: one task each
+        at->tasks = chunks; // blocks are uneven: one task each
         at->grain = GRAIN_MIN;
         return CY_OK;
     }
-    const size_t bytes = piece_bytes(first, shared->size);
+    const size_t bytes = chunk_bytes(first, shared->size);
     size_t grain = bytes / (4 * (size_t)shared->size);
     grain = grain < GRAIN_MIN ? GRAIN_MIN : grain > GRAIN_MAX ? GRAIN_MAX : grain;
     at->grain = grain / 64 * 64;
-    at->tasks = pieces * tasks_of_piece(bytes, at->grain);
-    if (at->tasks > 0 && at->tasks == pieces && bytes < at->grain) at->grain = bytes;
+    at->tasks = chunks * tasks_of_chunk(bytes, at->grain);
+    if (at->tasks > 0 && at->tasks == chunks && bytes < at->grain) at->grain = bytes;
     return CY_OK;
 }
 
@@ -114,14 +114,14 @@ static const char *in_of(const slot *at, int member)
 }
 
 // Bytes [offset, offset + bytes) of part `part` of every member's `in` into one or all outs.
-static void reduce_piece(
+static void reduce_chunk(
     const threads_shared *shared, slot *at, int part, size_t offset, size_t bytes)
 {
     const cy_operation *o = &at->entries[0].operation;
     void *outs[CY_WORLD_THREADS];
     const void *ins[CY_WORLD_THREADS];
     const bool all = o->kind == CY_OP_ALL_REDUCE;
-    const size_t skip = all ? 0 : (size_t)part * piece_bytes(o, shared->size);
+    const size_t skip = all ? 0 : (size_t)part * chunk_bytes(o, shared->size);
     for (int m = 0; m < shared->size; m++)
         ins[m] = in_of(at, m) + skip + offset;
     for (int m = 0; all && m < shared->size; m++)
@@ -165,33 +165,33 @@ void slot_task(const threads_shared *shared, slot *at, int64_t task)
 {
     const cy_operation *o = &at->entries[0].operation;
     const int size = shared->size;
-    const size_t part_bytes = piece_bytes(o, size);
+    const size_t part_bytes = chunk_bytes(o, size);
     const int64_t per_piece =
-        o->kind == CY_OP_ALL_TO_ALLV ? 1 : tasks_of_piece(part_bytes, at->grain);
-    const int piece = (int)(task / per_piece);
+        o->kind == CY_OP_ALL_TO_ALLV ? 1 : tasks_of_chunk(part_bytes, at->grain);
+    const int chunk = (int)(task / per_piece);
     const size_t offset = (size_t)(task % per_piece) * at->grain;
     const size_t rest = part_bytes - offset;
     const size_t bytes = rest < at->grain ? rest : at->grain;
     switch (o->kind) {
     case CY_OP_ALL_REDUCE:
     case CY_OP_REDUCE_SCATTER:
-        reduce_piece(shared, at, piece, offset, bytes);
+        reduce_chunk(shared, at, chunk, offset, bytes);
         return;
     case CY_OP_ALL_GATHER:
-        spread(shared, at, piece, (size_t)piece * part_bytes, offset, bytes);
+        spread(shared, at, chunk, (size_t)chunk * part_bytes, offset, bytes);
         return;
     case CY_OP_BROADCAST:
         spread(shared, at, o->peer, 0, offset, bytes);
         return;
     case CY_OP_ALL_TO_ALL: {
-        const int from = piece / size;
-        const int to = piece % size;
+        const int from = chunk / size;
+        const int to = chunk % size;
         memcpy(out_of(at, to) + (size_t)from * part_bytes + offset,
             in_of(at, from) + (size_t)to * part_bytes + offset, bytes);
         return;
     }
     case CY_OP_ALL_TO_ALLV:
-        exchange_uneven(at, piece / size, piece % size);
+        exchange_uneven(at, chunk / size, chunk % size);
         return;
     case CY_OP_BARRIER:
     case CY_OP_SEND:

@@ -1,10 +1,11 @@
 // comm/threads/threads.h: the inside of the `threads` backend. Included by comm/threads*.c only.
 //
 // Ranks are threads of one process, so one rank may read and write another's buffers once both have
-// said where they are. A member says what it calls in a note: a cache line that it alone writes.
+// said where they are. A member says what it calls in a descriptor: a cache line that it alone
+// writes.
 //
-// Few bytes travel in the note itself or in a room beside it, and every member reads those of the
-// others: one line from core to core, no handshake. Many bytes stay where they are. Their
+// Few bytes travel in the descriptor itself or in a buffer beside it, and every member reads those
+// of the others: one line from core to core, no handshake. Many bytes stay where they are. Their
 // collective is a slot: every member leaves its operation there, the last one to come cuts the work
 // into tasks, and whoever waits takes tasks until none is left. Traffic is thus done by ranks that
 // would otherwise be idle; nothing is done while all members compute.
@@ -23,17 +24,18 @@
 // oldest one itself.
 #define SLOTS 128
 
-// Data that fit into the line of a note, and into a room. See also is_small in threads_note.c.
-#define NOTE_BYTES 32
-#define ROOM_BYTES 8192
+// Data that fit into the line of a descriptor, and into a buffer. See also is_small in
+// threads_note.c.
+#define DESCRIPTOR_BYTES 32
+#define BUFFER_BYTES     8192
 
-// Data of a message that fit into a letter, and letters that a pair keeps before the sender waits
-// for the lock. Powers of two.
-#define LETTER_BYTES 104
-#define LETTERS      16
+// Data of a message that fit into an eager message, and eager messages that a pair keeps before the
+// sender waits for the lock. Powers of two.
+#define EAGER_BYTES    104
+#define EAGER_MESSAGES 16
 
 // Rooms that a member has from the beginning; it takes more when so many are read late.
-#define ROOMS 4
+#define BUFFERS 4
 
 // ---- ranks
 
@@ -49,7 +51,7 @@ typedef struct threads_rank {
     // Whoever has nothing to do sleeps here; see rank_park.
     _Alignas(64) _Atomic int parked;
     _Atomic uint32_t event;
-    _Atomic(const void *) wanted; // the one note that it waits for next; NULL: anything
+    _Atomic(const void *) wanted; // the one descriptor that it waits for next; NULL: anything
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
@@ -72,9 +74,9 @@ struct threads_run {
     bool spin;      // no more threads than cores
     int *cores;     // owned, of each thread of each rank; NULL: the system chooses
     char host[64];
-    threads_rank *ranks;       // owned, [size]
-    cy_rank_page **pages;      // [world_size]; owned where there is no part
-    const cy_world_part *part; // borrowed; NULL: these are all ranks of the world
+    threads_rank *ranks;        // owned, [size]
+    cy_rank_page **pages;       // [world_size]; owned where there is no part
+    const cy_world_local *part; // borrowed; NULL: these are all ranks of the world
     cy_rank_function function;
     void *context;        // borrowed
     pthread_mutex_t lock; // of what follows
@@ -103,20 +105,20 @@ typedef struct slot_entry {
 
 // What one member calls, and its data when they are few. Read by others until they have completed
 // the collective.
-typedef struct note {
+typedef struct descriptor {
     _Alignas(64) _Atomic uint64_t sequence; // 1 + that of the collective; written last
     uint64_t call;                          // kind, reduction, dtype, exponent, root
     int64_t count;
-    const char *room; // borrowed: where the data are; NULL: below
-    char data[NOTE_BYTES];
-} note;
+    const char *buffer; // borrowed: where the data are; NULL: below
+    char data[DESCRIPTOR_BYTES];
+} descriptor;
 
 // What one member writes and the others read.
-typedef struct board {
-    note notes[SLOTS];
+typedef struct descriptor_ring {
+    descriptor descriptors[SLOTS];
     _Alignas(64) _Atomic uint64_t completed; // its collectives before this one are completed
-    char *rooms[SLOTS];                      // owned; the member's own list, freed with the group
-} board;
+    char *buffers[SLOTS];                    // owned; the member's own list, freed with the group
+} descriptor_ring;
 
 typedef struct slot {
     _Alignas(64) _Atomic uint64_t turn; // the large collective that the slot is for
@@ -135,19 +137,19 @@ typedef struct slot {
 typedef struct threads_transfer threads_transfer;
 
 // A message of few bytes: one or two cache lines that the sender writes and then forgets.
-typedef struct letter {
-    _Alignas(64) _Atomic uint64_t number; // 1 + that of the letter in its pair; written last
+typedef struct eager_message {
+    _Alignas(64) _Atomic uint64_t number; // 1 + that of the eager message in its pair; written last
     int64_t count;
     int32_t tag;
     cy_dtype dtype;
-    char data[LETTER_BYTES];
-} letter;
+    char data[EAGER_BYTES];
+} eager_message;
 
 // What one member writes to another. The counts are the sender's own.
 typedef struct mailbox {
-    _Alignas(64) uint64_t written; // letters
+    _Alignas(64) uint64_t written; // eager_messages
     uint64_t seen;                 // of those that were taken out
-    letter letters[LETTERS];
+    eager_message eager_messages[EAGER_MESSAGES];
 } mailbox;
 
 // The copy of a message of many bytes, which both ends do.
@@ -157,24 +159,27 @@ typedef struct message_copy {
     char *to;
     cy_operation received; // how the data are taken in
     size_t bytes;
-    size_t grain; // of a piece
-    int64_t pieces;
+    size_t grain; // of a chunk
+    int64_t chunks;
     int ends;              // that have not left, under the pair's lock
-    _Atomic int inside;    // ends that copy a piece
-    _Atomic int64_t taken; // pieces
+    _Atomic int inside;    // ends that copy a chunk
+    _Atomic int64_t taken; // chunks
     _Atomic int64_t finished;
 } message_copy;
 
 // Messages from one member to another. Letters come after all of `sends`, and in order.
 typedef struct pair {
-    _Alignas(64) pthread_mutex_t lock;   // of all but the box's inside
-    threads_transfer *sends;             // without counterpart, in order; borrowed, or kept letters
-    threads_transfer *recvs;             // borrowed
-    _Atomic uint64_t taken;              // letters
-    _Alignas(64) _Atomic(mailbox *) box; // owned through box_block; NULL before the first letter
+    _Alignas(64) pthread_mutex_t lock; // of all but the box's inside
+    threads_transfer
+        *sends; // without counterpart, in order; borrowed, or unexpected eager messages
+    threads_transfer *recvs; // borrowed
+    _Atomic uint64_t taken;  // eager_messages
+    _Alignas(
+        64) _Atomic(mailbox *) box; // owned through box_block; NULL before the first eager message
     void *box_block;
-    struct kept_letter *kept; // owned: free records of letters that nobody expected yet
-    message_copy *copies;     // owned: free ones
+    struct unexpected_message
+        *unexpected;      // owned: free records of eager messages that nobody expected yet
+    message_copy *copies; // owned: free ones
 } pair;
 
 typedef struct threads_shared {
@@ -182,11 +187,11 @@ typedef struct threads_shared {
     threads_run *run;            // borrowed
     int size;
     int joined;
-    bool *has_joined; // owned, [size]
-    _Atomic int open; // members that have not closed it, or not yet opened it
-    int *ranks;       // owned, [size]: world ranks
-    board *boards;    // owned, [size], one mapping with the slots
-    slot *slots;      // borrowed, [SLOTS]
+    bool *has_joined;                  // owned, [size]
+    _Atomic int open;                  // members that have not closed it, or not yet opened it
+    int *ranks;                        // owned, [size]: world ranks
+    descriptor_ring *descriptor_rings; // owned, [size], one mapping with the slots
+    slot *slots;                       // borrowed, [SLOTS]
     _Atomic int late; // members that wait for others to complete what is a ring behind
     pair *pairs;      // [size, size]: from, to; owned through pairs_block
     void *pairs_block;
@@ -212,12 +217,12 @@ struct threads_transfer {
     cy_operation operation;
     // a collective
     uint64_t turn;  // among the large ones
-    bool small;     // its data are in notes
+    bool small;     // its data are in descriptors
     bool completed; // before its wait, with this status
     cy_status status;
     // a message
     _Atomic int state;
-    bool kept;                 // a letter's, which belongs to the pair
+    bool unexpected;           // an eager message's, which belongs to the pair
     threads_transfer *partner; // borrowed, while MATCHED and the copy has two ends
     message_copy *copy;        // borrowed, while MATCHED
     cy_view view;
@@ -239,20 +244,20 @@ typedef struct threads_group {
     uint64_t messages;                  // sent and received so far
     threads_transfer *in_flight[SLOTS]; // borrowed
     bool done[SLOTS];                   // completed, while one before it is not
-    uint64_t until[SLOTS];              // of rooms: free when `behind` has reached this
+    uint64_t until[SLOTS];              // of buffers: free when `behind` has reached this
     threads_transfer *records;          // free ones
     struct record_block *blocks;        // owned
 } threads_group;
 
 // ---- threads_world.c
 
-// The rank shows a sign of life. Its calls do; a count that is lost to another thread of it is no
+// The rank shows a heartbeat. Its calls do; a count that is lost to another thread of it is no
 // harm.
-static inline void rank_lives(threads_rank *rank)
+static inline void rank_heartbeat(threads_rank *rank)
 {
-    _Atomic uint64_t *shown = &rank->base.page->beat;
-    const uint64_t beat = atomic_load_explicit(shown, memory_order_relaxed);
-    atomic_store_explicit(shown, beat + 1, memory_order_relaxed);
+    _Atomic uint64_t *shown = &rank->base.page->heartbeat;
+    const uint64_t heartbeat = atomic_load_explicit(shown, memory_order_relaxed);
+    atomic_store_explicit(shown, heartbeat + 1, memory_order_relaxed);
 }
 
 // Wakes a rank if it sleeps.
@@ -286,7 +291,7 @@ cy_status record_take(threads_group *group, threads_transfer **record);
 void record_give(threads_group *group, threads_transfer *record);
 
 // Waits until `holds`, or fails when the group does, or when member `missing(context)` ends or
-// shows no sign of life for the time limit. -1 means nobody is missing: then only failures count.
+// shows no heartbeat for the time limit. -1 means nobody is missing: then only failures count.
 cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
     void *context, const threads_transfer *record);
 
@@ -294,22 +299,24 @@ cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing
 
 // Begins a collective: completes the one a ring before it, waits until nobody reads that any more.
 // The record then has its operation, its sequence and whether it is small.
-cy_status note_begin(threads_group *group, threads_transfer *record, const cy_operation *operation);
+cy_status descriptor_begin(
+    threads_group *group, threads_transfer *record, const cy_operation *operation);
 
 // Tells the members, and gives them the data of a small one.
-void note_publish(threads_group *group, threads_transfer *record);
+void descriptor_publish(threads_group *group, threads_transfer *record);
 
-// The first member whose note of this collective is not there yet, from `member` on; -1: none.
-int note_missing(const threads_group *group, uint64_t sequence, int member);
+// The first member whose descriptor of this collective is not there yet, from `member` on; -1:
+// none.
+int descriptor_missing(const threads_group *group, uint64_t sequence, int member);
 
-// Fails, and the group with it, when the notes that are there differ from this member's.
-cy_status note_check(threads_group *group, uint64_t sequence);
+// Fails, and the group with it, when the descriptors that are there differ from this member's.
+cy_status descriptor_check(threads_group *group, uint64_t sequence);
 
-// The data of a member in its note.
-const char *note_data(const threads_group *group, uint64_t sequence, int member);
+// The data of a member in its descriptor.
+const char *descriptor_data(const threads_group *group, uint64_t sequence, int member);
 
-// This member needs nothing more from the others' notes.
-void note_complete(threads_group *group, uint64_t sequence);
+// This member needs nothing more from the others' descriptors.
+void descriptor_complete(threads_group *group, uint64_t sequence);
 
 // ---- threads_collective.c
 
@@ -329,7 +336,7 @@ cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer 
 bool slot_test(threads_group *group, threads_transfer *record);
 
 // After a failure: when this returns nobody touches this member's buffers any more.
-void slot_give_up(threads_group *group, const threads_transfer *record);
+void slot_cancel(threads_group *group, const threads_transfer *record);
 
 // ---- threads_task.c
 
@@ -348,7 +355,7 @@ bool message_test(threads_group *group, threads_transfer *record);
 bool message_has_moved(threads_group *group, const threads_transfer *record);
 
 // After a failure: when this returns nobody touches this end's buffer any more.
-void message_take_back(threads_group *group, threads_transfer *record);
+void message_cancel(threads_group *group, threads_transfer *record);
 
 // Takes bytes of a message in at their place, as the receive says.
 void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes);
@@ -366,33 +373,33 @@ cy_status message_check(threads_group *group, int from, int to, int tag, cy_view
 cy_status pairs_make(threads_shared *shared);
 void pairs_free(threads_shared *shared);
 
-// Writes a message of at most LETTER_BYTES into the box of its pair: it is done then.
-cy_status letter_send(threads_group *group, pair *between, threads_transfer *record);
+// Writes a message of at most EAGER_BYTES into the box of its pair: it is done then.
+cy_status eager_send(threads_group *group, pair *between, threads_transfer *record);
 
-// Whether there is a letter that nobody has taken out.
-bool letter_waits(const pair *between);
+// Whether there is an eager message that nobody has taken out.
+bool eager_pending(const pair *between);
 
-// Under the lock: takes all letters out, in order, each to who waits for its tag or among the
-// sends. `to` is the receiving member.
-cy_status letters_sort(threads_group *group, pair *between, int from, int to);
+// Under the lock: takes all eager messages out, in order, each to who waits for its tag or among
+// the sends. `to` is the receiving member.
+cy_status eager_match(threads_group *group, pair *between, int from, int to);
 
-// Under the lock: the record of a kept letter is free again.
-void letter_forget(pair *between, threads_transfer *record);
+// Under the lock: the record of an unexpected eager message is free again.
+void eager_release(pair *between, threads_transfer *record);
 
 // ---- threads_copy.c
 
 // Under the lock: the two ends, one of which sends, are matched and begin to copy.
 cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *receiver);
 
-// Copies pieces until none is left to take.
+// Copies chunks until none is left to take.
 void copy_help(threads_group *group, const threads_transfer *record);
 
-// Whether there is a piece to take, or none is under way any more.
+// Whether there is a chunk to take, or none is under way any more.
 bool copy_has_moved(const threads_transfer *record);
 bool copy_is_over(const threads_transfer *record);
 
 // This end is done with it, or, after a failure, gives it up for both.
 void copy_leave(pair *between, threads_transfer *record);
-void copy_give_up(pair *between, threads_transfer *record);
+void copy_cancel(pair *between, threads_transfer *record);
 
 #endif

@@ -167,7 +167,7 @@ static cy_status choose_cores(threads_run *run, int threads)
     const int wanted = run->size * threads;
     if (wanted != cy_cores_allowed()) return CY_OK;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)wanted, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)wanted, sizeof(int)));
     if (cy_cores_find(block, wanted) == wanted) {
         run->cores = block;
     } else {
@@ -193,9 +193,9 @@ static void *rank_main(void *argument)
     threads_rank *rank = argument;
     threads_run *run = rank->run;
     pin_rank(rank);
-    cy_activity_show_on(&rank->base.page->activity);
+    cy_activity_attach(&rank->base.page->activity);
     rank->status = run->function(&rank->base, run->context);
-    cy_activity_show_on(NULL);
+    cy_activity_attach(NULL);
     if (rank->status != CY_OK) {
         run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
     }
@@ -282,7 +282,7 @@ static bool await_ranks(threads_run *run, int started)
 
 // What the ranks say of themselves and how they wait: theirs, or that of the world they are part
 // of.
-static cy_status place_run(threads_run *run, const cy_world_part *part, int threads)
+static cy_status place_run(threads_run *run, const cy_world_local *part, int threads)
 {
     run->part = part;
     run->first = part != NULL ? part->first : 0;
@@ -293,16 +293,16 @@ static cy_status place_run(threads_run *run, const cy_world_part *part, int thre
         return CY_OK;
     }
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)run->size, sizeof(cy_rank_page *)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)run->size, sizeof(cy_rank_page *)));
     run->pages = block;
     return CY_OK;
 }
 
 static cy_status run_make(threads_run **made, const cy_world_options *options,
-    const cy_world_part *part, cy_rank_function function, void *context)
+    const cy_world_local *part, cy_rank_function function, void *context)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(threads_run)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_run)));
     threads_run *run = block;
     run->function = function;
     run->context = context;
@@ -328,7 +328,7 @@ undo:
     return status;
 }
 
-cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part *part,
+cy_status cy_world_run_local(const cy_world_options *options, const cy_world_local *part,
     cy_rank_function function, void *context)
 {
     if (options->ranks < 1 || options->ranks > CY_WORLD_THREADS) {
@@ -367,5 +367,5 @@ cy_status cy_world_run_part(const cy_world_options *options, const cy_world_part
 cy_status cy_world_run_threads(
     const cy_world_options *options, cy_rank_function function, void *context)
 {
-    return cy_world_run_part(options, NULL, function, context);
+    return cy_world_run_local(options, NULL, function, context);
 }

@@ -394,7 +394,7 @@ static void part_head(void *context, int64_t task, int worker)
     cy_ref_store(of->queue, of->parts, row, group * dim + group + i, made.sum);
 }
 
-void cy_ref_attention_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+void cy_ref_attention_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first)
 {
@@ -434,7 +434,8 @@ static void join_head(void *context, int64_t head, int worker)
     store_head(of->queue, of->o, 0, &all, spec, head);
 }
 
-void cy_ref_attention_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
+void cy_ref_attention_combine(
+    cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
 {
     joining of = {.queue = queue, .o = o, .parts = parts, .spec = spec};
     cy_queue_run(queue, join_head, &of, spec->heads);

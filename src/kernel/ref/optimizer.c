@@ -47,7 +47,7 @@ void cy_ref_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy
     const double factor = cy_ref_load(scale, 0, 0);
     if (!isfinite(factor)) return;
     const double correction1 = 1.0 - pow(spec->beta1, (double)spec->step);
-    const cy_adamw_second of_second = cy_adamw_second_of(spec);
+    const cy_adamw_second_moment of_second = cy_adamw_second_moment_of(spec);
     const double beta2 = of_second.beta2;
     const double correction2 = 1.0 - pow(spec->beta2, (double)of_second.steps);
     for (int64_t i = 0; i < master.cols; i++) {
@@ -162,15 +162,15 @@ void cy_ref_topk(
     CY_ASSERT(at == values.cols);
 }
 
-static float step_ahead(const cy_ahead_spec *spec, float residual, float v)
+static float step_ahead(const cy_step_ahead_spec *spec, float residual, float v)
 {
     const float below = (float)spec->root * sqrtf(v) + (float)spec->eps;
     const float step = (float)spec->scale * residual / below;
     return fminf(fmaxf(step, (float)-spec->most), (float)spec->most);
 }
 
-void cy_ref_look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec)
+void cy_ref_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec)
 {
     if (queue->dry) return;
     for (int64_t i = 0; i < master.cols; i++) {

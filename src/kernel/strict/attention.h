@@ -101,7 +101,7 @@ static float *take_floats(char **scratch, int64_t count)
 
 static int64_t padded_columns(int64_t dim)
 {
-    return cy_round_up(dim, CY_BLOCK_COLS);
+    return cy_round_up(dim, CY_MICROKERNEL_COLS);
 }
 
 static cy_view head_of(cy_view view, int64_t row, int64_t rows, int64_t head, int64_t dim)
@@ -182,7 +182,7 @@ static void forward_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, head = task % spec->heads;
     const int64_t kv_head = head / (spec->heads / spec->kv_heads);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
@@ -218,18 +218,18 @@ static void forward_task(void *context, int64_t task, int worker)
     forward_finish(of, &self, head);
 }
 
-static bool attention_served(cy_view q, cy_view lse)
+static bool attention_supported(cy_view q, cy_view lse)
 {
-    return served(q) && lse.dtype == CY_F32;
+    return supported(q) && lse.dtype == CY_F32;
 }
 
-static void run_attention(attention_call *of, cy_pool_task task, int64_t count, int64_t floats)
+static void run_attention(attention_call *of, cy_task task, int64_t count, int64_t floats)
 {
     cy_queue *queue = of->queue;
     const size_t mark = cy_arena_mark(queue->scratch);
     of->bytes =
-        (size_t)floats * sizeof(float) + (size_t)16 * CY_ARENA_ALIGN; // each piece is rounded up
-    of->scratch = cy_arena_take(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
+        (size_t)floats * sizeof(float) + (size_t)16 * CY_ARENA_ALIGN; // each chunk is rounded up
+    of->scratch = cy_arena_alloc(queue->scratch, of->bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, task, of, count);
     cy_arena_rewind(queue->scratch, mark);
 }
@@ -237,7 +237,7 @@ static void run_attention(attention_call *of, cy_pool_task task, int64_t count, 
 static void strict_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k,
     cy_view v, const cy_attention_spec *spec)
 {
-    if (!attention_served(q, lse) || !served(o)) {
+    if (!attention_supported(q, lse) || !supported(o)) {
         cy_ref_attention_forward(queue, o, lse, q, k, v, spec);
         return;
     }
@@ -275,7 +275,7 @@ static void delta_row(void *context, int64_t t, int worker)
 static void strict_attention_delta(
     cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
 {
-    if (!served(d_o) || !served(o) || delta.dtype != CY_F32) {
+    if (!supported(d_o) || !supported(o) || delta.dtype != CY_F32) {
         cy_ref_attention_delta(queue, delta, d_o, o, heads);
         return;
     }
@@ -321,7 +321,7 @@ static void query_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, head = task % spec->heads;
     const int64_t kv_head = head / (spec->heads / spec->kv_heads);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
@@ -440,7 +440,7 @@ static void key_rows(const attention_call *of, const key_block *block, const que
 
 static void add_run(const attention_call *of, key_block *block, const query_run *run)
 {
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = of->spec->head_dim;
     const cy_view q = head_of(of->q, run->query, run->queries, run->head, dim);
     const cy_view d_o = head_of(of->d_o, run->query, run->queries, run->head, dim);
@@ -493,7 +493,7 @@ static void key_task(void *context, int64_t task, int worker)
 {
     const attention_call *of = context;
     const cy_attention_spec *spec = of->spec;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const int64_t dim = spec->head_dim, columns = padded_columns(dim);
     char *scratch = of->scratch + (size_t)worker * of->bytes;
     key_block block = {.key = task / spec->kv_heads * ROWS, .kv_head = task % spec->kv_heads};
@@ -523,17 +523,17 @@ static void key_task(void *context, int64_t task, int worker)
     note_terms(of->queue, dv, block.dv_terms);
 }
 
-static bool gradient_served(cy_view gradient)
+static bool gradient_supported(cy_view gradient)
 {
-    return served(gradient) || is_fixed(gradient);
+    return supported(gradient) || is_fixed(gradient);
 }
 
 static void strict_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv,
     cy_view d_o, cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec)
 {
-    if (!attention_served(q, lse) || !served(d_o) || delta.dtype != CY_F32 ||
-        !gradient_served(dq) || !gradient_served(dk) || !gradient_served(dv)) {
+    if (!attention_supported(q, lse) || !supported(d_o) || delta.dtype != CY_F32 ||
+        !gradient_supported(dq) || !gradient_supported(dk) || !gradient_supported(dv)) {
         cy_ref_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, spec);
         return;
     }

@@ -58,23 +58,23 @@ static inline void note_terms(cy_queue *queue, cy_view view, term_sizes sizes)
 
 // ---- element by element, where a view is fixed point
 
-typedef struct fixed_pieces {
+typedef struct fixed_chunks {
     cy_queue *queue;
     grid cut;
     cy_view y, a, b;
-} fixed_pieces;
+} fixed_chunks;
 
-static void run_fixed(cy_queue *queue, cy_pool_task task, cy_view y, cy_view a, cy_view b)
+static void run_fixed(cy_queue *queue, cy_task task, cy_view y, cy_view a, cy_view b)
 {
-    fixed_pieces of = {.queue = queue, .cut = grid_of(y.rows, y.cols), .y = y, .a = a, .b = b};
+    fixed_chunks of = {.queue = queue, .cut = grid_of(y.rows, y.cols), .y = y, .a = a, .b = b};
     cy_queue_run(queue, task, &of, of.cut.count);
 }
 
 static void fill_fixed(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const int64_t units = *(const int64_t *)of->a.data;
     for (int64_t t = at.row; t < at.row_end; t++) {
         int64_t *y = fixed_at(of->y, t, 0);
@@ -96,8 +96,8 @@ static void strict_fill(cy_queue *queue, cy_view y, double value)
 static void copy_from_fixed(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const double unit = ldexp(1.0, of->a.exponent);
     bool fits = true;
     for (int64_t t = at.row; t < at.row_end; t++) {
@@ -114,8 +114,8 @@ static void copy_from_fixed(void *context, int64_t number, int worker)
 static void copy_to_fixed(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const float factor = units_in_one(of->y);
     term_sizes sizes = no_terms();
     for (int64_t t = at.row; t < at.row_end; t++) {
@@ -129,8 +129,8 @@ static void copy_to_fixed(void *context, int64_t number, int worker)
 static void copy_units(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const size_t bytes = (size_t)(at.col_end - at.col) * sizeof(int64_t);
     for (int64_t t = at.row; t < at.row_end; t++)
         memmove(fixed_at(of->y, t, at.col), fixed_at(of->a, t, at.col), bytes);
@@ -140,9 +140,9 @@ static void strict_copy(cy_queue *queue, cy_view y, cy_view x)
 {
     if (is_fixed(x) && is_fixed(y) && x.exponent == y.exponent) {
         run_fixed(queue, copy_units, y, x, cy_view_none());
-    } else if (is_fixed(x) && served(y)) {
+    } else if (is_fixed(x) && supported(y)) {
         run_fixed(queue, copy_from_fixed, y, x, cy_view_none());
-    } else if (is_fixed(y) && served(x)) {
+    } else if (is_fixed(y) && supported(x)) {
         run_fixed(queue, copy_to_fixed, y, x, cy_view_none());
     } else {
         copy(queue, y, x);
@@ -162,8 +162,8 @@ static bool add_integers(int64_t *y, const int64_t *a, const int64_t *b, int64_t
 static void add_fixed_pair(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     bool fits = true;
     for (int64_t t = at.row; t < at.row_end; t++) {
         fits &= add_integers(fixed_at(of->y, t, at.col), fixed_at(of->a, t, at.col),
@@ -175,8 +175,8 @@ static void add_fixed_pair(void *context, int64_t number, int worker)
 static void add_to_fixed(void *context, int64_t number, int worker)
 {
     (void)worker;
-    const fixed_pieces *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const fixed_chunks *of = context;
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const float factor = units_in_one(of->y);
     term_sizes sizes = no_terms();
     for (int64_t t = at.row; t < at.row_end; t++) {
@@ -192,7 +192,7 @@ static void strict_add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
     if (pair) {
         CY_ASSERT(a.exponent == y.exponent && b.exponent == y.exponent);
         run_fixed(queue, add_fixed_pair, y, a, b);
-    } else if (is_fixed(y) && y.data == a.data && served(b)) {
+    } else if (is_fixed(y) && y.data == a.data && supported(b)) {
         run_fixed(queue, add_to_fixed, y, a, b);
     } else {
         add(queue, y, a, b);
@@ -227,7 +227,7 @@ static void sum_rows_columns(void *context, int64_t number, int worker)
 
 static void strict_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
 {
-    if (!is_fixed(sum) || !served(x)) {
+    if (!is_fixed(sum) || !supported(x)) {
         sum_rows(queue, sum, x);
         return;
     }

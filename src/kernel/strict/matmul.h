@@ -18,13 +18,13 @@
 #define FIXED_TILE_COLS 512
 
 #if defined(__AVX512F__)
-#define STRICT_BLOCK cy_block_avx512
+#define STRICT_BLOCK cy_microkernel_avx512
 #elif defined(__AVX2__)
-#define STRICT_BLOCK cy_block_avx2
+#define STRICT_BLOCK cy_microkernel_avx2
 #elif defined(STRICT_NEON)
-#define STRICT_BLOCK cy_block_neon
+#define STRICT_BLOCK cy_microkernel_neon
 #else
-#define STRICT_BLOCK cy_block_portable
+#define STRICT_BLOCK cy_microkernel_portable
 #endif
 
 // What one call of multiply_fixed works on: c [rows, cols] += left [rows, depth] right, packed.
@@ -33,7 +33,7 @@ typedef struct fixed_product {
     int64_t c_stride;
     const float *left;
     int64_t left_stride;
-    const float *right; // panels of CY_BLOCK_COLS columns
+    const float *right; // panels of CY_MICROKERNEL_COLS columns
     int64_t rows, cols, depth;
     int64_t block_k;
     float factor; // units in 1
@@ -63,7 +63,7 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col,
     const int64_t vectors, term_sizes *sizes)
 {
     const int64_t cols = of->cols - col, stride = of->left_stride;
-    const int64_t panel = of->depth * CY_BLOCK_COLS; // from one panel to the next
+    const int64_t panel = of->depth * CY_MICROKERNEL_COLS; // from one panel to the next
     const vec factor = vec_all(of->factor);
     const float *left = of->left + row * stride, *upper = left + 3 * stride;
     const float *right = of->right + col * of->depth;
@@ -85,7 +85,7 @@ FORCE_INLINE void fixed_micro(const fixed_product *of, int64_t row, int64_t col,
             }
             left++;
             upper++;
-            right += CY_BLOCK_COLS;
+            right += CY_MICROKERNEL_COLS;
         }
         for (int i = 0; i < rows; i++) {
             fixed_terms(
@@ -119,8 +119,8 @@ FORCE_INLINE void fixed_panels(
 static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 {
     term_sizes seen = *sizes;
-    for (int64_t col = 0; col < of->cols; col += 2 * CY_BLOCK_COLS) {
-        if (of->cols - col > CY_BLOCK_COLS) {
+    for (int64_t col = 0; col < of->cols; col += 2 * CY_MICROKERNEL_COLS) {
+        if (of->cols - col > CY_MICROKERNEL_COLS) {
             fixed_panels(of, col, 4, &seen);
         } else {
             fixed_panels(of, col, 2, &seen);
@@ -133,17 +133,19 @@ static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 
 static void multiply_fixed(const fixed_product *of, term_sizes *sizes)
 {
-    float terms[FIXED_ROWS * CY_BLOCK_COLS];
+    float terms[FIXED_ROWS * CY_MICROKERNEL_COLS];
     CY_DEBUG_ASSERT(of->rows <= FIXED_ROWS);
-    for (int64_t col = 0; col < of->cols; col += CY_BLOCK_COLS) {
-        const int64_t cols = of->cols - col < CY_BLOCK_COLS ? of->cols - col : CY_BLOCK_COLS;
+    for (int64_t col = 0; col < of->cols; col += CY_MICROKERNEL_COLS) {
+        const int64_t cols =
+            of->cols - col < CY_MICROKERNEL_COLS ? of->cols - col : CY_MICROKERNEL_COLS;
         for (int64_t k = 0; k < of->depth; k += of->block_k) {
             const int64_t depth = of->block_k < of->depth - k ? of->block_k : of->depth - k;
-            STRICT_BLOCK()->multiply(terms, CY_BLOCK_COLS, of->left + k, of->left_stride,
-                of->right + col * of->depth + k * CY_BLOCK_COLS, of->rows, cols, depth, false);
+            STRICT_BLOCK()->multiply(terms, CY_MICROKERNEL_COLS, of->left + k, of->left_stride,
+                of->right + col * of->depth + k * CY_MICROKERNEL_COLS, of->rows, cols, depth,
+                false);
             for (int64_t i = 0; i < of->rows; i++) {
-                fixed_add_row(of->c + i * of->c_stride + col, terms + i * CY_BLOCK_COLS, CY_F32, 0,
-                    cols, of->factor, sizes);
+                fixed_add_row(of->c + i * of->c_stride + col, terms + i * CY_MICROKERNEL_COLS,
+                    CY_F32, 0, cols, of->factor, sizes);
             }
         }
     }
@@ -178,7 +180,7 @@ static void clear_tile(const fixed_call *of, const cy_tile *tile)
 static void fixed_tile(void *context, int64_t number, int worker)
 {
     const fixed_call *of = context;
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     const cy_tile tile = cy_tiles_at(&of->tiles, number, of->c.rows, of->c.cols);
     char *right = of->scratch + (size_t)worker * (of->left_bytes + of->right_bytes);
     char *left = right + of->right_bytes;
@@ -221,7 +223,7 @@ static int64_t block_of(cy_view c, cy_matmul_spec spec)
 static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     CY_ASSERT(spec.block_k >= 0);
-    const cy_block_ops *ops = STRICT_BLOCK();
+    const cy_microkernel *ops = STRICT_BLOCK();
     fixed_call of = {
         .queue = queue,
         .c = c,
@@ -235,12 +237,12 @@ static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
     of.tiles = cy_tiles_cut(c.rows, c.cols, FIXED_TILE_ROWS, FIXED_TILE_COLS,
         INT64_C(4) * cy_queue_workers(queue), false);
     const int64_t depth = of.slice < of.depth ? of.slice : of.depth;
-    of.right_bytes = cy_block_right_bytes(ops, of.tiles.cols, depth);
-    of.left_bytes = cy_block_left_bytes(ops, FIXED_PACKED, depth);
+    of.right_bytes = cy_microkernel_right_bytes(ops, of.tiles.cols, depth);
+    of.left_bytes = cy_microkernel_left_bytes(ops, FIXED_PACKED, depth);
     of.right_bytes = (size_t)cy_round_up((int64_t)of.right_bytes, CY_ARENA_ALIGN);
     of.left_bytes = (size_t)cy_round_up((int64_t)of.left_bytes, CY_ARENA_ALIGN);
     const size_t mark = cy_arena_mark(queue->scratch);
-    of.scratch = cy_arena_take(
+    of.scratch = cy_arena_alloc(
         queue->scratch, (of.left_bytes + of.right_bytes) * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, fixed_tile, &of, cy_tiles_count(&of.tiles));
     cy_arena_rewind(queue->scratch, mark);
@@ -248,7 +250,7 @@ static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
 
 static void strict_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    if (is_fixed(c) && served(a)) {
+    if (is_fixed(c) && supported(a)) {
         matmul_fixed(queue, c, a, b, spec);
     } else {
         cy_matmul_tiled(queue, STRICT_BLOCK(), NULL, c, a, b, spec);

@@ -41,7 +41,7 @@ static void norm_weight_columns(void *context, int64_t number, int worker)
 static void strict_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy,
     cy_view x, cy_view inv_rms, cy_view weight)
 {
-    if (!is_fixed(dweight) || !norm_served(x, inv_rms, weight) || !served(dy)) {
+    if (!is_fixed(dweight) || !norm_supported(x, inv_rms, weight) || !supported(dy)) {
         norm_backward(queue, dx, dweight, dy, x, inv_rms, weight);
         return;
     }
@@ -73,7 +73,7 @@ static void embedding_columns(void *context, int64_t number, int worker)
 static void strict_embedding_backward(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first)
 {
-    if (!is_fixed(d_table) || !served(dy)) {
+    if (!is_fixed(d_table) || !supported(dy)) {
         embedding_backward(queue, d_table, dy, tokens, first);
         return;
     }
@@ -131,11 +131,11 @@ static float logit_at(cy_view logits, int64_t t, int64_t column)
     return logits.dtype == CY_BF16 ? cy_bf16_to_f32(*(const cy_bf16 *)at) : *(const float *)at;
 }
 
-static void head_max_piece(void *context, int64_t number, int worker)
+static void head_max_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     const vec lowest = vec_all(-INFINITY);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const void *logits = cy_view_at(of->logits, t, 0);
@@ -153,7 +153,7 @@ static void head_max_piece(void *context, int64_t number, int worker)
 
 static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range)
 {
-    if (!served(logits) || max.dtype != CY_F32) {
+    if (!supported(logits) || max.dtype != CY_F32) {
         cy_ref_softmax_max(queue, max, logits, range);
         return;
     }
@@ -163,7 +163,7 @@ static void strict_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_
         .logits = logits,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, head_max_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_max_chunk, &of, of.cut.count);
 }
 
 // Units of the sum of a row's exponentials.
@@ -188,11 +188,11 @@ FORCE_INLINE int64_t exponential_units(
     return (int64_t)units;
 }
 
-static void head_sum_piece(void *context, int64_t number, int worker)
+static void head_sum_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     const int exponent = is_fixed(of->out) ? of->out.exponent : OWN_SUM_EXPONENT;
     const float factor = ldexpf(1.0f, -exponent);
     term_sizes sizes = no_terms();
@@ -216,7 +216,7 @@ static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_
     cy_view max, const int32_t *targets, cy_vocab_range range)
 {
     const bool fp32 = max.dtype == CY_F32 && target.dtype == CY_F32;
-    if (!served(logits) || !fp32 || (sum.dtype != CY_F32 && !is_fixed(sum))) {
+    if (!supported(logits) || !fp32 || (sum.dtype != CY_F32 && !is_fixed(sum))) {
         cy_ref_softmax_sum(queue, sum, target, logits, max, targets, range);
         return;
     }
@@ -231,7 +231,7 @@ static void strict_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_
         .first = range.first,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, head_sum_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_sum_chunk, &of, of.cut.count);
 }
 
 static void strict_softmax_loss(
@@ -282,11 +282,11 @@ FORCE_INLINE void head_grad_row(const logit_rows *of, int64_t t, cy_dtype out_dt
     }
 }
 
-static void head_grad_piece(void *context, int64_t number, int worker)
+static void head_grad_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->logits.dtype == CY_BF16) {
             head_grad_row(of, t, of->out.dtype, CY_BF16);
@@ -302,7 +302,7 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
     cy_view sum, const int32_t *targets, cy_vocab_range range, double scale)
 {
     const bool statistics = max.dtype == CY_F32 && (sum.dtype == CY_F32 || is_fixed(sum));
-    if (!served(d_logits) || !served(logits) || !statistics) {
+    if (!supported(d_logits) || !supported(logits) || !statistics) {
         cy_ref_softmax_grad(queue, d_logits, logits, max, sum, targets, range, scale);
         return;
     }
@@ -317,7 +317,7 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
         .valid = cy_vocab_columns(range, logits.cols),
         .scale = scale,
     };
-    cy_queue_run(queue, head_grad_piece, &of, of.cut.count);
+    cy_queue_run(queue, head_grad_chunk, &of, of.cut.count);
 }
 
 // ---- the optimizer, over gradients in fixed point
@@ -325,14 +325,14 @@ static void strict_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logit
 // ---- sums of squares in cells: each square is cut into digits of CY_STRICT_SQUARE_BITS bits, and
 // each cell sums one digit. Everything after the square's cut at one unit is exact.
 
-#define SQUARE_PIECE 4096
+#define SQUARE_CHUNK 4096
 #define SQUARE_RUN   128 // that go through each step together, so that compilers make vectors
 
 typedef struct square_cells {
     cy_queue *queue;
     cy_view x, out;
     int64_t across;
-    int64_t *parts; // [pieces, CY_STRICT_SQUARE_CELLS], in scratch
+    int64_t *parts; // [chunks, CY_STRICT_SQUARE_CELLS], in scratch
 } square_cells;
 
 // Sums of each digit, one for each place of a run. A digit is below 2^28, so that 2^25 of them are
@@ -362,12 +362,12 @@ static bool add_digits(digit_sums *sums, const float x[SQUARE_RUN], double unit)
     return true;
 }
 
-static void square_piece(void *context, int64_t number, int worker)
+static void square_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const square_cells *of = context;
-    const int64_t row = number / of->across, first = number % of->across * SQUARE_PIECE;
-    const int64_t end = first + SQUARE_PIECE < of->x.cols ? first + SQUARE_PIECE : of->x.cols;
+    const int64_t row = number / of->across, first = number % of->across * SQUARE_CHUNK;
+    const int64_t end = first + SQUARE_CHUNK < of->x.cols ? first + SQUARE_CHUNK : of->x.cols;
     const double unit = ldexp(1.0, -of->out.exponent);
     const double x_unit = is_fixed(of->x) ? ldexp(1.0, of->x.exponent) : 0.0;
     int64_t *cells = of->parts + number * CY_STRICT_SQUARE_CELLS;
@@ -395,18 +395,18 @@ static void square_piece(void *context, int64_t number, int worker)
 
 static void strict_sum_squares(cy_queue *queue, cy_view out, cy_view x)
 {
-    if (!is_fixed(out) || out.cols != CY_STRICT_SQUARE_CELLS || (!served(x) && !is_fixed(x))) {
+    if (!is_fixed(out) || out.cols != CY_STRICT_SQUARE_CELLS || (!supported(x) && !is_fixed(x))) {
         sum_squares(queue, out, x);
         return;
     }
     if (cy_view_is_dense(x)) flatten(&x);
     const size_t mark = cy_arena_mark(queue->scratch);
     square_cells of = {
-        .queue = queue, .x = x, .out = out, .across = cy_ceil_div(x.cols, SQUARE_PIECE)};
+        .queue = queue, .x = x, .out = out, .across = cy_ceil_div(x.cols, SQUARE_CHUNK)};
     const int64_t count = of.across * x.rows;
     of.parts =
-        cy_arena_take(queue->scratch, (size_t)(count * CY_STRICT_SQUARE_CELLS) * sizeof(int64_t));
-    cy_queue_run(queue, square_piece, &of, count);
+        cy_arena_alloc(queue->scratch, (size_t)(count * CY_STRICT_SQUARE_CELLS) * sizeof(int64_t));
+    cy_queue_run(queue, square_chunk, &of, count);
     if (!queue->dry) {
         for (int64_t i = 0; i < count; i++) {
             const int64_t *cells = of.parts + i * CY_STRICT_SQUARE_CELLS;
@@ -442,15 +442,15 @@ typedef struct strict_adamw_range {
     adamw_range range;
 } strict_adamw_range;
 
-static void strict_adamw_piece(void *context, int64_t number, int worker)
+static void strict_adamw_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const strict_adamw_range *of = context;
     adamw_range range = of->range;
-    const piece at = piece_at(range.cut, 1, range.master.cols, number);
+    const chunk at = chunk_at(range.cut, 1, range.master.cols, number);
     const bool fixed = is_fixed(of->range.grad);
     const double unit = fixed ? ldexp(1.0, of->range.grad.exponent) : 0.0;
-    float grads[PIECE];
+    float grads[CHUNK];
     bool fits = true;
     if (fixed) {
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
@@ -458,7 +458,7 @@ static void strict_adamw_piece(void *context, int64_t number, int worker)
             store_f32(grads + i - at.col,
                 fixed_load(fixed_at(of->range.grad, 0, i), unit, lanes, &fits), lanes);
         }
-        // One piece of each, so that the gradients count from 0 as well.
+        // One chunk of each, so that the gradients count from 0 as well.
         const int64_t count = at.col_end - at.col;
         range.grad = cy_view_of(grads, CY_F32, 1, count);
         range.master = cy_view_cols(range.master, at.col, count);
@@ -479,8 +479,8 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
     cy_view grad, cy_view scale, const cy_adamw_spec *spec)
 {
     const bool has_weight = !cy_view_is_none(weight);
-    const bool grads = served(grad) || is_fixed(grad);
-    if (master.dtype != CY_F32 || !grads || (has_weight && !served(weight))) {
+    const bool grads = supported(grad) || is_fixed(grad);
+    if (master.dtype != CY_F32 || !grads || (has_weight && !supported(weight))) {
         adamw(queue, weight, master, m, v, grad, scale, spec);
         return;
     }
@@ -491,7 +491,7 @@ static void strict_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_vie
         .queue = queue,
         .range = adamw_range_of(weight, master, m, v, grad, factor, spec, cy_strict_power),
     };
-    cy_queue_run(queue, strict_adamw_piece, &of, of.range.cut.count);
+    cy_queue_run(queue, strict_adamw_chunk, &of, of.range.cut.count);
 }
 
 // ---- the table

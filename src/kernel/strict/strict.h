@@ -36,6 +36,6 @@ void cy_strict_avx512_override(cy_kernels *table);
 void cy_strict_neon_override(cy_kernels *table);
 
 // Blocks of products in portable C.
-const cy_block_ops *cy_block_portable(void);
+const cy_microkernel *cy_microkernel_portable(void);
 
 #endif

@@ -18,7 +18,7 @@ static cy_status bring(
     const cy_context_parallel *parallel, cy_queue *queue, cy_view ranked, cy_view own)
 {
     if (parallel->style == CY_CONTEXT_RING) {
-        return cy_context_ring_collect(parallel, queue, ranked);
+        return cy_context_ring_all_gather(parallel, queue, ranked);
     }
     return cy_group_all_gather(parallel->group, queue, ranked, own);
 }
@@ -28,9 +28,9 @@ static cy_status gather(
     const cy_context_parallel *parallel, cy_queue *queue, cy_view *all, cy_view k, cy_view v)
 {
     const int64_t rows = k.rows * cy_group_size(parallel->group), cols = 2 * k.cols;
-    const cy_view ordered = cy_view_take(queue->scratch, k.dtype, rows, cols);
+    const cy_view ordered = cy_view_alloc(queue->scratch, k.dtype, rows, cols);
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view ranked = cy_view_take(queue->scratch, k.dtype, rows, cols);
+    const cy_view ranked = cy_view_alloc(queue->scratch, k.dtype, rows, cols);
     const cy_view own = cy_view_rows(ranked, cy_group_rank(parallel->group) * k.rows, k.rows);
     cy_copy(queue, keys_of(own), k);
     cy_copy(queue, values_of(own), v);
@@ -56,13 +56,13 @@ cy_status cy_context_gather_backward(const cy_context_parallel *parallel, cy_que
 {
     cy_view all;
     CY_TRY(gather(parallel, queue, &all, of->k, of->v));
-    const cy_view ordered = cy_context_take_shares(queue, of, all.rows, all.cols);
+    const cy_view ordered = cy_context_alloc_partials(queue, of, all.rows, all.cols);
     const cy_attention_spec meet = cy_context_spec_of_all(parallel->tables, spec);
     cy_attention_backward(queue, of->dq, keys_of(ordered), values_of(ordered), of->d_o, of->lse,
         of->delta, of->q, keys_of(all), values_of(all), &meet);
 
-    const cy_view ranked = cy_context_take_shares(queue, of, all.rows, all.cols);
-    const cy_view own = cy_context_take_shares(queue, of, of->k.rows, all.cols);
+    const cy_view ranked = cy_context_alloc_partials(queue, of, all.rows, all.cols);
+    const cy_view own = cy_context_alloc_partials(queue, of, of->k.rows, all.cols);
     cy_context_to_ranks(parallel->tables, queue, ranked, ordered);
     CY_TRY(cy_group_reduce_scatter(parallel->group, queue, own, ranked, CY_SUM));
     cy_copy(queue, of->dk, keys_of(own));

@@ -1,7 +1,7 @@
 // parallel/context/attention.h: attention over a sequence whose tokens are split over ranks.
 //
 // Each rank of the context-parallel group holds the queries, keys and values of its own positions
-// (all sequences of a micro-batch, 1/size of each; layout.h says which). Queries must meet the keys
+// (all sequences of a microbatch, 1/size of each; layout.h says which). Queries must meet the keys
 // of all ranks before them, and no rank ever holds a matrix of tokens by tokens. Three ways:
 //
 //   ring        keys and values go from rank to rank, the next ones in flight under the present

@@ -27,12 +27,12 @@ int cy_context_ranges(const cy_context_layout *layout, int rank, cy_context_rang
 {
     CY_ASSERT(0 <= rank && rank < layout->ranks);
     const bool two = layout->zigzag && layout->ranks > 1;
-    const int64_t pieces = two ? 2 * layout->ranks : layout->ranks;
-    CY_ASSERT(layout->length % pieces == 0);
-    const int64_t count = layout->length / pieces;
+    const int64_t chunks = two ? 2 * layout->ranks : layout->ranks;
+    CY_ASSERT(layout->length % chunks == 0);
+    const int64_t count = layout->length / chunks;
     ranges[0] = (cy_context_range){.first = rank * count, .count = count};
     if (!two) return 1;
-    ranges[1] = (cy_context_range){.first = (pieces - 1 - rank) * count, .count = count};
+    ranges[1] = (cy_context_range){.first = (chunks - 1 - rank) * count, .count = count};
     return 2;
 }
 
@@ -49,7 +49,7 @@ void cy_context_positions(const cy_context_layout *layout, int rank, int32_t *po
 }
 
 // The last position that sees a key at `position`; it may be beyond the sequence.
-static int64_t last_seer(const cy_context_layout *layout, int64_t position)
+static int64_t last_visible_query(const cy_context_layout *layout, int64_t position)
 {
     return layout->window == 0 ? INT64_MAX : position + layout->window - 1;
 }
@@ -86,7 +86,7 @@ static int make_spans(const cy_context_layout *layout, int q_rank, const cy_cont
     const int q_count = cy_context_ranges(layout, q_rank, q_ranges);
     const int64_t q_length = cy_context_length_local(layout);
     const int64_t reach =
-        last_seer(layout, k_ranges[k_count - 1].first + k_ranges[k_count - 1].count - 1);
+        last_visible_query(layout, k_ranges[k_count - 1].first + k_ranges[k_count - 1].count - 1);
     const trimmed q = trim(q_ranges, q_count, k_ranges[0].first, reach);
     if (q.count == 0) return 0;
     const int64_t oldest = layout->window == 0 ? 0 : most(q.low - layout->window + 1, 0);

@@ -1,8 +1,8 @@
 // parallel/context/layout.h: which positions of a sequence each context-parallel rank holds.
 //
-// A sequence is cut into equal pieces, ascending. With the contiguous layout rank r holds piece r
+// A sequence is cut into equal chunks, ascending. With the contiguous layout rank r holds chunk r
 // of `ranks`: under a causal mask the last rank sees nearly twice the mean. With zigzag there are 2
-// ranks pieces and rank r holds pieces r and 2 ranks - 1 - r, one that sees little and one that
+// ranks chunks and rank r holds chunks r and 2 ranks - 1 - r, one that sees little and one that
 // sees much, which is the same work for all. Either way a rank's positions ascend.
 //
 // A layout is a value and these functions are pure, on the host; nothing fails.
@@ -15,8 +15,8 @@
 typedef struct cy_context_layout {
     int ranks;
     bool zigzag;
-    int64_t length;    // of a whole sequence; the pieces divide it
-    int64_t sequences; // of a micro-batch
+    int64_t length;    // of a whole sequence; the chunks divide it
+    int64_t sequences; // of a microbatch
     int64_t window;    // 0: a position sees all before it
 } cy_context_layout;
 
@@ -27,7 +27,7 @@ typedef struct cy_context_range {
 
 #define CY_CONTEXT_RANGES 2
 
-// Positions of a sequence that each rank holds, and its tokens of a micro-batch.
+// Positions of a sequence that each rank holds, and its tokens of a microbatch.
 int64_t cy_context_length_local(const cy_context_layout *layout);
 int64_t cy_context_tokens_local(const cy_context_layout *layout);
 

@@ -28,7 +28,7 @@ static cy_view values_of(cy_view kv)
 
 static cy_view pack(cy_queue *queue, cy_view k, cy_view v)
 {
-    const cy_view kv = cy_view_take(queue->scratch, k.dtype, k.rows, 2 * k.cols);
+    const cy_view kv = cy_view_alloc(queue->scratch, k.dtype, k.rows, 2 * k.cols);
     cy_copy(queue, keys_of(kv), k);
     cy_copy(queue, values_of(kv), v);
     return kv;
@@ -63,12 +63,12 @@ static int owner(const ring *at, int round)
 }
 
 // Passes `present` on and receives the keys of the next round, unless this is the last one.
-static cy_status start_keys(ring *at, int round, cy_view present, cy_view coming)
+static cy_status start_keys(ring *at, int round, cy_view present, cy_view incoming)
 {
     if (round + 1 == at->size) return CY_OK;
     CY_TRY(cy_group_start_send(at->group, at->queue, &at->send_keys, present, at->next, TAG_KEYS));
     return cy_group_start_recv(
-        at->group, at->queue, &at->receive_keys, coming, at->previous, TAG_KEYS);
+        at->group, at->queue, &at->receive_keys, incoming, at->previous, TAG_KEYS);
 }
 
 static cy_status wait_keys(ring *at)
@@ -77,7 +77,7 @@ static cy_status wait_keys(ring *at)
     return cy_group_wait(at->group, at->queue, &at->send_keys);
 }
 
-cy_status cy_context_ring_collect(
+cy_status cy_context_ring_all_gather(
     const cy_context_parallel *parallel, cy_queue *queue, cy_view ranked)
 {
     ring at = ring_of(parallel, queue);
@@ -99,14 +99,14 @@ cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue 
     ring at = ring_of(parallel, queue);
     const cy_dtype sum_dtype = cy_sum_dtype(q.dtype);
     cy_view present = pack(queue, k, v);
-    cy_view coming = cy_view_take(queue->scratch, k.dtype, present.rows, present.cols);
-    const cy_view part = cy_view_take(queue->scratch, sum_dtype, o.rows, o.cols);
-    const cy_view part_lse = cy_view_take(queue->scratch, lse.dtype, lse.rows, lse.cols);
+    cy_view incoming = cy_view_alloc(queue->scratch, k.dtype, present.rows, present.cols);
+    const cy_view part = cy_view_alloc(queue->scratch, sum_dtype, o.rows, o.cols);
+    const cy_view part_lse = cy_view_alloc(queue->scratch, lse.dtype, lse.rows, lse.cols);
     cy_view sum = o;
-    if (o.dtype != sum_dtype) sum = cy_view_take(queue->scratch, sum_dtype, o.rows, o.cols);
+    if (o.dtype != sum_dtype) sum = cy_view_alloc(queue->scratch, sum_dtype, o.rows, o.cols);
 
     for (int round = 0; round < at.size; round++) {
-        CY_TRY(start_keys(&at, round, present, coming));
+        CY_TRY(start_keys(&at, round, present, incoming));
         const cy_attention_spec meet =
             cy_context_spec_of(parallel->tables, spec, owner(&at, round));
         if (round == 0) {
@@ -118,8 +118,8 @@ cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue 
         }
         CY_TRY(wait_keys(&at));
         const cy_view passed = present;
-        present = coming;
-        coming = passed;
+        present = incoming;
+        incoming = passed;
     }
     if (o.dtype != sum_dtype) cy_copy(queue, o, sum);
     return CY_OK;
@@ -128,47 +128,47 @@ cy_status cy_context_ring_forward(const cy_context_parallel *parallel, cy_queue 
 // ---- backward
 
 // The gradients of keys on their way. Those of a round are in flight while the next one is made.
-typedef struct shares {
+typedef struct partials {
     cy_view own;     // [t, 2 kv_cols], of round 0
     cy_view made[2]; // of this round and of the one before
     cy_view arrived; // what the ranks before this one have added up
-} shares;
+} partials;
 
-static shares take_shares(cy_queue *queue, cy_dtype dtype, int64_t rows, int64_t cols)
+static partials alloc_partials(cy_queue *queue, cy_dtype dtype, int64_t rows, int64_t cols)
 {
-    shares taken = {.own = cy_view_take(queue->scratch, dtype, rows, cols)};
-    taken.made[0] = cy_view_take(queue->scratch, dtype, rows, cols);
-    taken.made[1] = cy_view_take(queue->scratch, dtype, rows, cols);
-    taken.arrived = cy_view_take(queue->scratch, dtype, rows, cols);
+    partials taken = {.own = cy_view_alloc(queue->scratch, dtype, rows, cols)};
+    taken.made[0] = cy_view_alloc(queue->scratch, dtype, rows, cols);
+    taken.made[1] = cy_view_alloc(queue->scratch, dtype, rows, cols);
+    taken.arrived = cy_view_alloc(queue->scratch, dtype, rows, cols);
     return taken;
 }
 
 // Some kv heads, and the query heads that read them.
-typedef struct some_heads {
+typedef struct head_range {
     int first, count;
-} some_heads;
+} head_range;
 
 // The first or the second half of the kv heads; all are first where there is one.
-static some_heads half_of(const cy_attention_spec *spec, bool second)
+static head_range half_of(const cy_attention_spec *spec, bool second)
 {
     const int first = (spec->kv_heads + 1) / 2;
-    return second ? (some_heads){first, spec->kv_heads - first} : (some_heads){0, first};
+    return second ? (head_range){first, spec->kv_heads - first} : (head_range){0, first};
 }
 
 // Their columns and rows; `width` is the columns of one kv head.
-static cy_view cols_of(cy_view view, some_heads heads, int64_t width)
+static cy_view cols_of(cy_view view, head_range heads, int64_t width)
 {
     return cy_view_cols(view, heads.first * width, heads.count * width);
 }
 
-static cy_view statistics_of(cy_view view, some_heads heads, int64_t group)
+static cy_view statistics_of(cy_view view, head_range heads, int64_t group)
 {
     return cy_view_rows(view, heads.first * group, heads.count * group);
 }
 
 // dq and `share` [t, 2 kv_cols] of some heads, for the keys and values that `meet` is about.
-static void differentiate(const ring *at, const cy_context_gradients *of, cy_view dq, cy_view share,
-    cy_view k, cy_view v, const cy_attention_spec *meet, some_heads heads)
+static void backward_heads(const ring *at, const cy_context_gradients *of, cy_view dq,
+    cy_view share, cy_view k, cy_view v, const cy_attention_spec *meet, head_range heads)
 {
     const int group = meet->heads / meet->kv_heads;
     const int64_t kv_width = meet->head_dim, q_width = group * meet->head_dim;
@@ -184,15 +184,15 @@ static void differentiate(const ring *at, const cy_context_gradients *of, cy_vie
 
 // Half the heads of the own keys: the first half writes, the second adds to zeros, because dq has
 // come to hold what the other rounds added.
-static void differentiate_own(const ring *at, const cy_context_parallel *parallel,
+static void backward_own(const ring *at, const cy_context_parallel *parallel,
     const cy_context_gradients *of, cy_view dq, cy_view share, cy_view k, cy_view v,
     const cy_attention_spec *spec, bool second)
 {
     cy_attention_spec meet = cy_context_spec_of(parallel->tables, spec, at->rank);
-    const some_heads rest = half_of(spec, true);
+    const head_range rest = half_of(spec, true);
     meet.accumulate = second;
     if (second) {
-        if (rest.count > 0) differentiate(at, of, dq, share, k, v, &meet, rest);
+        if (rest.count > 0) backward_heads(at, of, dq, share, k, v, &meet, rest);
         return;
     }
     if (rest.count > 0) {
@@ -202,11 +202,11 @@ static void differentiate_own(const ring *at, const cy_context_parallel *paralle
         cy_fill(at->queue, cols_of(keys_of(share), rest, kv_width), 0.0);
         cy_fill(at->queue, cols_of(values_of(share), rest, kv_width), 0.0);
     }
-    differentiate(at, of, dq, share, k, v, &meet, half_of(spec, false));
+    backward_heads(at, of, dq, share, k, v, &meet, half_of(spec, false));
 }
 
 // All heads of another rank's keys: dq adds, `share` is written.
-static void differentiate_other(const ring *at, const cy_context_parallel *parallel,
+static void backward_other(const ring *at, const cy_context_parallel *parallel,
     const cy_context_gradients *of, cy_view dq, cy_view share, cy_view kv, int round,
     const cy_attention_spec *spec)
 {
@@ -214,27 +214,27 @@ static void differentiate_other(const ring *at, const cy_context_parallel *paral
     cy_fill(at->queue, share, 0.0);
     if (meet.span_count == 0) return;
     meet.accumulate = true;
-    differentiate(
-        at, of, dq, share, keys_of(kv), values_of(kv), &meet, (some_heads){0, spec->kv_heads});
+    backward_heads(
+        at, of, dq, share, keys_of(kv), values_of(kv), &meet, (head_range){0, spec->kv_heads});
 }
 
-// One round: the share is made while the keys of the next round and the sum of the shares of the
+// One round: the share is made while the keys of the next round and the sum of the partials of the
 // ranks before are on their way; then it is added and sent on.
 static cy_status backward_round(ring *at, const cy_context_parallel *parallel,
-    const cy_context_gradients *of, const shares *part, cy_view dq, cy_view present, cy_view coming,
-    int round, const cy_attention_spec *spec)
+    const cy_context_gradients *of, const partials *part, cy_view dq, cy_view present,
+    cy_view incoming, int round, const cy_attention_spec *spec)
 {
     const cy_view share = round == 0 ? part->own : part->made[round % 2];
-    CY_TRY(start_keys(at, round, present, coming));
+    CY_TRY(start_keys(at, round, present, incoming));
     if (round >= 2) {
         CY_TRY(cy_group_start_recv(at->group, at->queue, &at->receive_gradients, part->arrived,
             at->previous, TAG_GRADIENTS));
     }
     if (round == 0) {
-        differentiate_own(at, parallel, of, dq, share, of->k, of->v, spec, false);
+        backward_own(at, parallel, of, dq, share, of->k, of->v, spec, false);
         return wait_keys(at);
     }
-    differentiate_other(at, parallel, of, dq, share, present, round, spec);
+    backward_other(at, parallel, of, dq, share, present, round, spec);
     CY_TRY(wait_keys(at));
     if (round >= 2) {
         CY_TRY(cy_group_wait(at->group, at->queue, &at->receive_gradients));
@@ -252,21 +252,21 @@ cy_status cy_context_ring_backward(const cy_context_parallel *parallel, cy_queue
     ring at = ring_of(parallel, queue);
     const cy_dtype sum_dtype = cy_sum_dtype(of->q.dtype);
     cy_view present = pack(queue, of->k, of->v);
-    cy_view coming = cy_view_take(queue->scratch, of->k.dtype, present.rows, present.cols);
-    const shares part = take_shares(queue, sum_dtype, present.rows, present.cols);
+    cy_view incoming = cy_view_alloc(queue->scratch, of->k.dtype, present.rows, present.cols);
+    const partials part = alloc_partials(queue, sum_dtype, present.rows, present.cols);
     cy_view dq = of->dq;
-    if (dq.dtype != sum_dtype) dq = cy_view_take(queue->scratch, sum_dtype, dq.rows, dq.cols);
+    if (dq.dtype != sum_dtype) dq = cy_view_alloc(queue->scratch, sum_dtype, dq.rows, dq.cols);
 
     for (int round = 0; round < at.size; round++) {
-        CY_TRY(backward_round(&at, parallel, of, &part, dq, present, coming, round, spec));
+        CY_TRY(backward_round(&at, parallel, of, &part, dq, present, incoming, round, spec));
         const cy_view passed = present;
-        present = coming;
-        coming = passed;
+        present = incoming;
+        incoming = passed;
     }
     CY_TRY(cy_group_start_recv(
         at.group, queue, &at.receive_gradients, part.arrived, at.previous, TAG_GRADIENTS));
     // The own keys were passed on; what they are is still where they were projected.
-    differentiate_own(&at, parallel, of, dq, part.own, of->k, of->v, spec, true);
+    backward_own(&at, parallel, of, dq, part.own, of->k, of->v, spec, true);
     if (of->dq.dtype != sum_dtype) cy_copy(queue, of->dq, dq);
     CY_TRY(cy_group_wait(at.group, queue, &at.receive_gradients));
     CY_TRY(cy_group_wait(at.group, queue, &at.send_gradients));

@@ -15,11 +15,11 @@ typedef struct cy_context_gradients {
 } cy_context_gradients;
 
 // Room for gradients of keys and values that several ranks add to.
-static inline cy_view cy_context_take_shares(
+static inline cy_view cy_context_alloc_partials(
     cy_queue *queue, const cy_context_gradients *of, int64_t rows, int64_t cols)
 {
-    if (of->dk.sum != NULL) return cy_fixed_take(of->dk.sum, queue->scratch, rows, cols);
-    return cy_view_take(queue->scratch, cy_sum_dtype(of->q.dtype), rows, cols);
+    if (of->dk.sum != NULL) return cy_fixed_alloc(of->dk.sum, queue->scratch, rows, cols);
+    return cy_view_alloc(queue->scratch, cy_sum_dtype(of->q.dtype), rows, cols);
 }
 
 CY_MUST_CHECK cy_status cy_context_ring_forward(const cy_context_parallel *parallel,
@@ -29,7 +29,7 @@ CY_MUST_CHECK cy_status cy_context_ring_backward(const cy_context_parallel *para
     cy_queue *queue, const cy_context_gradients *of, const cy_attention_spec *spec);
 
 // ranked [ranks t, n], whose part `rank` is written: the others' come round the ring.
-CY_MUST_CHECK cy_status cy_context_ring_collect(
+CY_MUST_CHECK cy_status cy_context_ring_all_gather(
     const cy_context_parallel *parallel, cy_queue *queue, cy_view ranked);
 
 CY_MUST_CHECK cy_status cy_context_gather_forward(const cy_context_parallel *parallel,

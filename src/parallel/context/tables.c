@@ -15,10 +15,10 @@ cy_status cy_context_tables_open(
     void *block = NULL;
     const size_t parts = (size_t)layout->ranks + 2;
     cy_context_tables made = {.layout = *layout, .rank = rank};
-    CY_TRY(cy_memory_take(&block, parts, sizeof(cy_context_part)));
+    CY_TRY(cy_memory_alloc(&block, parts, sizeof(cy_context_block)));
     made.parts = block;
     const cy_status status =
-        cy_memory_take(&block, parts * (size_t)layout->sequences, sizeof(cy_attention_span));
+        cy_memory_alloc(&block, parts * (size_t)layout->sequences, sizeof(cy_attention_span));
     if (status != CY_OK) {
         cy_memory_free(made.parts);
         return status;
@@ -29,14 +29,14 @@ cy_status cy_context_tables_open(
 
     const double sequences = (double)layout->sequences;
     for (int k_rank = 0; k_rank < layout->ranks; k_rank++) {
-        cy_context_part *part = &made.parts[k_rank];
+        cy_context_block *part = &made.parts[k_rank];
         part->span_count = cy_context_spans(layout, rank, k_rank, part->spans);
         part->pairs = sequences * cy_context_pairs(layout, rank, k_rank);
     }
-    cy_context_part *all = &made.parts[layout->ranks];
+    cy_context_block *all = &made.parts[layout->ranks];
     all->span_count = cy_context_spans_of_all(layout, rank, all->spans);
     all->pairs = sequences * cy_context_pairs_of_all(layout, rank);
-    cy_context_part *whole = all + 1;
+    cy_context_block *whole = all + 1;
     const cy_context_layout one = one_rank(layout);
     whole->span_count = cy_context_spans_of_all(&one, 0, whole->spans);
     whole->pairs = sequences * cy_context_pairs_of_all(&one, 0);
@@ -51,12 +51,12 @@ void cy_context_tables_close(cy_context_tables *tables)
     *tables = (cy_context_tables){0};
 }
 
-void cy_context_tables_take(cy_context_tables *tables, cy_arena *run)
+void cy_context_tables_alloc(cy_context_tables *tables, cy_arena *run)
 {
     const cy_context_layout *layout = &tables->layout;
     const size_t bytes = (size_t)(layout->sequences * layout->length) * sizeof(int32_t);
-    tables->by_rank = cy_arena_take(run, bytes);
-    tables->in_order = layout->ranks > 1 ? cy_arena_take(run, bytes) : tables->by_rank;
+    tables->by_rank = cy_arena_alloc(run, bytes);
+    tables->in_order = layout->ranks > 1 ? cy_arena_alloc(run, bytes) : tables->by_rank;
 }
 
 void cy_context_tables_fill(cy_context_tables *tables)
@@ -75,12 +75,12 @@ int32_t *cy_context_tables_positions(const cy_context_tables *tables)
     return tables->by_rank + tables->rank * cy_context_tokens_local(&tables->layout);
 }
 
-const cy_context_part *cy_context_tables_own(const cy_context_tables *tables)
+const cy_context_block *cy_context_tables_own(const cy_context_tables *tables)
 {
     return &tables->parts[tables->rank];
 }
 
-static cy_attention_spec spec_with(const cy_attention_spec *spec, const cy_context_part *part,
+static cy_attention_spec spec_with(const cy_attention_spec *spec, const cy_context_block *part,
     const int32_t *q_positions, const int32_t *k_positions)
 {
     cy_attention_spec made = *spec;

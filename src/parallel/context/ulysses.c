@@ -12,7 +12,7 @@
 #include "base/assert.h"
 
 // How heads are dealt out, and the columns of a message to one rank.
-typedef struct deal {
+typedef struct head_split {
     const cy_context_parallel *parallel;
     cy_queue *queue;
     int ranks;
@@ -21,15 +21,15 @@ typedef struct deal {
     int64_t dim;             // of a head
     int64_t q_cols, kv_cols; // of one rank
     int64_t tokens;          // of this rank
-} deal;
+} head_split;
 
-static deal deal_of(const cy_context_parallel *parallel, cy_queue *queue, int64_t tokens,
-    const cy_attention_spec *spec)
+static head_split head_split_of(const cy_context_parallel *parallel, cy_queue *queue,
+    int64_t tokens, const cy_attention_spec *spec)
 {
     const int ranks = cy_group_size(parallel->group);
     CY_ASSERT(spec->heads % ranks == 0);
     CY_ASSERT(spec->kv_heads % ranks == 0 || ranks % spec->kv_heads == 0);
-    deal made = {
+    head_split made = {
         .parallel = parallel,
         .queue = queue,
         .ranks = ranks,
@@ -45,30 +45,30 @@ static deal deal_of(const cy_context_parallel *parallel, cy_queue *queue, int64_
 }
 
 // The columns of query or key heads that belong to a rank.
-static cy_view q_of(const deal *of, cy_view q, int rank)
+static cy_view q_of(const head_split *of, cy_view q, int rank)
 {
     return cy_view_cols(q, rank * of->q_cols, of->q_cols);
 }
 
-static cy_view kv_of(const deal *of, cy_view kv, int rank)
+static cy_view kv_of(const head_split *of, cy_view kv, int rank)
 {
     return cy_view_cols(kv, rank / of->sharers * of->kv_cols, of->kv_cols);
 }
 
-static cy_view rows_of(const deal *of, cy_view all, int rank)
+static cy_view rows_of(const head_split *of, cy_view all, int rank)
 {
     return cy_view_rows(all, rank * of->tokens, of->tokens);
 }
 
-static cy_view take_all(const deal *of, cy_dtype dtype, int64_t cols)
+static cy_view take_all(const head_split *of, cy_dtype dtype, int64_t cols)
 {
-    return cy_view_take(of->queue->scratch, dtype, of->ranks * of->tokens, cols);
+    return cy_view_alloc(of->queue->scratch, dtype, of->ranks * of->tokens, cols);
 }
 
 // A matrix whose elements are those of `like` in kind.
-static cy_view take_like(const deal *of, cy_view like, int64_t rows, int64_t cols)
+static cy_view take_like(const head_split *of, cy_view like, int64_t rows, int64_t cols)
 {
-    cy_view taken = cy_view_take(of->queue->scratch, like.dtype, rows, cols);
+    cy_view taken = cy_view_alloc(of->queue->scratch, like.dtype, rows, cols);
     taken.exponent = like.exponent;
     taken.sum = like.sum;
     return taken;
@@ -79,7 +79,7 @@ typedef struct packed {
     cy_view q, k, v, d_o;
 } packed;
 
-static packed parts_of(const deal *of, cy_view row)
+static packed parts_of(const head_split *of, cy_view row)
 {
     const int64_t k = of->q_cols, v = k + of->kv_cols, d_o = v + of->kv_cols;
     return (packed){
@@ -90,7 +90,7 @@ static packed parts_of(const deal *of, cy_view row)
     };
 }
 
-static cy_status exchange(const deal *of, cy_view out, cy_view in)
+static cy_status exchange(const head_split *of, cy_view out, cy_view in)
 {
     cy_request request = {0};
     CY_TRY(cy_group_start_all_to_all(of->parallel->group, of->queue, &request, out, in));
@@ -99,7 +99,7 @@ static cy_status exchange(const deal *of, cy_view out, cy_view in)
 
 // in_order = all tokens of my heads, from all heads of my tokens; d_o may be none.
 static cy_status to_heads(
-    const deal *of, cy_view *in_order, cy_view q, cy_view k, cy_view v, cy_view d_o)
+    const head_split *of, cy_view *in_order, cy_view q, cy_view k, cy_view v, cy_view d_o)
 {
     cy_queue *queue = of->queue;
     const int64_t cols = of->q_cols + 2 * of->kv_cols + (cy_view_is_none(d_o) ? 0 : of->q_cols);
@@ -121,7 +121,7 @@ static cy_status to_heads(
 }
 
 // *by_rank: what every rank made of my tokens with its heads, from what I made of all tokens.
-static cy_status to_tokens(const deal *of, cy_view *by_rank, cy_view in_order)
+static cy_status to_tokens(const head_split *of, cy_view *by_rank, cy_view in_order)
 {
     const cy_view out = take_like(of, in_order, in_order.rows, in_order.cols);
     *by_rank = take_like(of, in_order, in_order.rows, in_order.cols);
@@ -129,7 +129,7 @@ static cy_status to_tokens(const deal *of, cy_view *by_rank, cy_view in_order)
     return exchange(of, *by_rank, out);
 }
 
-static cy_attention_spec spec_of(const deal *of, const cy_attention_spec *spec)
+static cy_attention_spec spec_of(const head_split *of, const cy_attention_spec *spec)
 {
     cy_attention_spec whole = cy_context_spec_whole(of->parallel->tables, spec);
     whole.heads = of->heads;
@@ -138,7 +138,7 @@ static cy_attention_spec spec_of(const deal *of, const cy_attention_spec *spec)
 }
 
 // A statistic [heads, my tokens] has as many elements as [my heads, all tokens].
-static cy_view by_heads(const deal *of, cy_view statistic)
+static cy_view by_heads(const head_split *of, cy_view statistic)
 {
     CY_ASSERT(cy_view_is_dense(statistic));
     return cy_view_of(statistic.data, statistic.dtype, of->heads, of->ranks * of->tokens);
@@ -147,7 +147,7 @@ static cy_view by_heads(const deal *of, cy_view statistic)
 cy_status cy_context_ulysses_forward(const cy_context_parallel *parallel, cy_queue *queue,
     cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
 {
-    const deal of = deal_of(parallel, queue, q.rows, spec);
+    const head_split of = head_split_of(parallel, queue, q.rows, spec);
     const cy_attention_spec whole = spec_of(&of, spec);
     cy_view qkv, by_rank;
     CY_TRY(to_heads(&of, &qkv, q, k, v, cy_view_none()));
@@ -162,13 +162,13 @@ cy_status cy_context_ulysses_forward(const cy_context_parallel *parallel, cy_que
 }
 
 // delta [heads, my tokens] -> [my heads, all tokens]: rows are heads here, so a part is rows.
-static cy_status delta_to_heads(const deal *of, cy_view *by_head, cy_view delta)
+static cy_status delta_to_heads(const head_split *of, cy_view *by_head, cy_view delta)
 {
     const cy_context_layout *layout = &of->parallel->tables->layout;
     const int64_t length = cy_context_length_local(layout);
     cy_queue *queue = of->queue;
-    *by_head = cy_view_take(queue->scratch, delta.dtype, of->heads, of->ranks * of->tokens);
-    const cy_view in = cy_view_take(queue->scratch, delta.dtype, delta.rows, delta.cols);
+    *by_head = cy_view_alloc(queue->scratch, delta.dtype, of->heads, of->ranks * of->tokens);
+    const cy_view in = cy_view_alloc(queue->scratch, delta.dtype, delta.rows, delta.cols);
     CY_TRY(exchange(of, in, delta));
     for (int rank = 0; rank < of->ranks; rank++) {
         const cy_view heads = cy_view_rows(in, (int64_t)rank * of->heads, of->heads);
@@ -189,7 +189,7 @@ typedef struct made {
 } made;
 
 // The gradients of all my heads, from what every rank made of its own.
-static void deliver(const deal *of, const cy_context_gradients *to, const made *by_rank)
+static void deliver(const head_split *of, const cy_context_gradients *to, const made *by_rank)
 {
     cy_queue *queue = of->queue;
     const cy_view dk = take_like(of, by_rank->kv, to->dk.rows, to->dk.cols);
@@ -214,18 +214,18 @@ static void deliver(const deal *of, const cy_context_gradients *to, const made *
 
 // Makes the gradients of my heads and brings everybody what is of its tokens: in one message, or,
 // where those of keys and values are in fixed point, in two.
-static cy_status differentiate(const deal *of, made *by_rank, const packed *at,
+static cy_status backward_heads(const head_split *of, made *by_rank, const packed *at,
     const cy_context_gradients *gradients, cy_view delta, const cy_attention_spec *whole)
 {
     cy_queue *queue = of->queue;
     const bool fixed = gradients->dk.dtype == CY_FX64;
-    // Where several ranks add to the gradient of a key head, their shares travel wide.
+    // Where several ranks add to the gradient of a key head, their partials travel wide.
     const cy_dtype dtype = gradients->q.dtype;
     const cy_dtype travel = of->sharers > 1 && !fixed ? cy_sum_dtype(dtype) : dtype;
     const cy_view all = take_all(of, travel, of->q_cols + (fixed ? 0 : 2 * of->kv_cols));
     const cy_view dq = cy_view_cols(all, 0, of->q_cols);
     const cy_view kv = fixed
-        ? cy_fixed_take(gradients->dk.sum, queue->scratch, all.rows, 2 * of->kv_cols)
+        ? cy_fixed_alloc(gradients->dk.sum, queue->scratch, all.rows, 2 * of->kv_cols)
         : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
     cy_attention_backward(queue, dq, cy_view_cols(kv, 0, of->kv_cols),
         cy_view_cols(kv, of->kv_cols, of->kv_cols), at->d_o, by_heads(of, gradients->lse), delta,
@@ -241,14 +241,14 @@ static cy_status differentiate(const deal *of, made *by_rank, const packed *at,
 cy_status cy_context_ulysses_backward(const cy_context_parallel *parallel, cy_queue *queue,
     const cy_context_gradients *gradients, const cy_attention_spec *spec)
 {
-    const deal of = deal_of(parallel, queue, gradients->q.rows, spec);
+    const head_split of = head_split_of(parallel, queue, gradients->q.rows, spec);
     const cy_attention_spec whole = spec_of(&of, spec);
     cy_view all, delta;
     CY_TRY(to_heads(&of, &all, gradients->q, gradients->k, gradients->v, gradients->d_o));
     CY_TRY(delta_to_heads(&of, &delta, gradients->delta));
     const packed at = parts_of(&of, all);
     made by_rank;
-    CY_TRY(differentiate(&of, &by_rank, &at, gradients, delta, &whole));
+    CY_TRY(backward_heads(&of, &by_rank, &at, gradients, delta, &whole));
     deliver(&of, gradients, &by_rank);
     return CY_OK;
 }

@@ -1,12 +1,12 @@
 // Buckets that are compressed: what is on the wire, and how it becomes a sum again.
 //
-//   topk   room [P, k values | k indices]      all-gather: every rank's part is read by all
-//   int8   room [P, scales | codes] twice      all-to-all: part r of the bucket goes to rank r,
+//   topk   buffer [P, k values | k indices]      all-gather: every rank's part is read by all
+//   int8   buffer [P, scales | codes] twice      all-to-all: part r of the bucket goes to rank r,
 //                                              who sums it; all-gather of the sums
 //
-// A bucket has a room from when it is sent until its sum is in place, and a few may be on their way
-// at once. When something is waited for follows from the order of buckets alone, never from what
-// has arrived, so all ranks start the same collectives in the same order.
+// A bucket has a buffer from when it is sent until its sum is in place, and a few may be on their
+// way at once. When something is waited for follows from the order of buckets alone, never from
+// what has arrived, so all ranks start the same collectives in the same order.
 
 #include "parallel/data/compress.h"
 
@@ -26,7 +26,7 @@ cy_status cy_compressor_open(cy_reducer *reducer)
     at->ratio = spec->ratio;
     if (!cy_reducer_compresses(reducer) || spec->dense_count == 0) return CY_OK;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)spec->dense_count, sizeof(cy_flat_range)));
+    CY_TRY(cy_memory_alloc(&block, (size_t)spec->dense_count, sizeof(cy_flat_range)));
     memcpy(block, spec->dense, (size_t)spec->dense_count * sizeof(cy_flat_range));
     at->dense = block;
     at->dense_count = spec->dense_count;
@@ -48,57 +48,58 @@ static size_t row_bytes(const cy_reducer *reducer, double ratio, int64_t n)
     return cy_compressed_bytes(&spec, reducer->spec.grad_dtype, n, reducer->size);
 }
 
-void cy_compressor_take(cy_reducer *reducer, cy_arena *run)
+void cy_compressor_alloc(cy_reducer *reducer, cy_arena *run)
 {
     if (!cy_reducer_compresses(reducer)) return;
     cy_compressor *at = &reducer->compressor;
     const cy_dtype dtype = reducer->spec.grad_dtype;
     int64_t most = 0;
-    for (int i = 0; i < reducer->pieces.count; i++) {
-        const int64_t count = reducer->pieces.pieces[i].count;
+    for (int i = 0; i < reducer->buckets.count; i++) {
+        const int64_t count = reducer->buckets.buckets[i].count;
         if (count > most) most = count;
     }
     const double ratio = reducer->spec.compression.most_ratio;
     const int64_t bytes = (int64_t)row_bytes(reducer, ratio, most) * reducer->size;
-    const int rooms = reducer->pieces.count < CY_COMPRESSED_IN_FLIGHT ? reducer->pieces.count
-                                                                      : CY_COMPRESSED_IN_FLIGHT;
+    const int buffers = reducer->buckets.count < CY_COMPRESSED_IN_FLIGHT ? reducer->buckets.count
+                                                                         : CY_COMPRESSED_IN_FLIGHT;
     at->residual = cy_view_none();
-    if (cy_compressor_is_topk(reducer)) at->residual = cy_view_take(run, dtype, 1, reducer->count);
-    for (int i = 0; i < rooms; i++)
-        at->rooms[i] = cy_view_take(run, CY_U8, cy_compressor_is_topk(reducer) ? 1 : 2, bytes);
-    at->room_bytes = (size_t)(cy_compressor_is_topk(reducer) ? bytes : 2 * bytes) * (size_t)rooms;
+    if (cy_compressor_is_topk(reducer)) at->residual = cy_view_alloc(run, dtype, 1, reducer->count);
+    for (int i = 0; i < buffers; i++)
+        at->buffers[i] = cy_view_alloc(run, CY_U8, cy_compressor_is_topk(reducer) ? 1 : 2, bytes);
+    at->buffer_bytes =
+        (size_t)(cy_compressor_is_topk(reducer) ? bytes : 2 * bytes) * (size_t)buffers;
     at->dense_grads = cy_view_none();
-    if (at->dense_total > 0) at->dense_grads = cy_view_take(run, dtype, 1, at->dense_total);
-    at->squares = cy_view_take(run, CY_F64, 1, 1);
+    if (at->dense_total > 0) at->dense_grads = cy_view_alloc(run, dtype, 1, at->dense_total);
+    at->squares = cy_view_alloc(run, CY_F64, 1, 1);
 }
 
 size_t cy_compressor_bytes(const cy_compressor *compressor)
 {
     return cy_view_bytes(compressor->residual) + cy_view_bytes(compressor->dense_grads) +
-        compressor->room_bytes;
+        compressor->buffer_bytes;
 }
 
-// ---- rooms
+// ---- buffers
 
-// The room of the n-th bucket that was started in this step, a row a rank; `half` 1 is where int8
+// The buffer of the n-th bucket that was started in this step, a row a rank; `half` 1 is where int8
 // receives.
-static cy_view room_of(const cy_reducer *reducer, int started, int half)
+static cy_view buffer_of(const cy_reducer *reducer, int started, int half)
 {
-    const int64_t count = reducer->pieces.pieces[reducer->sent[started]].count;
-    const cy_view room = reducer->compressor.rooms[started % CY_COMPRESSED_IN_FLIGHT];
+    const int64_t count = reducer->buckets.buckets[reducer->sent[started]].count;
+    const cy_view buffer = reducer->compressor.buffers[started % CY_COMPRESSED_IN_FLIGHT];
     const size_t bytes = row_bytes(reducer, reducer->compressor.ratio, count);
-    return cy_view_of(cy_view_at(room, half, 0), CY_U8, reducer->size, (int64_t)bytes);
+    return cy_view_of(cy_view_at(buffer, half, 0), CY_U8, reducer->size, (int64_t)bytes);
 }
 
 typedef struct sparse {
     cy_view values, indices;
 } sparse;
 
-static sparse sparse_of(const cy_reducer *reducer, cy_view room, int rank, int64_t n)
+static sparse sparse_of(const cy_reducer *reducer, cy_view buffer, int rank, int64_t n)
 {
     const cy_dtype dtype = reducer->spec.grad_dtype;
     const int64_t k = cy_topk_count(reducer->compressor.ratio, n);
-    char *row = cy_view_at(room, rank, 0);
+    char *row = cy_view_at(buffer, rank, 0);
     return (sparse){
         .values = cy_view_of(row, dtype, 1, k),
         .indices = cy_view_of(row + (size_t)k * cy_dtype_size(dtype), CY_I32, 1, k),
@@ -109,9 +110,9 @@ typedef struct quantized {
     cy_view scales, codes;
 } quantized;
 
-static quantized quantized_of(cy_view room, int rank, int64_t part)
+static quantized quantized_of(cy_view buffer, int rank, int64_t part)
 {
-    char *row = cy_view_at(room, rank, 0);
+    char *row = cy_view_at(buffer, rank, 0);
     const int64_t blocks = cy_quantize_blocks(part);
     return (quantized){
         .scales = cy_view_of(row, CY_F32, 1, blocks),
@@ -122,15 +123,15 @@ static quantized quantized_of(cy_view room, int rank, int64_t part)
 // ---- what is sent as it is
 
 // Moves what lies in this bucket out of it: zeros compress to nothing.
-static void take_dense(cy_reducer *reducer, cy_flat_range piece, bool back)
+static void take_dense(cy_reducer *reducer, cy_flat_range bucket, bool back)
 {
     const cy_compressor *at = &reducer->compressor;
     cy_queue *queue = reducer->spec.queue;
     int64_t place = 0;
     for (int i = 0; i < at->dense_count; place += at->dense[i++].count) {
         const cy_flat_range range = at->dense[i];
-        const int64_t from = range.first > piece.first ? range.first : piece.first;
-        const int64_t end = range.first + range.count, piece_end = piece.first + piece.count;
+        const int64_t from = range.first > bucket.first ? range.first : bucket.first;
+        const int64_t end = range.first + range.count, piece_end = bucket.first + bucket.count;
         const int64_t to = end < piece_end ? end : piece_end;
         if (from >= to) continue;
         const cy_view here = cy_view_cols(reducer->grads, from, to - from);
@@ -142,31 +143,31 @@ static void take_dense(cy_reducer *reducer, cy_flat_range piece, bool back)
 
 // ---- a bucket on its way
 
-static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range piece)
+static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range bucket)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    const cy_view room = room_of(reducer, started, 0);
-    const sparse mine = sparse_of(reducer, room, reducer->rank, piece.count);
+    const cy_view buffer = buffer_of(reducer, started, 0);
+    const sparse mine = sparse_of(reducer, buffer, reducer->rank, bucket.count);
     reducer->compressor.sent += mine.values.cols;
     cy_topk(spec->queue, mine.values, mine.indices,
-        cy_view_cols(reducer->compressor.residual, piece.first, piece.count),
-        cy_view_cols(reducer->grads, piece.first, piece.count), reducer->compressor.factor);
+        cy_view_cols(reducer->compressor.residual, bucket.first, bucket.count),
+        cy_view_cols(reducer->grads, bucket.first, bucket.count), reducer->compressor.factor);
     return cy_group_start_all_gather(spec->group, spec->queue,
-        &reducer->requests[reducer->sent[started]], room, cy_view_rows(room, reducer->rank, 1));
+        &reducer->requests[reducer->sent[started]], buffer, cy_view_rows(buffer, reducer->rank, 1));
 }
 
-static cy_status send_int8(cy_reducer *reducer, int started, cy_flat_range piece)
+static cy_status send_int8(cy_reducer *reducer, int started, cy_flat_range bucket)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    const cy_view room = room_of(reducer, started, 0);
+    const cy_view buffer = buffer_of(reducer, started, 0);
     for (int rank = 0; rank < reducer->size; rank++) {
-        const cy_flat_range part = cy_piece_part(piece, rank, reducer->size);
-        const quantized q = quantized_of(room, rank, part.count);
+        const cy_flat_range part = cy_bucket_shard(bucket, rank, reducer->size);
+        const quantized q = quantized_of(buffer, rank, part.count);
         cy_quantize(
             spec->queue, q.codes, q.scales, cy_view_cols(reducer->grads, part.first, part.count));
     }
     return cy_group_start_all_to_all(spec->group, spec->queue,
-        &reducer->requests[reducer->sent[started]], room_of(reducer, started, 1), room);
+        &reducer->requests[reducer->sent[started]], buffer_of(reducer, started, 1), buffer);
 }
 
 // The second half of int8: this rank's part is summed, and the sum goes out as codes.
@@ -175,18 +176,18 @@ static cy_status share_int8(cy_reducer *reducer, int started)
     const cy_reducer_spec *spec = &reducer->spec;
     const int number = reducer->sent[started];
     const cy_flat_range part =
-        cy_piece_part(reducer->pieces.pieces[number], reducer->rank, reducer->size);
+        cy_bucket_shard(reducer->buckets.buckets[number], reducer->rank, reducer->size);
     const cy_view sum = cy_view_cols(reducer->grads, part.first, part.count);
     CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[number]));
     for (int rank = 0; rank < reducer->size; rank++) {
-        const quantized q = quantized_of(room_of(reducer, started, 1), rank, part.count);
+        const quantized q = quantized_of(buffer_of(reducer, started, 1), rank, part.count);
         cy_dequantize(spec->queue, sum, q.codes, q.scales, rank > 0);
     }
-    const cy_view room = room_of(reducer, started, 0);
-    const quantized mine = quantized_of(room, reducer->rank, part.count);
+    const cy_view buffer = buffer_of(reducer, started, 0);
+    const quantized mine = quantized_of(buffer, reducer->rank, part.count);
     cy_quantize(spec->queue, mine.codes, mine.scales, sum);
-    return cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[number], room,
-        cy_view_rows(room, reducer->rank, 1));
+    return cy_group_start_all_gather(spec->group, spec->queue, &reducer->requests[number], buffer,
+        cy_view_rows(buffer, reducer->rank, 1));
 }
 
 // Waits for a bucket and puts its sum where its gradients were.
@@ -194,31 +195,31 @@ static cy_status settle(cy_reducer *reducer, int started)
 {
     const cy_reducer_spec *spec = &reducer->spec;
     const int number = reducer->sent[started];
-    const cy_flat_range piece = reducer->pieces.pieces[number];
-    const cy_view room = room_of(reducer, started, 0);
+    const cy_flat_range bucket = reducer->buckets.buckets[number];
+    const cy_view buffer = buffer_of(reducer, started, 0);
     CY_TRY(cy_group_wait(spec->group, spec->queue, &reducer->requests[number]));
-    const cy_view sum = cy_view_cols(reducer->grads, piece.first, piece.count);
+    const cy_view sum = cy_view_cols(reducer->grads, bucket.first, bucket.count);
     if (cy_compressor_is_topk(reducer)) cy_fill(spec->queue, sum, 0.0);
     for (int rank = 0; rank < reducer->size; rank++) {
         if (cy_compressor_is_topk(reducer)) {
-            const sparse s = sparse_of(reducer, room, rank, piece.count);
+            const sparse s = sparse_of(reducer, buffer, rank, bucket.count);
             cy_scatter_add(spec->queue, sum, s.indices, s.values);
             continue;
         }
-        const cy_flat_range part = cy_piece_part(piece, rank, reducer->size);
-        const quantized q = quantized_of(room, rank, part.count);
+        const cy_flat_range part = cy_bucket_shard(bucket, rank, reducer->size);
+        const quantized q = quantized_of(buffer, rank, part.count);
         cy_dequantize(spec->queue, cy_view_cols(reducer->grads, part.first, part.count), q.codes,
             q.scales, false);
     }
     return CY_OK;
 }
 
-cy_status cy_compressor_send(cy_reducer *reducer, int piece)
+cy_status cy_compressor_send(cy_reducer *reducer, int bucket)
 {
-    const cy_flat_range range = reducer->pieces.pieces[piece];
+    const cy_flat_range range = reducer->buckets.buckets[bucket];
     const int started = reducer->started++;
-    reducer->waiting[piece] = -1;
-    reducer->sent[started] = piece;
+    reducer->waiting[bucket] = -1;
+    reducer->sent[started] = bucket;
     if (started >= CY_COMPRESSED_IN_FLIGHT) {
         CY_TRY(settle(reducer, started - CY_COMPRESSED_IN_FLIGHT));
     }
@@ -271,10 +272,10 @@ cy_status cy_compressor_finish(cy_reducer *reducer)
 
 // ---- what callers ask of topk
 
-void cy_reducer_look_ahead(cy_reducer *reducer, const cy_ahead_spec *spec)
+void cy_reducer_step_ahead(cy_reducer *reducer, const cy_step_ahead_spec *spec)
 {
     if (!cy_reducer_compresses(reducer) || !cy_compressor_is_topk(reducer)) return;
-    cy_look_ahead(reducer->spec.queue, reducer->weights, reducer->master,
+    cy_step_ahead(reducer->spec.queue, reducer->weights, reducer->master,
         reducer->compressor.residual, reducer->v, spec);
 }
 

@@ -11,7 +11,7 @@
 static cy_status take_table(void *table, int count, size_t size)
 {
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, (size_t)count, size));
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, size));
     memcpy(table, &block, sizeof(block));
     return CY_OK;
 }
@@ -21,21 +21,21 @@ static cy_status take_tables(cy_reducer *reducer, const cy_flat_range *units, in
     CY_TRY(take_table(&reducer->units, unit_count, sizeof(cy_flat_range)));
     CY_TRY(take_table(&reducer->whole_grads, unit_count, sizeof(cy_whole_unit)));
     CY_TRY(take_table(&reducer->whole_weights, unit_count, sizeof(cy_whole_unit)));
-    CY_TRY(cy_lender_open(&reducer->grad_rooms, reducer->spec.grad_dtype, unit_count));
-    CY_TRY(cy_lender_open(&reducer->weight_rooms, reducer->spec.weight_dtype, unit_count));
+    CY_TRY(cy_buffer_pool_open(&reducer->grad_buffers, reducer->spec.grad_dtype, unit_count));
+    CY_TRY(cy_buffer_pool_open(&reducer->weight_buffers, reducer->spec.weight_dtype, unit_count));
     for (int i = 0; i < unit_count; i++) {
         CY_ASSERT(units[i].first == reducer->count);
         CY_ASSERT(units[i].count % ((int64_t)64 * reducer->size) == 0 || reducer->size == 1);
         reducer->units[i] = units[i];
-        reducer->whole_grads[i].room = reducer->whole_weights[i].room = -1;
+        reducer->whole_grads[i].buffer = reducer->whole_weights[i].buffer = -1;
         reducer->count += units[i].count;
     }
     reducer->unit_count = unit_count;
-    CY_TRY(cy_pieces_make(&reducer->pieces, &reducer->spec, units, unit_count));
-    const int pieces = reducer->pieces.count;
-    CY_TRY(take_table(&reducer->requests, pieces, sizeof(cy_request)));
-    CY_TRY(take_table(&reducer->waiting, pieces, sizeof(int)));
-    return take_table(&reducer->sent, pieces, sizeof(int));
+    CY_TRY(cy_bucket_list_make(&reducer->buckets, &reducer->spec, units, unit_count));
+    const int buckets = reducer->buckets.count;
+    CY_TRY(take_table(&reducer->requests, buckets, sizeof(cy_request)));
+    CY_TRY(take_table(&reducer->waiting, buckets, sizeof(int)));
+    return take_table(&reducer->sent, buckets, sizeof(int));
 }
 
 cy_status cy_reducer_open(
@@ -43,7 +43,7 @@ cy_status cy_reducer_open(
 {
     CY_ASSERT(0 <= spec->zero_stage && spec->zero_stage <= 3 && unit_count > 0);
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_reducer)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_reducer)));
     cy_reducer *made = block;
     made->spec = *spec;
     CY_ASSERT(
@@ -71,13 +71,13 @@ cy_status cy_reducer_open(
 void cy_reducer_close(cy_reducer *reducer)
 {
     if (reducer == NULL) return;
-    cy_lender_close(&reducer->grad_rooms);
-    cy_lender_close(&reducer->weight_rooms);
-    cy_order_free(&reducer->step_order);
-    cy_order_free(&reducer->other_order);
-    cy_order_free(&reducer->step_events);
+    cy_buffer_pool_close(&reducer->grad_buffers);
+    cy_buffer_pool_close(&reducer->weight_buffers);
+    cy_exec_order_free(&reducer->step_order);
+    cy_exec_order_free(&reducer->other_order);
+    cy_exec_order_free(&reducer->step_events);
     cy_compressor_close(&reducer->compressor);
-    cy_pieces_free(&reducer->pieces);
+    cy_bucket_list_free(&reducer->buckets);
     cy_memory_free(reducer->requests);
     cy_memory_free(reducer->waiting);
     cy_memory_free(reducer->sent);
@@ -91,7 +91,7 @@ void cy_reducer_close(cy_reducer *reducer)
 
 static cy_view take_array(const cy_reducer *reducer, cy_arena *run, cy_dtype dtype, bool sharded)
 {
-    return cy_view_take(run, dtype, 1, sharded ? reducer->count / reducer->size : reducer->count);
+    return cy_view_alloc(run, dtype, 1, sharded ? reducer->count / reducer->size : reducer->count);
 }
 
 // With topk the weights for compute are ahead of the master copies.
@@ -102,7 +102,7 @@ static bool separate_master(const cy_reducer *reducer)
         (cy_reducer_compresses(reducer) && cy_compressor_is_topk(reducer));
 }
 
-void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
+void cy_reducer_alloc(cy_reducer *reducer, cy_arena *run)
 {
     const cy_reducer_spec *spec = &reducer->spec;
     const bool sharded = cy_reducer_shards_optimizer(reducer);
@@ -116,9 +116,9 @@ void cy_reducer_take(cy_reducer *reducer, cy_arena *run)
     reducer->m = take_array(reducer, run, spec->master_dtype, sharded);
     reducer->v = take_array(reducer, run, spec->master_dtype, sharded);
     reducer->grads = take_array(reducer, run, spec->grad_dtype, cy_reducer_shards_grads(reducer));
-    cy_lender_take(&reducer->grad_rooms, run);
-    cy_lender_take(&reducer->weight_rooms, run);
-    cy_compressor_take(reducer, run);
+    cy_buffer_pool_alloc(&reducer->grad_buffers, run);
+    cy_buffer_pool_alloc(&reducer->weight_buffers, run);
+    cy_compressor_alloc(reducer, run);
 }
 
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
@@ -128,15 +128,16 @@ cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer)
         .gradients = cy_view_bytes(reducer->grads),
         .optimizer = cy_view_bytes(reducer->m) + cy_view_bytes(reducer->v) +
             (separate_master(reducer) ? cy_view_bytes(reducer->master) : 0),
-        .units = cy_lender_bytes(&reducer->grad_rooms) + cy_lender_bytes(&reducer->weight_rooms),
+        .units = cy_buffer_pool_bytes(&reducer->grad_buffers) +
+            cy_buffer_pool_bytes(&reducer->weight_buffers),
         .compression = cy_compressor_bytes(&reducer->compressor),
     };
 }
 
-const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count)
+const cy_flat_range *cy_reducer_buckets(const cy_reducer *reducer, int *count)
 {
-    *count = reducer->pieces.count;
-    return reducer->pieces.pieces;
+    *count = reducer->buckets.count;
+    return reducer->buckets.buckets;
 }
 
 // ---- where things lie
@@ -151,7 +152,7 @@ void *cy_reducer_weights(const cy_reducer *reducer, int unit)
     if (reducer->spec.queue->dry) return reducer->weights.data;
     const cy_whole_unit *whole = &reducer->whole_weights[unit];
     if (!whole->in_use) return NULL;
-    return cy_lender_room(&reducer->weight_rooms, whole->room, range.count).data;
+    return cy_buffer_pool_view(&reducer->weight_buffers, whole->buffer, range.count).data;
 }
 
 void *cy_reducer_grads(const cy_reducer *reducer, int unit)
@@ -161,13 +162,14 @@ void *cy_reducer_grads(const cy_reducer *reducer, int unit)
     if (!cy_reducer_shards_grads(reducer)) return cy_view_at(reducer->grads, 0, range.first);
     const cy_whole_unit *whole = &reducer->whole_grads[unit];
     if (!whole->in_use) return NULL;
-    return cy_lender_room(&reducer->grad_rooms, whole->room, range.count).data;
+    return cy_buffer_pool_view(&reducer->grad_buffers, whole->buffer, range.count).data;
 }
 
-cy_view cy_reducer_part(const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range piece)
+cy_view cy_reducer_shard(
+    const cy_reducer *reducer, cy_view array, bool sharded, cy_flat_range bucket)
 {
-    const cy_flat_range part = cy_piece_part(piece, reducer->rank, reducer->size);
-    return cy_view_cols(array, sharded ? piece.first / reducer->size : part.first, part.count);
+    const cy_flat_range part = cy_bucket_shard(bucket, reducer->rank, reducer->size);
+    return cy_view_cols(array, sharded ? bucket.first / reducer->size : part.first, part.count);
 }
 
 cy_view cy_reducer_residual(const cy_reducer *reducer)
@@ -177,7 +179,7 @@ cy_view cy_reducer_residual(const cy_reducer *reducer)
 
 int cy_reducer_owned_count(const cy_reducer *reducer)
 {
-    return reducer->spec.zero_stage == 0 ? reducer->unit_count : reducer->pieces.count;
+    return reducer->spec.zero_stage == 0 ? reducer->unit_count : reducer->buckets.count;
 }
 
 static cy_owned_range owned_whole(const cy_reducer *reducer, cy_flat_range range)
@@ -198,19 +200,19 @@ static cy_owned_range owned_whole(const cy_reducer *reducer, cy_flat_range range
 cy_owned_range cy_reducer_owned(const cy_reducer *reducer, int index)
 {
     if (reducer->spec.zero_stage == 0) return owned_whole(reducer, reducer->units[index]);
-    const cy_flat_range piece = reducer->pieces.pieces[index];
-    const cy_flat_range part = cy_piece_part(piece, reducer->rank, reducer->size);
+    const cy_flat_range bucket = reducer->buckets.buckets[index];
+    const cy_flat_range part = cy_bucket_shard(bucket, reducer->rank, reducer->size);
     const bool sharded_weights = cy_reducer_shards_weights(reducer);
-    const cy_view weight = cy_reducer_part(reducer, reducer->weights, sharded_weights, piece);
+    const cy_view weight = cy_reducer_shard(reducer, reducer->weights, sharded_weights, bucket);
     const bool separate = separate_master(reducer);
     return (cy_owned_range){
         .first = part.first,
         .count = part.count,
         .weight = separate ? weight : cy_view_none(),
-        .master = separate ? cy_reducer_part(reducer, reducer->master, true, piece) : weight,
-        .m = cy_reducer_part(reducer, reducer->m, true, piece),
-        .v = cy_reducer_part(reducer, reducer->v, true, piece),
-        .grad = cy_reducer_part(reducer, reducer->grads, cy_reducer_shards_grads(reducer), piece),
+        .master = separate ? cy_reducer_shard(reducer, reducer->master, true, bucket) : weight,
+        .m = cy_reducer_shard(reducer, reducer->m, true, bucket),
+        .v = cy_reducer_shard(reducer, reducer->v, true, bucket),
+        .grad = cy_reducer_shard(reducer, reducer->grads, cy_reducer_shards_grads(reducer), bucket),
     };
 }
 
@@ -226,10 +228,10 @@ void cy_reducer_begin(cy_reducer *reducer)
 {
     cy_buckets_reset(reducer);
     if (reducer->spec.queue->dry) {
-        cy_order_forget(&reducer->step_order);
-        cy_order_forget(&reducer->step_events);
+        cy_exec_order_clear(&reducer->step_order);
+        cy_exec_order_clear(&reducer->step_events);
     }
-    cy_order_rewind(&reducer->step_order);
+    cy_exec_order_rewind(&reducer->step_order);
     reducer->in_step = true;
 }
 
@@ -272,16 +274,16 @@ cy_status cy_reducer_finish(cy_reducer *reducer)
         CY_TRY(cy_buckets_finish(reducer));
     }
     if (cy_reducer_shards_weights(reducer) && reducer->spec.queue->dry) {
-        CY_TRY(cy_zero_weights_play_back(reducer));
+        CY_TRY(cy_zero_weights_replay(reducer));
     }
     reducer->in_step = false;
-    cy_order_rewind(&reducer->other_order);
+    cy_exec_order_rewind(&reducer->other_order);
     return CY_OK;
 }
 
 cy_status cy_reducer_share_weights(cy_reducer *reducer)
 {
     if (reducer->spec.zero_stage == 0) return CY_OK;
-    return cy_reducer_shards_weights(reducer) ? cy_zero_weights_drop(reducer)
+    return cy_reducer_shards_weights(reducer) ? cy_zero_weights_release(reducer)
                                               : cy_zero_weights_share(reducer);
 }

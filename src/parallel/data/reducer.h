@@ -8,7 +8,7 @@
 //
 // Stages 0 and 1 keep whole gradients and send them once a step, bucket by bucket, each as soon as
 // its last gradient is final. Stages 2 and 3 have a unit's whole gradients only while a backward
-// pass adds to them, and send them at every micro-batch; stage 3 does the same with weights, and
+// pass adds to them, and send them at every microbatch; stage 3 does the same with weights, and
 // gathers the next unit while the present one computes. docs/data-parallel.md, docs/zero.md.
 //
 // Every rank of the group makes the same calls in the same order.
@@ -54,20 +54,20 @@ CY_MUST_CHECK cy_status cy_reducer_open(
 void cy_reducer_close(cy_reducer *reducer);
 
 // Takes the arrays from the arena: once from a measuring one, once for good.
-void cy_reducer_take(cy_reducer *reducer, cy_arena *run);
+void cy_reducer_alloc(cy_reducer *reducer, cy_arena *run);
 
 // Bytes of the arrays, once they were taken.
 typedef struct cy_reducer_bytes {
     size_t weights; // for compute
     size_t gradients;
     size_t optimizer;   // master copies and moments
-    size_t units;       // rooms for whole units in use: known after the dry run
+    size_t units;       // buffers for whole units in use: known after the dry run
     size_t compression; // what is kept back, and messages on their way
 } cy_reducer_bytes;
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
 
 // What travels in one message each: [*count], ascending.
-const cy_flat_range *cy_reducer_pieces(const cy_reducer *reducer, int *count);
+const cy_flat_range *cy_reducer_buckets(const cy_reducer *reducer, int *count);
 
 // Where a unit's whole weights and gradients lie now; NULL while they are not here.
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
@@ -86,7 +86,7 @@ void cy_reducer_set_ratio(cy_reducer *reducer, double ratio);
 // would be if what topk keeps back of this rank's gradients had been sent (Xu et al., "Step-ahead
 // error feedback", 2021). The update makes them copies of the masters again. Without topk it
 // changes nothing.
-void cy_reducer_look_ahead(cy_reducer *reducer, const cy_ahead_spec *spec);
+void cy_reducer_step_ahead(cy_reducer *reducer, const cy_step_ahead_spec *spec);
 
 // What topk sent of this rank's buckets in the step that was finished last.
 typedef struct cy_topk_sent {
@@ -97,7 +97,7 @@ typedef struct cy_topk_sent {
 cy_topk_sent cy_reducer_topk_sent(const cy_reducer *reducer);
 
 // A unit's weights are needed, are no more needed; its gradients are about to be added to (again),
-// are final for this micro-batch (`last`: for this step). What cy_reducer_weights and
+// are final for this microbatch (`last`: for this step). What cy_reducer_weights and
 // cy_reducer_grads say may have changed afterwards.
 CY_MUST_CHECK cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit);
 CY_MUST_CHECK cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit);

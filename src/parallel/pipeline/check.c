@@ -2,14 +2,14 @@
 
 #include "base/memory.h"
 #include "parallel/pipeline/check_internal.h"
-#include "parallel/pipeline/flow.h"
+#include "parallel/pipeline/ticks.h"
 
 static int larger(int a, int b)
 {
     return a > b ? a : b;
 }
 
-static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, int rank)
+static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_ticks *flow, int rank)
 {
     const cy_action_list *list = &schedule->ranks[rank];
     cy_rank_cost cost = {.first_tick = -1};
@@ -17,7 +17,7 @@ static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, 
     for (size_t i = 0; i < list->count; i++) {
         const cy_action_kind kind = list->actions[i].kind;
         const int64_t end = flow->end[flow->first[rank] + i];
-        const int64_t ticks = cy_flow_ticks(kind);
+        const int64_t ticks = cy_action_ticks(kind);
         if (kind == CY_ACTION_FORWARD) {
             stash++;
             kept++;
@@ -35,10 +35,10 @@ static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_flow *flow, 
     return cost;
 }
 
-static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, const cy_flow *flow)
+static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, const cy_ticks *flow)
 {
     void *ranks = NULL;
-    CY_TRY(cy_memory_take(&ranks, (size_t)schedule->stages, sizeof(cy_rank_cost)));
+    CY_TRY(cy_memory_alloc(&ranks, (size_t)schedule->stages, sizeof(cy_rank_cost)));
     *cost = (cy_schedule_cost){.ticks = flow->ticks, .ranks = ranks};
     double busy = 0;
     for (int rank = 0; rank < schedule->stages; rank++) {
@@ -74,13 +74,13 @@ cy_status cy_schedule_check(
     cy_schedule_cost *cost, const cy_schedule *schedule, const cy_schedule_limits *limits)
 {
     CY_TRY(cy_check_order(schedule, true));
-    cy_flow flow;
-    CY_TRY(cy_flow_run(&flow, schedule));
+    cy_ticks flow;
+    CY_TRY(cy_ticks_run(&flow, schedule));
     cy_schedule_cost found = {0};
     cy_status status = cy_check_transfers(schedule);
     if (status == CY_OK) status = add_up(&found, schedule, &flow);
     if (status == CY_OK && limits != NULL) status = check_limits(&found, limits);
-    cy_flow_close(&flow);
+    cy_ticks_close(&flow);
     if (status == CY_OK && cost != NULL) {
         *cost = found;
     } else {

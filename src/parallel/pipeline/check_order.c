@@ -234,7 +234,7 @@ cy_status cy_check_order(const cy_schedule *schedule, bool with_transfers)
         .cells = (size_t)schedule->chunks * (size_t)schedule->microbatches,
     };
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, p.cells * CY_ACTION_KINDS, sizeof(int64_t)));
+    CY_TRY(cy_memory_alloc(&block, p.cells * CY_ACTION_KINDS, sizeof(int64_t)));
     p.at = block;
     cy_status status = CY_OK;
     for (p.rank = 0; p.rank < schedule->stages && status == CY_OK; p.rank++) {

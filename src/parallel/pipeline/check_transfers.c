@@ -56,7 +56,7 @@ static cy_status check_matching(const cy_schedule *schedule)
     void *blocks[4] = {0};
     cy_status status = CY_OK;
     for (int i = 0; i < 4 && status == CY_OK; i++) {
-        status = cy_memory_take(&blocks[i], counts[i], sizeof(int));
+        status = cy_memory_alloc(&blocks[i], counts[i], sizeof(int));
     }
     if (status == CY_OK) {
         passing p = {
@@ -143,7 +143,7 @@ cy_status cy_check_transfers(const cy_schedule *schedule)
 {
     CY_TRY(check_matching(schedule));
     void *next = NULL;
-    CY_TRY(cy_memory_take(&next, (size_t)schedule->stages, sizeof(size_t)));
+    CY_TRY(cy_memory_alloc(&next, (size_t)schedule->stages, sizeof(size_t)));
     const cy_status status = check_blocking(schedule, next);
     cy_memory_free(next);
     return status;

@@ -17,7 +17,7 @@ static const cy_action_list *list_of(const cy_executor *executor)
 }
 
 // Bytes from one place of a kind to the next.
-static size_t place_bytes(const cy_executor *executor)
+static size_t slot_bytes(const cy_executor *executor)
 {
     const cy_executor_options *o = &executor->options;
     return cy_arena_bytes((size_t)(o->rows * o->cols) * cy_dtype_size(o->dtype));
@@ -29,7 +29,7 @@ static cy_view view_at(const cy_executor *executor, cy_slot_kind kind, int place
     const cy_executor_options *o = &executor->options;
     CY_ASSERT(0 <= place && place < executor->slots.count[kind]);
     CY_ASSERT(executor->buffers[kind] != NULL);
-    char *data = (char *)executor->buffers[kind] + (size_t)place * place_bytes(executor);
+    char *data = (char *)executor->buffers[kind] + (size_t)place * slot_bytes(executor);
     return cy_view_of(data, o->dtype, o->rows, o->cols);
 }
 
@@ -48,7 +48,7 @@ static cy_status wait_for(state *s, cy_view *view, cy_slot_kind kind, int chunk,
 
 // Where a compute action writes: into the neighbour segment's place on the same rank, else into a
 // buffer from which the last message has left.
-static cy_status room_for(state *s, cy_view *view, const cy_pipeline_call *call, bool forward)
+static cy_status wait_for_slot(state *s, cy_view *view, const cy_pipeline_call *call, bool forward)
 {
     cy_executor *e = s->executor;
     const cy_schedule *schedule = e->options.schedule;
@@ -116,7 +116,7 @@ static cy_status run_compute(state *s, size_t index, double *start)
     CY_TRY(post_receives(s, index + 1));
     CY_TRY(wait_for(s, &input, CY_SLOT_INPUT, call.chunk, call.microbatch));
     if (action.kind == CY_ACTION_FORWARD) {
-        CY_TRY(room_for(s, &made, &call, true));
+        CY_TRY(wait_for_slot(s, &made, &call, true));
         *start = cy_clock_s();
         return stage->forward(stage->context, s->queue, &call, made, input);
     }
@@ -125,7 +125,7 @@ static cy_status run_compute(state *s, size_t index, double *start)
         *start = cy_clock_s();
         return stage->backward_weight(stage->context, s->queue, &call, output_gradient, input);
     }
-    CY_TRY(room_for(s, &made, &call, false));
+    CY_TRY(wait_for_slot(s, &made, &call, false));
     *start = cy_clock_s();
     if (action.kind == CY_ACTION_BACKWARD_INPUT) {
         return stage->backward_input(stage->context, s->queue, &call, made, output_gradient, input);
@@ -211,12 +211,12 @@ static cy_status take_tables(cy_executor *executor)
 {
     const size_t chunks = (size_t)executor->options.schedule->chunks;
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, chunks, sizeof(size_t)));
+    CY_TRY(cy_memory_alloc(&block, chunks, sizeof(size_t)));
     executor->last_weight = block;
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         if (executor->slots.count[kind] == 0) continue;
         block = NULL;
-        CY_TRY(cy_memory_take(&block, (size_t)executor->slots.count[kind], sizeof(cy_request)));
+        CY_TRY(cy_memory_alloc(&block, (size_t)executor->slots.count[kind], sizeof(cy_request)));
         executor->requests[kind] = block;
     }
     return CY_OK;
@@ -252,15 +252,15 @@ void cy_executor_close(cy_executor *executor)
     *executor = (cy_executor){0};
 }
 
-void cy_executor_place(cy_executor *executor, cy_arena *arena)
+void cy_executor_alloc(cy_executor *executor, cy_arena *arena)
 {
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         executor->buffers[kind] =
-            cy_arena_take(arena, (size_t)executor->slots.count[kind] * place_bytes(executor));
+            cy_arena_alloc(arena, (size_t)executor->slots.count[kind] * slot_bytes(executor));
     }
 }
 
-int cy_executor_places(const cy_executor *executor, cy_slot_kind kind)
+int cy_executor_slot_count(const cy_executor *executor, cy_slot_kind kind)
 {
     return executor->slots.count[kind];
 }

@@ -6,7 +6,7 @@
 // waited for when its buffer is wanted again, or at the end of the step. Neighbour segments on the
 // same rank hand over in place, without a copy.
 //
-// Buffers come from the arena that cy_executor_place was given, as many as the schedule needs at
+// Buffers come from the arena that cy_executor_alloc was given, as many as the schedule needs at
 // once (slots.h). On a dry queue the same calls are made and nothing moves, which is how memory is
 // planned.
 //
@@ -22,7 +22,7 @@
 #include "parallel/pipeline/slots.h"
 
 // Which microbatch and chunk a callback is for, and where its stash lies: places count from 0 and
-// are fewer than cy_executor_places() of their kind.
+// are fewer than cy_executor_slot_count() of their kind.
 typedef struct cy_pipeline_call {
     int microbatch;
     int chunk;
@@ -73,10 +73,10 @@ void cy_executor_close(cy_executor *executor);
 
 // Takes the buffers from an arena, which may be a measuring one. Once before the first run, and
 // again whenever the arena has been rewound.
-void cy_executor_place(cy_executor *executor, cy_arena *arena);
+void cy_executor_alloc(cy_executor *executor, cy_arena *arena);
 
 // How many places the stage must have for what it stashes.
-int cy_executor_places(const cy_executor *executor, cy_slot_kind kind);
+int cy_executor_slot_count(const cy_executor *executor, cy_slot_kind kind);
 
 // One step: the whole list. Returns when all is computed and every message has left. times, where
 // it is not NULL, gets what each action of the list took, in seconds of cy_clock_s(): [count of the

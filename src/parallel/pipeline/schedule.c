@@ -125,7 +125,7 @@ cy_status cy_schedule_init(
     cy_schedule *schedule, cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
     void *ranks = NULL;
-    CY_TRY(cy_memory_take(&ranks, (size_t)stages, sizeof(cy_action_list)));
+    CY_TRY(cy_memory_alloc(&ranks, (size_t)stages, sizeof(cy_action_list)));
     *schedule = (cy_schedule){
         .engine = engine,
         .placement =

@@ -213,7 +213,7 @@ cy_status cy_schedule_simulate(
     void *blocks[BLOCKS] = {0};
     cy_status status = CY_OK;
     for (int i = 0; i < BLOCKS && status == CY_OK; i++) {
-        status = cy_memory_take(
+        status = cy_memory_alloc(
             &blocks[i], counts[i], i == ITEMS ? sizeof(cy_timed_action) : sizeof(double));
     }
     if (status == CY_OK) {

@@ -132,7 +132,7 @@ static cy_status give_places(cy_slots *slots, const cy_schedule *schedule, int r
         slots->count[kind] = counted.peak[kind] + (sent && counted.peak[kind] > 0 ? 1 : 0);
         void *block = NULL;
         const size_t room = (size_t)slots->count[kind] + 1; // nothing cannot be taken
-        if (status == CY_OK) status = cy_memory_take(&block, room, sizeof(int));
+        if (status == CY_OK) status = cy_memory_alloc(&block, room, sizeof(int));
         giving.freed[kind] = block;
     }
     if (status == CY_OK) run(&giving);
@@ -147,7 +147,7 @@ cy_status cy_slots_open(cy_slots *slots, const cy_schedule *schedule, int rank)
     cy_slots made = {.microbatches = schedule->microbatches, .chunks = schedule->chunks};
     const size_t cells = CY_SLOT_KINDS * (size_t)schedule->chunks * (size_t)schedule->microbatches;
     void *table = NULL;
-    CY_TRY(cy_memory_take(&table, cells, sizeof(int)));
+    CY_TRY(cy_memory_alloc(&table, cells, sizeof(int)));
     made.table = table;
     for (size_t i = 0; i < cells; i++)
         made.table[i] = -1;

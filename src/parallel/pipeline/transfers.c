@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "parallel/pipeline/flow.h"
+#include "parallel/pipeline/ticks.h"
 
 #include <stdlib.h>
 
@@ -81,7 +81,7 @@ static cy_status add_transfer(
     return add_event(all, item);
 }
 
-static cy_status collect(events *all, const cy_schedule *schedule, const cy_flow *flow)
+static cy_status collect(events *all, const cy_schedule *schedule, const cy_ticks *flow)
 {
     for (int rank = 0; rank < schedule->stages; rank++) {
         const cy_action_list *list = &schedule->ranks[rank];
@@ -99,11 +99,11 @@ static cy_status collect(events *all, const cy_schedule *schedule, const cy_flow
 
 cy_status cy_schedule_add_transfers(cy_schedule *schedule)
 {
-    cy_flow flow;
-    CY_TRY(cy_flow_run(&flow, schedule));
+    cy_ticks flow;
+    CY_TRY(cy_ticks_run(&flow, schedule));
     events all = {0};
     cy_status status = collect(&all, schedule, &flow);
-    cy_flow_close(&flow);
+    cy_ticks_close(&flow);
     if (status == CY_OK) {
         if (all.count > 0) qsort(all.items, all.count, sizeof(event), compare);
         for (int rank = 0; rank < schedule->stages; rank++)

@@ -174,7 +174,7 @@ static cy_status make_orders(cy_schedule *schedule, player *players)
     for (int rank = 0; rank < schedule->stages; rank++) {
         player *p = &players[rank];
         void *order = NULL;
-        CY_TRY(cy_memory_take(&order, steps, sizeof(step)));
+        CY_TRY(cy_memory_alloc(&order, steps, sizeof(step)));
         p->order = order;
         const int from_here = schedule->stages - rank;
         if (schedule->chunks == 1) {
@@ -194,9 +194,9 @@ cy_status cy_schedule_build_zero_bubble(cy_schedule *schedule)
     CY_ASSERT(schedule->chunks <= CHUNKS);
     const size_t cells = (size_t)cy_schedule_segments(schedule) * (size_t)schedule->microbatches;
     void *players = NULL, *forward = NULL, *input = NULL;
-    cy_status status = cy_memory_take(&players, (size_t)schedule->stages, sizeof(player));
-    if (status == CY_OK) status = cy_memory_take(&forward, cells, sizeof(int64_t));
-    if (status == CY_OK) status = cy_memory_take(&input, cells, sizeof(int64_t));
+    cy_status status = cy_memory_alloc(&players, (size_t)schedule->stages, sizeof(player));
+    if (status == CY_OK) status = cy_memory_alloc(&forward, cells, sizeof(int64_t));
+    if (status == CY_OK) status = cy_memory_alloc(&input, cells, sizeof(int64_t));
     if (status == CY_OK) status = make_orders(schedule, players);
     if (status == CY_OK) {
         table ends = {.forward = forward, .input = input};

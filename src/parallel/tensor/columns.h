@@ -16,6 +16,6 @@ CY_MUST_CHECK cy_status cy_tensor_gather_cols(
     cy_group *group, cy_queue *queue, cy_view y, cy_view x);
 
 // y [rows, cols / size]: this rank's columns of x [rows, cols], which is the same on every rank.
-void cy_tensor_take_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x);
+void cy_tensor_scatter_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x);
 
 #endif

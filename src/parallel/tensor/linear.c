@@ -33,9 +33,9 @@ cy_status cy_column_linear_forward(
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view own = y;
     if (gathers(layer)) {
-        own = cy_view_take(queue->scratch, y.dtype, y.rows, layer->weight.rows);
+        own = cy_view_alloc(queue->scratch, y.dtype, y.rows, layer->weight.rows);
     }
-    cy_tensor_gathering gathering;
+    cy_tensor_gather_state gathering;
     cy_tensor_rows rows;
     CY_TRY(cy_tensor_gather_start(&gathering, layer->parallel, queue, x_all, x));
     CY_TRY(cy_tensor_gather_next(&gathering, &rows));
@@ -55,8 +55,8 @@ cy_status cy_column_linear_forward(
 static cy_view own_columns(const cy_column_linear *layer, cy_queue *queue, cy_view dy)
 {
     if (!gathers(layer)) return dy;
-    const cy_view own = cy_view_take(queue->scratch, dy.dtype, dy.rows, layer->weight.rows);
-    cy_tensor_take_cols(layer->parallel->group, queue, own, dy);
+    const cy_view own = cy_view_alloc(queue->scratch, dy.dtype, dy.rows, layer->weight.rows);
+    cy_tensor_scatter_cols(layer->parallel->group, queue, own, dy);
     return own;
 }
 
@@ -67,16 +67,16 @@ void cy_column_linear_backward_rows(
 }
 
 cy_status cy_column_linear_backward_input(
-    const cy_column_linear *layer, cy_queue *queue, cy_tensor_summing *sum, cy_view dy)
+    const cy_column_linear *layer, cy_queue *queue, cy_tensor_reduce_state *sum, cy_view dy)
 {
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view own = own_columns(layer, queue, dy);
     cy_tensor_rows rows;
-    CY_TRY(cy_tensor_sum_next(sum, &rows));
+    CY_TRY(cy_tensor_reduce_next(sum, &rows));
     while (rows.count > 0) {
         cy_column_linear_backward_rows(
             layer, queue, cy_tensor_rows_of(sum->partial, rows), cy_tensor_rows_of(own, rows));
-        CY_TRY(cy_tensor_sum_next(sum, &rows));
+        CY_TRY(cy_tensor_reduce_next(sum, &rows));
     }
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
@@ -104,8 +104,8 @@ static bool is_own(const cy_row_linear *layer)
 static cy_view own_inputs(const cy_row_linear *layer, cy_queue *queue, cy_view x)
 {
     if (is_own(layer)) return x;
-    const cy_view own = cy_view_take(queue->scratch, x.dtype, x.rows, layer->weight.cols);
-    cy_tensor_take_cols(layer->parallel->group, queue, own, x);
+    const cy_view own = cy_view_alloc(queue->scratch, x.dtype, x.rows, layer->weight.cols);
+    cy_tensor_scatter_cols(layer->parallel->group, queue, own, x);
     return own;
 }
 
@@ -119,16 +119,16 @@ cy_status cy_row_linear_forward(
 {
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_view own = own_inputs(layer, queue, x);
-    cy_tensor_summing sum;
+    cy_tensor_reduce_state sum;
     cy_tensor_rows rows;
-    cy_tensor_sum_start(&sum, layer->parallel, queue, y, fixed);
-    CY_TRY(cy_tensor_sum_next(&sum, &rows));
+    cy_tensor_reduce_start(&sum, layer->parallel, queue, y, fixed);
+    CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     while (rows.count > 0) {
         cy_row_linear_rows(
             layer, queue, cy_tensor_rows_of(sum.partial, rows), cy_tensor_rows_of(own, rows));
-        CY_TRY(cy_tensor_sum_next(&sum, &rows));
+        CY_TRY(cy_tensor_reduce_next(&sum, &rows));
     }
-    CY_TRY(cy_tensor_sum_end(&sum));
+    CY_TRY(cy_tensor_reduce_finish(&sum));
     // After the sum, so that it is added once.
     if (!layer->skip_bias && !cy_view_is_none(layer->bias)) cy_add_bias(queue, y, layer->bias);
     cy_arena_rewind(queue->scratch, mark);
@@ -142,12 +142,12 @@ void cy_row_linear_backward_rows(
 }
 
 cy_status cy_row_linear_backward_input(
-    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_tensor_gathering *dy)
+    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_tensor_gather_state *dy)
 {
     const size_t mark = cy_arena_mark(queue->scratch);
     cy_view own = dx;
     if (!is_own(layer)) {
-        own = cy_view_take(queue->scratch, dx.dtype, dx.rows, layer->weight.cols);
+        own = cy_view_alloc(queue->scratch, dx.dtype, dx.rows, layer->weight.cols);
     }
     cy_tensor_rows rows;
     CY_TRY(cy_tensor_gather_next(dy, &rows));
@@ -164,7 +164,7 @@ cy_status cy_row_linear_backward_input(
 }
 
 void cy_row_linear_backward_weight(const cy_row_linear *layer, cy_queue *queue,
-    const cy_linear_gradients *to, const cy_tensor_gathering *dy, cy_view x)
+    const cy_linear_gradients *to, const cy_tensor_gather_state *dy, cy_view x)
 {
     const size_t mark = cy_arena_mark(queue->scratch);
     const cy_linear_gradients weight = {.weight = to->weight, .empty = to->empty};

@@ -8,7 +8,7 @@
 //
 // Without sequence parallelism the activations outside are whole on every rank and the sums are
 // all-reduces. With it each rank holds 1/size of the tokens outside: inputs are gathered, sums are
-// reduce-scattered. Both travel in pieces under the products (pieces.h). A group of one makes all
+// reduce-scattered. Both travel in chunks under the products (chunks.h). A group of one makes all
 // of this disappear: dense is not a special case.
 //
 // Forward, the gradient of the input and the gradients of the weights are apart, so that a caller
@@ -20,7 +20,7 @@
 #define CY_PARALLEL_TENSOR_LINEAR_H
 
 #include "kernel/kernel.h"
-#include "parallel/tensor/pieces.h"
+#include "parallel/tensor/overlap.h"
 
 // Where the gradients of a linear layer go; none: nowhere.
 typedef struct cy_linear_gradients {
@@ -48,7 +48,7 @@ typedef struct cy_column_linear {
 void cy_column_linear_rows(const cy_column_linear *layer, cy_queue *queue, cy_view y, cy_view x);
 
 // y [t, out_local], or [t, out] where it is gathered, of x [outside, in], which is gathered into
-// `x_all` (from cy_tensor_inside, or a place of its size that is kept).
+// `x_all` (from cy_tensor_all_tokens, or a place of its size that is kept).
 CY_MUST_CHECK cy_status cy_column_linear_forward(
     const cy_column_linear *layer, cy_queue *queue, cy_view y, cy_view x_all, cy_view x);
 
@@ -58,9 +58,9 @@ void cy_column_linear_backward_rows(
 
 // dx [outside, in], with which `sum` has been started, is to become the sum over the group of dy
 // weight, of dy as y. On return all of it is on its way: make the gradients of the weights next,
-// then call cy_tensor_sum_end.
+// then call cy_tensor_reduce_finish.
 CY_MUST_CHECK cy_status cy_column_linear_backward_input(
-    const cy_column_linear *layer, cy_queue *queue, cy_tensor_summing *sum, cy_view dy);
+    const cy_column_linear *layer, cy_queue *queue, cy_tensor_reduce_state *sum, cy_view dy);
 
 // Those, of dy as y and x [t, in], all its tokens: no message.
 void cy_column_linear_backward_weight(const cy_column_linear *layer, cy_queue *queue,
@@ -80,7 +80,7 @@ typedef struct cy_row_linear {
 void cy_row_linear_rows(const cy_row_linear *layer, cy_queue *queue, cy_view y, cy_view x);
 
 // y [outside, out] = sum over the group of x [t, in_local] weight^T, or of the own columns of x
-// [t, in], + bias; `fixed` as in cy_tensor_sum_start.
+// [t, in], + bias; `fixed` as in cy_tensor_reduce_start.
 CY_MUST_CHECK cy_status cy_row_linear_forward(
     const cy_row_linear *layer, cy_queue *queue, cy_view y, cy_view x, cy_fixed *fixed);
 
@@ -90,11 +90,11 @@ void cy_row_linear_backward_rows(
 
 // dx [t, in_local], or [t, in] where x is not parallel, of dy [t, out] that is being gathered.
 CY_MUST_CHECK cy_status cy_row_linear_backward_input(
-    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_tensor_gathering *dy);
+    const cy_row_linear *layer, cy_queue *queue, cy_view dx, cy_tensor_gather_state *dy);
 
 // The gradients of the weights, of dy that has been gathered and x as in forward; that of the bias
 // is of the own tokens. No message.
 void cy_row_linear_backward_weight(const cy_row_linear *layer, cy_queue *queue,
-    const cy_linear_gradients *to, const cy_tensor_gathering *dy, cy_view x);
+    const cy_linear_gradients *to, const cy_tensor_gather_state *dy, cy_view x);
 
 #endif

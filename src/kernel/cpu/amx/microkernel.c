@@ -161,7 +161,7 @@ static inline __attribute__((always_inline)) void step_whole(
 static inline __attribute__((always_inline)) void step_split(
     const char *left, int64_t left_bytes, const char *right, const bool two)
 {
-    const int64_t left_part = DEPTH * 2, right_part = DEPTH * CY_BLOCK_COLS * 2;
+    const int64_t left_part = DEPTH * 2, right_part = DEPTH * CY_MICROKERNEL_COLS * 2;
     load_left(left, left_bytes, two);
     load_right(right + 2 * right_part);
     multiply_tiles(two);
@@ -182,7 +182,7 @@ static inline __attribute__((always_inline)) void multiply_square(
     const square *s, const bool two, const int64_t parts)
 {
     const int64_t left_step = DEPTH * 2 * parts;
-    const int64_t right_step = left_step * CY_BLOCK_COLS;
+    const int64_t right_step = left_step * CY_MICROKERNEL_COLS;
     const char *left = s->left, *right = s->right, *ahead = s->ahead;
     take_sums(s->c, s->c_bytes, s->accumulate, two);
     for (int64_t k = 0; k < s->depth; k += DEPTH, left += left_step, right += right_step) {
@@ -223,7 +223,7 @@ static inline __attribute__((always_inline)) void multiply_panel(
 {
     for (int64_t row = 0; row < rows; row += 32) {
         const int64_t count = rows - row < 32 ? rows - row : 32;
-        if (cols < CY_BLOCK_COLS) {
+        if (cols < CY_MICROKERNEL_COLS) {
             multiply_edge(&at, count, cols, parts);
         } else if (count > TILE_ROWS) {
             multiply_square(&at, true, parts);
@@ -244,12 +244,13 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
 {
     const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
     const int64_t pass_depth = cy_round_up((depth + passes - 1) / passes, DEPTH);
-    const int64_t deep = 2 * parts, step_bytes = DEPTH * deep * CY_BLOCK_COLS;
+    const int64_t deep = 2 * parts, step_bytes = DEPTH * deep * CY_MICROKERNEL_COLS;
     const int64_t share = cy_round_up(step_bytes / ((rows + 31) / 32), 64);
     for (int64_t k = 0; k < depth; k += pass_depth) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
-            const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
-            const char *panel = right + (col * depth + k * CY_BLOCK_COLS) * deep;
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
+            const int64_t width =
+                cols - col < CY_MICROKERNEL_COLS ? cols - col : CY_MICROKERNEL_COLS;
+            const char *panel = right + (col * depth + k * CY_MICROKERNEL_COLS) * deep;
             const square first = {
                 .c = c + col,
                 .left = left + k * deep,
@@ -258,8 +259,8 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
                 .left_bytes = left_bytes,
                 .depth = depth - k < pass_depth ? depth - k : pass_depth,
                 .accumulate = accumulate || k > 0,
-                .ahead = panel + CY_BLOCK_COLS * depth * deep,
-                .ahead_bytes = col + CY_BLOCK_COLS < cols && rows > FEW_ROWS ? share : 0,
+                .ahead = panel + CY_MICROKERNEL_COLS * depth * deep,
+                .ahead_bytes = col + CY_MICROKERNEL_COLS < cols && rows > FEW_ROWS ? share : 0,
             };
             multiply_panel(first, rows, width, parts);
         }
@@ -305,9 +306,9 @@ static void pack_right(void *right, cy_view source, bool transposed)
     cy_pack_right_bf16_avx512(right, source, transposed, DEPTH);
 }
 
-const cy_block_ops *cy_block_amx(void)
+const cy_microkernel *cy_microkernel_amx(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "amx",
         .dtype = CY_BF16,
         .packed_bytes = 2,
@@ -326,9 +327,9 @@ const cy_block_ops *cy_block_amx(void)
     return &ops;
 }
 
-const cy_block_ops *cy_block_amx_split(void)
+const cy_microkernel *cy_microkernel_amx_split(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "amx_split",
         .dtype = CY_F32,
         .packed_bytes = SPLIT * 2,

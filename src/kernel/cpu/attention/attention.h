@@ -85,8 +85,8 @@ const cy_attention_rows *cy_attention_rows_neon(void);
 // What the blocks are computed with: `wide` takes fp32, whole or split, and 16-bit data besides;
 // `narrow`, NULL where the processor has none, takes bf16 as it is.
 typedef struct cy_attention_ops {
-    const cy_block_ops *wide;
-    const cy_block_ops *narrow;
+    const cy_microkernel *wide;
+    const cy_microkernel *narrow;
     const cy_attention_rows *rows;
 } cy_attention_ops;
 
@@ -94,8 +94,8 @@ typedef struct cy_attention_ops {
 cy_attention_forward_fn cy_flash_forward;
 cy_attention_backward_fn cy_flash_backward;
 cy_attention_paged_fn cy_flash_paged;
-cy_attention_parts_fn cy_flash_parts;
-cy_attention_join_fn cy_flash_join;
+cy_attention_split_fn cy_flash_split;
+cy_attention_combine_fn cy_flash_combine;
 cy_attention_merge_fn cy_flash_merge;
 cy_attention_delta_fn cy_flash_delta;
 
@@ -106,25 +106,26 @@ cy_attention_delta_fn cy_flash_delta;
 #define CY_LOG2_E         1.4426950408889634
 #define CY_LN_2           0.6931471805599453
 
-static inline bool cy_flash_takes(cy_dtype dtype)
+static inline bool cy_flash_supports(cy_dtype dtype)
 {
     return dtype == CY_F32 || dtype == CY_BF16 || dtype == CY_F16;
 }
 
-static inline const cy_block_ops *cy_flash_block(const cy_attention_ops *ops, cy_dtype dtype)
+static inline const cy_microkernel *cy_flash_microkernel(
+    const cy_attention_ops *ops, cy_dtype dtype)
 {
     return ops->narrow != NULL && ops->narrow->dtype == dtype ? ops->narrow : ops->wide;
 }
 
-// The next piece of a worker's scratch. With a NULL base it only counts, and what it returns lies
+// The next chunk of a worker's scratch. With a NULL base it only counts, and what it returns lies
 // on the first page, which no process has mapped.
-static inline void *cy_flash_piece(char *base, size_t *used, size_t bytes)
+static inline void *cy_flash_alloc(char *base, size_t *used, size_t bytes)
 {
     static const uintptr_t unmapped = CY_ARENA_ALIGN;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is meant
-    void *piece = base == NULL ? (void *)unmapped : base + *used;
+    void *chunk = base == NULL ? (void *)unmapped : base + *used;
     *used += cy_arena_bytes(bytes);
-    return piece;
+    return chunk;
 }
 
 // The first of `count` ascending positions that is at least `position`.
@@ -150,7 +151,7 @@ static inline int32_t cy_flash_clamp(int64_t value, int64_t most)
 }
 
 // What of a range lies in the block of `count` that begins at `first`, counted from there.
-static inline cy_row_range cy_flash_seen(cy_row_range range, int64_t first, int64_t count)
+static inline cy_row_range cy_flash_visible(cy_row_range range, int64_t first, int64_t count)
 {
     return (cy_row_range){
         cy_flash_clamp(range.first - first, count), cy_flash_clamp(range.last - first, count)};
@@ -158,7 +159,7 @@ static inline cy_row_range cy_flash_seen(cy_row_range range, int64_t first, int6
 
 // One step of the forward pass for a block of query rows that lie packed, over a block of keys.
 typedef struct cy_flash_state {
-    const cy_block_ops *ops;
+    const cy_microkernel *ops;
     const cy_attention_rows *rows;
     void *queries;        // [row_count, depth], a left operand
     void *keys;           // a right operand [head_dim, keys]
@@ -175,7 +176,7 @@ typedef struct cy_flash_state {
     float factor;
 } cy_flash_state;
 
-// Takes the pieces of a state for `rows` rows from a worker's scratch.
+// Takes the chunks of a state for `rows` rows from a worker's scratch.
 void cy_flash_layout(cy_flash_state *state, char *base, size_t *used, int64_t rows);
 void cy_flash_start(cy_flash_state *state);
 

@@ -21,7 +21,7 @@
 
 typedef struct backward_call {
     const cy_attention_ops *ops;
-    const cy_block_ops *block;
+    const cy_microkernel *block;
     cy_view dq, dk, dv, d_o, lse, delta, q, k, v;
     const cy_attention_spec *spec;
     float *dk_parts, *dv_parts; // [sum of k_count, heads * head_dim], span after span
@@ -56,33 +56,33 @@ typedef struct head_state {
 static void layout(
     head_state *s, char *base, size_t *used, const backward_call *self, int64_t queries)
 {
-    const cy_block_ops *ops = self->block;
+    const cy_microkernel *ops = self->block;
     const int64_t dim = self->spec->head_dim;
     const size_t floats = sizeof(float), element = cy_dtype_size(ops->dtype);
     s->blocks = (queries + QUERIES - 1) / QUERIES;
     s->depth = cy_round_up(dim, ops->depth_step);
-    s->across_bytes = cy_block_right_bytes(ops, QUERIES, dim);
-    s->along_bytes = cy_block_right_bytes(ops, dim, QUERIES);
+    s->across_bytes = cy_microkernel_right_bytes(ops, QUERIES, dim);
+    s->along_bytes = cy_microkernel_right_bytes(ops, dim, QUERIES);
     const size_t blocks = (size_t)s->blocks, cells = (size_t)KEYS * QUERIES;
-    s->q_left = cy_flash_piece(base, used, blocks * s->across_bytes);
-    s->do_left = cy_flash_piece(base, used, blocks * s->across_bytes);
-    s->q_right = cy_flash_piece(base, used, blocks * s->along_bytes);
-    s->do_right = cy_flash_piece(base, used, blocks * s->along_bytes);
-    s->dq = cy_flash_piece(base, used, blocks * (size_t)dim * QUERIES * floats);
-    s->log_sum = cy_flash_piece(base, used, blocks * QUERIES * floats);
-    s->delta = cy_flash_piece(base, used, blocks * QUERIES * floats);
-    s->k_packed = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
-    s->v_packed = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, dim));
-    s->k_transposed = cy_flash_piece(base, used, cy_block_left_bytes(ops, dim, KEYS));
-    s->scores = cy_flash_piece(base, used, cells * floats);
-    s->d_weights = cy_flash_piece(base, used, cells * floats);
-    s->weights = cy_flash_piece(base, used, cells * element);
-    s->d_scores = cy_flash_piece(base, used, cells * element);
-    s->left = cy_flash_piece(base, used, cy_block_left_bytes(ops, KEYS, QUERIES));
-    s->d_scores_right = cy_flash_piece(base, used, cy_block_right_bytes(ops, QUERIES, KEYS));
-    s->turned = cy_flash_piece(base, used, (size_t)(QUERIES * dim) * floats);
-    s->ranges = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
-    s->seen = cy_flash_piece(base, used, KEYS * sizeof(cy_row_range));
+    s->q_left = cy_flash_alloc(base, used, blocks * s->across_bytes);
+    s->do_left = cy_flash_alloc(base, used, blocks * s->across_bytes);
+    s->q_right = cy_flash_alloc(base, used, blocks * s->along_bytes);
+    s->do_right = cy_flash_alloc(base, used, blocks * s->along_bytes);
+    s->dq = cy_flash_alloc(base, used, blocks * (size_t)dim * QUERIES * floats);
+    s->log_sum = cy_flash_alloc(base, used, blocks * QUERIES * floats);
+    s->delta = cy_flash_alloc(base, used, blocks * QUERIES * floats);
+    s->k_packed = cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, KEYS, dim));
+    s->v_packed = cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, KEYS, dim));
+    s->k_transposed = cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, dim, KEYS));
+    s->scores = cy_flash_alloc(base, used, cells * floats);
+    s->d_weights = cy_flash_alloc(base, used, cells * floats);
+    s->weights = cy_flash_alloc(base, used, cells * element);
+    s->d_scores = cy_flash_alloc(base, used, cells * element);
+    s->left = cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, KEYS, QUERIES));
+    s->d_scores_right = cy_flash_alloc(base, used, cy_microkernel_right_bytes(ops, QUERIES, KEYS));
+    s->turned = cy_flash_alloc(base, used, (size_t)(QUERIES * dim) * floats);
+    s->ranges = cy_flash_alloc(base, used, KEYS * sizeof(cy_row_range));
+    s->seen = cy_flash_alloc(base, used, KEYS * sizeof(cy_row_range));
 }
 
 static void pack_queries(
@@ -133,11 +133,11 @@ static cy_row_range find_ranges(cy_row_range *ranges, const cy_attention_spec *s
 static void step(
     head_state *s, const backward_call *self, int64_t index, int64_t queries, int64_t keys)
 {
-    const cy_block_ops *ops = self->block;
-    const int64_t dim = self->spec->head_dim, cols = cy_round_up(queries, CY_BLOCK_COLS);
+    const cy_microkernel *ops = self->block;
+    const int64_t dim = self->spec->head_dim, cols = cy_round_up(queries, CY_MICROKERNEL_COLS);
     bool any = false;
     for (int64_t i = 0; i < keys; i++) {
-        s->seen[i] = cy_flash_seen(s->ranges[i], index * QUERIES, queries);
+        s->seen[i] = cy_flash_visible(s->ranges[i], index * QUERIES, queries);
         any = any || s->seen[i].first < s->seen[i].last;
     }
     if (!any) return;
@@ -167,9 +167,9 @@ static void step(
     const cy_view d_scores = cy_view_of(s->d_scores, ops->dtype, keys, cols);
     int64_t stride;
     const void *left =
-        cy_block_left(ops, s->left, &stride, cy_view_of(s->weights, ops->dtype, keys, cols));
+        cy_microkernel_left(ops, s->left, &stride, cy_view_of(s->weights, ops->dtype, keys, cols));
     ops->multiply(s->dv, width, left, stride, s->do_right + along, keys, dim, depth, s->started);
-    left = cy_block_left(ops, s->left, &stride, d_scores);
+    left = cy_microkernel_left(ops, s->left, &stride, d_scores);
     ops->multiply(s->dk, width, left, stride, s->q_right + along, keys, dim, depth, s->started);
     s->started = true;
     ops->pack_right(s->d_scores_right, d_scores, false);
@@ -223,8 +223,8 @@ static void backward_keys(head_state *s, const backward_call *self, const cy_att
         const int64_t row = span->k_first + key;
         const cy_view k = cy_view_cols(cy_view_rows(self->k, row, keys), kv_col, dim);
         const cy_view v = cy_view_cols(cy_view_rows(self->v, row, keys), kv_col, dim);
-        s->k = cy_block_left(self->block, s->k_packed, &s->k_stride, k);
-        s->v = cy_block_left(self->block, s->v_packed, &s->v_stride, v);
+        s->k = cy_microkernel_left(self->block, s->k_packed, &s->k_stride, k);
+        s->v = cy_microkernel_left(self->block, s->v_packed, &s->v_stride, v);
         self->block->pack_left(s->k_transposed, k, true);
         for (int64_t i = all.first / QUERIES; i * QUERIES < all.last; i++) {
             step(s, self, i, cy_min(span->q_count - i * QUERIES, QUERIES), keys);
@@ -309,15 +309,16 @@ static void clear_queries(cy_view dq)
 void cy_flash_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
     cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec)
 {
-    if (!cy_flash_takes(q.dtype) || !cy_flash_takes(d_o.dtype) || !cy_flash_takes(dq.dtype) ||
-        !cy_flash_takes(dk.dtype) || !cy_flash_takes(dv.dtype) || lse.dtype != CY_F32 ||
-        delta.dtype != CY_F32 || spec->head_dim > CY_FLASH_HEAD_MAX) {
+    if (!cy_flash_supports(q.dtype) || !cy_flash_supports(d_o.dtype) ||
+        !cy_flash_supports(dq.dtype) || !cy_flash_supports(dk.dtype) ||
+        !cy_flash_supports(dv.dtype) || lse.dtype != CY_F32 || delta.dtype != CY_F32 ||
+        spec->head_dim > CY_FLASH_HEAD_MAX) {
         cy_ref_attention_backward(queue, dq, dk, dv, d_o, lse, delta, q, k, v, spec);
         return;
     }
     backward_call self = {
         .ops = cy_flash_ops(queue),
-        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
+        .block = cy_flash_microkernel(cy_flash_ops(queue), q.dtype),
         .dq = dq,
         .dk = dk,
         .dv = dv,
@@ -340,9 +341,9 @@ void cy_flash_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_v
 
     const size_t mark = cy_arena_mark(queue->scratch);
     const size_t parts = (size_t)(keys * spec->heads * spec->head_dim) * sizeof(float);
-    self.dk_parts = cy_arena_take(queue->scratch, parts);
-    self.dv_parts = cy_arena_take(queue->scratch, parts);
-    self.scratch = cy_arena_take(queue->scratch, self.bytes * (size_t)cy_queue_workers(queue));
+    self.dk_parts = cy_arena_alloc(queue->scratch, parts);
+    self.dv_parts = cy_arena_alloc(queue->scratch, parts);
+    self.scratch = cy_arena_alloc(queue->scratch, self.bytes * (size_t)cy_queue_workers(queue));
     if (queries < q.rows && !spec->accumulate && !queue->dry) clear_queries(dq);
     cy_queue_run(queue, backward_task, &self, (int64_t)spec->span_count * spec->heads);
     cy_queue_run(queue, sum_task, &self, (k.rows + SUM_ROWS - 1) / SUM_ROWS);

@@ -27,23 +27,24 @@ typedef struct forward_call {
 
 void cy_flash_layout(cy_flash_state *state, char *base, size_t *used, int64_t rows)
 {
-    const cy_block_ops *ops = state->ops;
+    const cy_microkernel *ops = state->ops;
     const size_t row_count = (size_t)rows, keys = CY_FLASH_KEYS, floats = sizeof(float);
     state->depth = cy_round_up(state->head_dim, ops->depth_step);
-    state->out_cols = cy_round_up(state->head_dim, CY_BLOCK_COLS);
-    state->queries = cy_flash_piece(base, used, cy_block_left_bytes(ops, rows, state->head_dim));
+    state->out_cols = cy_round_up(state->head_dim, CY_MICROKERNEL_COLS);
+    state->queries =
+        cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, rows, state->head_dim));
     state->keys =
-        cy_flash_piece(base, used, cy_block_right_bytes(ops, CY_FLASH_KEYS, state->head_dim));
+        cy_flash_alloc(base, used, cy_microkernel_right_bytes(ops, CY_FLASH_KEYS, state->head_dim));
     state->values =
-        cy_flash_piece(base, used, cy_block_right_bytes(ops, state->head_dim, CY_FLASH_KEYS));
-    state->scores = cy_flash_piece(base, used, row_count * keys * floats);
-    state->weights = cy_flash_piece(base, used, row_count * keys * cy_dtype_size(ops->dtype));
-    state->left = cy_flash_piece(base, used, cy_block_left_bytes(ops, rows, CY_FLASH_KEYS));
-    state->out = cy_flash_piece(base, used, row_count * (size_t)state->out_cols * floats);
-    state->max = cy_flash_piece(base, used, row_count * floats);
-    state->sum = cy_flash_piece(base, used, row_count * floats);
-    state->ranges = cy_flash_piece(base, used, row_count * sizeof(cy_row_range));
-    state->seen = cy_flash_piece(base, used, row_count * sizeof(cy_row_range));
+        cy_flash_alloc(base, used, cy_microkernel_right_bytes(ops, state->head_dim, CY_FLASH_KEYS));
+    state->scores = cy_flash_alloc(base, used, row_count * keys * floats);
+    state->weights = cy_flash_alloc(base, used, row_count * keys * cy_dtype_size(ops->dtype));
+    state->left = cy_flash_alloc(base, used, cy_microkernel_left_bytes(ops, rows, CY_FLASH_KEYS));
+    state->out = cy_flash_alloc(base, used, row_count * (size_t)state->out_cols * floats);
+    state->max = cy_flash_alloc(base, used, row_count * floats);
+    state->sum = cy_flash_alloc(base, used, row_count * floats);
+    state->ranges = cy_flash_alloc(base, used, row_count * sizeof(cy_row_range));
+    state->seen = cy_flash_alloc(base, used, row_count * sizeof(cy_row_range));
 }
 
 void cy_flash_start(cy_flash_state *state)
@@ -84,42 +85,44 @@ static void add_values(const cy_flash_state *state, int64_t row, int64_t rows, i
     int64_t depth, int64_t seen)
 {
     if (seen == 0) return; // masked rows
-    const cy_block_ops *ops = state->ops;
-    const size_t panel = cy_block_right_bytes(ops, CY_BLOCK_COLS, depth);
+    const cy_microkernel *ops = state->ops;
+    const size_t panel = cy_microkernel_right_bytes(ops, CY_MICROKERNEL_COLS, depth);
     cy_view weights = cy_view_of(state->weights, ops->dtype, row + rows, seen);
     weights.stride = stride;
     int64_t left_stride;
     const void *left =
-        cy_block_left(ops, state->left, &left_stride, cy_view_rows(weights, row, rows));
+        cy_microkernel_left(ops, state->left, &left_stride, cy_view_rows(weights, row, rows));
     float *out = state->out + row * state->out_cols;
     // A part of the depth lies together in one panel only.
-    const int64_t step = seen < depth ? CY_BLOCK_COLS : state->out_cols;
+    const int64_t step = seen < depth ? CY_MICROKERNEL_COLS : state->out_cols;
     for (int64_t col = 0; col < state->out_cols; col += step) {
         ops->multiply(out + col, state->out_cols, left, left_stride,
-            (char *)state->values + (size_t)(col / CY_BLOCK_COLS) * panel, rows, step, seen, true);
+            (char *)state->values + (size_t)(col / CY_MICROKERNEL_COLS) * panel, rows, step, seen,
+            true);
     }
 }
 
 void cy_flash_step(cy_flash_state *state, cy_view keys, cy_view values, int64_t first)
 {
-    const cy_block_ops *ops = state->ops;
+    const cy_microkernel *ops = state->ops;
     bool any = false;
     for (int64_t i = 0; i < state->row_count; i++) {
         const cy_row_range range = state->ranges[i];
-        state->seen[i] = cy_flash_seen(range, first, keys.rows);
+        state->seen[i] = cy_flash_visible(range, first, keys.rows);
         any = any || state->seen[i].first < state->seen[i].last;
     }
     if (!any) return;
 
     // Columns up to a multiple of 32 are there (zeros in the packed keys), which spares the
     // products an edge; the softmax leaves them out.
-    const int64_t cols = cy_round_up(keys.rows, CY_BLOCK_COLS);
+    const int64_t cols = cy_round_up(keys.rows, CY_MICROKERNEL_COLS);
     const int64_t row_bytes = state->depth * ops->packed_bytes;
     ops->pack_right(state->keys, keys, true);
     for (int64_t row = 0, rows, last; row < state->row_count; row += rows) {
         rows = rows_of_step(state, row, &last);
         ops->multiply(state->scores + row * cols, cols, (char *)state->queries + row * row_bytes,
-            state->depth, state->keys, rows, cy_round_up(last, CY_BLOCK_COLS), state->depth, false);
+            state->depth, state->keys, rows, cy_round_up(last, CY_MICROKERNEL_COLS), state->depth,
+            false);
     }
     const cy_softmax_block block = {
         .scores = state->scores,
@@ -205,7 +208,7 @@ static void forward_task(void *context, int64_t task, int worker)
     const int64_t count = span->q_count - first < self->block ? span->q_count - first : self->block;
     const int64_t dim = spec->head_dim, row = span->q_first + first;
 
-    const cy_block_ops *ops = cy_flash_block(self->ops, self->q.dtype);
+    const cy_microkernel *ops = cy_flash_microkernel(self->ops, self->q.dtype);
     cy_flash_state state = {
         .ops = ops,
         .rows = self->ops->rows,
@@ -216,7 +219,7 @@ static void forward_task(void *context, int64_t task, int worker)
     size_t used = 0;
     char *base = self->scratch + (size_t)worker * self->bytes;
     cy_flash_layout(&state, base, &used, self->block * group);
-    float *lse = cy_flash_piece(base, &used, (size_t)(self->block * group) * sizeof(float));
+    float *lse = cy_flash_alloc(base, &used, (size_t)(self->block * group) * sizeof(float));
 
     ops->enter();
     const cy_row_range all = find_ranges(state.ranges, spec, span, first, count);
@@ -260,7 +263,7 @@ static void clear_rows(const forward_call *self)
 void cy_flash_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec)
 {
-    if (!cy_flash_takes(q.dtype) || !cy_flash_takes(o.dtype) || lse.dtype != CY_F32 ||
+    if (!cy_flash_supports(q.dtype) || !cy_flash_supports(o.dtype) || lse.dtype != CY_F32 ||
         spec->head_dim > CY_FLASH_HEAD_MAX) {
         cy_ref_attention_forward(queue, o, lse, q, k, v, spec);
         return;
@@ -283,12 +286,13 @@ void cy_flash_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_vie
         if (spec->spans[i].q_count > longest) longest = spec->spans[i].q_count;
     }
     self.task_max = (longest + self.block - 1) / self.block;
-    cy_flash_state state = {.ops = cy_flash_block(self.ops, q.dtype), .head_dim = spec->head_dim};
+    cy_flash_state state = {
+        .ops = cy_flash_microkernel(self.ops, q.dtype), .head_dim = spec->head_dim};
     cy_flash_layout(&state, NULL, &self.bytes, self.block * group);
-    cy_flash_piece(NULL, &self.bytes, (size_t)(self.block * group) * sizeof(float));
+    cy_flash_alloc(NULL, &self.bytes, (size_t)(self.block * group) * sizeof(float));
 
     const size_t mark = cy_arena_mark(queue->scratch);
-    self.scratch = cy_arena_take(queue->scratch, self.bytes * (size_t)cy_queue_workers(queue));
+    self.scratch = cy_arena_alloc(queue->scratch, self.bytes * (size_t)cy_queue_workers(queue));
     if (rows < q.rows && !queue->dry) clear_rows(&self);
     cy_queue_run(queue, forward_task, &self, self.task_max * spec->span_count * spec->kv_heads);
     cy_arena_rewind(queue->scratch, mark);
@@ -334,7 +338,7 @@ static void merge_task(void *context, int64_t task, int worker)
 void cy_flash_merge(
     cy_queue *queue, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads)
 {
-    if (!cy_flash_takes(o.dtype) || !cy_flash_takes(o_part.dtype) || lse.dtype != CY_F32 ||
+    if (!cy_flash_supports(o.dtype) || !cy_flash_supports(o_part.dtype) || lse.dtype != CY_F32 ||
         lse_part.dtype != CY_F32) {
         cy_ref_attention_merge(queue, o, lse, o_part, lse_part, heads);
         return;
@@ -358,7 +362,7 @@ static void delta_task(void *context, int64_t task, int worker)
 
 void cy_flash_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads)
 {
-    if (!cy_flash_takes(o.dtype) || !cy_flash_takes(d_o.dtype) || delta.dtype != CY_F32) {
+    if (!cy_flash_supports(o.dtype) || !cy_flash_supports(d_o.dtype) || delta.dtype != CY_F32) {
         cy_ref_attention_delta(queue, delta, d_o, o, heads);
         return;
     }
@@ -372,8 +376,8 @@ void cy_cpu_attention_override(cy_kernels *table)
     table->attention_forward = cy_flash_forward;
     table->attention_backward = cy_flash_backward;
     table->attention_paged = cy_flash_paged;
-    table->attention_parts = cy_flash_parts;
-    table->attention_join = cy_flash_join;
+    table->attention_split = cy_flash_split;
+    table->attention_combine = cy_flash_combine;
     table->attention_merge = cy_flash_merge;
     table->attention_delta = cy_flash_delta;
 }

@@ -18,7 +18,7 @@ _Static_assert(CY_ATTENTION_PART <= CY_FLASH_KEYS, "a part has its scores in one
 
 typedef struct paged_call {
     const cy_attention_ops *ops;
-    const cy_block_ops *block;
+    const cy_microkernel *block;
     cy_view o, q;
     const cy_kv_pages *pages;
     const int32_t *sequences, *positions; // [rows of q]
@@ -36,22 +36,22 @@ typedef struct paged_state {
     float *queries;      // [heads, head_dim] of one row
     float *scores;       // [heads, CY_FLASH_KEYS]
     float *weights;      // likewise
-    float *part;         // [cy_attention_part_cols]
+    float *part;         // [cy_attention_split_cols]
 } paged_state;
 
 static void layout(paged_state *s, char *base, size_t *used, const paged_call *self)
 {
     const int64_t dim = self->spec->head_dim, group = self->spec->heads / self->spec->kv_heads;
-    const size_t part = (size_t)cy_attention_part_cols(self->spec);
+    const size_t part = (size_t)cy_attention_split_cols(self->spec);
     const size_t heads = (size_t)self->spec->heads;
     const size_t rows = (size_t)(CY_FLASH_KEYS * dim);
     cy_flash_layout(&s->flash, base, used, self->rows * group);
-    s->keys = cy_flash_piece(base, used, rows * sizeof(float));
-    s->values = cy_flash_piece(base, used, rows * sizeof(float));
-    s->queries = cy_flash_piece(base, used, heads * (size_t)dim * sizeof(float));
-    s->scores = cy_flash_piece(base, used, heads * CY_FLASH_KEYS * sizeof(float));
-    s->weights = cy_flash_piece(base, used, heads * CY_FLASH_KEYS * sizeof(float));
-    s->part = cy_flash_piece(base, used, part * sizeof(float));
+    s->keys = cy_flash_alloc(base, used, rows * sizeof(float));
+    s->values = cy_flash_alloc(base, used, rows * sizeof(float));
+    s->queries = cy_flash_alloc(base, used, heads * (size_t)dim * sizeof(float));
+    s->scores = cy_flash_alloc(base, used, heads * CY_FLASH_KEYS * sizeof(float));
+    s->weights = cy_flash_alloc(base, used, heads * CY_FLASH_KEYS * sizeof(float));
+    s->part = cy_flash_alloc(base, used, part * sizeof(float));
 }
 
 static paged_state state_of(const paged_call *self)
@@ -163,7 +163,7 @@ static void weigh(const paged_state *s, const paged_call *self, float *to, int64
     self->ops->rows->softmax(&block);
 }
 
-// to [kv_count, cy_attention_part_cols]: what the part's keys add to the sums of the query heads,
+// to [kv_count, cy_attention_split_cols]: what the part's keys add to the sums of the query heads,
 // which are in s->queries. Rows of all its heads are read together, in ascending order, which is
 // how the processor's own prefetchers follow; `next`, unless NULL, is the part that comes after.
 static void make_parts(
@@ -172,7 +172,7 @@ static void make_parts(
     const cy_attention_rows *rows = self->ops->rows;
     const cy_view keys = self->pages->keys, values = self->pages->values;
     const int64_t dim = self->spec->head_dim, group = self->spec->heads / self->spec->kv_heads;
-    const int64_t cols = cy_attention_part_cols(self->spec), scores = group * CY_FLASH_KEYS;
+    const int64_t cols = cy_attention_split_cols(self->spec), scores = group * CY_FLASH_KEYS;
     for (int64_t at = 0; at < of->count;) {
         const cy_view run = run_of(self, keys, of, at);
         const char *ahead = ahead_of(self, keys, of, at, values, of);
@@ -336,16 +336,16 @@ static void paged_task(void *context, int64_t task, int worker)
 
 static bool takes(cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec)
 {
-    return cy_flash_takes(q.dtype) && cy_flash_takes(pages->keys.dtype) &&
-        cy_flash_takes(pages->values.dtype) && spec->head_dim <= CY_FLASH_HEAD_MAX;
+    return cy_flash_supports(q.dtype) && cy_flash_supports(pages->keys.dtype) &&
+        cy_flash_supports(pages->values.dtype) && spec->head_dim <= CY_FLASH_HEAD_MAX;
 }
 
-static void run_tasks(cy_queue *queue, paged_call *self, cy_pool_task task, int64_t count)
+static void run_tasks(cy_queue *queue, paged_call *self, cy_task task, int64_t count)
 {
     paged_state s = state_of(self);
     layout(&s, NULL, &self->bytes, self);
     const size_t mark = cy_arena_mark(queue->scratch);
-    self->scratch = cy_arena_take(queue->scratch, self->bytes * (size_t)cy_queue_workers(queue));
+    self->scratch = cy_arena_alloc(queue->scratch, self->bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, task, self, count);
     cy_arena_rewind(queue->scratch, mark);
 }
@@ -353,13 +353,13 @@ static void run_tasks(cy_queue *queue, paged_call *self, cy_pool_task task, int6
 void cy_flash_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec)
 {
-    if (!takes(q, pages, spec) || !cy_flash_takes(o.dtype)) {
+    if (!takes(q, pages, spec) || !cy_flash_supports(o.dtype)) {
         cy_ref_attention_paged(queue, o, q, pages, sequences, positions, spec);
         return;
     }
     paged_call self = {
         .ops = cy_flash_ops(queue),
-        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
+        .block = cy_flash_microkernel(cy_flash_ops(queue), q.dtype),
         .o = o,
         .q = q,
         .pages = pages,
@@ -384,7 +384,7 @@ static part parts_of(const paged_call *self, int64_t task)
     return part_of(self, 0, number, after - number);
 }
 
-static void parts_task(void *context, int64_t task, int worker)
+static void split_task(void *context, int64_t task, int worker)
 {
     const paged_call *self = context;
     const paged_state s = worker_state(self, worker);
@@ -399,17 +399,17 @@ static void parts_task(void *context, int64_t task, int worker)
     self->block->leave();
 }
 
-void cy_flash_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
+void cy_flash_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
     const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
     int64_t first)
 {
     if (!takes(q, pages, spec)) {
-        cy_ref_attention_parts(queue, parts, q, pages, sequences, positions, spec, first);
+        cy_ref_attention_split(queue, parts, q, pages, sequences, positions, spec, first);
         return;
     }
     paged_call self = {
         .ops = cy_flash_ops(queue),
-        .block = cy_flash_block(cy_flash_ops(queue), q.dtype),
+        .block = cy_flash_microkernel(cy_flash_ops(queue), q.dtype),
         .q = q,
         .pages = pages,
         .sequences = sequences,
@@ -420,10 +420,10 @@ void cy_flash_parts(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages
         .rows = 1,
     };
     const int64_t end = first + parts.rows, kv_heads = spec->kv_heads;
-    run_tasks(queue, &self, parts_task, (end + kv_heads - 1) / kv_heads - first / kv_heads);
+    run_tasks(queue, &self, split_task, (end + kv_heads - 1) / kv_heads - first / kv_heads);
 }
 
-static void join_task(void *context, int64_t kv_head, int worker)
+static void combine_task(void *context, int64_t kv_head, int worker)
 {
     const paged_call *self = context;
     paged_state s = worker_state(self, worker);
@@ -436,19 +436,20 @@ static void join_task(void *context, int64_t kv_head, int worker)
     self->block->leave();
 }
 
-void cy_flash_join(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
+void cy_flash_combine(cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec)
 {
-    if (parts.dtype != CY_F32 || !cy_flash_takes(o.dtype) || spec->head_dim > CY_FLASH_HEAD_MAX) {
-        cy_ref_attention_join(queue, o, parts, spec);
+    if (parts.dtype != CY_F32 || !cy_flash_supports(o.dtype) ||
+        spec->head_dim > CY_FLASH_HEAD_MAX) {
+        cy_ref_attention_combine(queue, o, parts, spec);
         return;
     }
     paged_call self = {
         .ops = cy_flash_ops(queue),
-        .block = cy_flash_block(cy_flash_ops(queue), o.dtype),
+        .block = cy_flash_microkernel(cy_flash_ops(queue), o.dtype),
         .o = o,
         .spec = spec,
         .parts = parts,
         .rows = 1,
     };
-    run_tasks(queue, &self, join_task, spec->kv_heads);
+    run_tasks(queue, &self, combine_task, spec->kv_heads);
 }

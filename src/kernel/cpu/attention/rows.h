@@ -242,7 +242,7 @@ static inline __attribute__((always_inline)) void dot_block(float *scores, int64
 }
 
 // Asks for `rows` rows of `bytes` bytes.
-static inline void expect_rows(const char *at, int64_t stride_bytes, int64_t bytes, int64_t rows)
+static inline void prefetch_rows(const char *at, int64_t stride_bytes, int64_t bytes, int64_t rows)
 {
     for (int64_t k = 0; k < rows; k++, at += stride_bytes) {
         for (int64_t i = 0; i < bytes; i += 64)
@@ -257,7 +257,7 @@ static inline __attribute__((always_inline)) void dot_some(float *scores, int64_
     const char *key = keys.data;
     int64_t k = 0;
     for (; k + 4 <= keys.rows; k += 4) {
-        if (ahead != NULL) expect_rows(ahead + k * key_bytes, key_bytes, dim * size, 4);
+        if (ahead != NULL) prefetch_rows(ahead + k * key_bytes, key_bytes, dim * size, 4);
         dot_block(
             scores + k, stride, queries, count, key + k * key_bytes, key_bytes, 4, dim, dtype);
     }

@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
         }
         left++;
         upper++;
-        right += CY_BLOCK_COLS;
+        right += CY_MICROKERNEL_COLS;
     }
     for (int i = 0; i < rows; i++) {
         float *at = c + i * c_stride;
@@ -106,9 +106,9 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     for (int64_t k = 0; k < depth; k += MICRO_DEPTH) {
         const int64_t steps = depth - k < MICRO_DEPTH ? depth - k : MICRO_DEPTH;
         for (int64_t col = 0; col < cols; col += MICRO_COLS) {
-            const int64_t panel = col / CY_BLOCK_COLS * CY_BLOCK_COLS;
+            const int64_t panel = col / CY_MICROKERNEL_COLS * CY_MICROKERNEL_COLS;
             const float *from =
-                (const float *)right + panel * depth + k * CY_BLOCK_COLS + (col - panel);
+                (const float *)right + panel * depth + k * CY_MICROKERNEL_COLS + (col - panel);
             for (int64_t row = 0, taken; row < rows; row += taken) {
                 taken = rows_of_micro(rows - row);
                 micro_rows(c + row * c_stride + col, c_stride,
@@ -128,9 +128,9 @@ static void nothing(void)
 {
 }
 
-const cy_block_ops *cy_block_avx2(void)
+const cy_microkernel *cy_microkernel_avx2(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "avx2",
         .dtype = CY_F32,
         .packed_bytes = 4,

@@ -244,7 +244,7 @@ static void multiply_whole(const corner *of)
 }
 
 // The rows of c that the next corner takes.
-static inline void expect(const float *c, int64_t c_stride)
+static inline void prefetch(const float *c, int64_t c_stride)
 {
     for (int i = 0; i < ROWS; i++)
         __builtin_prefetch(c + i * c_stride, 1);
@@ -269,9 +269,9 @@ static void multiply(float *c, int64_t c_stride, const float *left, const float 
             of.left = left + row * depth;
             of.ahead = next + row / ROWS % 4 * quarter;
             if (row + 2 * ROWS <= rows) {
-                expect(of.c + ROWS * c_stride, c_stride);
+                prefetch(of.c + ROWS * c_stride, c_stride);
             } else if (col + COLS < cols && rows >= ROWS) {
-                expect(c + col + COLS, c_stride);
+                prefetch(c + col + COLS, c_stride);
             }
             if (rows - row >= ROWS && cols - col >= COLS) {
                 multiply_whole(&of);

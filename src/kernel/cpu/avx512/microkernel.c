@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void prefetch_next(
     const float *c, int64_t c_stride, int64_t rows)
 {
     for (int64_t i = MICRO_ROWS; i < 2 * MICRO_ROWS && i < rows; i++) {
-        for (int64_t j = 0; j < 2 * CY_BLOCK_COLS; j += 16)
+        for (int64_t j = 0; j < 2 * CY_MICROKERNEL_COLS; j += 16)
             _mm_prefetch((const char *)(c + i * c_stride + j), _MM_HINT_T0);
     }
 }
@@ -110,7 +110,7 @@ static inline __attribute__((always_inline)) void micro_panels(float *c, int64_t
     int64_t cols, bool accumulate, int64_t rows, const bool pairs)
 {
     prefetch_next(c, c_stride, rows);
-    if (cols > CY_BLOCK_COLS) {
+    if (cols > CY_MICROKERNEL_COLS) {
         micro_rows(c, c_stride, left, left_bytes, right, panel_bytes, words, cols, accumulate, rows,
             4, pairs);
     } else {
@@ -124,14 +124,15 @@ static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_s
     int64_t words, bool accumulate, const bool pairs)
 {
     CY_DEBUG_ASSERT(words > 0);
-    const int64_t panel_bytes = words * 4 * CY_BLOCK_COLS;
+    const int64_t panel_bytes = words * 4 * CY_MICROKERNEL_COLS;
     const int64_t passes = (words + MICRO_DEPTH - 1) / MICRO_DEPTH;
     const int64_t depth = (words + passes - 1) / passes;
     for (int64_t k = 0; k < words; k += depth) {
         const int64_t steps = words - k < depth ? words - k : depth;
         const bool add = accumulate || k > 0;
-        for (int64_t col = 0; col < cols; col += 2 * CY_BLOCK_COLS) {
-            const char *panel = right + col / CY_BLOCK_COLS * panel_bytes + k * 4 * CY_BLOCK_COLS;
+        for (int64_t col = 0; col < cols; col += 2 * CY_MICROKERNEL_COLS) {
+            const char *panel =
+                right + col / CY_MICROKERNEL_COLS * panel_bytes + k * 4 * CY_MICROKERNEL_COLS;
             for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
                 micro_panels(c + row * c_stride + col, c_stride, left + row * left_bytes + k * 4,
                     left_bytes, panel, panel_bytes, steps, cols - col, add, rows - row, pairs);
@@ -172,9 +173,9 @@ static void nothing(void)
 {
 }
 
-const cy_block_ops *cy_block_avx512(void)
+const cy_microkernel *cy_microkernel_avx512(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "avx512",
         .dtype = CY_F32,
         .packed_bytes = 4,
@@ -192,9 +193,9 @@ const cy_block_ops *cy_block_avx512(void)
     return &ops;
 }
 
-const cy_block_ops *cy_block_avx512_bf16(void)
+const cy_microkernel *cy_microkernel_avx512_bf16(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "avx512_bf16",
         .dtype = CY_BF16,
         .packed_bytes = 2,

@@ -160,9 +160,10 @@ void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed)
 static void pack_panel_f32(float *to, cy_view source, int64_t col)
 {
     const int64_t left = source.cols - col, half = 16 * (int64_t)cy_dtype_size(source.dtype);
-    if (source.dtype == CY_F32 && left >= CY_BLOCK_COLS) {
-        cy_view panel = cy_view_of(to, CY_F32, source.rows, CY_BLOCK_COLS);
-        copy_rows(panel, cy_view_cols(source, col, CY_BLOCK_COLS), CY_BLOCK_COLS * 4, 4);
+    if (source.dtype == CY_F32 && left >= CY_MICROKERNEL_COLS) {
+        cy_view panel = cy_view_of(to, CY_F32, source.rows, CY_MICROKERNEL_COLS);
+        copy_rows(
+            panel, cy_view_cols(source, col, CY_MICROKERNEL_COLS), CY_MICROKERNEL_COLS * 4, 4);
         return;
     }
     const __mmask16 first = cy_lanes16(left), second = left > 16 ? cy_lanes16(left - 16) : 0;
@@ -191,7 +192,8 @@ void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed)
     const int64_t cols = transposed ? source.rows : source.cols;
     const int64_t depth = transposed ? source.cols : source.rows;
     float *to = right;
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS, to += depth * CY_BLOCK_COLS) {
+    for (int64_t col = 0; col < cols;
+         col += CY_MICROKERNEL_COLS, to += depth * CY_MICROKERNEL_COLS) {
         if (!transposed) {
             pack_panel_f32(to, source, col);
         } else {
@@ -282,10 +284,10 @@ static void pack_panel_transposed(uint16_t *to, cy_view source, int64_t col, int
     for (int64_t k = 0; k < depth; k += 32) {
         __m512i r[32];
         load_square_bf16(r, source, col, k);
-        if (source.dtype == CY_BF16) prefetch_square_bf16(source, col + CY_BLOCK_COLS, k);
+        if (source.dtype == CY_BF16) prefetch_square_bf16(source, col + CY_MICROKERNEL_COLS, k);
         cy_transpose16(r);
         cy_transpose16(r + 16);
-        uint16_t *pair = to + k * CY_BLOCK_COLS;
+        uint16_t *pair = to + k * CY_MICROKERNEL_COLS;
         for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
             _mm512_storeu_si512(pair + i * 64, r[i]);
             _mm512_storeu_si512(pair + i * 64 + 32, r[16 + i]);
@@ -299,7 +301,7 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
     const int64_t depth = cy_round_up(transposed ? source.cols : source.rows, step);
     uint16_t *to = right;
     if (transposed) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
             pack_panel_transposed(to + col * depth, source, col, depth);
         }
         return;
@@ -307,13 +309,13 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
     // Sixteen rows at a time: along the source as it lies, and yet whole runs of each panel, which
     // are a power of two apart and would otherwise chase each other out of the cache.
     for (int64_t group = 0; group < depth; group += 16) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
             if (source.dtype == CY_BF16) prefetch_rows_bf16(source, group + 16, col);
             for (int64_t k = group; k < group + 16 && k < depth; k += 2) {
                 __m512i low, high;
                 interleave(
                     &low, &high, load_row_bf16(source, k, col), load_row_bf16(source, k + 1, col));
-                uint16_t *pair = to + col * depth + k * CY_BLOCK_COLS;
+                uint16_t *pair = to + col * depth + k * CY_MICROKERNEL_COLS;
                 _mm512_storeu_si512(pair, low);
                 _mm512_storeu_si512(pair + 32, high);
             }
@@ -337,7 +339,7 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
 
 // Elements of one part in a step of 32 deep, in a row of left and in a panel of right.
 #define LEFT_PART  DEPTH
-#define RIGHT_PART (DEPTH * CY_BLOCK_COLS)
+#define RIGHT_PART (DEPTH * CY_MICROKERNEL_COLS)
 
 // The nearest bf16, ties away from zero, as an fp32 whose lower half is zero.
 static inline __m512 round_to_bf16(__m512 x)
@@ -457,8 +459,8 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
         if (source.dtype == CY_F32) cy_prefetch_square(source, col + 16, k);
         cy_transpose16(r);
         // Of the 16 pairs of a step the second square holds the last eight.
-        uint16_t *pair = to + k / DEPTH * RIGHT_PART * PARTS + k % DEPTH * CY_BLOCK_COLS;
-        for (int64_t i = 0; i < 16; i += 2, pair += 2 * CY_BLOCK_COLS)
+        uint16_t *pair = to + k / DEPTH * RIGHT_PART * PARTS + k % DEPTH * CY_MICROKERNEL_COLS;
+        for (int64_t i = 0; i < 16; i += 2, pair += 2 * CY_MICROKERNEL_COLS)
             store_pairs(pair, _mm512_castsi512_ps(r[i]), _mm512_castsi512_ps(r[i + 1]));
     }
 }
@@ -466,12 +468,12 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
 // One step of 32 deep of one panel, its columns from `col` of the source on.
 static void pack_step(uint16_t *to, cy_view source, int64_t k, int64_t col)
 {
-    for (int64_t i = k; i < k + DEPTH; i += 2, to += 2 * CY_BLOCK_COLS) {
+    for (int64_t i = k; i < k + DEPTH; i += 2, to += 2 * CY_MICROKERNEL_COLS) {
         __m512 even[2], odd[2];
         load_row(even, source, i, col);
         load_row(odd, source, i + 1, col);
         store_pairs(to, even[0], odd[0]);
-        store_pairs(to + CY_BLOCK_COLS, even[1], odd[1]);
+        store_pairs(to + CY_MICROKERNEL_COLS, even[1], odd[1]);
     }
 }
 
@@ -481,16 +483,16 @@ void cy_pack_right_split_avx512(void *right, cy_view source, bool transposed)
     const int64_t depth = cy_round_up(transposed ? source.cols : source.rows, DEPTH);
     uint16_t *to = right;
     if (transposed) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
             uint16_t *panel = to + col * depth * PARTS;
             pack_half_transposed(panel, source, col, depth);
-            pack_half_transposed(panel + CY_BLOCK_COLS, source, col + 16, depth);
+            pack_half_transposed(panel + CY_MICROKERNEL_COLS, source, col + 16, depth);
         }
         return;
     }
     // Along the source as it lies, 32 rows of it at a time.
     for (int64_t k = 0; k < depth; k += DEPTH) {
-        for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS)
-            pack_step(to + (col * depth + k * CY_BLOCK_COLS) * PARTS, source, k, col);
+        for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS)
+            pack_step(to + (col * depth + k * CY_MICROKERNEL_COLS) * PARTS, source, k, col);
     }
 }

@@ -6,7 +6,7 @@
 
 #include "device/view.h"
 
-// As in cy_block_ops, for fp32 panels, and for bf16 panels whose depth is padded to `step`.
+// As in cy_microkernel, for fp32 panels, and for bf16 panels whose depth is padded to `step`.
 void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed);
 void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
 void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);

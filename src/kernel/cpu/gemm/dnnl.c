@@ -235,7 +235,7 @@ typedef struct call {
 static cy_status make_product(cy_dnnl *dnnl, product *made)
 {
     void *memories = NULL;
-    CY_TRY(cy_memory_take(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
+    CY_TRY(cy_memory_alloc(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
     // A primitive is compiled for the threads that it will find when it runs: one.
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);
@@ -297,7 +297,7 @@ static cy_status ask(cy_dnnl *dnnl)
     return CY_OK;
 }
 
-bool cy_dnnl_takes(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec)
+bool cy_dnnl_supports(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec)
 {
     const size_t slot = slot_of(dtype);
     if (slot == DTYPES || (c_dtype != dtype && c_dtype != CY_F32)) return false;
@@ -311,9 +311,9 @@ cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers, cy_dnnl_limit limit)
         return CY_FAIL(CY_ERR_UNSUPPORTED, "oneDNN already uses %s in this process", cy_dnnl_isa());
     }
     void *block = NULL;
-    CY_TRY(cy_memory_take(&block, 1, sizeof(cy_dnnl)));
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_dnnl)));
     cy_dnnl *made = block;
-    cy_status status = cy_memory_take(&block, (size_t)workers, sizeof(dnnl_stream_t));
+    cy_status status = cy_memory_alloc(&block, (size_t)workers, sizeof(dnnl_stream_t));
     if (status != CY_OK) goto close;
     made->streams = block;
     if (dnnl_engine_create(&made->engine, dnnl_cpu, 0) != dnnl_success) {
@@ -481,15 +481,16 @@ void cy_matmul_dnnl(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
     const int64_t depth = spec.transpose_a ? a.rows : a.cols;
     cy_cpu_state *state = queue->kernel_state;
     call self = {.dnnl = state->dnnl, .c = c, .a = a, .b = b, .spec = spec};
-    if (depth == 0 || !cy_dnnl_takes(self.dnnl, a.dtype, c.dtype, spec) || !prepare(&self, depth)) {
+    if (depth == 0 || !cy_dnnl_supports(self.dnnl, a.dtype, c.dtype, spec) ||
+        !prepare(&self, depth)) {
         state->product(queue, c, a, b, spec);
         return;
     }
     const size_t mark = cy_arena_mark(queue->scratch);
     const int64_t tiles = cy_tiles_count(&self.tiles);
-    self.failed = cy_arena_take(queue->scratch, (size_t)tiles);
+    self.failed = cy_arena_alloc(queue->scratch, (size_t)tiles);
     self.scratch =
-        cy_arena_take(queue->scratch, self.scratch_bytes * (size_t)cy_queue_workers(queue));
+        cy_arena_alloc(queue->scratch, self.scratch_bytes * (size_t)cy_queue_workers(queue));
     cy_queue_run(queue, run_tile, &self, tiles);
     if (!queue->dry) repair(queue, &self);
     cy_arena_rewind(queue->scratch, mark);

@@ -41,7 +41,7 @@ int64_t cy_dnnl_failed_tiles(const cy_dnnl *dnnl);
 
 // Whether the library made a small product of this kind when it was opened: operands of `dtype`, c
 // of `c_dtype`. A 16-bit c that accumulates is not asked for: it would round twice.
-bool cy_dnnl_takes(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec);
+bool cy_dnnl_supports(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec);
 
 // What the library does not take, and a shape that it refuses, are computed by the product of our
 // own in cy_cpu_state. A refusal is remembered, so a dry queue and a real one take the same memory.

@@ -35,7 +35,7 @@
 #define SHARED_COLS 128
 
 typedef struct call {
-    const cy_block_ops *ops;
+    const cy_microkernel *ops;
     cy_view c, a, b;
     cy_matmul_spec spec;
     int64_t depth;
@@ -52,7 +52,7 @@ typedef struct call {
 // Bytes of all of b, packed.
 static int64_t shared_bytes(const call *self)
 {
-    return (int64_t)cy_block_right_bytes(self->ops, self->c.cols, self->depth);
+    return (int64_t)cy_microkernel_right_bytes(self->ops, self->c.cols, self->depth);
 }
 
 // How many columns of a slice fit into so many bytes, a multiple of 64.
@@ -92,7 +92,7 @@ static void cut(call *self, int64_t workers)
         const int64_t tiles = cy_tiles_count(&self->tiles);
         if (tiles < workers) {
             const int64_t even = (self->tiles.cols * tiles + workers - 1) / workers;
-            self->tiles.cols = cy_round_up(even, CY_BLOCK_COLS);
+            self->tiles.cols = cy_round_up(even, CY_MICROKERNEL_COLS);
             self->tiles.col_count = (self->c.cols + self->tiles.cols - 1) / self->tiles.cols;
         }
     } else if (!cut_slices(self, wanted)) {
@@ -104,7 +104,7 @@ static void cut(call *self, int64_t workers)
                              : fits,
             wanted, true);
     }
-    self->pack_left = self->spec.transpose_a || !cy_block_left_fits(self->ops, self->a);
+    self->pack_left = self->spec.transpose_a || !cy_microkernel_left_fits(self->ops, self->a);
     CY_DEBUG_ASSERT(self->depth_block >= depth || self->depth_block % self->ops->depth_step == 0);
 }
 
@@ -112,30 +112,30 @@ static void cut(call *self, int64_t workers)
 // are depth_block deep, which is then a multiple of what depths are rounded up to.
 static char *shared_at(const call *self, int64_t col, int64_t k, int64_t depth)
 {
-    const cy_block_ops *ops = self->ops;
-    const int64_t cols = cy_round_up(self->c.cols, CY_BLOCK_COLS);
+    const cy_microkernel *ops = self->ops;
+    const int64_t cols = cy_round_up(self->c.cols, CY_MICROKERNEL_COLS);
     const int64_t elements = cols * k + col * cy_round_up(depth, ops->depth_step);
     return self->shared + elements * ops->packed_bytes;
 }
 
 static void take_scratch(call *self, cy_queue *queue)
 {
-    const cy_block_ops *ops = self->ops;
+    const cy_microkernel *ops = self->ops;
     self->share = self->tiles.row_count > 1 && shared_bytes(self) <= SHARED_BYTES;
-    if (self->share) self->shared = cy_arena_take(queue->scratch, (size_t)shared_bytes(self));
+    if (self->share) self->shared = cy_arena_alloc(queue->scratch, (size_t)shared_bytes(self));
     const int64_t rows = self->wide_c     ? 0
         : self->depth_block < self->depth ? self->tiles.rows
                                           : cy_min(self->tiles.rows, ops->row_block);
     self->right_bytes =
-        self->share ? 0 : cy_block_right_bytes(ops, self->tiles.cols, self->depth_block);
+        self->share ? 0 : cy_microkernel_right_bytes(ops, self->tiles.cols, self->depth_block);
     const int64_t left_rows = self->pack_left ? cy_min(self->tiles.rows, ops->row_block) : 0;
-    self->left_bytes = cy_block_left_bytes(ops, left_rows, self->depth_block);
+    self->left_bytes = cy_microkernel_left_bytes(ops, left_rows, self->depth_block);
     self->sum_bytes = (size_t)(rows * self->tiles.cols) * sizeof(float);
     self->left_bytes = (size_t)cy_round_up((int64_t)self->left_bytes, CY_ARENA_ALIGN);
     self->sum_bytes = (size_t)cy_round_up((int64_t)self->sum_bytes, CY_ARENA_ALIGN);
     self->right_bytes = (size_t)cy_round_up((int64_t)self->right_bytes, CY_ARENA_ALIGN);
     const size_t bytes = self->left_bytes + self->right_bytes + self->sum_bytes;
-    self->scratch = cy_arena_take(queue->scratch, bytes * (size_t)cy_queue_workers(queue));
+    self->scratch = cy_arena_alloc(queue->scratch, bytes * (size_t)cy_queue_workers(queue));
 }
 
 // Rows [row, row + rows) and depths [k, k + depth) of a, as they are stored.
@@ -173,7 +173,7 @@ static void run_pack(void *context, int64_t index, int worker)
 static void multiply_rows(const call *self, char *left, const char *right, char *sums,
     const cy_tile *tile, int64_t row, int64_t rows, int64_t k, int64_t depth)
 {
-    const cy_block_ops *ops = self->ops;
+    const cy_microkernel *ops = self->ops;
     const bool whole = self->depth_block >= self->depth;
     cy_view c = cy_view_cols(cy_view_rows(self->c, tile->row + row, rows), tile->col, tile->cols);
     cy_view sum = c;
@@ -229,7 +229,7 @@ static bool is_half(cy_dtype dtype)
     return dtype == CY_BF16 || dtype == CY_F16;
 }
 
-void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+void cy_matmul_tiled(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const int64_t depth = spec.transpose_a ? a.rows : a.cols;
@@ -259,12 +259,12 @@ void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_o
     cy_arena_rewind(queue->scratch, mark);
 }
 
-void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+void cy_matmul_blocks(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
     const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
-    const bool served = floats && (c.dtype == a.dtype || c.dtype == CY_F32) && b.cols > 0;
-    if (served && spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
+    const bool supported = floats && (c.dtype == a.dtype || c.dtype == CY_F32) && b.cols > 0;
+    if (supported && spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW) {
         cy_matmul_few(queue, wide, c, a, b, spec);
         return;
     }
@@ -277,7 +277,7 @@ void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_
     64 // of a task at least; one task a worker, so that each reads one long stretch of b
 
 typedef struct few_call {
-    const cy_block_ops *ops;
+    const cy_microkernel *ops;
     cy_view c, b;
     const float *a; // [c.rows, b.cols]
     float *sums;    // [workers, 2, CY_MATMUL_FEW, cols]
@@ -304,16 +304,16 @@ static void run_few(void *context, int64_t index, int worker)
     self->ops->convert(c, cy_view_of(sums, CY_F32, rows, cols));
 }
 
-void cy_matmul_few(
-    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
+void cy_matmul_few(cy_queue *queue, const cy_microkernel *ops, cy_view c, cy_view a, cy_view b,
+    cy_matmul_spec spec)
 {
     few_call self = {.ops = ops, .c = c, .b = b, .accumulate = spec.accumulate, .next = spec.next};
     const int64_t workers = cy_queue_workers(queue);
     self.cols = cy_round_up((c.cols + workers - 1) / workers, FEW_COLS);
     const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view wide = cy_view_take(queue->scratch, CY_F32, a.rows, a.cols);
+    const cy_view wide = cy_view_alloc(queue->scratch, CY_F32, a.rows, a.cols);
     self.a = wide.data;
-    self.sums = cy_arena_take(
+    self.sums = cy_arena_alloc(
         queue->scratch, (size_t)workers * 2 * CY_MATMUL_FEW * (size_t)self.cols * sizeof(float));
     if (!queue->dry) ops->convert(wide, a);
     cy_queue_run(queue, run_few, &self, (c.cols + self.cols - 1) / self.cols);
@@ -327,7 +327,7 @@ void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
     const bool few = spec.transpose_b && !spec.transpose_a && c.rows <= CY_MATMUL_FEW;
     const bool floats = a.dtype == CY_F32 || is_half(a.dtype);
     if (few || !floats || (c.dtype != a.dtype && c.dtype != CY_F32) || depth == 0) {
-        cy_matmul_blocks(queue, cy_block_avx2(), NULL, c, a, b, spec);
+        cy_matmul_blocks(queue, cy_microkernel_avx2(), NULL, c, a, b, spec);
         return;
     }
     const cy_cpu_state *state = queue->kernel_state;
@@ -337,24 +337,24 @@ void cy_matmul_avx2(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
 
 void cy_matmul_avx512(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    cy_matmul_blocks(queue, cy_block_avx512(), NULL, c, a, b, spec);
+    cy_matmul_blocks(queue, cy_microkernel_avx512(), NULL, c, a, b, spec);
 }
 
 void cy_matmul_avx512_bf16(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    cy_matmul_blocks(queue, cy_block_avx512(), cy_block_avx512_bf16(), c, a, b, spec);
+    cy_matmul_blocks(queue, cy_microkernel_avx512(), cy_microkernel_avx512_bf16(), c, a, b, spec);
 }
 
 void cy_matmul_amx(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    const cy_block_ops *wide =
-        c.rows < CY_MATMUL_SPLIT_ROWS ? cy_block_avx512() : cy_block_amx_split();
-    cy_matmul_blocks(queue, wide, cy_block_amx(), c, a, b, spec);
+    const cy_microkernel *wide =
+        c.rows < CY_MATMUL_SPLIT_ROWS ? cy_microkernel_avx512() : cy_microkernel_amx_split();
+    cy_matmul_blocks(queue, wide, cy_microkernel_amx(), c, a, b, spec);
 }
 #elif defined(__aarch64__)
 void cy_matmul_neon(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)
 {
-    cy_matmul_blocks(queue, cy_block_neon(), NULL, c, a, b, spec);
+    cy_matmul_blocks(queue, cy_microkernel_neon(), NULL, c, a, b, spec);
 }
 #endif
 
@@ -363,7 +363,7 @@ void cy_matmul_neon(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_
 #define ROWS_MIN 64
 #define COLS_MIN 128
 
-// The smallest even split of `count` into pieces of at most `limit`, in multiples of `step`.
+// The smallest even split of `count` into chunks of at most `limit`, in multiples of `step`.
 static int64_t split(int64_t count, int64_t limit, int64_t step)
 {
     if (count <= limit) return count;

@@ -17,19 +17,19 @@
 // As cy_matmul, for fp32, bf16 and fp16 with c of the same dtype or fp32; the rest goes to the
 // portable table. `narrow` serves 16-bit operands where it can take them as they are, `wide` those
 // that must be widened and fp32; narrow may be NULL.
-void cy_matmul_blocks(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+void cy_matmul_blocks(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // The same without the way round for a few rows: an element of c is one chain of fused
 // multiply-adds in ascending k, from zero or from c, however many rows the call has.
-void cy_matmul_tiled(cy_queue *queue, const cy_block_ops *wide, const cy_block_ops *narrow,
+void cy_matmul_tiled(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
 // c (+)= a b^T for at most CY_MATMUL_FEW rows of a: memory's bandwidth is the bound, and b is not
 // packed for it. Same dtypes. Of the spec it reads accumulate and next.
 #define CY_MATMUL_FEW 4
-void cy_matmul_few(
-    cy_queue *queue, const cy_block_ops *ops, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+void cy_matmul_few(cy_queue *queue, const cy_microkernel *ops, cy_view c, cy_view a, cy_view b,
+    cy_matmul_spec spec);
 
 // Operators of the table, by instruction set. With tile registers products in fp32 and fp16 of this
 // many rows of c are of operands split into three parts of bf16 (avx512/pack.c), which costs more

@@ -19,14 +19,14 @@
 #include "base/integer.h"
 #include "device/view.h"
 
-#define CY_BLOCK_COLS INT64_C(32)
+#define CY_MICROKERNEL_COLS INT64_C(32)
 
 // Bytes that dot() asks for before it uses them. The processor's own prefetchers follow one stream
 // in ascending order best, so it reads rows one after the other; they still start anew with each
 // page.
 #define CY_DOT_AHEAD 8192
 
-typedef struct cy_block_ops {
+typedef struct cy_microkernel {
     const char *isa;
     cy_dtype dtype;       // that operands are multiplied in: CY_F32 or CY_BF16
     int64_t packed_bytes; // of one packed element: those of dtype, or 6 where it is split
@@ -57,21 +57,23 @@ typedef struct cy_block_ops {
     // is fp32, bf16 or fp16 and is read once from memory. `next`, unless NULL, is what will be read
     // after b: its first CY_DOT_AHEAD bytes are asked for as the last of b are used.
     void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
-} cy_block_ops;
+} cy_microkernel;
 
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
-static inline size_t cy_block_left_bytes(const cy_block_ops *ops, int64_t rows, int64_t depth)
+static inline size_t cy_microkernel_left_bytes(
+    const cy_microkernel *ops, int64_t rows, int64_t depth)
 {
     return (size_t)(rows * cy_round_up(depth, ops->depth_step) * ops->packed_bytes);
 }
 
-static inline size_t cy_block_right_bytes(const cy_block_ops *ops, int64_t cols, int64_t depth)
+static inline size_t cy_microkernel_right_bytes(
+    const cy_microkernel *ops, int64_t cols, int64_t depth)
 {
-    return cy_block_left_bytes(ops, cy_round_up(cols, CY_BLOCK_COLS), depth);
+    return cy_microkernel_left_bytes(ops, cy_round_up(cols, CY_MICROKERNEL_COLS), depth);
 }
 
 // Whether `source` [rows, depth] can be a left operand as it lies.
-static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
+static inline bool cy_microkernel_left_fits(const cy_microkernel *ops, cy_view source)
 {
     return source.dtype == ops->dtype && source.cols % ops->depth_step == 0 &&
         ops->packed_bytes == (int64_t)cy_dtype_size(ops->dtype);
@@ -79,10 +81,10 @@ static inline bool cy_block_left_fits(const cy_block_ops *ops, cy_view source)
 
 // A left operand: as it lies where that will do, otherwise packed into `packed`; *stride in
 // elements.
-static inline const void *cy_block_left(
-    const cy_block_ops *ops, void *packed, int64_t *stride, cy_view source)
+static inline const void *cy_microkernel_left(
+    const cy_microkernel *ops, void *packed, int64_t *stride, cy_view source)
 {
-    if (cy_block_left_fits(ops, source)) {
+    if (cy_microkernel_left_fits(ops, source)) {
         *stride = source.stride;
         return source.data;
     }
@@ -92,11 +94,12 @@ static inline const void *cy_block_left(
 }
 
 // Call these only where the processor has the instruction set.
-const cy_block_ops *cy_block_avx2(void);        // fp32; bf16 and fp16 widened
-const cy_block_ops *cy_block_avx512(void);      // likewise
-const cy_block_ops *cy_block_avx512_bf16(void); // bf16
-const cy_block_ops *cy_block_amx(void);         // bf16
-const cy_block_ops *cy_block_amx_split(void);   // fp32 in three parts of bf16; half types likewise
-const cy_block_ops *cy_block_neon(void);        // fp32; bf16 and fp16 widened
+const cy_microkernel *cy_microkernel_avx2(void);        // fp32; bf16 and fp16 widened
+const cy_microkernel *cy_microkernel_avx512(void);      // likewise
+const cy_microkernel *cy_microkernel_avx512_bf16(void); // bf16
+const cy_microkernel *cy_microkernel_amx(void);         // bf16
+const cy_microkernel *cy_microkernel_amx_split(
+    void);                                       // fp32 in three parts of bf16; half types likewise
+const cy_microkernel *cy_microkernel_neon(void); // fp32; bf16 and fp16 widened
 
 #endif

@@ -114,16 +114,16 @@ static void pack_left(void *left, cy_view source, bool transposed)
 // Panels of right from rows as they lie.
 PACK_INLINE void right_rows(float *right, cy_view source, const cy_dtype dtype)
 {
-    const int64_t bytes = pack_bytes(dtype), panel = source.rows * CY_BLOCK_COLS;
+    const int64_t bytes = pack_bytes(dtype), panel = source.rows * CY_MICROKERNEL_COLS;
     for (int64_t k = 0; k < source.rows; k++) {
         const char *from = (const char *)source.data + k * source.stride * bytes;
-        float *at = right + k * CY_BLOCK_COLS;
+        float *at = right + k * CY_MICROKERNEL_COLS;
         int64_t col = 0;
-        for (; col + CY_BLOCK_COLS <= source.cols; col += CY_BLOCK_COLS, at += panel) {
-            for (int64_t j = 0; j < CY_BLOCK_COLS; j += 8)
+        for (; col + CY_MICROKERNEL_COLS <= source.cols; col += CY_MICROKERNEL_COLS, at += panel) {
+            for (int64_t j = 0; j < CY_MICROKERNEL_COLS; j += 8)
                 store8_as(at + j, CY_F32, 8, load8_as(from + (col + j) * bytes, dtype, 8));
         }
-        for (int64_t j = 0; j < CY_BLOCK_COLS && col < source.cols; j += 8) {
+        for (int64_t j = 0; j < CY_MICROKERNEL_COLS && col < source.cols; j += 8) {
             const int64_t left = source.cols - col - j;
             const void *rest = left > 0 ? from + (col + j) * bytes : source.data;
             store8_as(at + j, CY_F32, 8, load8_as(rest, dtype, left));
@@ -138,11 +138,11 @@ static void pack_right(void *right, cy_view source, bool transposed)
         return;
     }
     float *to = right;
-    for (int64_t col = 0; col < source.rows; col += CY_BLOCK_COLS) {
+    for (int64_t col = 0; col < source.rows; col += CY_MICROKERNEL_COLS) {
         const int64_t left = source.rows - col;
-        const int64_t width = left < CY_BLOCK_COLS ? left : CY_BLOCK_COLS;
-        transpose(to, CY_BLOCK_COLS, cy_view_rows(source, col, width), CY_BLOCK_COLS);
-        to += source.cols * CY_BLOCK_COLS;
+        const int64_t width = left < CY_MICROKERNEL_COLS ? left : CY_MICROKERNEL_COLS;
+        transpose(to, CY_MICROKERNEL_COLS, cy_view_rows(source, col, width), CY_MICROKERNEL_COLS);
+        to += source.cols * CY_MICROKERNEL_COLS;
     }
 }
 

@@ -47,7 +47,7 @@ typedef struct call {
     int64_t k, steps;  // of depth
 } call;
 
-// `size` in as few even pieces as do not exceed `limit`, each a multiple of `step`.
+// `size` in as few even chunks as do not exceed `limit`, each a multiple of `step`.
 static int64_t even(int64_t size, int64_t limit, int64_t step)
 {
     return cy_round_up(cy_ceil_div(size, cy_ceil_div(size, limit)), step);
@@ -69,7 +69,7 @@ static void cut_columns(call *self)
     if (self->c.dtype != CY_F32 && self->slice < self->depth) {
         fit = cy_min(fit, SUMS_BYTES / (self->c.rows * (int64_t)sizeof(float)));
     }
-    self->columns = cy_min(cols, even(cols, cy_max(fit, COLS_LEAST), CY_BLOCK_COLS));
+    self->columns = cy_min(cols, even(cols, cy_max(fit, COLS_LEAST), CY_MICROKERNEL_COLS));
 }
 
 // Rows are cut first, for each task packs its rows of left.
@@ -79,14 +79,14 @@ static void cut_tasks(call *self, cy_panel_caches caches, int64_t wanted)
     const int64_t l2 = caches.l2_bytes > 0 ? (int64_t)caches.l2_bytes : L2_BYTES;
     const int64_t fit = l2 / 4 / (self->pass * (int64_t)sizeof(float)) / panel * panel;
     const int64_t limit = cy_max(panel, cy_min(fit, ROWS_MOST));
-    self->tile_cols = cy_min(self->columns, even(self->columns, COLS_MOST, CY_BLOCK_COLS));
+    self->tile_cols = cy_min(self->columns, even(self->columns, COLS_MOST, CY_MICROKERNEL_COLS));
     const int64_t across = cy_ceil_div(self->columns, self->tile_cols);
     const int64_t down = cy_ceil_div(wanted, across);
     self->tile_rows = even(rows, cy_min(limit, cy_max(cy_ceil_div(rows, down), ROWS_LEAST)), panel);
     const int64_t missing = cy_ceil_div(wanted, cy_ceil_div(rows, self->tile_rows));
     if (missing > across) {
         const int64_t cols = cy_max(COLS_LEAST, cy_ceil_div(self->columns, missing));
-        self->tile_cols = cy_min(self->columns, even(self->columns, cols, CY_BLOCK_COLS));
+        self->tile_cols = cy_min(self->columns, even(self->columns, cols, CY_MICROKERNEL_COLS));
     }
 }
 
@@ -94,18 +94,18 @@ static void take_scratch(call *self, cy_queue *queue)
 {
     const int64_t floats = (int64_t)sizeof(float);
     const int64_t right = cy_round_up(self->columns, self->ops->cols) * self->slice;
-    self->right = cy_arena_take(queue->scratch, (size_t)(right * floats));
+    self->right = cy_arena_alloc(queue->scratch, (size_t)(right * floats));
     const int64_t left = self->tile_rows * self->pass + CY_PANEL_SLACK;
     self->left_bytes = (size_t)cy_round_up(left * floats, CY_ARENA_ALIGN);
     if (self->c.dtype != CY_F32) {
         if (self->slice < self->depth) {
-            self->sums = cy_view_take(queue->scratch, CY_F32, self->c.rows, self->columns);
+            self->sums = cy_view_alloc(queue->scratch, CY_F32, self->c.rows, self->columns);
         } else {
             self->sums_bytes =
                 (size_t)cy_round_up(self->tile_rows * self->tile_cols * floats, CY_ARENA_ALIGN);
         }
     }
-    self->scratch = cy_arena_take(
+    self->scratch = cy_arena_alloc(
         queue->scratch, (self->left_bytes + self->sums_bytes) * (size_t)cy_queue_workers(queue));
 }
 

@@ -20,7 +20,7 @@
 // sum[i] += left[i][lane] times eight columns of one step of depth.
 #define MICRO_STEP(lane)                                                                           \
     do {                                                                                           \
-        const float8 b = load8(right + (lane)*CY_BLOCK_COLS);                                      \
+        const float8 b = load8(right + (lane)*CY_MICROKERNEL_COLS);                                \
         for (int i = 0; i < rows; i++) {                                                           \
             sum[i].val[0] = vfmaq_laneq_f32(sum[i].val[0], b.val[0], a[i], lane);                  \
             sum[i].val[1] = vfmaq_laneq_f32(sum[i].val[1], b.val[1], a[i], lane);                  \
@@ -35,7 +35,7 @@ NEON_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t le
     for (int i = 0; i < rows; i++)
         sum[i] = accumulate ? load8_as(c + i * c_stride, CY_F32, cols) : set8(0.0f);
     int64_t k = 0;
-    for (; k + 4 <= depth; k += 4, right += 4 * CY_BLOCK_COLS) {
+    for (; k + 4 <= depth; k += 4, right += 4 * CY_MICROKERNEL_COLS) {
         float32x4_t a[MICRO_ROWS];
         for (int i = 0; i < rows; i++)
             a[i] = vld1q_f32(left + i * left_stride + k);
@@ -44,7 +44,7 @@ NEON_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t le
         MICRO_STEP(2);
         MICRO_STEP(3);
     }
-    for (; k < depth; k++, right += CY_BLOCK_COLS) {
+    for (; k < depth; k++, right += CY_MICROKERNEL_COLS) {
         float32x4_t a[MICRO_ROWS];
         for (int i = 0; i < rows; i++)
             a[i] = vdupq_n_f32(left[i * left_stride + k]);
@@ -81,9 +81,9 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     for (int64_t k = 0; k < depth; k += MICRO_DEPTH) {
         const int64_t steps = depth - k < MICRO_DEPTH ? depth - k : MICRO_DEPTH;
         for (int64_t col = 0; col < cols; col += MICRO_COLS) {
-            const int64_t panel = col / CY_BLOCK_COLS * CY_BLOCK_COLS;
+            const int64_t panel = col / CY_MICROKERNEL_COLS * CY_MICROKERNEL_COLS;
             const float *from =
-                (const float *)right + panel * depth + k * CY_BLOCK_COLS + (col - panel);
+                (const float *)right + panel * depth + k * CY_MICROKERNEL_COLS + (col - panel);
             for (int64_t row = 0; row < rows; row += MICRO_ROWS) {
                 micro_rows(c + row * c_stride + col, c_stride,
                     (const float *)left + row * left_stride + k, left_stride, from, steps,
@@ -97,9 +97,9 @@ static void nothing(void)
 {
 }
 
-const cy_block_ops *cy_block_neon(void)
+const cy_microkernel *cy_microkernel_neon(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "neon",
         .dtype = CY_F32,
         .packed_bytes = 4,

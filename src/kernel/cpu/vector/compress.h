@@ -68,7 +68,7 @@ static inline int64_t part_end(const topk_of *of, int64_t part)
     return (part + 1) * PART < of->n ? (part + 1) * PART : of->n;
 }
 
-static void topk_add_piece(void *context, int64_t part, int worker)
+static void topk_add_chunk(void *context, int64_t part, int worker)
 {
     (void)worker;
     const topk_of *of = context;
@@ -107,14 +107,14 @@ FORCE_INLINE void count_agreeing(
     }
 }
 
-static void topk_middle_piece(void *context, int64_t part, int worker)
+static void topk_middle_chunk(void *context, int64_t part, int worker)
 {
     (void)worker;
     const topk_of *of = context;
     count_agreeing(of, part, of->counts + part * TOPK_BINS + TOP_BINS, LOW_SHIFT, MIDDLE_BINS);
 }
 
-static void topk_low_piece(void *context, int64_t part, int worker)
+static void topk_low_chunk(void *context, int64_t part, int worker)
 {
     (void)worker;
     const topk_of *of = context;
@@ -122,7 +122,7 @@ static void topk_low_piece(void *context, int64_t part, int worker)
     count_agreeing(of, part, counts, 0, LOW_BINS);
 }
 
-static void topk_move_piece(void *context, int64_t part, int worker)
+static void topk_move_chunk(void *context, int64_t part, int worker)
 {
     (void)worker;
     const topk_of *of = context;
@@ -191,21 +191,21 @@ static void topk(
         .n = grad.cols,
         .parts = parts,
         .scale = (float)scale,
-        .counts = cy_arena_take(queue->scratch, (size_t)parts * TOPK_BINS * sizeof(*of.counts)),
-        .starts = cy_arena_take(queue->scratch, (size_t)parts * sizeof(*of.starts)),
-        .ties = cy_arena_take(queue->scratch, (size_t)parts * sizeof(*of.ties)),
+        .counts = cy_arena_alloc(queue->scratch, (size_t)parts * TOPK_BINS * sizeof(*of.counts)),
+        .starts = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.starts)),
+        .ties = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.ties)),
     };
     if (!queue->dry) {
         int64_t wanted = values.cols;
         memset(of.starts, 0, (size_t)parts * sizeof(*of.starts));
-        cy_queue_run(queue, topk_add_piece, &of, parts);
+        cy_queue_run(queue, topk_add_chunk, &of, parts);
         of.least = choose_bin(&of, 0, TOP_BINS, &wanted) << TOP_SHIFT;
-        cy_queue_run(queue, topk_middle_piece, &of, parts);
+        cy_queue_run(queue, topk_middle_chunk, &of, parts);
         of.least |= choose_bin(&of, TOP_BINS, MIDDLE_BINS, &wanted) << LOW_SHIFT;
-        cy_queue_run(queue, topk_low_piece, &of, parts);
+        cy_queue_run(queue, topk_low_chunk, &of, parts);
         of.least |= choose_bin(&of, TOP_BINS + MIDDLE_BINS, LOW_BINS, &wanted);
         place_parts(&of, wanted);
-        cy_queue_run(queue, topk_move_piece, &of, parts);
+        cy_queue_run(queue, topk_move_chunk, &of, parts);
     }
     cy_arena_rewind(queue->scratch, mark);
 }
@@ -219,12 +219,12 @@ typedef struct ahead_of {
     float scale, rate, root, eps, most;
 } ahead_of;
 
-static void look_ahead_piece(void *context, int64_t number, int worker)
+static void look_ahead_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const ahead_of *of = context;
-    const int64_t end = (number + 1) * PIECE < of->n ? (number + 1) * PIECE : of->n;
-    for (int64_t i = number * PIECE; i < end; i += LANES) {
+    const int64_t end = (number + 1) * CHUNK < of->n ? (number + 1) * CHUNK : of->n;
+    for (int64_t i = number * CHUNK; i < end; i += LANES) {
         const int64_t lanes = lanes_left(end, i);
         const vec root = vec_mul(vec_all(of->root), vec_sqrt(load_f32(of->v + i, lanes)));
         const vec scaled = vec_mul(vec_all(of->scale), load_f32(of->residual + i, lanes));
@@ -236,11 +236,11 @@ static void look_ahead_piece(void *context, int64_t number, int worker)
     }
 }
 
-static void look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_ahead_spec *spec)
+static void step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
+    const cy_step_ahead_spec *spec)
 {
-    if (master.dtype != CY_F32 || !served(weight)) {
-        cy_ref_look_ahead(queue, weight, master, residual, v, spec);
+    if (master.dtype != CY_F32 || !supported(weight)) {
+        cy_ref_step_ahead(queue, weight, master, residual, v, spec);
         return;
     }
     ahead_of of = {
@@ -255,7 +255,7 @@ static void look_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view 
         .eps = (float)spec->eps,
         .most = (float)spec->most,
     };
-    cy_queue_run(queue, look_ahead_piece, &of, cy_ceil_div(master.cols, PIECE));
+    cy_queue_run(queue, look_ahead_chunk, &of, cy_ceil_div(master.cols, CHUNK));
 }
 
 // ---- int8 with a scale a block
@@ -328,7 +328,7 @@ typedef struct quantize_of {
     bool accumulate;
 } quantize_of;
 
-#define PIECE_BLOCKS (PIECE / CY_QUANTIZE_BLOCK)
+#define CHUNK_BLOCKS (CHUNK / CY_QUANTIZE_BLOCK)
 
 static inline int64_t block_end(const quantize_of *of, int64_t block)
 {
@@ -350,12 +350,12 @@ static float block_scale(const quantize_of *of, int64_t block)
     return isfinite(largest) ? largest / 127.0f : NAN;
 }
 
-static void quantize_piece(void *context, int64_t number, int worker)
+static void quantize_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const quantize_of *of = context;
     const int64_t blocks = cy_ceil_div(of->n, CY_QUANTIZE_BLOCK);
-    for (int64_t b = number * PIECE_BLOCKS; b < (number + 1) * PIECE_BLOCKS && b < blocks; b++) {
+    for (int64_t b = number * CHUNK_BLOCKS; b < (number + 1) * CHUNK_BLOCKS && b < blocks; b++) {
         const int64_t end = block_end(of, b);
         const float scale = block_scale(of, b);
         of->scales[b] = scale;
@@ -378,15 +378,15 @@ static void quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x)
         return;
     }
     quantize_of of = {.codes = codes.data, .scales = scales.data, .x = x.data, .n = x.cols};
-    cy_queue_run(queue, quantize_piece, &of, cy_ceil_div(x.cols, PIECE));
+    cy_queue_run(queue, quantize_chunk, &of, cy_ceil_div(x.cols, CHUNK));
 }
 
-static void dequantize_piece(void *context, int64_t number, int worker)
+static void dequantize_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const quantize_of *of = context;
     const int64_t blocks = cy_ceil_div(of->n, CY_QUANTIZE_BLOCK);
-    for (int64_t b = number * PIECE_BLOCKS; b < (number + 1) * PIECE_BLOCKS && b < blocks; b++) {
+    for (int64_t b = number * CHUNK_BLOCKS; b < (number + 1) * CHUNK_BLOCKS && b < blocks; b++) {
         const vec scale = vec_all(of->scales[b]);
         const int64_t end = block_end(of, b);
         for (int64_t i = b * CY_QUANTIZE_BLOCK; i < end; i += LANES) {
@@ -409,7 +409,7 @@ static void dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales
         .x = y.data,
         .n = y.cols,
         .accumulate = accumulate};
-    cy_queue_run(queue, dequantize_piece, &of, cy_ceil_div(y.cols, PIECE));
+    cy_queue_run(queue, dequantize_chunk, &of, cy_ceil_div(y.cols, CHUNK));
 }
 
 #endif

@@ -16,24 +16,24 @@
 // ---- the grid: it depends on the matrix alone, never on the number of threads, and neither do the
 // results
 
-// Elements of a piece: enough to be worth handing out, small enough to stay in the second cache.
-#define PIECE 16384
+// Elements of a chunk: enough to be worth handing out, small enough to stay in the second cache.
+#define CHUNK 16384
 
 typedef struct grid {
     int64_t row_step, col_step;
-    int64_t across; // pieces side by side
+    int64_t across; // chunks side by side
     int64_t count;
 } grid;
 
-typedef struct piece {
+typedef struct chunk {
     int64_t row, row_end;
     int64_t col, col_end;
-} piece;
+} chunk;
 
-// Whole rows where a row is not longer than a piece.
+// Whole rows where a row is not longer than a chunk.
 static inline grid grid_of(int64_t rows, int64_t cols)
 {
-    grid made = {.row_step = cols >= PIECE ? 1 : PIECE / cols, .col_step = PIECE};
+    grid made = {.row_step = cols >= CHUNK ? 1 : CHUNK / cols, .col_step = CHUNK};
     made.across = cy_ceil_div(cols, made.col_step);
     made.count = made.across * cy_ceil_div(rows, made.row_step);
     return made;
@@ -42,14 +42,14 @@ static inline grid grid_of(int64_t rows, int64_t cols)
 // Whole rows always: for what needs a row at a time.
 static inline grid grid_of_rows(int64_t rows, int64_t cols)
 {
-    grid made = {.row_step = cols >= PIECE ? 1 : PIECE / cols, .col_step = cols, .across = 1};
+    grid made = {.row_step = cols >= CHUNK ? 1 : CHUNK / cols, .col_step = cols, .across = 1};
     made.count = cy_ceil_div(rows, made.row_step);
     return made;
 }
 
-static inline piece piece_at(grid of, int64_t rows, int64_t cols, int64_t number)
+static inline chunk chunk_at(grid of, int64_t rows, int64_t cols, int64_t number)
 {
-    piece at = {
+    chunk at = {
         .row = number / of.across * of.row_step,
         .col = number % of.across * of.col_step,
     };
@@ -61,7 +61,7 @@ static inline piece piece_at(grid of, int64_t rows, int64_t cols, int64_t number
 // ---- fill, copy and sums
 
 // The dtypes that the vector loops read and write; the reference serves the others.
-static inline bool served(cy_view view)
+static inline bool supported(cy_view view)
 {
     return view.dtype == CY_F32 || view.dtype == CY_BF16;
 }
@@ -80,7 +80,7 @@ static void flatten(cy_view *view)
     view->rows = 1;
 }
 
-static void run_elementwise(cy_queue *queue, cy_pool_task task, elementwise *of)
+static void run_elementwise(cy_queue *queue, cy_task task, elementwise *of)
 {
     const bool dense = cy_view_is_dense(of->y) &&
         (cy_view_is_none(of->a) || cy_view_is_dense(of->a)) &&
@@ -94,11 +94,11 @@ static void run_elementwise(cy_queue *queue, cy_pool_task task, elementwise *of)
     cy_queue_run(queue, task, of, of->cut.count);
 }
 
-static void fill_piece(void *context, int64_t number, int worker)
+static void fill_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     const vec value = vec_all(of->value);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
@@ -116,18 +116,18 @@ static void fill_piece(void *context, int64_t number, int worker)
 
 static void fill(cy_queue *queue, cy_view y, double value)
 {
-    if (!served(y)) {
+    if (!supported(y)) {
         cy_ref_fill(queue, y, value);
         return;
     }
     elementwise of = {.y = y, .value = (float)value};
-    run_elementwise(queue, fill_piece, &of);
+    run_elementwise(queue, fill_chunk, &of);
 }
 
-FORCE_INLINE void copy_piece_of(
+FORCE_INLINE void copy_chunk_of(
     const elementwise *of, int64_t number, cy_dtype y_dtype, cy_dtype x_dtype)
 {
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         const void *x = cy_view_at(of->a, t, 0);
@@ -138,38 +138,38 @@ FORCE_INLINE void copy_piece_of(
     }
 }
 
-static void copy_piece(void *context, int64_t number, int worker)
+static void copy_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
     if (of->y.dtype == CY_BF16) {
         if (of->a.dtype == CY_BF16) {
-            copy_piece_of(of, number, CY_BF16, CY_BF16);
+            copy_chunk_of(of, number, CY_BF16, CY_BF16);
         } else {
-            copy_piece_of(of, number, CY_BF16, CY_F32);
+            copy_chunk_of(of, number, CY_BF16, CY_F32);
         }
     } else if (of->a.dtype == CY_BF16) {
-        copy_piece_of(of, number, CY_F32, CY_BF16);
+        copy_chunk_of(of, number, CY_F32, CY_BF16);
     } else {
-        copy_piece_of(of, number, CY_F32, CY_F32);
+        copy_chunk_of(of, number, CY_F32, CY_F32);
     }
 }
 
 static void copy(cy_queue *queue, cy_view y, cy_view x)
 {
-    if (!served(y) || !served(x)) {
+    if (!supported(y) || !supported(x)) {
         cy_ref_copy(queue, y, x);
         return;
     }
     elementwise of = {.y = y, .a = x};
-    run_elementwise(queue, copy_piece, &of);
+    run_elementwise(queue, copy_chunk, &of);
 }
 
-static void add_piece(void *context, int64_t number, int worker)
+static void add_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         const void *a = cy_view_at(of->a, t, 0), *b = cy_view_at(of->b, t, 0);
@@ -183,19 +183,19 @@ static void add_piece(void *context, int64_t number, int worker)
 
 static void add(cy_queue *queue, cy_view y, cy_view a, cy_view b)
 {
-    if (!served(y) || !served(a) || !served(b)) {
+    if (!supported(y) || !supported(a) || !supported(b)) {
         cy_ref_add(queue, y, a, b);
         return;
     }
     elementwise of = {.y = y, .a = a, .b = b};
-    run_elementwise(queue, add_piece, &of);
+    run_elementwise(queue, add_chunk, &of);
 }
 
-static void add_bias_piece(void *context, int64_t number, int worker)
+static void add_bias_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const elementwise *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         for (int64_t i = at.col; i < at.col_end; i += LANES) {
@@ -209,12 +209,12 @@ static void add_bias_piece(void *context, int64_t number, int worker)
 
 static void add_bias(cy_queue *queue, cy_view y, cy_view bias)
 {
-    if (!served(y) || !served(bias)) {
+    if (!supported(y) || !supported(bias)) {
         cy_ref_add_bias(queue, y, bias);
         return;
     }
     elementwise of = {.cut = grid_of(y.rows, y.cols), .y = y, .a = bias};
-    cy_queue_run(queue, add_bias_piece, &of, of.cut.count);
+    cy_queue_run(queue, add_bias_chunk, &of, of.cut.count);
 }
 
 // ---- sums over rows: parts of at least 64 rows, and at most 32 of them, each summed on its own,
@@ -235,7 +235,7 @@ static row_parts take_parts(cy_queue *queue, int64_t rows, int64_t cols)
     row_parts parts = {.rows = cy_ceil_div(rows, PARTS_MAX)};
     if (parts.rows < PART_ROWS) parts.rows = PART_ROWS;
     parts.count = cy_ceil_div(rows, parts.rows);
-    parts.sums = cy_view_take(queue->scratch, CY_F32, parts.count, cols);
+    parts.sums = cy_view_alloc(queue->scratch, CY_F32, parts.count, cols);
     return parts;
 }
 
@@ -244,7 +244,7 @@ typedef struct parts_total {
     cy_view sum; // [1, cols]
 } parts_total;
 
-static void add_parts_piece(void *context, int64_t number, int worker)
+static void add_parts_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const parts_total *of = context;
@@ -264,7 +264,7 @@ static void add_parts_piece(void *context, int64_t number, int worker)
 static void add_parts(cy_queue *queue, cy_view sum, row_parts parts)
 {
     parts_total of = {.parts = parts, .sum = sum};
-    cy_queue_run(queue, add_parts_piece, &of, cy_ceil_div(sum.cols, COLUMN_BLOCK));
+    cy_queue_run(queue, add_parts_chunk, &of, cy_ceil_div(sum.cols, COLUMN_BLOCK));
 }
 
 typedef struct rows_sum {
@@ -273,7 +273,7 @@ typedef struct rows_sum {
     int64_t blocks; // of columns
 } rows_sum;
 
-static void sum_rows_piece(void *context, int64_t number, int worker)
+static void sum_rows_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const rows_sum *of = context;
@@ -293,7 +293,7 @@ static void sum_rows_piece(void *context, int64_t number, int worker)
 
 static void sum_rows(cy_queue *queue, cy_view sum, cy_view x)
 {
-    if (sum.dtype != CY_F32 || !served(x)) {
+    if (sum.dtype != CY_F32 || !supported(x)) {
         cy_ref_sum_rows(queue, sum, x);
         return;
     }
@@ -303,7 +303,7 @@ static void sum_rows(cy_queue *queue, cy_view sum, cy_view x)
         .x = x,
         .blocks = cy_ceil_div(x.cols, COLUMN_BLOCK),
     };
-    cy_queue_run(queue, sum_rows_piece, &of, of.parts.count * of.blocks);
+    cy_queue_run(queue, sum_rows_chunk, &of, of.parts.count * of.blocks);
     add_parts(queue, sum, of.parts);
     cy_arena_rewind(queue->scratch, mark);
 }
@@ -317,11 +317,11 @@ typedef struct lookup {
     int64_t first;
 } lookup;
 
-static void embedding_forward_piece(void *context, int64_t number, int worker)
+static void embedding_forward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const lookup *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const int64_t row = of->tokens[t] - of->first;
         const bool here = row >= 0 && row < of->table.rows;
@@ -338,7 +338,7 @@ static void embedding_forward_piece(void *context, int64_t number, int worker)
 static void embedding_forward(
     cy_queue *queue, cy_view y, cy_view table, const int32_t *tokens, int64_t first)
 {
-    if (!served(y) || !served(table)) {
+    if (!supported(y) || !supported(table)) {
         cy_ref_embedding_forward(queue, y, table, tokens, first);
         return;
     }
@@ -349,14 +349,14 @@ static void embedding_forward(
         .tokens = tokens,
         .first = first,
     };
-    cy_queue_run(queue, embedding_forward_piece, &of, of.cut.count);
+    cy_queue_run(queue, embedding_forward_chunk, &of, of.cut.count);
 }
 
 // A task has all tokens and a range of columns: the terms of a row are added in their order, and no
 // two tasks meet.
 #define LOOKUP_COLUMNS 64
 
-static void embedding_backward_piece(void *context, int64_t number, int worker)
+static void embedding_backward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const lookup *of = context;
@@ -378,12 +378,12 @@ static void embedding_backward_piece(void *context, int64_t number, int worker)
 static void embedding_backward(
     cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first)
 {
-    if (d_table.dtype != CY_F32 || !served(dy)) {
+    if (d_table.dtype != CY_F32 || !supported(dy)) {
         cy_ref_embedding_backward(queue, d_table, dy, tokens, first);
         return;
     }
     lookup of = {.y = dy, .table = d_table, .tokens = tokens, .first = first};
-    cy_queue_run(queue, embedding_backward_piece, &of, cy_ceil_div(dy.cols, LOOKUP_COLUMNS));
+    cy_queue_run(queue, embedding_backward_chunk, &of, cy_ceil_div(dy.cols, LOOKUP_COLUMNS));
 }
 
 // ---- rope: rotating queries and keys by their positions
@@ -421,7 +421,7 @@ static void rotate_piece(void *context, int64_t number, int worker)
 {
     (void)worker;
     const rotation *of = context;
-    const piece at = piece_at(of->cut, of->x.rows, of->heads * of->table.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->heads * of->table.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->x.dtype == CY_BF16) {
             rotate_row(of, t, CY_BF16);
@@ -434,7 +434,7 @@ static void rotate_piece(void *context, int64_t number, int worker)
 static void rope(
     cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse)
 {
-    if (!served(x) || table.dtype != CY_F32) {
+    if (!supported(x) || table.dtype != CY_F32) {
         cy_ref_rope(queue, x, table, positions, heads, inverse);
         return;
     }
@@ -462,7 +462,7 @@ FORCE_INLINE vec gated_output(vec gate, vec up, vec sigmoid)
     return vec_mul(vec_mul(gate, sigmoid), up);
 }
 
-FORCE_INLINE void swiglu_forward_row(const gated *of, piece at, int64_t t, cy_dtype dtype)
+FORCE_INLINE void swiglu_forward_row(const gated *of, chunk at, int64_t t, cy_dtype dtype)
 {
     const int64_t cols = of->y.cols;
     const void *gate_up = cy_view_at(of->gate_up, t, 0);
@@ -478,11 +478,11 @@ FORCE_INLINE void swiglu_forward_row(const gated *of, piece at, int64_t t, cy_dt
     }
 }
 
-static void swiglu_forward_piece(void *context, int64_t number, int worker)
+static void swiglu_forward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const gated *of = context;
-    const piece at = piece_at(of->cut, of->y.rows, of->y.cols, number);
+    const chunk at = chunk_at(of->cut, of->y.rows, of->y.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->y.dtype == CY_BF16) {
             swiglu_forward_row(of, at, t, CY_BF16);
@@ -494,15 +494,15 @@ static void swiglu_forward_piece(void *context, int64_t number, int worker)
 
 static void swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up)
 {
-    if (!served(y)) {
+    if (!supported(y)) {
         cy_ref_swiglu_forward(queue, y, gate_up);
         return;
     }
     gated of = {.cut = grid_of(y.rows, y.cols), .y = y, .gate_up = gate_up};
-    cy_queue_run(queue, swiglu_forward_piece, &of, of.cut.count);
+    cy_queue_run(queue, swiglu_forward_chunk, &of, of.cut.count);
 }
 
-FORCE_INLINE void swiglu_backward_row(const gated *of, piece at, int64_t t, cy_dtype dtype)
+FORCE_INLINE void swiglu_backward_row(const gated *of, chunk at, int64_t t, cy_dtype dtype)
 {
     const int64_t cols = of->dy.cols;
     const void *gate_up = cy_view_at(of->gate_up, t, 0), *dy = cy_view_at(of->dy, t, 0);
@@ -529,11 +529,11 @@ FORCE_INLINE void swiglu_backward_row(const gated *of, piece at, int64_t t, cy_d
     }
 }
 
-static void swiglu_backward_piece(void *context, int64_t number, int worker)
+static void swiglu_backward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const gated *of = context;
-    const piece at = piece_at(of->cut, of->dy.rows, of->dy.cols, number);
+    const chunk at = chunk_at(of->cut, of->dy.rows, of->dy.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->gate_up.dtype == CY_BF16) {
             swiglu_backward_row(of, at, t, CY_BF16);
@@ -546,7 +546,7 @@ static void swiglu_backward_piece(void *context, int64_t number, int worker)
 static void swiglu_backward(
     cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up)
 {
-    if (!served(gate_up) || !served(dy) || !served(d_gate_up)) {
+    if (!supported(gate_up) || !supported(dy) || !supported(d_gate_up)) {
         cy_ref_swiglu_backward(queue, d_gate_up, y, dy, gate_up);
         return;
     }
@@ -557,7 +557,7 @@ static void swiglu_backward(
         .dy = dy,
         .d_gate_up = d_gate_up,
     };
-    cy_queue_run(queue, swiglu_backward_piece, &of, of.cut.count);
+    cy_queue_run(queue, swiglu_backward_chunk, &of, of.cut.count);
 }
 
 #endif

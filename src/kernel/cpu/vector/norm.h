@@ -13,9 +13,9 @@ typedef struct norm {
     double eps;
 } norm;
 
-static bool norm_served(cy_view x, cy_view inv_rms, cy_view weight)
+static bool norm_supported(cy_view x, cy_view inv_rms, cy_view weight)
 {
-    return served(x) && served(weight) && inv_rms.dtype == CY_F32;
+    return supported(x) && supported(weight) && inv_rms.dtype == CY_F32;
 }
 
 // Adds the branch to a row where there is one, and sums the squares of the row as it is stored.
@@ -55,9 +55,9 @@ FORCE_INLINE void norm_row(const norm *of, int64_t t, float inv, cy_dtype dtype)
     }
 }
 
-FORCE_INLINE void norm_forward_piece_of(const norm *of, int64_t number, cy_dtype dtype)
+FORCE_INLINE void norm_forward_chunk_of(const norm *of, int64_t number, cy_dtype dtype)
 {
-    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->x.cols, number);
     float *inv_rms = of->inv_rms.data;
     for (int64_t t = at.row; t < at.row_end; t++) {
         const double mean = (double)norm_squares(of, t, dtype) / (double)of->x.cols;
@@ -66,21 +66,21 @@ FORCE_INLINE void norm_forward_piece_of(const norm *of, int64_t number, cy_dtype
     }
 }
 
-static void norm_forward_piece(void *context, int64_t number, int worker)
+static void norm_forward_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const norm *of = context;
     if (of->x.dtype == CY_BF16) {
-        norm_forward_piece_of(of, number, CY_BF16);
+        norm_forward_chunk_of(of, number, CY_BF16);
     } else {
-        norm_forward_piece_of(of, number, CY_F32);
+        norm_forward_chunk_of(of, number, CY_F32);
     }
 }
 
 static void norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
     cy_view weight, double eps)
 {
-    if (!norm_served(x, inv_rms, weight)) {
+    if (!norm_supported(x, inv_rms, weight)) {
         cy_ref_norm_forward(queue, y, inv_rms, x, branch, weight, eps);
         return;
     }
@@ -93,14 +93,14 @@ static void norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x,
         .weight = weight,
         .eps = eps,
     };
-    cy_queue_run(queue, norm_forward_piece, &of, of.cut.count);
+    cy_queue_run(queue, norm_forward_chunk, &of, of.cut.count);
 }
 
-static void norm_apply_piece(void *context, int64_t number, int worker)
+static void norm_apply_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const norm *of = context;
-    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->x.cols, number);
     const float *inv_rms = of->inv_rms.data;
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->x.dtype == CY_BF16) {
@@ -113,7 +113,7 @@ static void norm_apply_piece(void *context, int64_t number, int worker)
 
 static void norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_view weight)
 {
-    if (!norm_served(x, inv_rms, weight)) {
+    if (!norm_supported(x, inv_rms, weight)) {
         cy_ref_norm_apply(queue, y, x, inv_rms, weight);
         return;
     }
@@ -124,7 +124,7 @@ static void norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, c
         .x = x,
         .weight = weight,
     };
-    cy_queue_run(queue, norm_apply_piece, &of, of.cut.count);
+    cy_queue_run(queue, norm_apply_chunk, &of, of.cut.count);
 }
 
 // ---- backward: with r = inv_rms and g = dy * weight, dx = r g - x r^3 mean(g x) and dweight = sum
@@ -198,7 +198,7 @@ static void norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view 
     cy_view inv_rms, cy_view weight)
 {
     const bool to_x = !cy_view_is_none(dx), to_weight = !cy_view_is_none(dweight);
-    if (!norm_served(x, inv_rms, weight) || !served(dy) || (to_x && !served(dx)) ||
+    if (!norm_supported(x, inv_rms, weight) || !supported(dy) || (to_x && !supported(dx)) ||
         (to_weight && dweight.dtype != CY_F32)) {
         cy_ref_norm_backward(queue, dx, dweight, dy, x, inv_rms, weight);
         return;

@@ -31,7 +31,7 @@ FORCE_INLINE double squares_of_range(const void *x, cy_dtype dtype, int64_t firs
     return squares_total(even) + squares_total(odd);
 }
 
-static void sum_squares_piece(void *context, int64_t number, int worker)
+static void sum_squares_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const squares_of *of = context;
@@ -44,7 +44,7 @@ static void sum_squares_piece(void *context, int64_t number, int worker)
 
 static void sum_squares(cy_queue *queue, cy_view out, cy_view x)
 {
-    if (!served(x) || out.dtype != CY_F64) {
+    if (!supported(x) || out.dtype != CY_F64) {
         cy_ref_sum_squares(queue, out, x);
         return;
     }
@@ -52,8 +52,8 @@ static void sum_squares(cy_queue *queue, cy_view out, cy_view x)
     const size_t mark = cy_arena_mark(queue->scratch);
     squares_of of = {.x = x, .across = cy_ceil_div(x.cols, SQUARES)};
     const int64_t count = of.across * x.rows;
-    of.parts = cy_arena_take(queue->scratch, (size_t)count * sizeof(double));
-    cy_queue_run(queue, sum_squares_piece, &of, count);
+    of.parts = cy_arena_alloc(queue->scratch, (size_t)count * sizeof(double));
+    cy_queue_run(queue, sum_squares_chunk, &of, count);
     if (!queue->dry) {
         double total = 0.0;
         for (int64_t i = 0; i < count; i++)
@@ -130,11 +130,11 @@ FORCE_INLINE void adamw_vector(const adamw_range *of, int64_t i, int64_t lanes, 
     if (of->weight.data != NULL) store(of->weight.data, of->weight.dtype, i, updated, lanes);
 }
 
-static void adamw_piece(void *context, int64_t number, int worker)
+static void adamw_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const adamw_range *of = context;
-    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    const chunk at = chunk_at(of->cut, 1, of->master.cols, number);
     for (int64_t i = at.col; i < at.col_end; i += LANES) {
         const int64_t lanes = lanes_left(at.col_end, i);
         if (of->grad.dtype == CY_BF16) {
@@ -172,11 +172,11 @@ FORCE_INLINE void adamw_alone(const adamw_range *of, int64_t i, int64_t lanes)
     }
 }
 
-static void adamw_alone_piece(void *context, int64_t number, int worker)
+static void adamw_alone_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const adamw_range *of = context;
-    const piece at = piece_at(of->cut, 1, of->master.cols, number);
+    const chunk at = chunk_at(of->cut, 1, of->master.cols, number);
     for (int64_t i = at.col; i < at.col_end; i += LANES)
         adamw_alone(of, i, lanes_left(at.col_end, i));
 }
@@ -185,7 +185,7 @@ static void adamw_passes(cy_queue *queue, adamw_range *of)
 {
     const adamw_step last = of->weight.data != NULL ? ADAMW_WEIGHT : ADAMW_MASTER;
     for (of->alone = ADAMW_FIRST; of->alone <= last; of->alone++)
-        cy_queue_run(queue, adamw_alone_piece, of, of->cut.count);
+        cy_queue_run(queue, adamw_alone_chunk, of, of->cut.count);
 }
 
 static double adamw_power(double base, int64_t exponent)
@@ -197,7 +197,7 @@ static double adamw_power(double base, int64_t exponent)
 static adamw_range adamw_range_of(cy_view weight, cy_view master, cy_view m, cy_view v,
     cy_view grad, double factor, const cy_adamw_spec *spec, double (*power)(double, int64_t))
 {
-    const cy_adamw_second second = cy_adamw_second_of(spec);
+    const cy_adamw_second_moment second = cy_adamw_second_moment_of(spec);
     const double correction1 = 1.0 - power(spec->beta1, spec->step);
     const double correction2 = 1.0 - power(spec->beta2, second.steps);
     return (adamw_range){
@@ -224,7 +224,7 @@ static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m,
     cy_view grad, cy_view scale, const cy_adamw_spec *spec, bool fused)
 {
     const bool has_weight = !cy_view_is_none(weight);
-    if (master.dtype != CY_F32 || !served(grad) || (has_weight && !served(weight))) {
+    if (master.dtype != CY_F32 || !supported(grad) || (has_weight && !supported(weight))) {
         cy_ref_adamw(queue, weight, master, m, v, grad, scale, spec);
         return;
     }
@@ -233,7 +233,7 @@ static void adamw_of(cy_queue *queue, cy_view weight, cy_view master, cy_view m,
     if (!isfinite(factor)) return;
     adamw_range of = adamw_range_of(weight, master, m, v, grad, factor, spec, adamw_power);
     if (fused) {
-        cy_queue_run(queue, adamw_piece, &of, of.cut.count);
+        cy_queue_run(queue, adamw_chunk, &of, of.cut.count);
     } else {
         adamw_passes(queue, &of);
     }
@@ -253,14 +253,14 @@ typedef struct numbered {
     uint64_t key, first;
     int64_t global_cols;
     double std;
-    uint64_t *parts; // in scratch: of hashes, one a piece
+    uint64_t *parts; // in scratch: of hashes, one a chunk
 } numbered;
 
-static void random_piece(void *context, int64_t number, int worker)
+static void random_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const numbered *of = context;
-    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->x.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const uint64_t first = of->first + (uint64_t)(t * of->global_cols + at.col);
         float *x = cy_view_at(of->x, t, at.col);
@@ -289,14 +289,14 @@ static void random_fill(
         .global_cols = global_cols,
         .std = std,
     };
-    cy_queue_run(queue, random_piece, &of, of.cut.count);
+    cy_queue_run(queue, random_chunk, &of, of.cut.count);
 }
 
-static void hash_piece(void *context, int64_t number, int worker)
+static void hash_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const numbered *of = context;
-    const piece at = piece_at(of->cut, of->x.rows, of->x.cols, number);
+    const chunk at = chunk_at(of->cut, of->x.rows, of->x.cols, number);
     uint64_t sum = 0;
     for (int64_t t = at.row; t < at.row_end; t++) {
         const float *x = cy_view_at(of->x, t, 0);
@@ -326,8 +326,8 @@ static void hash(
         .first = first,
         .global_cols = global_cols,
     };
-    of.parts = cy_arena_take(queue->scratch, (size_t)of.cut.count * sizeof(uint64_t));
-    cy_queue_run(queue, hash_piece, &of, of.cut.count);
+    of.parts = cy_arena_alloc(queue->scratch, (size_t)of.cut.count * sizeof(uint64_t));
+    cy_queue_run(queue, hash_chunk, &of, of.cut.count);
     if (!queue->dry) {
         for (int64_t i = 0; i < of.cut.count; i++)
             *(uint64_t *)out.data += of.parts[i];

@@ -19,11 +19,11 @@ typedef struct logit_rows {
 // go there too.
 #define LOGITS_AHEAD 1024
 
-static void softmax_max_piece(void *context, int64_t number, int worker)
+static void softmax_max_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     const vec lowest = vec_all(-INFINITY);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const void *logits = cy_view_at(of->logits, t, 0);
@@ -42,7 +42,7 @@ static void softmax_max_piece(void *context, int64_t number, int worker)
 
 static void softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range)
 {
-    if (!served(logits) || max.dtype != CY_F32) {
+    if (!supported(logits) || max.dtype != CY_F32) {
         cy_ref_softmax_max(queue, max, logits, range);
         return;
     }
@@ -52,7 +52,7 @@ static void softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_r
         .logits = logits,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, softmax_max_piece, &of, of.cut.count);
+    cy_queue_run(queue, softmax_max_chunk, &of, of.cut.count);
 }
 
 // Four sums side by side, so that one addition need not wait for the last.
@@ -76,11 +76,11 @@ FORCE_INLINE float exponential_sum(const void *logits, cy_dtype dtype, int64_t v
     return vec_sum(vec_add(vec_add(sums[0], sums[1]), vec_add(sums[2], sums[3])));
 }
 
-static void softmax_sum_piece(void *context, int64_t number, int worker)
+static void softmax_sum_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         const void *logits = cy_view_at(of->logits, t, 0);
         const float max = ((const float *)of->max.data)[t];
@@ -100,7 +100,8 @@ static void softmax_sum_piece(void *context, int64_t number, int worker)
 static void softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits, cy_view max,
     const int32_t *targets, cy_vocab_range range)
 {
-    if (!served(logits) || sum.dtype != CY_F32 || target.dtype != CY_F32 || max.dtype != CY_F32) {
+    if (!supported(logits) || sum.dtype != CY_F32 || target.dtype != CY_F32 ||
+        max.dtype != CY_F32) {
         cy_ref_softmax_sum(queue, sum, target, logits, max, targets, range);
         return;
     }
@@ -114,7 +115,7 @@ static void softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view lo
         .first = range.first,
         .valid = cy_vocab_columns(range, logits.cols),
     };
-    cy_queue_run(queue, softmax_sum_piece, &of, of.cut.count);
+    cy_queue_run(queue, softmax_sum_chunk, &of, of.cut.count);
 }
 
 // The target's column is made apart: exp / sum - 1 would lose its digits to rounding otherwise.
@@ -162,11 +163,11 @@ FORCE_INLINE void softmax_grad_row(
     if (has_target) softmax_grad_target(of, t, target);
 }
 
-static void softmax_grad_piece(void *context, int64_t number, int worker)
+static void softmax_grad_chunk(void *context, int64_t number, int worker)
 {
     (void)worker;
     const logit_rows *of = context;
-    const piece at = piece_at(of->cut, of->logits.rows, of->logits.cols, number);
+    const chunk at = chunk_at(of->cut, of->logits.rows, of->logits.cols, number);
     for (int64_t t = at.row; t < at.row_end; t++) {
         if (of->logits.dtype == CY_BF16) {
             softmax_grad_row(of, t, of->out.dtype, CY_BF16);
@@ -181,7 +182,7 @@ static void softmax_grad_piece(void *context, int64_t number, int worker)
 static void softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view max,
     cy_view sum, const int32_t *targets, cy_vocab_range range, double scale)
 {
-    if (!served(d_logits) || !served(logits) || max.dtype != CY_F32 || sum.dtype != CY_F32) {
+    if (!supported(d_logits) || !supported(logits) || max.dtype != CY_F32 || sum.dtype != CY_F32) {
         cy_ref_softmax_grad(queue, d_logits, logits, max, sum, targets, range, scale);
         return;
     }
@@ -196,7 +197,7 @@ static void softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_v
         .valid = cy_vocab_columns(range, logits.cols),
         .scale = (float)scale,
     };
-    cy_queue_run(queue, softmax_grad_piece, &of, of.cut.count);
+    cy_queue_run(queue, softmax_grad_chunk, &of, of.cut.count);
 }
 
 #endif

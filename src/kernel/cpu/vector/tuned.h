@@ -44,7 +44,7 @@ static void override_with_tuned(cy_kernels *table)
     table->random_fill = random_fill;
     table->hash = hash;
     table->topk = topk;
-    table->look_ahead = look_ahead;
+    table->step_ahead = step_ahead;
     table->quantize = quantize;
     table->dequantize = dequantize;
 }

@@ -47,9 +47,9 @@ static void pack_right(void *right, cy_view source, bool transposed)
     const int64_t cols = transposed ? source.rows : source.cols;
     const int64_t depth = transposed ? source.cols : source.rows;
     float *to = right;
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
+    for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
         for (int64_t k = 0; k < depth; k++) {
-            for (int64_t j = col; j < col + CY_BLOCK_COLS; j++) {
+            for (int64_t j = col; j < col + CY_MICROKERNEL_COLS; j++) {
                 *to++ = j >= cols ? 0.0f : transposed ? at(source, j, k) : at(source, k, j);
             }
         }
@@ -59,16 +59,16 @@ static void pack_right(void *right, cy_view source, bool transposed)
 static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_stride,
     const void *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate)
 {
-    for (int64_t col = 0; col < cols; col += CY_BLOCK_COLS) {
-        const int64_t width = cols - col < CY_BLOCK_COLS ? cols - col : CY_BLOCK_COLS;
+    for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
+        const int64_t width = cols - col < CY_MICROKERNEL_COLS ? cols - col : CY_MICROKERNEL_COLS;
         const float *panel = (const float *)right + col * depth;
         for (int64_t i = 0; i < rows; i++) {
             const float *a = (const float *)left + i * left_stride;
-            float sum[CY_BLOCK_COLS] = {0};
+            float sum[CY_MICROKERNEL_COLS] = {0};
             if (accumulate) memcpy(sum, c + i * c_stride + col, (size_t)width * sizeof(float));
             for (int64_t k = 0; k < depth; k++) {
-                for (int j = 0; j < CY_BLOCK_COLS; j++)
-                    sum[j] = cy_fused(a[k], panel[k * CY_BLOCK_COLS + j], sum[j]);
+                for (int j = 0; j < CY_MICROKERNEL_COLS; j++)
+                    sum[j] = cy_fused(a[k], panel[k * CY_MICROKERNEL_COLS + j], sum[j]);
             }
             memcpy(c + i * c_stride + col, sum, (size_t)width * sizeof(float));
         }
@@ -92,9 +92,9 @@ static void nothing(void)
 {
 }
 
-const cy_block_ops *cy_block_portable(void)
+const cy_microkernel *cy_microkernel_portable(void)
 {
-    static const cy_block_ops ops = {
+    static const cy_microkernel ops = {
         .isa = "portable",
         .dtype = CY_F32,
         .packed_bytes = 4,

@@ -1,0 +1,275 @@
+#define _GNU_SOURCE
+#include "checkpoint/file_writer.h"
+
+#include "base/activity.h"
+#include "base/assert.h"
+#include "base/io.h"
+#include "base/memory.h"
+#include "base/thread.h"
+#include "checkpoint/direct_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((size_t)1 << 20)
+#define FLUSH_BYTES ((uint64_t)16 << 20) // the disk starts on these while the next are written
+
+struct cy_file_writer {
+    char *path; // owned
+    int fd;
+    uint64_t total;
+    uint64_t added;
+
+    // Past the page cache. Block i % blocks holds the bytes from i * BLOCK_BYTES on.
+    char *memory;    // owned, [blocks, BLOCK_BYTES]; NULL: through the page cache
+    int blocks;      // one more than threads: the caller fills or writes one
+    int64_t current; // the block that is filled, counted from the start of the file
+    size_t filled;   // bytes of it
+    pthread_t threads[CY_FILE_WRITER_BLOCKS_MAX];
+    int thread_count;
+
+    pthread_mutex_t lock; // guards what follows
+    pthread_cond_t changed;
+    int64_t submitted;                    // blocks that may be written
+    int64_t begun;                        // blocks that a thread took
+    bool idle[CY_FILE_WRITER_BLOCKS_MAX]; // nothing in it waits to be written
+    bool closing;
+    cy_status status; // of the first failure, with its text
+    char text[1024];
+};
+
+// ---- writing
+
+static cy_status write_at(cy_file_writer *out, const char *bytes, size_t count, uint64_t offset)
+{
+    while (count > 0) {
+        const ssize_t put = cy_io_pwrite(out->fd, bytes, count, (int64_t)offset);
+        if (put < 0 && errno == EINTR) continue;
+        const int flags = put < 0 && errno == EINVAL ? fcntl(out->fd, F_GETFL) : 0;
+        if (put < 0 && flags > 0 && (flags & O_DIRECT) != 0) {
+            // This file system wants another alignment than CY_DIRECT_ALIGN: then plainly.
+            if (fcntl(out->fd, F_SETFL, flags & ~O_DIRECT) == 0) continue;
+            errno = EINVAL;
+        }
+        if (put < 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "write %s at byte %" PRIu64 " of %" PRIu64, out->path,
+                offset, out->total);
+        }
+        bytes += put;
+        count -= (size_t)put;
+        offset += (uint64_t)put;
+    }
+    return CY_OK;
+}
+
+// ---- the threads
+
+static void note_failure(cy_file_writer *out, cy_status status)
+{
+    if (out->status != CY_OK) return;
+    out->status = status;
+    snprintf(out->text, sizeof(out->text), "%s", cy_error_text());
+}
+
+static void *write_blocks(void *context)
+{
+    cy_file_writer *out = context;
+    pthread_mutex_lock(&out->lock);
+    for (;;) {
+        while (out->begun == out->submitted && !out->closing)
+            pthread_cond_wait(&out->changed, &out->lock);
+        if (out->begun == out->submitted) break;
+        const int64_t block = out->begun++;
+        const int at = (int)(block % out->blocks);
+        const bool failed = out->status != CY_OK;
+        pthread_mutex_unlock(&out->lock);
+        const cy_status status = failed ? CY_OK
+                                        : write_at(out, out->memory + (size_t)at * BLOCK_BYTES,
+                                              BLOCK_BYTES, (uint64_t)block * BLOCK_BYTES);
+        pthread_mutex_lock(&out->lock);
+        if (status != CY_OK) note_failure(out, status);
+        out->idle[at] = true;
+        pthread_cond_broadcast(&out->changed);
+    }
+    pthread_mutex_unlock(&out->lock);
+    return NULL;
+}
+
+static cy_status start_threads(cy_file_writer *out)
+{
+    for (; out->thread_count < out->blocks - 1; out->thread_count++) {
+        if (cy_thread_start(&out->threads[out->thread_count], write_blocks, out) != 0) {
+            return CY_FAIL(CY_ERR_MEMORY, "thread %d of %d could not be started",
+                out->thread_count + 1, out->blocks - 1);
+        }
+    }
+    return CY_OK;
+}
+
+static void stop_threads(cy_file_writer *out)
+{
+    pthread_mutex_lock(&out->lock);
+    out->closing = true;
+    pthread_cond_broadcast(&out->changed);
+    pthread_mutex_unlock(&out->lock);
+    cy_activity_begin(CY_ACTIVITY_WAIT, out->path, -1);
+    for (int i = 0; i < out->thread_count; i++)
+        pthread_join(out->threads[i], NULL);
+    cy_activity_end();
+    out->thread_count = 0;
+}
+
+// The block that was filled is written, here or by a thread; the next one may be filled on return.
+static cy_status submit(cy_file_writer *out)
+{
+    const int at = (int)(out->current % out->blocks);
+    if (out->thread_count == 0) {
+        CY_TRY(write_at(out, out->memory + (size_t)at * BLOCK_BYTES, BLOCK_BYTES,
+            (uint64_t)out->current * BLOCK_BYTES));
+        out->current++;
+        out->filled = 0;
+        return CY_OK;
+    }
+    pthread_mutex_lock(&out->lock);
+    out->idle[at] = false;
+    out->submitted++;
+    out->current++;
+    out->filled = 0;
+    pthread_cond_broadcast(&out->changed);
+    const int next = (int)(out->current % out->blocks);
+    cy_activity_begin(CY_ACTIVITY_WAIT, out->path, -1);
+    while (!out->idle[next])
+        pthread_cond_wait(&out->changed, &out->lock);
+    cy_activity_end();
+    const cy_status status = out->status;
+    pthread_mutex_unlock(&out->lock);
+    return status == CY_OK ? CY_OK : CY_FAIL(status, "%s", out->text);
+}
+
+// ---- opening, adding, closing
+
+static cy_status create(cy_file_writer *out, bool direct)
+{
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    out->fd = direct ? cy_io_open(out->path, flags | O_DIRECT) : -1;
+    direct = out->fd >= 0;
+    // Where it was refused for another reason the plain way says so.
+    if (!direct) out->fd = cy_io_open(out->path, flags);
+    if (out->fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", out->path);
+    if (cy_io_allocate(out->fd, (int64_t)out->total) != 0 && errno != EOPNOTSUPP &&
+        errno != ENOSYS) {
+        return CY_FAIL_ERRNO(
+            CY_ERR_IO, "no room for %" PRIu64 " bytes of %s", out->total, out->path);
+    }
+    if (!direct) return CY_OK;
+    void *memory = NULL;
+    CY_TRY(cy_memory_map(&memory, (size_t)out->blocks * BLOCK_BYTES));
+    out->memory = memory;
+    return start_threads(out);
+}
+
+cy_status cy_file_writer_open(cy_file_writer **writer, const char *path, uint64_t total, int blocks)
+{
+    void *memory = NULL;
+    CY_ASSERT(total > 0);
+    CY_ASSERT(blocks >= 0 && blocks <= CY_FILE_WRITER_BLOCKS_MAX);
+    CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_file_writer)));
+    cy_file_writer *out = memory;
+    *out = (cy_file_writer){
+        .fd = -1,
+        .total = total,
+        .blocks = blocks,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .changed = PTHREAD_COND_INITIALIZER,
+    };
+    for (int i = 0; i < CY_FILE_WRITER_BLOCKS_MAX; i++)
+        out->idle[i] = true;
+    cy_status status = cy_memory_copy_text(&out->path, path);
+    // Less than a block has nothing to gain.
+    if (status == CY_OK) status = create(out, blocks > 0 && total >= BLOCK_BYTES);
+    if (status == CY_OK) {
+        *writer = out;
+    } else {
+        const cy_status closed = cy_file_writer_close(out, false);
+        CY_ASSERT(closed == CY_OK);
+    }
+    return status;
+}
+
+static cy_status add_plainly(cy_file_writer *out, const char *bytes, size_t count)
+{
+    const uint64_t before = out->added / FLUSH_BYTES;
+    CY_TRY(write_at(out, bytes, count, out->added));
+    out->added += count;
+    // Only a hint to begin early: the fsync at the end is what counts.
+    const uint64_t after = out->added / FLUSH_BYTES;
+    if (after > before) {
+        (void)cy_io_begin_sync(
+            out->fd, (int64_t)(before * FLUSH_BYTES), (int64_t)((after - before) * FLUSH_BYTES));
+    }
+    return CY_OK;
+}
+
+cy_status cy_file_writer_add(cy_file_writer *out, const void *bytes, size_t count)
+{
+    CY_ASSERT(count <= out->total - out->added);
+    const char *from = bytes;
+    if (out->memory == NULL) return add_plainly(out, from, count);
+    while (count > 0) {
+        const size_t room = BLOCK_BYTES - out->filled;
+        const size_t some = count < room ? count : room;
+        char *block = out->memory + (size_t)(out->current % out->blocks) * BLOCK_BYTES;
+        memcpy(block + out->filled, from, some);
+        out->filled += some;
+        out->added += some;
+        from += some;
+        count -= some;
+        if (out->filled == BLOCK_BYTES) CY_TRY(submit(out));
+    }
+    return CY_OK;
+}
+
+// The last block: whole disk blocks of it as before, the rest through the page cache.
+static cy_status finish(cy_file_writer *out)
+{
+    stop_threads(out);
+    if (out->status != CY_OK) return CY_FAIL(out->status, "%s", out->text);
+    if (out->added != out->total) {
+        return CY_FAIL(CY_ERR_REQUEST, "%s: %" PRIu64 " of %" PRIu64 " bytes were written",
+            out->path, out->added, out->total);
+    }
+    if (out->memory != NULL) {
+        const char *block = out->memory + (size_t)(out->current % out->blocks) * BLOCK_BYTES;
+        const uint64_t offset = (uint64_t)out->current * BLOCK_BYTES;
+        const size_t whole = (size_t)cy_direct_block_offset(out->filled);
+        CY_TRY(write_at(out, block, whole, offset));
+        const int flags = fcntl(out->fd, F_GETFL);
+        if (flags < 0 || fcntl(out->fd, F_SETFL, flags & ~O_DIRECT) != 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "change how %s is written", out->path);
+        }
+        CY_TRY(write_at(out, block + whole, out->filled - whole, offset + whole));
+    }
+    if (cy_io_sync(out->fd) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", out->path);
+    return CY_OK;
+}
+
+cy_status cy_file_writer_close(cy_file_writer *out, bool keep)
+{
+    if (out == NULL) return CY_OK;
+    cy_status status = keep ? finish(out) : CY_OK;
+    stop_threads(out);
+    if (out->fd >= 0 && cy_io_close(out->fd) != 0 && keep && status == CY_OK) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "close %s", out->path);
+    }
+    cy_memory_unmap(out->memory, (size_t)out->blocks * BLOCK_BYTES);
+    pthread_mutex_destroy(&out->lock);
+    pthread_cond_destroy(&out->changed);
+    cy_memory_free(out->path);
+    cy_memory_free(out);
+    return status;
+}

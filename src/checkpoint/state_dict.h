@@ -1,0 +1,43 @@
+// checkpoint/state_dict.h: a model's parameters and optimizer state in a checkpoint's words.
+//
+// The list of global tensors is the manifest, three times for training (weight and both moments),
+// so it is the same on every mesh. The pieces are what a rank owns of them.
+
+#ifndef CY_CHECKPOINT_STATE_DICT_H
+#define CY_CHECKPOINT_STATE_DICT_H
+
+#include "checkpoint/checkpoint.h"
+#include "optim/param_ranges.h"
+
+// Start from a zeroed struct; free with cy_state_dict_close. Names are borrowed from the manifest.
+typedef struct cy_state_dict {
+    cy_global_tensor *tensors; // owned, [tensor_count]: weights first, then moments
+    int tensor_count;
+    cy_tensor_shard *pieces; // owned, [piece_count]
+    size_t piece_count;
+    size_t piece_capacity;
+} cy_state_dict;
+
+// Which of the pieces that several ranks hold alike this rank writes: every `size`-th.
+typedef struct cy_state_dict_share {
+    int rank, size;
+} cy_state_dict_share;
+
+// What a rank owns while training: master copies and, when `moments`, the moments. With `share`,
+// what several ranks hold is in the list of one of them only, as saving wants it; NULL lists all.
+CY_MUST_CHECK cy_status cy_state_dict_of_training(cy_state_dict *parameters,
+    const cy_storage *storage, const cy_reducer *reducer, bool moments,
+    const cy_state_dict_share *share);
+
+// All weights of a storage whose units are placed: for generation and evaluation.
+CY_MUST_CHECK cy_status cy_state_dict_of_weights(
+    cy_state_dict *parameters, const cy_storage *storage);
+
+// Adds further tensors, the same on all ranks, and this rank's piece of one of them; its `tensor`
+// counts in `tensors`. Names are borrowed.
+CY_MUST_CHECK cy_status cy_state_dict_add(cy_state_dict *parameters,
+    const cy_global_tensor *tensors, int count, const cy_tensor_shard *piece);
+
+void cy_state_dict_close(cy_state_dict *parameters);
+
+#endif

@@ -1,0 +1,242 @@
+#include "checkpoint/tensor_shard.h"
+
+#include "base/assert.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+const char *cy_tensor_kind_name(cy_tensor_kind kind)
+{
+    switch (kind) {
+    case CY_TENSOR_WEIGHT:
+        return "weight";
+    case CY_TENSOR_ADAM_M:
+        return "adam_m";
+    case CY_TENSOR_ADAM_V:
+        return "adam_v";
+    case CY_TENSOR_OTHER:
+        return "other";
+    case CY_TENSOR_KINDS:
+        break;
+    }
+    return "unknown";
+}
+
+cy_tensor_shard cy_tensor_shard_of_view(
+    int tensor, cy_view view, int64_t row_first, int64_t col_first)
+{
+    return (cy_tensor_shard){
+        .tensor = tensor,
+        .rectangle = {row_first, view.rows, col_first, view.cols},
+        .first = 0,
+        .count = view.rows * view.cols,
+        .data = view.data,
+        .dtype = view.dtype,
+        .stride = view.stride,
+    };
+}
+
+cy_tensor_shard cy_tensor_shard_of_range(
+    int tensor, cy_rectangle rectangle, int64_t first, int64_t count, void *data, cy_dtype dtype)
+{
+    CY_ASSERT(first >= 0 && count >= 0 && first + count <= rectangle.rows * rectangle.cols);
+    return (cy_tensor_shard){
+        .tensor = tensor,
+        .rectangle = rectangle,
+        .first = first,
+        .count = count,
+        .data = data,
+        .dtype = dtype,
+        .stride = rectangle.cols,
+    };
+}
+
+void *cy_tensor_shard_at(const cy_tensor_shard *piece, int64_t index)
+{
+    const int64_t cols = piece->rectangle.cols;
+    const int64_t row = index / cols - piece->first / cols;
+    const int64_t col = index % cols - piece->first % cols;
+    return (char *)piece->data + (row * piece->stride + col) * (int64_t)cy_dtype_size(piece->dtype);
+}
+
+bool cy_tensor_shard_dense(const cy_tensor_shard *piece)
+{
+    const int64_t cols = piece->rectangle.cols;
+    if (piece->stride == cols || piece->count == 0) return true;
+    return piece->first / cols == (piece->first + piece->count - 1) / cols;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// The global columns [*from, *to) of one global row that a piece holds.
+static void row_span(const cy_tensor_shard *piece, int64_t row, int64_t *from, int64_t *to)
+{
+    const cy_rectangle *r = &piece->rectangle;
+    const int64_t start = (row - r->row_first) * r->cols; // index of the row's first element
+    *from = r->col_first + larger(piece->first - start, 0);
+    *to = r->col_first + smaller(piece->first + piece->count - start, r->cols);
+}
+
+// The global rows [*from, *to) in which a piece holds anything.
+static void rows_of(const cy_tensor_shard *piece, int64_t *from, int64_t *to)
+{
+    const cy_rectangle *r = &piece->rectangle;
+    *from = r->row_first + piece->first / r->cols;
+    *to = r->row_first + (piece->first + piece->count - 1) / r->cols + 1;
+}
+
+static int64_t index_of(const cy_tensor_shard *piece, int64_t row, int64_t col)
+{
+    const cy_rectangle *r = &piece->rectangle;
+    return (row - r->row_first) * r->cols + (col - r->col_first);
+}
+
+static bool same_rectangle(const cy_rectangle *a, const cy_rectangle *b)
+{
+    return a->row_first == b->row_first && a->rows == b->rows && a->col_first == b->col_first &&
+        a->cols == b->cols;
+}
+
+static bool same_columns(const cy_rectangle *a, const cy_rectangle *b)
+{
+    return a->col_first == b->col_first && a->cols == b->cols;
+}
+
+cy_status cy_tensor_shard_overlap(
+    const cy_tensor_shard *a, const cy_tensor_shard *b, cy_shard_overlap_run run, void *context)
+{
+    if (a->count == 0 || b->count == 0) return CY_OK;
+    int64_t row, row_end, b_row, b_end;
+    rows_of(a, &row, &row_end);
+    rows_of(b, &b_row, &b_end);
+    row = larger(row, b_row);
+    row_end = smaller(row_end, b_end);
+    if (row >= row_end) return CY_OK;
+
+    if (same_columns(&a->rectangle, &b->rectangle)) {
+        // Both count the same elements in the same order, some rows apart: one run holds it all.
+        const int64_t shift = (b->rectangle.row_first - a->rectangle.row_first) * a->rectangle.cols;
+        const int64_t from = larger(a->first, b->first + shift);
+        const int64_t to = smaller(a->first + a->count, b->first + b->count + shift);
+        return from < to ? run(context, from, from - shift, to - from) : CY_OK;
+    }
+    for (; row < row_end; row++) {
+        int64_t from, to, b_from, b_to;
+        row_span(a, row, &from, &to);
+        row_span(b, row, &b_from, &b_to);
+        from = larger(from, b_from);
+        to = smaller(to, b_to);
+        if (from >= to) continue;
+        CY_TRY(run(context, index_of(a, row, from), index_of(b, row, from), to - from));
+    }
+    return CY_OK;
+}
+
+static int by_place(const void *left, const void *right)
+{
+    const cy_tensor_shard *a = left;
+    const cy_tensor_shard *b = right;
+    const int64_t keys[5][2] = {
+        {a->rectangle.row_first, b->rectangle.row_first},
+        {a->rectangle.col_first, b->rectangle.col_first},
+        {a->rectangle.rows, b->rectangle.rows},
+        {a->rectangle.cols, b->rectangle.cols},
+        {a->first, b->first},
+    };
+    for (int i = 0; i < 5; i++) {
+        if (keys[i][0] != keys[i][1]) return keys[i][0] < keys[i][1] ? -1 : 1;
+    }
+    return 0;
+}
+
+static bool rectangles_meet(const cy_rectangle *a, const cy_rectangle *b)
+{
+    return a->row_first < b->row_first + b->rows && b->row_first < a->row_first + a->rows &&
+        a->col_first < b->col_first + b->cols && b->col_first < a->col_first + a->cols;
+}
+
+static bool rectangle_fits(const cy_rectangle *r, int64_t rows, int64_t cols)
+{
+    return r->row_first >= 0 && r->col_first >= 0 && r->rows > 0 && r->cols > 0 &&
+        r->rows <= rows && r->cols <= cols && r->row_first <= rows - r->rows &&
+        r->col_first <= cols - r->cols;
+}
+
+// The pieces of one rectangle, [count] sorted by `first`, must follow each other without gaps.
+static cy_status check_ranges(const cy_tensor_shard *pieces, int64_t count, const char *name)
+{
+    const cy_rectangle *r = &pieces[0].rectangle;
+    int64_t next = 0;
+    for (int64_t i = 0; i <= count; i++) {
+        const int64_t first = i < count ? pieces[i].first : r->rows * r->cols;
+        if (first != next) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: elements %" PRId64 " to %" PRId64 " of rows %" PRId64 "+%" PRId64
+                ", columns %" PRId64 "+%" PRId64 " are there %s",
+                name, smaller(first, next), larger(first, next), r->row_first, r->rows,
+                r->col_first, r->cols, first > next ? "not at all" : "twice");
+        }
+        if (i < count) next += pieces[i].count;
+    }
+    return CY_OK;
+}
+
+cy_status cy_tensor_shards_check_cover(
+    cy_tensor_shard *pieces, int64_t count, const char *name, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const cy_tensor_shard *piece = &pieces[i];
+        const cy_rectangle *r = &piece->rectangle;
+        if (!rectangle_fits(r, rows, cols)) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64
+                " do not lie in a tensor of %" PRId64 " x %" PRId64,
+                name, r->row_first, r->rows, r->col_first, r->cols, rows, cols);
+        }
+        if (piece->first < 0 || piece->count <= 0 || piece->first > r->rows * r->cols ||
+            piece->count > r->rows * r->cols - piece->first) {
+            return CY_FAIL(CY_ERR_CORRUPT,
+                "%s: elements %" PRId64 "+%" PRId64 " do not lie in a rectangle of %" PRId64
+                " x %" PRId64,
+                name, piece->first, piece->count, r->rows, r->cols);
+        }
+    }
+    qsort(pieces, (size_t)count, sizeof(*pieces), by_place);
+    int64_t area = 0;
+    for (int64_t start = 0, end; start < count; start = end) {
+        const cy_rectangle *r = &pieces[start].rectangle;
+        for (end = start + 1; end < count; end++) {
+            if (!same_rectangle(r, &pieces[end].rectangle)) break;
+        }
+        CY_TRY(check_ranges(pieces + start, end - start, name));
+        // Equal rectangles stand together, so one of each suffices; sorted by row, the search ends
+        // at the first that begins below this one.
+        const cy_rectangle *seen = r;
+        for (int64_t i = end; i < count; i++) {
+            const cy_rectangle *other = &pieces[i].rectangle;
+            if (other->row_first >= r->row_first + r->rows) break;
+            if (same_rectangle(seen, other)) continue;
+            seen = other;
+            if (rectangles_meet(r, other)) {
+                return CY_FAIL(CY_ERR_CORRUPT,
+                    "%s: rows %" PRId64 "+%" PRId64 ", columns %" PRId64 "+%" PRId64
+                    " are there twice",
+                    name, other->row_first, other->rows, other->col_first, other->cols);
+            }
+        }
+        area += r->rows * r->cols;
+    }
+    if (area != rows * cols) {
+        return CY_FAIL(CY_ERR_CORRUPT, "%s: %" PRId64 " of %" PRId64 " elements are there", name,
+            area, rows * cols);
+    }
+    return CY_OK;
+}
