@@ -85,14 +85,14 @@ static void describe_model(cy_engine *engine)
     engine->context = (cy_model_context){
         .queue = &engine->queue,
         .shape = *shape,
-        .tensor =
+        .tp =
             {
                 .group = groups->tp,
                 .sequence = config->distributed.sequence_parallel,
                 .overlap = config->distributed.tp_overlap,
                 .keep_inputs = config->distributed.sequence_keep_inputs,
             },
-        .context =
+        .cp =
             {
                 .group = groups->cp,
                 .style = (cy_context_style)config->distributed.cp_style,
