@@ -1,8 +1,8 @@
 <<<<<<<< HEAD:src/kernel/cpu/gemm/microkernel.h
 // kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per
 ========
-// kernel/cpu/microkernel.h: products of blocks that fit the caches, one set of functions per
->>>>>>>> main:src/kernel/cpu/microkernel.h
+// kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per
+>>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 // instruction set. Matrix products and attention are built from these and from nothing else.
 //
 // A product is c [rows, cols] (+)= left [rows, depth] right [depth, cols] with fp32 sums in
@@ -23,7 +23,7 @@
 ========
 #ifndef CY_KERNEL_CPU_MICROKERNEL_H
 #define CY_KERNEL_CPU_MICROKERNEL_H
->>>>>>>> main:src/kernel/cpu/microkernel.h
+>>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 
 #include "base/integer.h"
 #include "device/view.h"
@@ -74,7 +74,7 @@ static inline int64_t cy_round_up(int64_t value, int64_t step)
 {
     return (value + step - 1) / step * step;
 }
->>>>>>>> main:src/kernel/cpu/microkernel.h
+>>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_microkernel_left_bytes(
