@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:src/kernel/cpu/gemm/microkernel.h
 // kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per
-========
-// kernel/cpu/gemm/microkernel.h: products of blocks that fit the caches, one set of functions per
->>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 // instruction set. Matrix products and attention are built from these and from nothing else.
 //
 // A product is c [rows, cols] (+)= left [rows, depth] right [depth, cols] with fp32 sums in
@@ -17,13 +13,8 @@
 // Everything is borrowed; all functions are pure and run in any thread between enter() and leave()
 // of that thread, which set up the tile registers where the instruction set has them.
 
-<<<<<<<< HEAD:src/kernel/cpu/gemm/microkernel.h
 #ifndef CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 #define CY_KERNEL_CPU_GEMM_MICROKERNEL_H
-========
-#ifndef CY_KERNEL_CPU_MICROKERNEL_H
-#define CY_KERNEL_CPU_MICROKERNEL_H
->>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 
 #include "base/integer.h"
 #include "device/view.h"
@@ -67,14 +58,6 @@ typedef struct cy_microkernel {
     // after b: its first CY_DOT_AHEAD bytes are asked for as the last of b are used.
     void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 } cy_microkernel;
-<<<<<<<< HEAD:src/kernel/cpu/gemm/microkernel.h
-========
-
-static inline int64_t cy_round_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
-}
->>>>>>>> main:src/kernel/cpu/gemm/microkernel.h
 
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_microkernel_left_bytes(
