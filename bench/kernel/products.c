@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec);
+typedef cy_matmul_fn *product;
 
 typedef struct shape {
     const char *name;

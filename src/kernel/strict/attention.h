@@ -9,6 +9,7 @@
 #ifndef CY_KERNEL_STRICT_ATTENTION_H
 #define CY_KERNEL_STRICT_ATTENTION_H
 
+#include "kernel/cpu/attention/attention.h"
 #include "kernel/strict/fixed.h"
 #include "kernel/strict/math.h"
 #include "kernel/strict/matmul.h"
@@ -41,21 +42,6 @@ static int64_t row_block_count(const cy_attention_spec *spec)
     return count;
 }
 
-// How many of `count` ascending positions are below `limit`.
-static int64_t positions_below(const int32_t *positions, int64_t count, int64_t limit)
-{
-    int64_t low = 0, high = count;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if (positions[middle] < limit) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 static void find_rows(row_block *at, const cy_attention_spec *spec, int64_t number)
 {
     int s = 0;
@@ -68,10 +54,10 @@ static void find_rows(row_block *at, const cy_attention_spec *spec, int64_t numb
     const int32_t *keys = spec->k_positions + at->span.k_first;
     for (int64_t i = 0; i < at->rows; i++) {
         const int64_t position = spec->q_positions[at->row + i];
-        at->highest[i] = positions_below(keys, at->span.k_count, position + 1);
+        at->highest[i] = cy_flash_lower_bound(keys, at->span.k_count, position + 1);
         at->lowest[i] = spec->window == 0
             ? 0
-            : positions_below(keys, at->span.k_count, position - spec->window + 1);
+            : cy_flash_lower_bound(keys, at->span.k_count, position - spec->window + 1);
     }
 }
 
@@ -422,10 +408,10 @@ static void key_rows(const attention_call *of, const key_block *block, const que
     const vec scale = vec_all((float)spec->scale), zero = vec_all(0.0f);
     for (int64_t i = 0; i < run->keys; i++) {
         const int64_t position = spec->k_positions[block->key + run->key + i];
-        const int64_t first = positions_below(positions, run->queries, position);
+        const int64_t first = cy_flash_lower_bound(positions, run->queries, position);
         const int64_t end = spec->window == 0
             ? run->queries
-            : positions_below(positions, run->queries, position + spec->window);
+            : cy_flash_lower_bound(positions, run->queries, position + spec->window);
         for (int64_t j = 0; j < run->queries; j += LANES) {
             const int64_t lanes = lanes_left(run->queries, j);
             float *p_at = block->p + i * QUERIES + j, *ds_at = block->ds + i * QUERIES + j;
