@@ -117,15 +117,15 @@ static inline const cy_microkernel *cy_flash_microkernel(
     return ops->narrow != NULL && ops->narrow->dtype == dtype ? ops->narrow : ops->wide;
 }
 
-// The next chunk of a worker's scratch. With a NULL base it only counts, and what it returns lies
-// on the first page, which no process has mapped.
+// Allocates from a worker's scratch buffer. With a NULL base it only counts bytes, and returns an
+// address on the first page, which no process has mapped.
 static inline void *cy_flash_alloc(char *base, size_t *used, size_t bytes)
 {
     static const uintptr_t unmapped = CY_ARENA_ALIGN;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): no memory is meant
-    void *chunk = base == NULL ? (void *)unmapped : base + *used;
+    void *block = base == NULL ? (void *)unmapped : base + *used;
     *used += cy_arena_bytes(bytes);
-    return chunk;
+    return block;
 }
 
 // The first of `count` ascending positions that is at least `position`.
