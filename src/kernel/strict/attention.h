@@ -1,4 +1,5 @@
 // kernel/strict/attention.h: attention whose every row depends on that row and its keys alone.
+// Included by the tables of this folder only, which define its vectors.
 //
 // Forward and dQ walk a row's keys in ascending order, in blocks of KEYS counted from the first key
 // of its span: with all keys of the span present, the bits are the same whatever rows are in the

@@ -1,6 +1,6 @@
 // kernel/strict/fixed.h: adds to fixed point and reads it, a row at a time.
 //
-// Only the tables of this folder include this and the other headers that hold operators.
+// Included by the tables of this folder only, as are the other headers that hold operators.
 
 #ifndef CY_KERNEL_STRICT_FIXED_H
 #define CY_KERNEL_STRICT_FIXED_H

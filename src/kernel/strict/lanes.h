@@ -1,9 +1,9 @@
-// kernel/strict/lanes.h: the vector of kernel/cpu/vector/vector.h with sixteen lanes on every
-// processor. Only kernel/cpu/vector/vector.h includes this, where CY_SIXTEEN_LANES is defined.
+// kernel/strict/lanes.h: the vector of kernel/cpu/vector/vector.h with sixteen lanes everywhere.
+// Included by kernel/cpu/vector/vector.h only, where CY_SIXTEEN_LANES is defined.
 //
 // What the operators do with lanes, such as summing a row in as many partial sums as there are
-// lanes, is then the same computation everywhere, and each operation here is one that IEEE 754
-// defines to the bit. With AVX-512 a vector is a register; otherwise it is an array of sixteen
+// lanes, is then the same computation on every processor, and each operation here is one that IEEE
+// 754 defines to the bit. With AVX-512 a vector is a register; otherwise it is an array of sixteen
 // numbers that the compiler distributes over registers.
 
 #ifndef CY_KERNEL_STRICT_LANES_H

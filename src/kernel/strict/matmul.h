@@ -1,4 +1,5 @@
 // kernel/strict/matmul.h: the products of strict mode: always of fp32 numbers, bf16 is widened.
+// Included by the tables of this folder only, which define its vectors.
 //
 // Into fp32 or bf16 an element of c is one chain of fused multiply-adds over all of k, in ascending
 // order, rounded to c's dtype at the end: kernel/cpu/gemm/matmul.c with fp32 blocks. Into fixed

@@ -1,6 +1,6 @@
-// kernel/strict/operators.h: the operators of strict mode except products and attention, and the
-// function that fills a table with all of them. The table.c of each instruction set in this folder
-// includes this file, and nothing else does.
+// kernel/strict/operators.h: the operators of strict mode except products and attention.
+// Included by the table.c of each instruction set in this folder, and by nothing else. The function
+// at the end fills a table with all operators of strict mode.
 
 #ifndef CY_KERNEL_STRICT_OPERATORS_H
 #define CY_KERNEL_STRICT_OPERATORS_H

@@ -1,5 +1,5 @@
-// kernel/cpu/attention/rows.h: the rows of attention with vectors of LANES
-// floats. The microkernel.c of each instruction set includes this after its lanes.h.
+// kernel/cpu/attention/rows.h: the rows of attention with vectors of LANES floats.
+// Included by the microkernel.c of each instruction set, after its lanes.h.
 
 #ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
 #define CY_KERNEL_CPU_ATTENTION_ROWS_H

@@ -1,6 +1,8 @@
-// kernel/cpu/gemm/dot_lanes.h: products of a few rows with many, with vectors of LANES floats:
-// the products of decoding. Every element of b is read once from memory, which is the bound.
-// The microkernel.c of each instruction set includes this after its lanes.h.
+// kernel/cpu/gemm/dot_lanes.h: products of a few rows with many, with vectors of LANES floats.
+// Included by the microkernel.c of each instruction set, after its lanes.h.
+//
+// These are the products of decoding. Every element of b is read once from memory, which is the
+// bound.
 
 #ifndef CY_KERNEL_CPU_GEMM_DOT_LANES_H
 #define CY_KERNEL_CPU_GEMM_DOT_LANES_H

@@ -1,5 +1,5 @@
-// kernel/cpu/gemm/pack8.h: packs fp32 operands of the microkernel with vectors of eight. Included
-// by avx2/microkernel.c and neon/microkernel.c after their definitions of
+// kernel/cpu/gemm/pack8.h: packs fp32 operands of the microkernel with vectors of eight.
+// Included by avx2/microkernel.c and neon/microkernel.c, after their definitions of
 //
 //   float8                             eight numbers of fp32
 //   set8(x)                            all eight of them x

@@ -1,6 +1,6 @@
-// kernel/cpu/neon/operators.h: the vector of kernel/cpu/vector/vector.h in NEON: eight lanes, and
-// the operations of neon/vector.h under the names that operators use. Only
-// kernel/cpu/vector/vector.h includes this.
+// kernel/cpu/neon/operators.h: the vector of kernel/cpu/vector/vector.h in NEON: eight lanes.
+// Included by kernel/cpu/vector/vector.h only. It gives the operations of neon/vector.h the names
+// that operators use.
 
 #ifndef CY_KERNEL_CPU_NEON_OPERATORS_H
 #define CY_KERNEL_CPU_NEON_OPERATORS_H
