@@ -6,7 +6,7 @@
 
 #include "support/machine.h"
 
-#include "parallel/context/tables.h"
+#include "parallel/context/layout.h"
 
 #include <math.h>
 #include <time.h>

@@ -2,7 +2,7 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/manifest.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -6,7 +6,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/hf/reader.h"
 #include "checkpoint/manifest.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #define CY_CHECKPOINT_STATE_DICT_H
 
 #include "checkpoint/checkpoint.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 
 // Start from a zeroed struct; free with cy_state_dict_close. Names are borrowed from the manifest.
 typedef struct cy_state_dict {

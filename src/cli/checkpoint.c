@@ -11,7 +11,7 @@
 #include "cli/load_config.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "cli/commands.h"
 #include "cli/load_config.h"
 #include "cli/report.h"
-#include "model/presets.h"
+#include "model/shape.h"
 
 #include <stdio.h>
 #include <string.h>

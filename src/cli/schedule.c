@@ -6,8 +6,8 @@
 
 #include "base/assert.h"
 #include "base/output.h"
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/draw.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/timeline.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -279,16 +279,6 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
                 cy_pipeline_engine_name(options.engine), conflict);
             cy_config_add_hint(errors, "recompute none, or another pp_engine");
         }
-        char action[CY_ACTION_TEXT_BYTES];
-        int rank;
-        if (cy_config_schedule_unsupported(action, &rank, &schedule)) {
-            cy_config_add_error(errors,
-                "distributed.pp_schedule = \"%s\": rank %d has %s, which is "
-                "drawn and timed, but not run",
-                d->pp_schedule, rank, action);
-            cy_config_add_hint(
-                errors, "leave it out: zero_stage, recompute and the step see to it");
-        }
         cy_schedule_close(&schedule);
         return;
     }

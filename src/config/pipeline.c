@@ -81,18 +81,3 @@ const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedu
     }
     return NULL;
 }
-
-bool cy_config_schedule_unsupported(
-    char text[CY_ACTION_TEXT_BYTES], int *rank, const cy_schedule *schedule)
-{
-    for (*rank = 0; *rank < schedule->stages; (*rank)++) {
-        const cy_action_list *list = &schedule->ranks[*rank];
-        for (size_t i = 0; i < list->count; i++) {
-            const cy_action action = list->actions[i];
-            if (cy_action_is_compute(action.kind) || cy_action_is_transfer(action.kind)) continue;
-            cy_action_text(text, schedule, action);
-            return true;
-        }
-    }
-    return false;
-}

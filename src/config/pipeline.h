@@ -5,7 +5,7 @@
 #ifndef CY_CONFIG_PIPELINE_H
 #define CY_CONFIG_PIPELINE_H
 
-#include "parallel/pipeline/partition.h"
+#include "parallel/pipeline/schedule.h"
 #include "config/config.h"
 
 // The schedule that is asked for.
@@ -19,10 +19,5 @@ CY_MUST_CHECK cy_status cy_config_partition(
 
 // Why the configuration's other keys do not go with a schedule, or NULL.
 const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedule *schedule);
-
-// Whether a schedule has an action that training does not run as one: gathering, reducing,
-// recomputing, offloading and stepping follow from other keys. If so, the first one and its rank.
-bool cy_config_schedule_unsupported(
-    char text[CY_ACTION_TEXT_BYTES], int *rank, const cy_schedule *schedule);
 
 #endif

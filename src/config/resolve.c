@@ -2,9 +2,7 @@
 // tokenizer.
 
 #include "base/file.h"
-#include "model/presets.h"
-#include "model/shape_family.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 #include "config/errors.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
 #include "config/table.h"
 
 #include "kernel/kernel.h"
-#include "model/presets.h"
 #include "model/shape.h"
 #include "parallel/pipeline/schedule.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "model/rope.h"
+#include "model/shape.h"
 #include "engine/memory_check.h"
 #include "engine/pipeline.h"
 #include "engine/strict.h"

@@ -16,7 +16,7 @@
 #include "kernel/dispatch.h"
 #include "model/stage.h"
 #include "optim/loss_scaler.h"
-#include "optim/optimizer.h"
+#include "optim/adamw.h"
 #include "parallel/data/reducer.h"
 #include "parallel/pipeline/executor.h"
 #include "config/config.h"

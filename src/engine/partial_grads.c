@@ -1,6 +1,6 @@
 #include "engine/partial_grads.h"
 
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 
 // A run of gradients that lie one after another and meet in the same group.
 typedef struct sums {

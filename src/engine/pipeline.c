@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "config/pipeline.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "engine/pipeline.h"
 #include "engine/strict.h"
 #include "engine/partial_grads.h"

@@ -2,7 +2,7 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "model/rope.h"
+#include "model/shape.h"
 
 #define PAGE_SIZE     64
 #define DEFAULT_CHUNK 512

@@ -15,7 +15,7 @@
 #define CY_INFER_DECODER_H
 
 #include "kernel/dispatch.h"
-#include "model/decode_token.h"
+#include "model/decode.h"
 
 typedef struct cy_decoder_options {
     cy_model_shape shape;

@@ -1,14 +1,30 @@
-// model/head.h: the last end of the model, split over the vocabulary: the final norm with the
-// output projection and the loss.
-//
-// The head works on tiles of tokens: logits of a tile, its loss, the logits' gradient and both
-// products that follow from it, before the next tile. The logits of all tokens never exist.
+// model/head.h: the two ends of the model, split over the vocabulary: the embedding, and the final
+// norm with the output projection and the loss.
 
 #ifndef CY_MODEL_HEAD_H
 #define CY_MODEL_HEAD_H
 
 #include "model/context.h"
 #include "model/storage.h"
+
+// ---- embedding
+
+// y [t_local, hidden] = rows of the embedding for batch->inputs.
+CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
+    cy_view y, const cy_microbatch *batch);
+
+// Starts the same: *pending is the sum that y becomes.
+CY_MUST_CHECK cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage,
+    cy_view y, const cy_microbatch *batch, cy_tensor_reduce_state *pending);
+
+// Adds the embedding's gradient from dy [t_local, hidden].
+CY_MUST_CHECK cy_status cy_embed_backward(const cy_model_context *context,
+    const cy_storage *storage, cy_view dy, const cy_microbatch *batch);
+
+// ---- output head
+//
+// The head works on tiles of tokens: logits of a tile, its loss, the logits' gradient and both
+// products that follow from it, before the next tile. The logits of all tokens never exist.
 
 // Tokens whose logits exist at one time.
 #define CY_HEAD_TILE CY_TENSOR_CHUNK_ROWS

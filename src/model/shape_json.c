@@ -1,26 +1,285 @@
+// Reads and writes the shape of a model as Hugging Face's config.json, and compares two shapes.
+
 #define _GNU_SOURCE
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include "base/file.h"
 #include "base/memory.h"
 #include "kernel/strict/math.h"
-#include "model/shape_family.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+// ---- families of models, and the keys of their config.json
+
+static const cy_model_family families[] = {
+    {
+        .model_type = "llama",
+        .architecture = "LlamaForCausalLM",
+        .bias_key = true,
+        .max_positions = 2048,
+        .norm_eps = 1e-6,
+        .rope_theta = 10000,
+        .bos = 1,
+        .eos = 2,
+    },
+    {
+        .model_type = "mistral",
+        .architecture = "MistralForCausalLM",
+        .window = CY_WINDOW_DIRECT,
+        .window_default = 4096,
+        .kv_heads = 8,
+        .max_positions = 131072,
+        .norm_eps = 1e-6,
+        .rope_theta = 10000,
+        .bos = 1,
+        .eos = 2,
+    },
+    {
+        .model_type = "qwen2",
+        .architecture = "Qwen2ForCausalLM",
+        .qkv_bias = true,
+        .window = CY_WINDOW_OPTIONAL,
+        .kv_heads = 32,
+        .max_positions = 32768,
+        .norm_eps = 1e-6,
+        .rope_theta = 10000,
+        .bos = -1,
+        .eos = -1,
+    },
+    {
+        .model_type = "qwen3",
+        .architecture = "Qwen3ForCausalLM",
+        .bias_key = true,
+        .qk_norm = true,
+        .window = CY_WINDOW_OPTIONAL,
+        .kv_heads = 32,
+        .head_dim = 128,
+        .max_positions = 32768,
+        .norm_eps = 1e-6,
+        .rope_theta = 10000,
+        .bos = -1,
+        .eos = -1,
+    },
+    {
+        .model_type = "mixtral",
+        .architecture = "MixtralForCausalLM",
+        .experts = true,
+        .window = CY_WINDOW_DIRECT,
+        .kv_heads = 8,
+        .max_positions = 131072,
+        .norm_eps = 1e-5,
+        .rope_theta = 1e6,
+        .bos = 1,
+        .eos = 2,
+    },
+    {
+        .model_type = "qwen3_moe",
+        .architecture = "Qwen3MoeForCausalLM",
+        .bias_key = true,
+        .qk_norm = true,
+        .experts = true,
+        .window = CY_WINDOW_OPTIONAL,
+        .kv_heads = 4,
+        .max_positions = 32768,
+        .norm_eps = 1e-6,
+        .rope_theta = 10000,
+        .bos = -1,
+        .eos = -1,
+    },
+};
+#define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
+
+const cy_model_family *cy_family_find(const char *model_type)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (strcmp(families[i].model_type, model_type) == 0) return &families[i];
+    }
+    return NULL;
+}
+
+static bool expresses(const cy_model_family *family, const cy_model_shape *shape)
+{
+    if (family->qk_norm != shape->qk_norm || family->experts != (shape->experts > 0)) return false;
+    if (shape->window > 0 && family->window == CY_WINDOW_NONE) return false;
+    if (family->qkv_bias) return shape->qkv_bias && !shape->out_bias;
+    if (family->bias_key) return shape->qkv_bias == shape->out_bias;
+    return !shape->qkv_bias && !shape->out_bias;
+}
+
+const cy_model_family *cy_family_for_shape(const cy_model_shape *shape)
+{
+    const cy_model_family *own = cy_family_find(shape->architecture);
+    if (own != NULL && expresses(own, shape)) return own;
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        if (expresses(&families[i], shape)) return &families[i];
+    }
+    return NULL;
+}
+
+static const char *const read_keys[] = {
+    "attention_bias",
+    "bos_token_id",
+    "cyclotron",
+    "eos_token_id",
+    "head_dim",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+    "moe_intermediate_size",
+    "num_attention_heads",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "num_local_experts",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "sliding_window",
+    "tie_word_embeddings",
+    "use_sliding_window",
+    "vocab_size",
+};
+
+// Names, dtypes, and what belongs to generation or to a training library.
+static const char *const passed_keys[] = {
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_flash_attn_2_enabled",
+    "_name_or_path",
+    "architectures",
+    "attn_implementation",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "chunk_size_feed_forward",
+    "decoder_start_token_id",
+    "diversity_penalty",
+    "do_sample",
+    "dtype",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "id2label",
+    "is_decoder",
+    "is_llama_config",
+    "keys_to_ignore_at_inference",
+    "label2id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "output_scores",
+    "pad_token_id",
+    "prefix",
+    "pretraining_tp",
+    "problem_type",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict",
+    "return_dict_in_generate",
+    "router_aux_loss_coef",
+    "sep_token_id",
+    "suppress_tokens",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tokenizer_class",
+    "top_k",
+    "top_p",
+    "torch_dtype",
+    "torchscript",
+    "transformers.js_config",
+    "transformers_version",
+    "typical_p",
+    "unk_token_id",
+    "unsloth_fixed",
+    "unsloth_version",
+    "use_bfloat16",
+    "use_cache",
+};
+
+static const struct {
+    const char *key;
+    const char *wanted;
+} fixed_keys[] = {
+    {"add_cross_attention", "false"},
+    {"attention_dropout", "0"},
+    {"cross_attention_hidden_size", "null"},
+    {"decoder_sparse_step", "1"},
+    {"embd_pdrop", "0"},
+    {"hidden_act", "\"silu\""},
+    {"is_encoder_decoder", "false"},
+    {"mlp_bias", "false"},
+    {"mlp_only_layers", "[]"},
+    {"norm_topk_prob", "true"},
+    {"partial_rotary_factor", "1"},
+    {"pruned_heads", "{}"},
+    {"quantization_config", "null"},
+    {"resid_pdrop", "0"},
+    {"rope_interleaved", "false"},
+    {"router_jitter_noise", "0"},
+    {"tie_encoder_decoder", "false"},
+};
+
+static bool listed(const char *const *keys, size_t count, const char *key)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(keys[i], key) == 0) return true;
+    }
+    return false;
+}
+
+typedef enum key_kind {
+    KEY_READ,   // becomes part of the shape
+    KEY_PASSED, // does not change the mathematics
+    KEY_FIXED,  // must have the value *wanted, a JSON text, or be null
+    KEY_UNKNOWN,
+} key_kind;
+
+static key_kind kind_of_key(const char *key, const char **wanted)
+{
+    if (listed(read_keys, sizeof(read_keys) / sizeof(read_keys[0]), key)) return KEY_READ;
+    if (listed(passed_keys, sizeof(passed_keys) / sizeof(passed_keys[0]), key)) {
+        return KEY_PASSED;
+    }
+    for (size_t i = 0; i < sizeof(fixed_keys) / sizeof(fixed_keys[0]); i++) {
+        if (strcmp(fixed_keys[i].key, key) != 0) continue;
+        *wanted = fixed_keys[i].wanted;
+        return KEY_FIXED;
+    }
+    return KEY_UNKNOWN;
+}
+
+// ---- reading: single values
 
 #define CONFIG_BYTES_MAX ((size_t)16 << 20)
 
-// One reading of a config.json: what is wrong is collected, so that it is told in one go.
+// The state of reading one config.json. Errors are collected, so that one failure reports them all.
 typedef struct reader {
     json_t *root;
     cy_text wrong;
     int wrong_count;
-    cy_status status; // of the collecting itself
+    cy_status status; // of collecting the errors
 } reader;
 
 __attribute__((format(printf, 2, 3))) static void add_wrong(reader *in, const char *format, ...)
@@ -104,15 +363,14 @@ static int64_t take_token(reader *in, const char *key, int64_t otherwise)
 
 static const struct {
     const char *name;
-    cy_rope_scaling scaling;
-    const char *keys; // that it may have, with a space around each
+    const char *keys; // that its object may have, with a space around each
 } ropes[] = {
-    {"default", CY_ROPE_PLAIN, " "},
-    {"linear", CY_ROPE_LINEAR, " factor "},
-    {"dynamic", CY_ROPE_DYNAMIC, " factor original_max_position_embeddings "},
-    {"llama3", CY_ROPE_LLAMA3,
+    [CY_ROPE_PLAIN] = {"default", " "},
+    [CY_ROPE_LINEAR] = {"linear", " factor "},
+    [CY_ROPE_DYNAMIC] = {"dynamic", " factor original_max_position_embeddings "},
+    [CY_ROPE_LLAMA3] = {"llama3",
         " factor low_freq_factor high_freq_factor original_max_position_embeddings "},
-    {"yarn", CY_ROPE_YARN,
+    [CY_ROPE_YARN] = {"yarn",
         " factor beta_fast beta_slow attention_factor mscale mscale_all_dim truncate finetuned "
         "original_max_position_embeddings "},
 };
@@ -173,7 +431,7 @@ static void take_scaling(
     }
     check_rope_keys(in, object, prefix, which);
     cy_rope_shape *rope = &shape->rope;
-    rope->scaling = ropes[which].scaling;
+    rope->scaling = (cy_rope_scaling)which;
     if (rope->scaling == CY_ROPE_PLAIN) return;
     const double original = take_number(
         in, object, prefix, "original_max_position_embeddings", (double)shape->max_positions);
@@ -294,15 +552,15 @@ static void check_keys(reader *in)
     json_object_foreach(in->root, key, value)
     {
         const char *wanted = NULL;
-        switch (cy_family_key(key, &wanted)) {
-        case CY_KEY_READ:
-        case CY_KEY_PASSED:
+        switch (kind_of_key(key, &wanted)) {
+        case KEY_READ:
+        case KEY_PASSED:
             break;
-        case CY_KEY_FIXED:
+        case KEY_FIXED:
             if (json_is_null(value) || value_is(value, wanted)) break;
             add_wrong(in, "%s must be %s: nothing else is known here", key, wanted);
             break;
-        case CY_KEY_UNKNOWN:
+        case KEY_UNKNOWN:
             if (json_is_null(value)) break;
             add_wrong(in, "%s is not known: it may change the mathematics", key);
             break;
@@ -412,4 +670,238 @@ cy_status cy_model_shape_read(cy_model_shape *shape, const char *path)
     const cy_status status = cy_model_shape_from_json(shape, text.bytes, text.length, path);
     cy_text_free(&text);
     return status;
+}
+
+// ---- writing
+
+static cy_status add_number(cy_text *json, const char *key, double number)
+{
+    const cy_json_text text = cy_json_number_shortest(number);
+    // transformers distinguishes 1 from 1.0.
+    const bool whole = strpbrk(text.bytes, ".en") == NULL;
+    return cy_text_add(json, ",\n  \"%s\": %s%s", key, text.bytes, whole ? ".0" : "");
+}
+
+static cy_status add_count(cy_text *json, const char *key, int64_t count)
+{
+    return cy_text_add(json, ",\n  \"%s\": %" PRId64, key, count);
+}
+
+static cy_status add_flag(cy_text *json, const char *key, bool flag)
+{
+    return cy_text_add(json, ",\n  \"%s\": %s", key, flag ? "true" : "false");
+}
+
+static cy_status add_token(cy_text *json, const char *key, int64_t token)
+{
+    if (token < 0) return cy_text_add(json, ",\n  \"%s\": null", key);
+    return add_count(json, key, token);
+}
+
+static cy_status add_member(cy_text *json, const char *key, double number)
+{
+    const cy_json_text text = cy_json_number_shortest(number);
+    const bool whole = strpbrk(text.bytes, ".en") == NULL;
+    return cy_text_add(json, ", \"%s\": %s%s", key, text.bytes, whole ? ".0" : "");
+}
+
+static cy_status add_rope(cy_text *json, const cy_rope_shape *rope)
+{
+    CY_TRY(add_number(json, "rope_theta", rope->theta));
+    if (rope->scaling == CY_ROPE_PLAIN) return cy_text_add(json, ",\n  \"rope_scaling\": null");
+    CY_TRY(cy_text_add(
+        json, ",\n  \"rope_scaling\": {\"rope_type\": \"%s\"", ropes[rope->scaling].name));
+    CY_TRY(add_member(json, "factor", rope->factor));
+    if (rope->scaling == CY_ROPE_LLAMA3) {
+        CY_TRY(add_member(json, "low_freq_factor", rope->low_freq_factor));
+        CY_TRY(add_member(json, "high_freq_factor", rope->high_freq_factor));
+    }
+    if (rope->scaling == CY_ROPE_YARN) {
+        CY_TRY(add_member(json, "beta_fast", rope->beta_fast));
+        CY_TRY(add_member(json, "beta_slow", rope->beta_slow));
+        if (rope->attention_factor > 0) {
+            CY_TRY(add_member(json, "attention_factor", rope->attention_factor));
+        }
+    }
+    if (rope->scaling == CY_ROPE_LLAMA3 || rope->scaling == CY_ROPE_YARN) {
+        CY_TRY(cy_text_add(
+            json, ", \"original_max_position_embeddings\": %" PRId64, rope->original_length));
+    }
+    return cy_text_add(json, "}");
+}
+
+static cy_status add_window(
+    cy_text *json, const cy_model_family *family, const cy_model_shape *shape)
+{
+    if (family->window == CY_WINDOW_NONE) return CY_OK;
+    if (family->window == CY_WINDOW_OPTIONAL) {
+        CY_TRY(add_flag(json, "use_sliding_window", shape->window > 0));
+        CY_TRY(add_count(json, "max_window_layers", shape->window > 0 ? 0 : shape->layers));
+    }
+    if (shape->window > 0) return add_count(json, "sliding_window", shape->window);
+    return cy_text_add(json, ",\n  \"sliding_window\": null");
+}
+
+static cy_status add_experts(
+    cy_text *json, const cy_model_family *family, const cy_model_shape *shape)
+{
+    if (!family->experts) return CY_OK;
+    const bool qwen = family->qk_norm;
+    CY_TRY(add_count(json, qwen ? "num_experts" : "num_local_experts", shape->experts));
+    CY_TRY(add_count(json, "num_experts_per_tok", shape->experts_per_token));
+    if (!qwen) return CY_OK;
+    CY_TRY(add_count(json, "moe_intermediate_size", shape->expert_ffn));
+    return add_flag(json, "norm_topk_prob", true);
+}
+
+static cy_status add_sizes(cy_text *json, const cy_model_shape *shape)
+{
+    CY_TRY(add_count(json, "num_hidden_layers", shape->layers));
+    CY_TRY(add_count(json, "hidden_size", shape->hidden));
+    CY_TRY(add_count(json, "intermediate_size", shape->ffn));
+    CY_TRY(add_count(json, "num_attention_heads", shape->heads));
+    CY_TRY(add_count(json, "num_key_value_heads", shape->kv_heads));
+    CY_TRY(add_count(json, "head_dim", shape->head_dim));
+    CY_TRY(add_count(json, "vocab_size", shape->vocab));
+    return add_count(json, "max_position_embeddings", shape->max_positions);
+}
+
+// All members but the braces.
+static cy_status add_members(
+    cy_text *json, const cy_model_family *family, const cy_model_shape *shape)
+{
+    CY_TRY(cy_text_add(json, "\n  \"model_type\": \"%s\"", family->model_type));
+    CY_TRY(cy_text_add(json, ",\n  \"architectures\": [\"%s\"]", family->architecture));
+    CY_TRY(add_sizes(json, shape));
+    CY_TRY(add_number(json, "rms_norm_eps", shape->norm_eps));
+    CY_TRY(add_number(json, "initializer_range", shape->init_std));
+    CY_TRY(add_flag(json, "tie_word_embeddings", shape->tied));
+    CY_TRY(cy_text_add(json, ",\n  \"hidden_act\": \"silu\""));
+    CY_TRY(add_number(json, "attention_dropout", 0));
+    if (family->bias_key) CY_TRY(add_flag(json, "attention_bias", shape->out_bias));
+    if (strcmp(family->model_type, "llama") == 0) CY_TRY(add_flag(json, "mlp_bias", false));
+    CY_TRY(add_rope(json, &shape->rope));
+    CY_TRY(add_window(json, family, shape));
+    CY_TRY(add_experts(json, family, shape));
+    CY_TRY(add_token(json, "bos_token_id", shape->bos));
+    return add_token(json, "eos_token_id", shape->eos);
+}
+
+cy_status cy_model_shape_to_config(cy_text *json, const cy_model_shape *shape, cy_dtype dtype)
+{
+    const cy_model_family *family = cy_family_for_shape(shape);
+    const char *name = dtype == CY_BF16 ? "bfloat16"
+        : dtype == CY_F16               ? "float16"
+        : dtype == CY_F64               ? "float64"
+                                        : "float32";
+    if (family == NULL) {
+        return CY_FAIL(CY_ERR_UNSUPPORTED,
+            "no published family has this attention: bias of q, k, v %s, bias of the output %s, "
+            "norm of q and k %s, window %" PRId64 ", %d experts",
+            shape->qkv_bias ? "yes" : "no", shape->out_bias ? "yes" : "no",
+            shape->qk_norm ? "yes" : "no", shape->window, shape->experts);
+    }
+    CY_TRY(cy_text_add(json, "{"));
+    CY_TRY(add_members(json, family, shape));
+    CY_TRY(cy_text_add(json, ",\n  \"torch_dtype\": \"%s\"", name));
+    return cy_text_add(json, ",\n  \"use_cache\": true\n}\n");
+}
+
+cy_status cy_model_shape_to_json(cy_text *json, const cy_model_shape *shape)
+{
+    const cy_model_family *family = cy_family_find(shape->architecture);
+    if (family == NULL || family->experts != (shape->experts > 0)) {
+        family = cy_family_for_shape(shape);
+    }
+    if (family == NULL) family = cy_family_find(shape->experts > 0 ? "mixtral" : "llama");
+    CY_TRY(cy_text_add(json, "{"));
+    CY_TRY(add_members(json, family, shape));
+    // mixtral's expert size is intermediate_size; a shape may have both.
+    if (shape->experts > 0 && !family->qk_norm) {
+        CY_TRY(add_count(json, "moe_intermediate_size", shape->expert_ffn));
+    }
+    return cy_text_add(json,
+        ",\n  \"cyclotron\": {\"qkv_bias\": %s, \"out_bias\": %s, \"qk_norm\": %s, \"window\": "
+        "%" PRId64 "}\n}\n",
+        shape->qkv_bias ? "true" : "false", shape->out_bias ? "true" : "false",
+        shape->qk_norm ? "true" : "false", shape->window);
+}
+
+// ---- comparing
+
+typedef struct difference {
+    cy_text *lines;
+    int count;
+} difference;
+
+static cy_status compare(difference *out, const char *key, double there, double here)
+{
+    if (there == here) return CY_OK;
+    out->count++;
+    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key,
+        cy_json_number_shortest(there).bytes, cy_json_number_shortest(here).bytes);
+}
+
+static cy_status compare_choice(difference *out, const char *key, bool there, bool here)
+{
+    if (there == here) return CY_OK;
+    out->count++;
+    return cy_text_add(out->lines, "\n  - %s: there %s, here %s", key, there ? "true" : "false",
+        here ? "true" : "false");
+}
+
+cy_status cy_model_shape_differences(
+    cy_text *lines, int *count, const cy_model_shape *there, const cy_model_shape *here)
+{
+    const struct {
+        const char *key;
+        double there, here;
+    } keys[] = {
+        {"num_hidden_layers", there->layers, here->layers},
+        {"hidden_size", (double)there->hidden, (double)here->hidden},
+        {"intermediate_size", (double)there->ffn, (double)here->ffn},
+        {"num_attention_heads", there->heads, here->heads},
+        {"num_key_value_heads", there->kv_heads, here->kv_heads},
+        {"head_dim", (double)there->head_dim, (double)here->head_dim},
+        {"vocab_size", (double)there->vocab, (double)here->vocab},
+        {"rms_norm_eps", there->norm_eps, here->norm_eps},
+        {"rope_theta", there->rope.theta, here->rope.theta},
+        {"rope_scaling.factor", there->rope.factor, here->rope.factor},
+        {"rope_scaling.low_freq_factor", there->rope.low_freq_factor, here->rope.low_freq_factor},
+        {"rope_scaling.high_freq_factor", there->rope.high_freq_factor,
+            here->rope.high_freq_factor},
+        {"rope_scaling.beta_fast", there->rope.beta_fast, here->rope.beta_fast},
+        {"rope_scaling.beta_slow", there->rope.beta_slow, here->rope.beta_slow},
+        {"rope_scaling.attention_factor", there->rope.attention_factor,
+            here->rope.attention_factor},
+        {"rope_scaling.original_max_position_embeddings", (double)there->rope.original_length,
+            (double)here->rope.original_length},
+        {"sliding_window", (double)there->window, (double)here->window},
+        {"num_experts", there->experts, here->experts},
+        {"num_experts_per_tok", there->experts_per_token, here->experts_per_token},
+        {"moe_intermediate_size", (double)there->expert_ffn, (double)here->expert_ffn},
+    };
+    const struct {
+        const char *key;
+        bool there, here;
+    } choices[] = {
+        {"tie_word_embeddings", there->tied, here->tied},
+        {"bias of q, k, v", there->qkv_bias, here->qkv_bias},
+        {"bias of the output projection", there->out_bias, here->out_bias},
+        {"norm of q and k", there->qk_norm, here->qk_norm},
+    };
+    difference out = {.lines = lines};
+    if (there->rope.scaling != here->rope.scaling) {
+        out.count++;
+        CY_TRY(cy_text_add(lines, "\n  - rope_type: there %s, here %s",
+            ropes[there->rope.scaling].name, ropes[here->rope.scaling].name));
+    }
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        CY_TRY(compare(&out, keys[i].key, keys[i].there, keys[i].here));
+    }
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        CY_TRY(compare_choice(&out, choices[i].key, choices[i].there, choices[i].here));
+    }
+    *count = out.count;
+    return CY_OK;
 }

@@ -1,9 +1,11 @@
+// Runs one segment of the model forward and backward, a microbatch at a time.
+
 #include "model/stage.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
 
-// ---- places
+// ---- places of stashes
 
 cy_status cy_stage_slots_open(cy_stage_slots *slots, const cy_stage_spec *spec)
 {

@@ -13,7 +13,6 @@
 #define CY_MODEL_STAGE_H
 
 #include "model/block.h"
-#include "model/embed.h"
 #include "model/head.h"
 
 typedef enum cy_recompute {

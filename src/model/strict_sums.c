@@ -1,3 +1,5 @@
+// Chooses the exponents and block sizes of strict mode's fixed-point sums.
+
 #include "model/strict_sums.h"
 
 #include "base/half.h"

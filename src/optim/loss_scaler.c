@@ -1,3 +1,5 @@
+// Adapts the loss scale of fp16 training to overflows.
+
 #include "optim/loss_scaler.h"
 
 #include "base/assert.h"

@@ -6,8 +6,8 @@
 // training", 2018).
 //
 // The state is plain data without pointers: it is copied, saved in a checkpoint and restored as it
-// is. Whoever calls must have agreed over *all* ranks, of every axis, on whether a step overflowed;
-// then all states stay equal. Nothing here fails. One thread changes a state at a time.
+// is. The callers on *all* ranks, of every axis, must agree on whether a step overflowed; then all
+// states stay equal. Nothing here fails. One thread changes a state at a time.
 
 #ifndef CY_OPTIM_LOSS_SCALER_H
 #define CY_OPTIM_LOSS_SCALER_H
@@ -35,7 +35,7 @@ cy_loss_scaler_spec cy_loss_scaler_defaults(void);
 
 cy_loss_scaler cy_loss_scaler_start(const cy_loss_scaler_spec *spec);
 
-// Takes note of a step. Returns true when its update is to be applied, false when it is skipped.
+// Records a step. Returns true when its update is to be applied, false when it is skipped.
 bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow);
 
 #endif

@@ -1,3 +1,5 @@
+// Computes the learning rate of a step.
+
 #include "optim/lr_schedule.h"
 
 #include "base/assert.h"

@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 #include "comm/mesh.h"
-#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/schedule.h"
 #include "train/traffic.h"
 
 #define CY_PLAN_LAYER_RUNS 3

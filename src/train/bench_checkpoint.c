@@ -8,7 +8,7 @@
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "train/state.h"
 
 #include <dirent.h>

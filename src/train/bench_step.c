@@ -8,8 +8,8 @@
 #include "observe/flops.h"
 #include "observe/profile.h"
 #include "observe/rss.h"
-#include "parallel/pipeline/draw.h"
-#include "parallel/pipeline/timeline_gather.h"
+#include "parallel/pipeline/timeline.h"
+#include "parallel/pipeline/executor.h"
 #include "engine/strict.h"
 #include "train/ranks.h"
 

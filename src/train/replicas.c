@@ -5,7 +5,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 
 // Which ranks hold the copies.
 typedef enum copies {

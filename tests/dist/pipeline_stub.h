@@ -11,8 +11,8 @@
 #include "support/worlds.h"
 
 #include "base/half.h"
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/timeline_gather.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/executor.h"
 
 #include <stdlib.h>
 #include <time.h>

@@ -5,7 +5,7 @@
 #include "support/worlds.h"
 
 #include "base/random.h"
-#include "parallel/tensor/columns.h"
+#include "parallel/tensor/overlap.h"
 #include "parallel/tensor/linear.h"
 
 #include <math.h>

@@ -60,53 +60,6 @@ static void eight_ranks(void **context)
     run_job((cy_schedule_options){CY_PIPELINE_ZERO_BUBBLE, 8, 16, 2, NULL}, CY_BF16);
 }
 
-// The actions of other dimensions reach the stage, in their place of the list.
-typedef struct seen {
-    stub s;
-    int optimizer_after; // forwards done when it came
-} seen;
-
-static cy_status see_other(void *context, cy_queue *queue, const cy_action *action)
-{
-    (void)queue;
-    seen *what = context;
-    STUB_EXPECT(action->kind == CY_ACTION_OPTIMIZER, "%s", cy_action_code(action->kind));
-    what->optimizer_after = what->s.calls[1];
-    return CY_OK;
-}
-
-static void other_actions(void **context)
-{
-    (void)context;
-    char folder[300], path[400];
-    cy_test_folder(folder, sizeof(folder));
-    snprintf(path, sizeof(path), "%s/s.csv", folder);
-    CY_CHECK_OK(cy_file_write(path, "F0,F1,B0,B1,OP", 14));
-    cy_schedule schedule;
-    CY_CHECK_OK(
-        cy_schedule_open(&schedule, &(cy_schedule_options){CY_PIPELINE_CSV, 1, 2, 1, path}));
-    cy_executor executor;
-    CY_CHECK_OK(cy_executor_open(
-        &executor, &(cy_executor_options){&schedule, cy_group_self(), CY_F32, 1, 1}));
-    cy_arena arena;
-    cy_arena_measure(&arena, "step");
-    cy_executor_alloc(&executor, &arena);
-    assert_int_equal(arena.peak, 0); // one segment: nothing goes anywhere
-    seen what;
-    cy_pipeline_stage stage = stub_stage(&what.s, &schedule, 0);
-    cy_queue queue = {0};
-    CY_CHECK_FAILS(cy_executor_run(&executor, &queue, &stage, NULL), CY_ERR_UNSUPPORTED, "OP");
-    stage = stub_stage(&what.s, &schedule, 0);
-    stage.other = see_other;
-    cy_timed_action times[5];
-    CY_CHECK_OK(cy_executor_run(&executor, &queue, &stage, times));
-    assert_int_equal(what.optimizer_after, 2);
-    for (int i = 1; i < 5; i++)
-        assert_true(times[i].start >= times[i - 1].end);
-    cy_executor_close(&executor);
-    cy_schedule_close(&schedule);
-}
-
 // As many segments as there are tags for, and one more.
 static void most_segments(void **context)
 {
@@ -178,7 +131,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_engine),
         cmocka_unit_test(eight_ranks),
-        cmocka_unit_test(other_actions),
         cmocka_unit_test(most_segments),
         cmocka_unit_test(failing_stage),
     };

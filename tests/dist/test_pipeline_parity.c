@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/schedule.h"
 
 static parity_reference reference;
 

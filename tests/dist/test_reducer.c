@@ -4,7 +4,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "parallel/data/bucket_list.h"
+#include "parallel/data/reducer_parts.h"
 
 #include <math.h>
 #include <stdio.h>

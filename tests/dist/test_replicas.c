@@ -7,7 +7,7 @@
 
 #include "checkpoint/folder.h"
 #include "base/memory.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "train/replicas.h"
 
 #include <stdio.h>

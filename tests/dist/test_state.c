@@ -5,7 +5,7 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "train/state.h"
 
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/text.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <stdlib.h>
 #include <string.h>

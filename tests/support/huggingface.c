@@ -9,7 +9,7 @@
 #include "checkpoint/hf/hf.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/file_writer.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <stdio.h>
 #include <stdlib.h>

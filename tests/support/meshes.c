@@ -4,7 +4,7 @@
 
 #include "base/memory.h"
 #include "base/random.h"
-#include "optim/param_ranges.h"
+#include "optim/adamw.h"
 #include "train/replicas.h"
 
 #include <math.h>

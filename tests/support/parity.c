@@ -9,7 +9,7 @@
 #include "checkpoint/safetensors.h"
 #include "infer/model.h"
 #include "infer/sampler.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 #include "engine/pipeline.h"
 #include "train/state.h"
 

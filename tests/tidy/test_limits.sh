@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sizes that a reader can take in: functions of at most 70 lines between their braces, files of at
-# most 1,000, the parallel cores 300, lines of 100 columns. A function may go on for a reason, given
+# most 1,000, the parallel cores 600, lines of 100 columns. A function may go on for a reason, given
 # in a comment above it that holds the words "Long because". Tables that clang-format leaves alone
 # may be wide.
 # shellcheck disable=SC2016 # awk's, not the shell's
@@ -32,7 +32,7 @@ find src include tests bench examples \( -name '*.[ch]' -o -name '*.cu' \) 2>/de
         excused = 0
     }
     FNR == 1001 { report("more than 1,000 lines") }
-    FNR == 301 && FILENAME ~ /^src\/parallel\// { report("more than 300 lines in a parallel core") }
+    FNR == 601 && FILENAME ~ /^src\/parallel\// { report("more than 600 lines in a parallel core") }
     END {
         if (NR < 1000) { print "nothing was looked at"; exit 1 }
         exit faults > 0

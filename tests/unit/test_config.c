@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "model/presets.h"
+#include "model/shape.h"
 #include "config/config.h"
 #include "config/table.h"
 #include "config/value.h"
@@ -99,7 +99,7 @@ static void presets_are_named(void **state)
             names + length, sizeof(names) - length, "%s%s", i > 0 ? ", " : "", cy_preset_name(i));
         assert_true(length < sizeof(names));
     }
-    assert_string_equal(CY_PRESET_NAMES, names); // in src/model/presets.h
+    assert_string_equal(CY_PRESET_NAMES, names); // in src/model/shape.h
     assert_string_equal(cy_config_key("model", "name")->others, names);
 }
 

@@ -214,8 +214,8 @@ static void schedules_of_users(void **state)
         after[rank] = undone[i / 2][1];
         snprintf(schedule, sizeof(schedule), "F0,%sF1,B0,B1%s\nF0,%sB0,F1,B1%s\n", before[0],
             after[0], before[1], after[1]);
-        snprintf(wanted, sizeof(wanted), "rank %d has %s, which is drawn and timed", rank,
-            undone[i / 2][2]);
+        snprintf(wanted, sizeof(wanted), "own.csv:%d: \"%s\" is not an action of a schedule",
+            rank + 1, undone[i / 2][2]);
         with_schedule(text, schedule, "none");
         refuses(text, wanted);
     }

@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/hash.h"
-#include "model/rope.h"
+#include "model/shape.h"
 
 #include <math.h>
 #include <string.h>

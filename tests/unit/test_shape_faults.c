@@ -3,8 +3,7 @@
 
 #include "support/support.h"
 
-#include "model/shape_family.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <stdio.h>
 #include <string.h>

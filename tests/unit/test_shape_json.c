@@ -2,7 +2,7 @@
 // named.
 #include "support/support.h"
 
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <string.h>
 

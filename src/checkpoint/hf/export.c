@@ -13,7 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/file_writer.h"
 #include "checkpoint/manifest.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <errno.h>
 #include <inttypes.h>

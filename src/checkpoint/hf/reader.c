@@ -7,7 +7,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/manifest.h"
-#include "model/shape_json.h"
+#include "model/shape.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

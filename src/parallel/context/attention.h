@@ -11,9 +11,9 @@
 //   ulysses     the split moves from tokens to heads and back (Jacobs et al., "DeepSpeed Ulysses",
 //               2023): each rank attends over whole sequences with heads / size heads
 //
-// In strict mode a query meets the keys of its sequence in ascending order, whoever made them: ring
-// and all_gather then hold all keys and values of a layer while they work on it, and differ in how
-// these travel. Ulysses has them in order anyway.
+// In strict mode a query meets the keys of its sequence in ascending order, whichever rank made
+// them: ring and all_gather then hold all keys and values of a layer while they work on it, and
+// differ in how these travel. Ulysses has them in order anyway.
 //
 // A group of one is one kernel call. Buffers come from the queue's scratch arena.
 
@@ -21,7 +21,8 @@
 #define CY_PARALLEL_CONTEXT_ATTENTION_H
 
 #include "comm/group.h"
-#include "parallel/context/tables.h"
+#include "device/fixed.h"
+#include "parallel/context/layout.h"
 
 typedef enum cy_context_style {
     CY_CONTEXT_RING,
@@ -33,11 +34,11 @@ typedef struct cy_context_parallel {
     cy_group *group; // borrowed
     cy_context_style style;
     bool in_order;                   // strict mode
-    const cy_context_tables *tables; // borrowed; not looked at where the group is one rank
+    const cy_context_tables *tables; // borrowed; not read where the group is one rank
 } cy_context_parallel;
 
 // o [t, heads * head_dim] and lse [heads, t] from q, k, v [t, ...] of this rank's tokens. The rows
-// of lse are the style's own business: they go back to the backward pass as they are.
+// of lse are private to the style: the caller hands them to the backward pass unchanged.
 CY_MUST_CHECK cy_status cy_context_attention_forward(const cy_context_parallel *parallel,
     cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
     const cy_attention_spec *spec);
@@ -47,5 +48,20 @@ CY_MUST_CHECK cy_status cy_context_attention_forward(const cy_context_parallel *
 CY_MUST_CHECK cy_status cy_context_attention_backward(const cy_context_parallel *parallel,
     cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o, cy_view lse, cy_view delta,
     cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
+
+// ---- private to this folder: the style in a file of its own
+
+// The operands of one backward pass.
+typedef struct cy_context_gradients {
+    cy_view dq, dk, dv; // written
+    cy_view d_o, lse, delta;
+    cy_view q, k, v;
+} cy_context_gradients;
+
+CY_MUST_CHECK cy_status cy_context_ulysses_forward(const cy_context_parallel *parallel,
+    cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v,
+    const cy_attention_spec *spec);
+CY_MUST_CHECK cy_status cy_context_ulysses_backward(const cy_context_parallel *parallel,
+    cy_queue *queue, const cy_context_gradients *of, const cy_attention_spec *spec);
 
 #endif

@@ -7,7 +7,7 @@
 // Query heads must divide by the ranks. Where there are fewer key heads than ranks, a key head goes
 // to all ranks whose queries read it, and its gradients from them are added when they come back.
 
-#include "parallel/context/styles.h"
+#include "parallel/context/attention.h"
 
 #include "base/assert.h"
 

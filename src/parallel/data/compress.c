@@ -1,12 +1,13 @@
-// Buckets that are compressed: what is on the wire, and how it becomes a sum again.
+// Compresses buckets of gradients: the messages, and how they become a sum again.
 //
-//   topk   buffer [P, k values | k indices]      all-gather: every rank's part is read by all
+//   topk   buffer [P, k values | k indices]      all-gather: every rank reads every rank's part
 //   int8   buffer [P, scales | codes] twice      all-to-all: part r of the bucket goes to rank r,
-//                                              who sums it; all-gather of the sums
+//   which
+//                                                sums it; all-gather of the sums
 //
-// A bucket has a buffer from when it is sent until its sum is in place, and a few may be on their
-// way at once. When something is waited for follows from the order of buckets alone, never from
-// what has arrived, so all ranks start the same collectives in the same order.
+// A bucket has a buffer from when it is sent until its sum is in place, and a few may be in flight
+// at once. When a rank waits for a bucket follows from the order of buckets alone, never from what
+// has arrived, so all ranks start the same collectives in the same order.
 
 #include "parallel/data/compress.h"
 
@@ -81,8 +82,8 @@ size_t cy_compressor_bytes(const cy_compressor *compressor)
 
 // ---- buffers
 
-// The buffer of the n-th bucket that was started in this step, a row a rank; `half` 1 is where int8
-// receives.
+// The buffer of the n-th bucket that was started in this step, a row a rank; int8 receives into
+// `half` 1.
 static cy_view buffer_of(const cy_reducer *reducer, int started, int half)
 {
     const int64_t count = reducer->buckets.buckets[reducer->sent[started]].count;
@@ -120,9 +121,9 @@ static quantized quantized_of(cy_view buffer, int rank, int64_t part)
     };
 }
 
-// ---- what is sent as it is
+// ---- ranges that are sent uncompressed
 
-// Moves what lies in this bucket out of it: zeros compress to nothing.
+// Moves the uncompressed ranges of this bucket out of it: zeros compress to nothing.
 static void take_dense(cy_reducer *reducer, cy_flat_range bucket, bool back)
 {
     const cy_compressor *at = &reducer->compressor;
@@ -141,7 +142,7 @@ static void take_dense(cy_reducer *reducer, cy_flat_range bucket, bool back)
     }
 }
 
-// ---- a bucket on its way
+// ---- one bucket
 
 static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range bucket)
 {
@@ -226,13 +227,13 @@ cy_status cy_compressor_send(cy_reducer *reducer, int bucket)
     take_dense(reducer, range, false);
     if (cy_compressor_is_topk(reducer)) return send_topk(reducer, started, range);
     CY_TRY(send_int8(reducer, started, range));
-    // The bucket before has had the computation of this one to arrive.
+    // The bucket before has travelled during the computation of this one.
     return started > 0 ? share_int8(reducer, started - 1) : CY_OK;
 }
 
-// A rank's gradient is clipped before it is added to what was kept back: a step that goes astray
-// would otherwise come out again bit by bit. The norm is that of the part of the model's ranks that
-// is compressed.
+// A rank's gradient is clipped before it is added to the residual: the residual would otherwise
+// carry a diverging step into the following ones. The norm covers the compressed part on all ranks
+// of the model.
 cy_status cy_compressor_clip(cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;
@@ -270,7 +271,7 @@ cy_status cy_compressor_finish(cy_reducer *reducer)
     return CY_OK;
 }
 
-// ---- what callers ask of topk
+// ---- topk: step-ahead weights, statistics
 
 void cy_reducer_step_ahead(cy_reducer *reducer, const cy_step_ahead_spec *spec)
 {
@@ -286,4 +287,53 @@ cy_topk_sent cy_reducer_topk_sent(const cy_reducer *reducer)
     }
     const cy_compressor *at = &reducer->compressor;
     return (cy_topk_sent){at->ratio, at->sent, reducer->count};
+}
+
+// ---- sizes: pure functions of counts and steps
+
+int64_t cy_topk_count(double ratio, int64_t n)
+{
+    const int64_t count = ((int64_t)ceil(ratio * (double)n) + 1) / 2 * 2;
+    return count < n ? count : n;
+}
+
+int cy_topk_stages(double ratio, int64_t warmup_steps)
+{
+    int stages = 0;
+    while (
+        stages < CY_TOPK_STAGES && stages < warmup_steps && ldexp(1.0, -2 * (stages + 1)) > ratio)
+        stages++;
+    return stages;
+}
+
+int64_t cy_topk_stage_first(double ratio, int64_t warmup_steps, int stage)
+{
+    const int64_t stages = cy_topk_stages(ratio, warmup_steps);
+    if (stages == 0) return 1;
+    // The first stages have the steps that do not divide.
+    const int64_t longer = warmup_steps % stages;
+    return 1 + stage * (warmup_steps / stages) + (stage < longer ? stage : longer);
+}
+
+double cy_topk_stage_ratio(double ratio, int64_t warmup_steps, int stage)
+{
+    return stage < cy_topk_stages(ratio, warmup_steps) ? ldexp(1.0, -2 * (stage + 1)) : ratio;
+}
+
+double cy_topk_ratio_at(double ratio, int64_t warmup_steps, int64_t step)
+{
+    int stage = cy_topk_stages(ratio, warmup_steps);
+    while (stage > 0 && step < cy_topk_stage_first(ratio, warmup_steps, stage))
+        stage--;
+    return cy_topk_stage_ratio(ratio, warmup_steps, stage);
+}
+
+size_t cy_compressed_bytes(
+    const cy_compression_spec *spec, cy_dtype dtype, int64_t n, int group_size)
+{
+    if (spec->kind == CY_COMPRESSION_TOPK) {
+        return (size_t)cy_topk_count(spec->ratio, n) * (cy_dtype_size(dtype) + sizeof(int32_t));
+    }
+    const int64_t part = n / group_size;
+    return (size_t)cy_quantize_blocks(part) * sizeof(float) + (size_t)part;
 }

@@ -1,19 +1,19 @@
-// parallel/data/compress.h: gradients that are made small before ranks exchange them. A part of the
+// parallel/data/compress.h: compression of gradients before ranks exchange them. A part of the
 // reducer, for gradients that every rank keeps whole (ZeRO 0). docs/compression.md.
 //
 // topk (Lin et al., "Deep gradient compression", 2018; error feedback after Seide et al., 2014): a
 // rank sends of each bucket the share of its elements with the largest magnitudes, as index and
-// value, and keeps the rest back for the next step, where it is added to the gradient. What is sent
-// and what is kept back are the gradient, bit for bit. With clipping asked for, a rank's gradient
-// is clipped before it is added to what was kept back.
+// value, and keeps the rest as residual, which is added to the gradient of the next step. Sent part
+// and residual together are the gradient, bit for bit. With clipping, a rank's gradient is clipped
+// before it is added to the residual.
 //
 // int8 (the scheme of ZeRO++, Wang et al., 2023): a scale for each block of 256 elements. A rank
 // sends each part of a bucket to the rank that sums it, in order of rank and in full precision; the
-// sums go out in the same form. Nothing is kept back.
+// sums go out in the same form. There is no residual.
 //
 // Norms and biases are a thousandth of the elements, and tensor-parallel ranks hold copies of them
-// that must not part: they are sent as they are, in one message. Every rank of the group sums the
-// same numbers in the same order, so replicas stay equal.
+// that must stay equal: they are sent uncompressed, in one message. Every rank of the group sums
+// the same numbers in the same order, so replicas stay equal.
 
 #ifndef CY_PARALLEL_DATA_COMPRESS_H
 #define CY_PARALLEL_DATA_COMPRESS_H
@@ -29,11 +29,11 @@ typedef enum cy_compression {
 
 typedef struct cy_compression_spec {
     cy_compression kind;
-    double ratio; // of topk: the share of a bucket's elements that is sent, until told otherwise
+    double ratio; // of topk: the share of a bucket's elements that is sent, until it is set anew
     double most_ratio; // the most that will be asked for
     double most_norm;  // of topk: of a rank's gradient, clipped to it first; 0: no limit
     cy_group *model;   // borrowed: the ranks that hold the parts of one model
-    const struct cy_flat_range *dense; // borrowed while opening, [dense_count]: sent as they are
+    const struct cy_flat_range *dense; // borrowed while opening, [dense_count]: sent uncompressed
     int dense_count;
 } cy_compression_spec;
 

@@ -1,3 +1,6 @@
+// Owns the flat arrays of weights, gradients and optimizer state, and drives their traffic: memory,
+// places, and the calls of a step.
+
 #include "parallel/data/reducer.h"
 
 #include "base/assert.h"
@@ -75,7 +78,7 @@ void cy_reducer_close(cy_reducer *reducer)
     cy_buffer_pool_close(&reducer->weight_buffers);
     cy_exec_order_free(&reducer->step_order);
     cy_exec_order_free(&reducer->other_order);
-    cy_exec_order_free(&reducer->step_events);
+    cy_memory_free(reducer->events);
     cy_compressor_close(&reducer->compressor);
     cy_bucket_list_free(&reducer->buckets);
     cy_memory_free(reducer->requests);
@@ -94,7 +97,7 @@ static cy_view take_array(const cy_reducer *reducer, cy_arena *run, cy_dtype dty
     return cy_view_alloc(run, dtype, 1, sharded ? reducer->count / reducer->size : reducer->count);
 }
 
-// With topk the weights for compute are ahead of the master copies.
+// With topk the weights for compute are a step ahead of the master copies.
 static bool separate_master(const cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;
@@ -229,7 +232,7 @@ void cy_reducer_begin(cy_reducer *reducer)
     cy_buckets_reset(reducer);
     if (reducer->spec.queue->dry) {
         cy_exec_order_clear(&reducer->step_order);
-        cy_exec_order_clear(&reducer->step_events);
+        reducer->event_count = 0;
     }
     cy_exec_order_rewind(&reducer->step_order);
     reducer->in_step = true;

@@ -1,4 +1,5 @@
-// parallel/data/reducer.h: who keeps what of the flat arrays, and how gradients meet.
+// parallel/data/reducer.h: which rank keeps which part of the flat arrays, and how gradients are
+// reduced.
 //
 // A rank's parameters are one flat range cut into units, in the order in which their gradients
 // become final. The reducer owns the layout of five arrays over it: weights for compute, gradients,
@@ -61,15 +62,15 @@ typedef struct cy_reducer_bytes {
     size_t weights; // for compute
     size_t gradients;
     size_t optimizer;   // master copies and moments
-    size_t units;       // buffers for whole units in use: known after the dry run
-    size_t compression; // what is kept back, and messages on their way
+    size_t units;       // buffers of whole units in use: known after the dry run
+    size_t compression; // the residual, and messages in flight
 } cy_reducer_bytes;
 cy_reducer_bytes cy_reducer_memory(const cy_reducer *reducer);
 
-// What travels in one message each: [*count], ascending.
+// The buckets, one message each: [*count], ascending.
 const cy_flat_range *cy_reducer_buckets(const cy_reducer *reducer, int *count);
 
-// Where a unit's whole weights and gradients lie now; NULL while they are not here.
+// The addresses of a unit's whole weights and gradients; NULL while this rank does not hold them.
 void *cy_reducer_weights(const cy_reducer *reducer, int unit);
 void *cy_reducer_grads(const cy_reducer *reducer, int unit);
 
@@ -83,7 +84,7 @@ void cy_reducer_begin(cy_reducer *reducer);
 void cy_reducer_set_ratio(cy_reducer *reducer, double ratio);
 
 // Before the first forward pass of a step: the weights for compute become what the master copies
-// would be if what topk keeps back of this rank's gradients had been sent (Xu et al., "Step-ahead
+// would be if topk had sent the residual of this rank's gradients (Xu et al., "Step-ahead
 // error feedback", 2021). The update makes them copies of the masters again. Without topk it
 // changes nothing.
 void cy_reducer_step_ahead(cy_reducer *reducer, const cy_step_ahead_spec *spec);
@@ -96,9 +97,9 @@ typedef struct cy_topk_sent {
 } cy_topk_sent;
 cy_topk_sent cy_reducer_topk_sent(const cy_reducer *reducer);
 
-// A unit's weights are needed, are no more needed; its gradients are about to be added to (again),
-// are final for this microbatch (`last`: for this step). What cy_reducer_weights and
-// cy_reducer_grads say may have changed afterwards.
+// A unit's weights are needed from here on, or no longer; its gradients are about to be added to
+// (again), or are final for this microbatch (`last`: for this step). The results of
+// cy_reducer_weights and cy_reducer_grads may change with each call.
 CY_MUST_CHECK cy_status cy_reducer_before_unit(cy_reducer *reducer, int unit);
 CY_MUST_CHECK cy_status cy_reducer_after_unit(cy_reducer *reducer, int unit);
 CY_MUST_CHECK cy_status cy_reducer_before_gradient(cy_reducer *reducer, int unit);
@@ -110,8 +111,8 @@ CY_MUST_CHECK cy_status cy_reducer_finish(cy_reducer *reducer);
 // After the update: every rank's weights are the new ones.
 CY_MUST_CHECK cy_status cy_reducer_share_weights(cy_reducer *reducer);
 
-// What topk compression keeps back of this rank's gradients, [1, elements of all units]; none
-// without it. Zero at the start of a training.
+// The error-feedback residual of topk compression, of this rank's gradients, [1, elements of all
+// units]; none without topk. Zero at the start of a training.
 cy_view cy_reducer_residual(const cy_reducer *reducer);
 
 int cy_reducer_owned_count(const cy_reducer *reducer);

@@ -1,4 +1,5 @@
-// A schedule that a user wrote: one line a rank, one cell an action (docs/formats/schedule-csv.md).
+// Reads a schedule that a user wrote as a CSV file: one line a rank, one cell an action
+// (docs/formats/schedule-csv.md).
 
 #include "parallel/pipeline/build.h"
 
@@ -15,7 +16,7 @@ typedef struct reader {
     cy_schedule *schedule; // borrowed
     const char *path;      // borrowed
     int line;              // from 1
-    int rank;              // the next line of cells is this one's
+    int rank;              // of the next line of cells
     bool transfers;
 } reader;
 
@@ -51,6 +52,16 @@ static bool read_kind(cy_action_kind *kind, const char *cell, size_t letters)
     return false;
 }
 
+// Whether a cell has the code of work that training does by itself, between the actions.
+static bool is_of_training(const char *cell, size_t letters)
+{
+    static const char *const codes[] = {"GA", "RE", "RC", "OF", "FE", "OP"};
+    for (size_t i = 0; letters == 2 && i < sizeof(codes) / sizeof(codes[0]); i++) {
+        if (memcmp(codes[i], cell, letters) == 0) return true;
+    }
+    return false;
+}
+
 // The other rank of a transfer follows from the segments.
 static int peer_of(const cy_schedule *schedule, int rank, cy_action action)
 {
@@ -67,23 +78,23 @@ static cy_status read_cell(reader *r, const char *cell, size_t length)
     size_t at = 0;
     while (at < length && 'A' <= cell[at] && cell[at] <= 'Z')
         at++;
-    cy_action action = {.microbatch = -1, .chunk = 0, .peer = -1};
+    cy_action action = {.chunk = 0, .peer = -1};
+    if (is_of_training(cell, at)) {
+        return fail_cell(r, cell, length,
+            "is not an action of a schedule: leave it out, zero_stage, recompute and the step see "
+            "to it");
+    }
     if (!read_kind(&action.kind, cell, at)) {
         return fail_cell(r, cell, length, "is no action: F, B, I or W and a microbatch, as in F3");
     }
-    const bool of_all = action.kind == CY_ACTION_GATHER || action.kind == CY_ACTION_REDUCE ||
-        action.kind == CY_ACTION_OPTIMIZER;
     if (!read_number(&action.microbatch, cell, length, &at)) {
-        if (!of_all) return fail_cell(r, cell, length, "has no microbatch, as in F3");
-        action.microbatch = -1;
+        return fail_cell(r, cell, length, "has no microbatch, as in F3");
     }
     if (at < length && cell[at] == '.') {
         at++;
         if (!read_number(&action.chunk, cell, length, &at)) {
             return fail_cell(r, cell, length, "has no chunk after its point, as in F3.1");
         }
-    } else if (action.kind == CY_ACTION_OPTIMIZER) {
-        action.chunk = -1;
     }
     if (at < length) return fail_cell(r, cell, length, "goes on after the action");
     if (action.microbatch >= r->schedule->microbatches) {

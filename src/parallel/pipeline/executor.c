@@ -1,8 +1,178 @@
+// Runs one rank's list of a pipeline schedule: assigns buffers and stashes to microbatches,
+// executes the actions, and gathers measured times.
+
 #include "parallel/pipeline/executor.h"
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+
+// ---- slots
+
+// The executor's own order, walked twice: once to count, once to give places.
+typedef struct walk {
+    const cy_schedule *schedule; // borrowed
+    int rank;
+    cy_slots *slots; // borrowed
+    bool giving;
+    int live[CY_SLOT_KINDS];
+    int peak[CY_SLOT_KINDS];
+    int *freed[CY_SLOT_KINDS]; // owned, [slots->count]: when a place became free; -1 in use
+    int time;
+} walk;
+
+static int *cell(const cy_slots *slots, cy_slot_kind kind, int chunk, int microbatch)
+{
+    const size_t row = (size_t)kind * (size_t)slots->chunks + (size_t)chunk;
+    return &slots->table[row * (size_t)slots->microbatches + (size_t)microbatch];
+}
+
+int cy_slots_at(const cy_slots *slots, cy_slot_kind kind, int chunk, int microbatch)
+{
+    CY_ASSERT(0 <= chunk && chunk < slots->chunks);
+    CY_ASSERT(0 <= microbatch && microbatch < slots->microbatches);
+    return *cell(slots, kind, chunk, microbatch);
+}
+
+static void take(walk *w, cy_slot_kind kind, int chunk, int microbatch)
+{
+    w->live[kind]++;
+    if (w->live[kind] > w->peak[kind]) w->peak[kind] = w->live[kind];
+    if (!w->giving) return;
+    // The one that is free longest: its message has had most time to leave.
+    const int count = w->slots->count[kind];
+    int best = 0;
+    while (best < count && w->freed[kind][best] < 0)
+        best++;
+    CY_ASSERT(best < count);
+    for (int i = best + 1; i < count; i++) {
+        const int freed = w->freed[kind][i];
+        if (freed >= 0 && freed < w->freed[kind][best]) best = i;
+    }
+    w->freed[kind][best] = -1;
+    *cell(w->slots, kind, chunk, microbatch) = best;
+}
+
+static void give_back(walk *w, cy_slot_kind kind, int chunk, int microbatch)
+{
+    w->live[kind]--;
+    w->time++;
+    if (w->giving) w->freed[kind][*cell(w->slots, kind, chunk, microbatch)] = w->time;
+}
+
+// Receives are posted before the compute action that they follow in the list.
+static void post(walk *w, size_t from)
+{
+    const cy_action_list *list = &w->schedule->ranks[w->rank];
+    for (size_t i = from; i < list->count && !cy_action_is_compute(list->actions[i].kind); i++) {
+        const cy_action action = list->actions[i];
+        if (action.kind == CY_ACTION_RECV_ACTIVATION) {
+            take(w, CY_SLOT_INPUT, action.chunk, action.microbatch);
+        }
+        if (action.kind == CY_ACTION_RECV_GRADIENT) {
+            take(w, CY_SLOT_GRADIENT, action.chunk, action.microbatch);
+        }
+    }
+}
+
+// What an action makes lies where the next segment reads it, if that is on this rank too.
+static void take_made(walk *w, cy_action action, bool forward)
+{
+    const int segment = cy_schedule_segment(w->schedule, w->rank, action.chunk);
+    const int to = forward ? segment + 1 : segment - 1;
+    if (to < 0 || to == cy_schedule_segments(w->schedule)) return;
+    if (cy_schedule_segment_rank(w->schedule, to) == w->rank) {
+        take(w, forward ? CY_SLOT_INPUT : CY_SLOT_GRADIENT, to / w->schedule->stages,
+            action.microbatch);
+    } else {
+        take(w, forward ? CY_SLOT_OUTPUT : CY_SLOT_INPUT_GRADIENT, action.chunk, action.microbatch);
+    }
+}
+
+static void compute(walk *w, cy_action action)
+{
+    const int c = action.chunk, m = action.microbatch;
+    if (action.kind == CY_ACTION_FORWARD) {
+        take(w, CY_SLOT_STASH, c, m);
+        take(w, CY_SLOT_KEPT, c, m);
+        take_made(w, action, true);
+        return;
+    }
+    if (action.kind != CY_ACTION_BACKWARD_WEIGHT) {
+        take_made(w, action, false);
+        give_back(w, CY_SLOT_STASH, c, m);
+    }
+    if (action.kind != CY_ACTION_BACKWARD_INPUT) {
+        const int segment = cy_schedule_segment(w->schedule, w->rank, c);
+        give_back(w, CY_SLOT_KEPT, c, m);
+        if (segment > 0) give_back(w, CY_SLOT_INPUT, c, m);
+        if (segment < cy_schedule_segments(w->schedule) - 1) give_back(w, CY_SLOT_GRADIENT, c, m);
+    }
+}
+
+static void run(walk *w)
+{
+    const cy_action_list *list = &w->schedule->ranks[w->rank];
+    post(w, 0);
+    for (size_t i = 0; i < list->count; i++) {
+        const cy_action action = list->actions[i];
+        if (cy_action_is_compute(action.kind)) {
+            post(w, i + 1);
+            compute(w, action);
+        } else if (action.kind == CY_ACTION_SEND_ACTIVATION) {
+            give_back(w, CY_SLOT_OUTPUT, action.chunk, action.microbatch);
+        } else if (action.kind == CY_ACTION_SEND_GRADIENT) {
+            give_back(w, CY_SLOT_INPUT_GRADIENT, action.chunk, action.microbatch);
+        }
+    }
+}
+
+static cy_status give_places(cy_slots *slots, const cy_schedule *schedule, int rank)
+{
+    walk counted = {.schedule = schedule, .rank = rank, .slots = slots};
+    run(&counted);
+    walk giving = {.schedule = schedule, .rank = rank, .slots = slots, .giving = true};
+    cy_status status = CY_OK;
+    for (int kind = 0; kind < CY_SLOT_KINDS; kind++) {
+        const bool sent = kind == CY_SLOT_OUTPUT || kind == CY_SLOT_INPUT_GRADIENT;
+        slots->count[kind] = counted.peak[kind] + (sent && counted.peak[kind] > 0 ? 1 : 0);
+        void *block = NULL;
+        const size_t room = (size_t)slots->count[kind] + 1; // nothing cannot be taken
+        if (status == CY_OK) status = cy_memory_alloc(&block, room, sizeof(int));
+        giving.freed[kind] = block;
+    }
+    if (status == CY_OK) run(&giving);
+    for (int kind = 0; kind < CY_SLOT_KINDS; kind++)
+        cy_memory_free(giving.freed[kind]);
+    return status;
+}
+
+cy_status cy_slots_open(cy_slots *slots, const cy_schedule *schedule, int rank)
+{
+    CY_ASSERT(0 <= rank && rank < schedule->stages);
+    cy_slots made = {.microbatches = schedule->microbatches, .chunks = schedule->chunks};
+    const size_t cells = CY_SLOT_KINDS * (size_t)schedule->chunks * (size_t)schedule->microbatches;
+    void *table = NULL;
+    CY_TRY(cy_memory_alloc(&table, cells, sizeof(int)));
+    made.table = table;
+    for (size_t i = 0; i < cells; i++)
+        made.table[i] = -1;
+    const cy_status status = give_places(&made, schedule, rank);
+    if (status != CY_OK) {
+        cy_slots_close(&made);
+        return status;
+    }
+    *slots = made;
+    return CY_OK;
+}
+
+void cy_slots_close(cy_slots *slots)
+{
+    cy_memory_free(slots->table);
+    *slots = (cy_slots){0};
+}
+
+// ---- the executor
 
 // One run.
 typedef struct state {
@@ -148,15 +318,6 @@ static cy_status run_action(state *s, size_t index, double *start)
     case CY_ACTION_RECV_ACTIVATION:
     case CY_ACTION_RECV_GRADIENT:
         return CY_OK; // posted before
-    case CY_ACTION_GATHER:
-    case CY_ACTION_REDUCE:
-    case CY_ACTION_RECOMPUTE:
-    case CY_ACTION_OFFLOAD:
-    case CY_ACTION_FETCH:
-    case CY_ACTION_OPTIMIZER:
-        if (s->stage->other != NULL) return s->stage->other(s->stage->context, s->queue, action);
-        return CY_FAIL(CY_ERR_UNSUPPORTED, "the schedule has %s, which this stage cannot do",
-            cy_action_code(action->kind));
     case CY_ACTION_KINDS:
         break;
     }
@@ -226,7 +387,7 @@ cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *opt
 {
     CY_ASSERT(options->rows > 0 && options->cols > 0);
     CY_ASSERT(cy_group_size(options->group) == options->schedule->stages);
-    // One more than the boundaries need: measured.c.
+    // One more than the boundaries need, for measured times.
     if (2 * cy_schedule_segments(options->schedule) >= CY_TAG_LIMIT) {
         return CY_FAIL(CY_ERR_REQUEST, "a pipeline of %d segments needs more than %d tags",
             cy_schedule_segments(options->schedule), CY_TAG_LIMIT);
@@ -263,4 +424,104 @@ void cy_executor_alloc(cy_executor *executor, cy_arena *arena)
 int cy_executor_slot_count(const cy_executor *executor, cy_slot_kind kind)
 {
     return executor->slots.count[kind];
+}
+
+// ---- measured times
+
+// Behind those of activations and gradients.
+static int tag_of(const cy_executor *executor)
+{
+    return 2 * cy_schedule_segments(executor->options.schedule);
+}
+
+static cy_status send_times(
+    const cy_executor *executor, cy_queue *queue, const cy_timed_action *times, double zero_s)
+{
+    const size_t count = executor->options.schedule->ranks[executor->rank].count;
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, 2 * count, sizeof(double)));
+    double *pairs = block;
+    for (size_t i = 0; i < count; i++) {
+        pairs[2 * i] = times[i].start - zero_s;
+        pairs[2 * i + 1] = times[i].end - zero_s;
+    }
+    cy_request request = {0};
+    cy_status status = cy_group_start_send(executor->options.group, queue, &request,
+        cy_view_of(pairs, CY_F64, (int64_t)count, 2), 0, tag_of(executor));
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
+    cy_memory_free(block);
+    return status;
+}
+
+static cy_status receive_times(
+    cy_timed_action *items, const cy_executor *executor, cy_queue *queue, int from)
+{
+    const cy_action_list *list = &executor->options.schedule->ranks[from];
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, 2 * list->count, sizeof(double)));
+    const double *pairs = block;
+    cy_request request = {0};
+    cy_status status = cy_group_start_recv(executor->options.group, queue, &request,
+        cy_view_of(block, CY_F64, (int64_t)list->count, 2), from, tag_of(executor));
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
+    for (size_t i = 0; status == CY_OK && i < list->count; i++) {
+        items[i] = (cy_timed_action){.action = list->actions[i],
+            .rank = from,
+            .start = pairs[2 * i],
+            .end = pairs[2 * i + 1]};
+    }
+    cy_memory_free(block);
+    return status;
+}
+
+// So that the first action starts at 0.
+static void shift(cy_timeline *timeline)
+{
+    double first = timeline->items[0].start;
+    for (size_t i = 0; i < timeline->count; i++) {
+        if (timeline->items[i].start < first) first = timeline->items[i].start;
+    }
+    for (size_t i = 0; i < timeline->count; i++) {
+        timeline->items[i].start -= first;
+        timeline->items[i].end -= first;
+    }
+}
+
+cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor, cy_queue *queue,
+    const cy_timed_action *times, double zero_s)
+{
+    const cy_schedule *schedule = executor->options.schedule;
+    if (executor->rank != 0) {
+        CY_TRY(send_times(executor, queue, times, zero_s));
+        *timeline = (cy_timeline){0};
+        return CY_OK;
+    }
+    size_t count = 0;
+    for (int rank = 0; rank < schedule->stages; rank++)
+        count += schedule->ranks[rank].count;
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, count, sizeof(cy_timed_action)));
+    cy_timeline made = {.items = block,
+        .count = count,
+        .stages = schedule->stages,
+        .microbatches = schedule->microbatches,
+        .chunks = schedule->chunks};
+    size_t first = schedule->ranks[0].count;
+    for (size_t i = 0; i < first; i++) {
+        made.items[i] = times[i];
+        made.items[i].start -= zero_s;
+        made.items[i].end -= zero_s;
+    }
+    for (int rank = 1; rank < schedule->stages; rank++) {
+        const cy_status status = receive_times(&made.items[first], executor, queue, rank);
+        if (status != CY_OK) {
+            cy_timeline_close(&made);
+            return status;
+        }
+        first += schedule->ranks[rank].count;
+    }
+    shift(&made);
+    cy_timeline_add_up(&made);
+    *timeline = made;
+    return CY_OK;
 }

@@ -1,4 +1,6 @@
-#include "parallel/pipeline/partition.h"
+// Divides the layers of the model among the segments of a pipeline.
+
+#include "parallel/pipeline/schedule.h"
 
 #include "base/assert.h"
 

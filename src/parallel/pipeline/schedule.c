@@ -1,9 +1,11 @@
+// Makes pipeline schedules: names, segments and tags, the lists of actions, and the engines afab
+// and 1f1b.
+
 #include "parallel/pipeline/schedule.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
 #include "parallel/pipeline/build.h"
-#include "parallel/pipeline/check.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -31,12 +33,6 @@ static const char *const action_codes[CY_ACTION_KINDS] = {
     [CY_ACTION_RECV_ACTIVATION] = "RF",
     [CY_ACTION_SEND_GRADIENT] = "SB",
     [CY_ACTION_RECV_GRADIENT] = "RB",
-    [CY_ACTION_GATHER] = "GA",
-    [CY_ACTION_REDUCE] = "RE",
-    [CY_ACTION_RECOMPUTE] = "RC",
-    [CY_ACTION_OFFLOAD] = "OF",
-    [CY_ACTION_FETCH] = "FE",
-    [CY_ACTION_OPTIMIZER] = "OP",
 };
 
 const char *cy_pipeline_engine_name(cy_pipeline_engine engine)
@@ -98,14 +94,8 @@ const char *cy_action_text(
 {
     const char *code = cy_action_code(action.kind);
     char chunk[16] = "";
-    if (schedule->chunks > 1 && action.chunk >= 0) {
-        snprintf(chunk, sizeof(chunk), ".%d", action.chunk);
-    }
-    if (action.microbatch >= 0) {
-        snprintf(buffer, CY_ACTION_TEXT_BYTES, "%s%d%s", code, action.microbatch, chunk);
-    } else {
-        snprintf(buffer, CY_ACTION_TEXT_BYTES, "%s%s", code, chunk);
-    }
+    if (schedule->chunks > 1) snprintf(chunk, sizeof(chunk), ".%d", action.chunk);
+    snprintf(buffer, CY_ACTION_TEXT_BYTES, "%s%d%s", code, action.microbatch, chunk);
     return buffer;
 }
 
@@ -257,5 +247,53 @@ cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *opt
         return status;
     }
     *schedule = made;
+    return CY_OK;
+}
+
+// ---- afab
+
+// All forwards, then all backwards: GPipe (Huang et al., arXiv:1811.06965).
+//
+// The backwards run in the order of the forwards, so that gradients are added up in the order in
+// which one rank alone would add them.
+
+cy_status cy_schedule_build_afab(cy_schedule *schedule)
+{
+    for (int rank = 0; rank < schedule->stages; rank++) {
+        for (int m = 0; m < schedule->microbatches; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+        }
+        for (int m = 0; m < schedule->microbatches; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
+        }
+    }
+    return CY_OK;
+}
+
+// ---- 1f1b
+
+// One forward, one backward: PipeDream-Flush (Narayanan et al., arXiv:2006.09503,
+// arXiv:2104.04473).
+//
+// A rank first runs as many forwards as there are ranks after it, then alternates, then drains: it
+// never holds more than stages - rank activations, and waits no longer than GPipe does.
+
+cy_status cy_schedule_build_1f1b(cy_schedule *schedule)
+{
+    const int count = schedule->microbatches;
+    for (int rank = 0; rank < schedule->stages; rank++) {
+        const int after = schedule->stages - rank - 1;
+        const int warmup = after < count ? after : count;
+        for (int m = 0; m < warmup; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+        }
+        for (int m = warmup; m < count; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m - warmup, 0));
+        }
+        for (int m = count - warmup; m < count; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
+        }
+    }
     return CY_OK;
 }

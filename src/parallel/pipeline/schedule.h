@@ -1,12 +1,12 @@
-// parallel/pipeline/schedule.h: what each rank of a pipeline does, in which order, as data.
+// parallel/pipeline/schedule.h: what each rank of a pipeline does, in which order, as data: the
+// schedule, the checker that proves it, and the layers of each segment.
 //
 // The model is cut into stages * chunks segments, in order. A rank (a stage) holds `chunks` of
 // them. A schedule is one list of actions per rank: forward and backward of a microbatch through a
-// chunk, the transfers between them, and the actions of the other dimensions, so that there is one
-// scheduler. The same lists are checked (check.h), simulated (simulate.h), drawn (draw.h) and run
-// (executor.h). Which list an engine makes depends on nothing but its options.
+// chunk, and the transfers between them. The same lists are checked, simulated and drawn
+// (timeline.h) and run (executor.h). The lists depend on the engine's options alone.
 //
-// A schedule owns its lists. It is built once, before the run, and then only read: from any thread.
+// A schedule owns its lists. It is built once, before the run, and read from any thread afterwards.
 
 #ifndef CY_PARALLEL_PIPELINE_SCHEDULE_H
 #define CY_PARALLEL_PIPELINE_SCHEDULE_H
@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum cy_action_kind {
     CY_ACTION_FORWARD,
@@ -26,20 +27,14 @@ typedef enum cy_action_kind {
     CY_ACTION_RECV_ACTIVATION, // what this chunk's forward needs
     CY_ACTION_SEND_GRADIENT,   // what this chunk's backward made, to the segment before
     CY_ACTION_RECV_GRADIENT,   // what this chunk's backward needs
-    CY_ACTION_GATHER,          // parameters of a chunk from their shards
-    CY_ACTION_REDUCE,          // gradients of a chunk over the data-parallel group
-    CY_ACTION_RECOMPUTE,       // the stash of a microbatch again
-    CY_ACTION_OFFLOAD,         // the stash of a microbatch to the host
-    CY_ACTION_FETCH,           // and back
-    CY_ACTION_OPTIMIZER,
     CY_ACTION_KINDS,
 } cy_action_kind;
 
 typedef struct cy_action {
     cy_action_kind kind;
-    int microbatch; // -1: of all of them (gather, reduce, optimizer)
-    int chunk;      // -1: of all of them (optimizer)
-    int peer;       // of a transfer: the other rank; otherwise -1
+    int microbatch;
+    int chunk;
+    int peer; // of a transfer: the other rank; otherwise -1
 } cy_action;
 
 typedef struct cy_action_list {
@@ -83,8 +78,8 @@ typedef struct cy_schedule_options {
     const char *csv; // borrowed: the path of the file, for CY_PIPELINE_CSV only
 } cy_schedule_options;
 
-// Makes the schedule with its transfers and checks it. What an engine cannot take, and what a file
-// has wrong, is CY_ERR_REQUEST with the reason.
+// Makes the schedule with its transfers and checks it. Options that the engine does not support,
+// and errors in a CSV file, are CY_ERR_REQUEST with the reason.
 CY_MUST_CHECK cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *options);
 void cy_schedule_close(cy_schedule *schedule);
 
@@ -114,5 +109,83 @@ const char *cy_action_text(
 // The tag of a transfer: distinct for activations and gradients and for each segment boundary, so
 // that messages of one pair of ranks cannot be mistaken.
 int cy_action_tag(const cy_schedule *schedule, int rank, cy_action action);
+
+// ---- the checker: proves a schedule before it runs, and counts what it costs
+//
+// It proves that every forward and backward of every microbatch and chunk occurs once, in a
+// possible order; that every transfer that is needed occurs once, to the right rank, after the
+// action that produces its data and before the one that needs it; that sends and receives of a
+// boundary have the same order; and that ranks do not wait for each other in a cycle, not even
+// where a send blocks until its receive.
+//
+// A failure is CY_ERR_REQUEST and names the rank and the action. Pure: safe from any thread.
+
+// Ticks: one for a chunk's forward, its input gradient and its weight gradient each, two for a
+// whole backward, none for a message.
+typedef struct cy_rank_cost {
+    int peak_stash;     // chunks' stashes between forward and input gradient, at most
+    int peak_kept;      // the part of them that stays until the weight gradient, at most
+    int sends;          // messages
+    int64_t first_tick; // its first action starts
+    int64_t last_tick;  // its last action ends
+    int64_t busy_ticks;
+} cy_rank_cost;
+
+typedef struct cy_schedule_cost {
+    int64_t ticks; // from the first start to the last end, over all ranks
+    int64_t span;  // the longest that one rank takes from its first start to its last end
+    // The share of idle time. `bubble` is of the span: a rank begins its next step when it is done
+    // with this one, so what others still do then costs nothing. `bubble_alone` is of the ticks: a
+    // step after which all ranks wait for each other. They differ for ZB-V only.
+    double bubble;
+    double bubble_alone;
+    int peak_stash; // of all ranks, at most
+    int peak_kept;
+    int64_t messages;
+    cy_rank_cost *ranks; // owned, [stages]
+} cy_schedule_cost;
+
+// More than that is a failure; 0 is no limit.
+typedef struct cy_schedule_limits {
+    int peak_stash;
+    int peak_kept;
+} cy_schedule_limits;
+
+// cost may be NULL, and limits too. *cost is written only on success and closed by the caller.
+CY_MUST_CHECK cy_status cy_schedule_check(
+    cy_schedule_cost *cost, const cy_schedule *schedule, const cy_schedule_limits *limits);
+void cy_schedule_cost_close(cy_schedule_cost *cost);
+
+// Checks the compute actions alone: each once, in range, in a possible order.
+CY_MUST_CHECK cy_status cy_schedule_check_compute(const cy_schedule *schedule);
+
+// ---- partition: which layers each segment of the model holds
+//
+// Segments are in the order of the model. The embedding goes with the first segment, the final norm
+// and the head with the last; their cost counts, so that the first and last segment may get fewer
+// layers. Pure: safe from any thread.
+
+typedef struct cy_layer_range {
+    int first;
+    int count;
+} cy_layer_range;
+
+// What a forward costs, in any unit: measured or modelled. Only ratios matter.
+typedef struct cy_partition_costs {
+    double layer;
+    double embedding;
+    double head;
+} cy_partition_costs;
+
+// Fills ranges [segments] so that the most expensive rank is as cheap as it can be, and among
+// those cuts the one whose layers are spread most evenly. Each segment gets at least one layer:
+// more segments than layers is CY_ERR_REQUEST.
+CY_MUST_CHECK cy_status cy_partition_by_cost(cy_layer_range *ranges, const cy_schedule *schedule,
+    int layers, const cy_partition_costs *costs);
+
+// From a list that a user gave: the layers of each segment, in the order of the model. Their sum
+// must be `layers`, each at least 1.
+CY_MUST_CHECK cy_status cy_partition_by_list(cy_layer_range *ranges, const cy_schedule *schedule,
+    int layers, const int *list, int list_count);
 
 #endif

@@ -1,7 +1,9 @@
+// Computes column- and row-parallel linear layers, forward and backward.
+
 #include "parallel/tensor/linear.h"
 
 #include "base/assert.h"
-#include "parallel/tensor/columns.h"
+#include "parallel/tensor/overlap.h"
 
 void cy_linear_backward_weight(
     cy_queue *queue, const cy_linear_gradients *to, cy_view dy, cy_view x)

@@ -1,8 +1,10 @@
+// Gathers and sums tokens over the tensor-parallel group in chunks that travel under the products
+// beside them, and gathers columns.
+
 #include "parallel/tensor/overlap.h"
 
 #include "base/assert.h"
 #include "kernel/kernel.h"
-#include "parallel/tensor/ordered_sum.h"
 
 enum { TAG_GATHER, TAG_SUM };
 
@@ -232,6 +234,12 @@ cy_status cy_tensor_reduce_next(cy_tensor_reduce_state *summing, cy_tensor_rows 
     return cy_group_wait(summing->parallel->group, summing->queue, &summing->sums[step - 1]);
 }
 
+// ---- adding parts
+//
+// The parts of ranks are added in the order of the collectives (comm/reduce.h has it), so a sum has
+// the same bits whichever way it is computed: the first 2 e of 2^k + e in pairs, then pairs of the
+// results, and so on.
+
 // What rank `from` added to this rank's tokens.
 static cy_view part_from(const cy_tensor_reduce_state *summing, int from)
 {
@@ -241,10 +249,53 @@ static cy_view part_from(const cy_tensor_reduce_state *summing, int from)
     return arrival(summing, (rank + size - from) % size);
 }
 
-static cy_view part_of_sum(const void *summing, int from)
+// The view that the sum of two parts is written to: the result, or scratch memory that does not
+// round.
+static cy_view target_of_sum(const cy_tensor_reduce_state *summing, bool last)
 {
-    return part_from(summing, from);
+    const cy_view to = summing->reduced;
+    if (last) return to;
+    const bool narrow = cy_dtype_size(to.dtype) < sizeof(float);
+    cy_view made =
+        cy_view_alloc(summing->queue->scratch, narrow ? CY_F32 : to.dtype, to.rows, to.cols);
+    made.exponent = to.exponent;
+    return made;
 }
+
+// The sum of `count` terms from `first` on, a power of two: term i is a pair of parts where i is
+// below `pairs`, otherwise one part.
+static cy_view sum_terms(
+    const cy_tensor_reduce_state *summing, int first, int count, int pairs, bool last)
+{
+    cy_view left;
+    cy_view right;
+    if (count > 1) {
+        left = sum_terms(summing, first, count / 2, pairs, false);
+        right = sum_terms(summing, first + count / 2, count / 2, pairs, false);
+    } else if (first < pairs) {
+        left = part_from(summing, 2 * first);
+        right = part_from(summing, 2 * first + 1);
+    } else {
+        return part_from(summing, first + pairs);
+    }
+    const cy_view sum = target_of_sum(summing, last);
+    cy_add(summing->queue, sum, left, right);
+    return sum;
+}
+
+// summing->reduced = the sum of all ranks' parts, rounded once.
+static void add_parts(const cy_tensor_reduce_state *summing)
+{
+    const int size = cy_group_size(summing->parallel->group);
+    int core = 1;
+    while (core * 2 <= size)
+        core *= 2;
+    const size_t mark = cy_arena_mark(summing->queue->scratch);
+    (void)sum_terms(summing, 0, core, size - core, true);
+    cy_arena_rewind(summing->queue->scratch, mark);
+}
+
+// ---- the end of a sum
 
 // Rounds what was summed in fixed point, and adds the residual.
 static void finish_rows(const cy_tensor_reduce_state *summing, cy_tensor_rows rows)
@@ -267,8 +318,7 @@ cy_status cy_tensor_reduce_arrived(cy_tensor_reduce_state *summing, cy_tensor_ro
     *rows = range_of(summing, summing->outside, index);
     if (by_rank(summing->parallel)) {
         CY_TRY(wait_both(summing->parallel, summing->queue, &summing->receive, &summing->send));
-        const int size = cy_group_size(summing->parallel->group);
-        cy_tensor_add_partials(summing->queue, summing->reduced, part_of_sum, summing, size);
+        add_parts(summing);
     } else {
         CY_TRY(cy_group_wait(summing->parallel->group, summing->queue, &summing->sums[index]));
     }
@@ -283,4 +333,28 @@ cy_status cy_tensor_reduce_finish(cy_tensor_reduce_state *summing)
         CY_TRY(cy_tensor_reduce_arrived(summing, &rows));
     } while (rows.count > 0);
     return CY_OK;
+}
+
+// ---- columns
+
+cy_status cy_tensor_gather_cols(cy_group *group, cy_queue *queue, cy_view y, cy_view x)
+{
+    const int size = cy_group_size(group);
+    CY_ASSERT(x.cols * size == y.cols);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    // Blocks arrive rank after rank and go to their columns.
+    const cy_view blocks = cy_view_alloc(queue->scratch, x.dtype, size * x.rows, x.cols);
+    CY_TRY(cy_group_all_gather(group, queue, blocks, x));
+    for (int rank = 0; rank < size; rank++) {
+        cy_copy(queue, cy_view_cols(y, rank * x.cols, x.cols),
+            cy_view_rows(blocks, rank * x.rows, x.rows));
+    }
+    cy_arena_rewind(queue->scratch, mark);
+    return CY_OK;
+}
+
+void cy_tensor_scatter_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x)
+{
+    CY_ASSERT(y.cols * cy_group_size(group) == x.cols);
+    cy_copy(queue, y, cy_view_cols(x, cy_group_rank(group) * y.cols, y.cols));
 }

@@ -2,11 +2,11 @@
 // products beside them (Wang et al., "Overlap communication with dependent computation via
 // decomposition", 2023).
 //
-// With sequence parallelism a chunk is the tokens of one rank. A gather hands out the own chunk
-// first, which is here already, while that of the next rank travels; a sum asks for the own chunk
-// last, while those of the others travel. Each rank sends to all others what they need and nothing
-// else, so the bytes are those of the collective. Pieces that arrive are added in the order of
-// the collectives, once rounded.
+// With sequence parallelism a chunk is the tokens of one rank. A gather hands out the rank's own
+// chunk first while that of the next rank travels; a sum asks for the own chunk last, while those
+// of the others travel. Each rank sends to every other only what that rank needs, so the bytes are
+// those of the collective. Pieces that arrive are added in the order of the collectives and rounded
+// once.
 //
 //   gather                                     sum
 //   start              own rows travel         start
@@ -17,7 +17,7 @@
 //
 // Without it every rank has all tokens on both sides. There is nothing to gather; the chunks of a
 // sum are ranges of rows in ascending order, the same on every rank, with an all-reduce each. Rows
-// whose sum has come can be worked on while the others travel:
+// whose sum has arrived can be used while the others travel:
 //
 //   next -> rows 0        (product)            arrived -> rows 0   (what reads the sum)
 //   next -> rows 1, all-reduce of rows 0 under the product
@@ -68,13 +68,13 @@ typedef struct cy_tensor_reduce_state {
     const cy_tensor_parallel *parallel; // borrowed
     cy_queue *queue;                    // borrowed
     cy_view outside;                    // becomes the sum
-    cy_view reduced;                    // where it arrives: `outside`, or, in fixed point, its like
-    cy_view partial;                    // [all tokens, cols]: this rank's part of the sum
-    cy_view residual;                   // added to `outside` as rows of the sum arrive; or none
-    cy_view first;                      // the first chunk of another rank that comes
-    cy_request send, receive;           // between two ranks
-    cy_request sums[CY_TENSOR_CHUNKS];  // of all ranks, one for each range of rows
-    int handed, arrived;                // chunks
+    cy_view reduced;          // receives the sum: `outside`, or its fixed-point counterpart
+    cy_view partial;          // [all tokens, cols]: this rank's part of the sum
+    cy_view residual;         // added to `outside` as rows of the sum arrive; or none
+    cy_view first;            // receives the first chunk of another rank
+    cy_request send, receive; // between two ranks
+    cy_request sums[CY_TENSOR_CHUNKS]; // of all ranks, one for each range of rows
+    int handed, arrived;               // chunks
 } cy_tensor_reduce_state;
 
 // Whether tokens are split over the group outside the linear layers.
@@ -128,5 +128,19 @@ CY_MUST_CHECK cy_status cy_tensor_reduce_arrived(
 
 // Returns when all rows have arrived.
 CY_MUST_CHECK cy_status cy_tensor_reduce_finish(cy_tensor_reduce_state *summing);
+
+// ---- columns: between a matrix that is whole on every rank and one whose columns are split evenly
+// over the group
+//
+// Each is the gradient of the other. Matrices are dense and the caller's, but for the `x` of
+// cy_tensor_scatter_cols; scratch memory is from the queue.
+
+// y [rows, cols * size]: the columns of all ranks side by side, from x [rows, cols]. Fails when the
+// group does.
+CY_MUST_CHECK cy_status cy_tensor_gather_cols(
+    cy_group *group, cy_queue *queue, cy_view y, cy_view x);
+
+// y [rows, cols / size]: this rank's columns of x [rows, cols], which is the same on every rank.
+void cy_tensor_scatter_cols(const cy_group *group, cy_queue *queue, cy_view y, cy_view x);
 
 #endif

@@ -3,7 +3,6 @@
 #include "support/support.h"
 
 #include "parallel/context/layout.h"
-#include "parallel/context/tables.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 
 #include "support/support.h"
 
-#include "parallel/data/exec_order.h"
+#include "parallel/data/reducer_parts.h"
 
 #define UNITS 5
 

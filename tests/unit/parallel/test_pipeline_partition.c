@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "parallel/pipeline/partition.h"
+#include "parallel/pipeline/schedule.h"
 
 #define LAYERS   64
 #define STAGES   8

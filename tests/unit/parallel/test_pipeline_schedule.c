@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "parallel/pipeline/check.h"
+#include "parallel/pipeline/schedule.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -207,7 +207,7 @@ static void csv_is_read(void **context)
     }
     cy_schedule_close(&schedule);
     cy_schedule_close(&made);
-    CY_CHECK_OK(read_csv(&schedule, "placement,v\nF0.0,F0.1,I0.1,W0.1,B0.0,OP\n", 1, 1, 2));
+    CY_CHECK_OK(read_csv(&schedule, "placement,v\nF0.0,F0.1,I0.1,W0.1,B0.0\n", 1, 1, 2));
     assert_int_equal(schedule.placement, CY_PLACEMENT_V);
     cy_schedule_close(&schedule);
     CY_CHECK_OK(read_csv(&schedule, " \t\r\n\t # none\n F0,F1 ,B0,B1\t\n \n", 1, 2, 1));
@@ -251,7 +251,15 @@ static void bad_csv(void **context)
     refuse_csv("XABCDEFGHIJKLMNOPQRSTUVWX,B0\n", 1, 1, 1, "\"XABCDEFGHIJKLMNOPQRSTUVW\" is no");
     refuse_csv("F0,B99999999\n", 1, 1, 1, "\"B99999999\" is of a microbatch that there is not");
     refuse_csv("F0,B100000000\n", 1, 1, 1, "\"B100000000\" has no microbatch, as in F3");
-    refuse_csv("OP0x\n", 1, 1, 1, "\"OP0x\" goes on after the action");
+    static const char *const of_training[] = {
+        "RC0", "OF0", "FE0", "GA", "GA.0", "RE", "OP", "OP0x"};
+    for (size_t i = 0; i < sizeof(of_training) / sizeof(of_training[0]); i++) {
+        char text[64], wanted[64];
+        snprintf(text, sizeof(text), "F0,%s,B0\n", of_training[i]);
+        snprintf(
+            wanted, sizeof(wanted), ":1: \"%s\" is not an action of a schedule", of_training[i]);
+        refuse_csv(text, 1, 1, 1, wanted);
+    }
     refuse_csv("F0,B0\n\nF0,B0\n", 1, 1, 1, ":3: a line for rank 1, there are 1 stages");
     refuse_csv("F0,B0\nF0,B0\n", 3, 1, 1, "2 lines of actions for 3 stages");
     refuse_csv("B0,F0\n", 1, 1, 1, "rank 0: F0 comes after B0");

@@ -2,8 +2,8 @@
 
 #include "support/support.h"
 
-#include "parallel/pipeline/check.h"
-#include "parallel/pipeline/draw.h"
+#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/timeline.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-// parallel/pipeline/simulate.h: a schedule in time, before it runs.
+// parallel/pipeline/timeline.h: when each action of a schedule starts and ends, simulated before
+// the run, and drawn.
 //
-// Given how long each action takes and what a message costs, says when each starts and ends. Sends
-// leave when the rank comes to them and do not hold it up; messages of one pair of ranks go one
-// after another; a compute action waits for its message. The timeline that comes out is what
-// draw.h draws; a measured one has the same form. Pure: safe from any thread.
+// The simulation takes the duration of each action and the cost of a message. A rank posts a send
+// and goes on; messages of one pair of ranks follow each other; a compute action waits for its
+// message. A measured timeline has the same form (executor.h). Pure: safe from any thread.
 
-#ifndef CY_PARALLEL_PIPELINE_SIMULATE_H
-#define CY_PARALLEL_PIPELINE_SIMULATE_H
+#ifndef CY_PARALLEL_PIPELINE_TIMELINE_H
+#define CY_PARALLEL_PIPELINE_TIMELINE_H
 
 #include "parallel/pipeline/schedule.h"
 
@@ -46,9 +46,29 @@ typedef struct cy_timeline {
 CY_MUST_CHECK cy_status cy_schedule_simulate(
     cy_timeline *timeline, const cy_schedule *schedule, const cy_durations *durations);
 
-// Fills end, span, busy and bubbles from the items: for measured ones.
+// Fills end, span, busy and bubbles of a measured timeline from its items.
 void cy_timeline_add_up(cy_timeline *timeline);
 
 void cy_timeline_close(cy_timeline *timeline);
+
+// ---- drawing: simulated and measured timelines alike
+//
+// The text is a table of ticks for the terminal; the picture is a self-contained SVG that can be
+// read on a light and on a dark page. Both are appended to a text that the caller owns.
+
+// One line a rank, one column a tick of `tick` seconds: what the rank does then. An action that
+// goes on in the next tick is followed by '-', an idle tick is '.'.
+CY_MUST_CHECK cy_status cy_timeline_draw_text(
+    cy_text *text, const cy_timeline *timeline, double tick);
+
+// unit names what the axis counts, such as "ticks"; scale is how many of them a second is.
+typedef struct cy_drawing {
+    const char *title; // borrowed
+    const char *unit;  // borrowed
+    double scale;
+} cy_drawing;
+
+CY_MUST_CHECK cy_status cy_timeline_draw_svg(
+    cy_text *text, const cy_timeline *timeline, const cy_drawing *drawing);
 
 #endif

@@ -1,0 +1,79 @@
+// optim/adamw.h: one optimizer step over the parameters that a rank owns: the ranges of parameters
+// that it owns, the global norm of the gradients, clipping, AdamW.
+
+#ifndef CY_OPTIM_ADAMW_H
+#define CY_OPTIM_ADAMW_H
+
+#include "comm/group.h"
+#include "model/storage.h"
+#include "parallel/data/reducer.h"
+
+// ---- parameter ranges
+//
+// The reducer divides flat ranges over the ranks, the manifest lists tensors; a parameter range is
+// the part of one tensor in one owned flat range, and consists of rectangles of the global tensor.
+// Initial weights, norms, the optimizer, hashes and checkpoints visit them. Nothing here holds
+// memory or fails by itself.
+
+// A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
+// rectangle of that tensor, in row-major order, at element `at` of the range.
+typedef struct cy_param_range {
+    const cy_tensor *tensor;
+    int64_t first;
+    int64_t count;
+    int64_t at;
+} cy_param_range;
+
+typedef cy_status (*cy_param_range_visit)(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range);
+
+// Calls `visit` for every parameter range of every owned range, in order, until one fails.
+CY_MUST_CHECK cy_status cy_param_ranges_visit(const cy_storage *storage, const cy_reducer *reducer,
+    cy_param_range_visit visit, void *context);
+
+// The gradients of a parameter range, with their exponent where they are in fixed point.
+cy_view cy_param_range_grad(
+    const cy_storage *storage, const cy_owned_range *range, const cy_param_range *param_range);
+
+// Whole rows of a rank's rectangle, or a part of one row. Element (row, col) is number
+// global_first + row * param->cols + col of the global tensor.
+typedef struct cy_param_block {
+    int64_t at; // in the parameter range
+    int64_t rows, cols;
+    int64_t global_first;
+} cy_param_block;
+
+// The next rectangle of a parameter range; *done starts at 0 and counts the elements visited so
+// far. Returns false when there is none. A range that begins or ends inside a row has up to three.
+bool cy_param_range_next(const cy_param_range *param_range, int64_t *done, cy_param_block *part);
+
+// ---- the step
+//
+// Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
+// An element that several ranks hold counts once in the norm: on the rank with copy index 0.
+
+// Scalars in device memory that a step writes and the host reads at its end.
+typedef struct cy_optimizer_scalars {
+    cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that
+    cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping
+    cy_view scale;       // [1, 1] fp64, what the gradients are multiplied with
+} cy_optimizer_scalars;
+
+typedef struct cy_optimizer {
+    cy_queue *queue;           // borrowed
+    const cy_storage *storage; // borrowed
+    cy_reducer *reducer;       // borrowed
+    cy_group *norm_group;      // borrowed: all ranks that hold different elements
+    double max_norm;           // 0: no clipping
+    cy_optimizer_scalars cells;
+} cy_optimizer;
+
+void cy_optimizer_alloc(cy_optimizer *update, cy_arena *run);
+
+// The norm and, from it, the scale; `divisor` is loss_scale times the tokens of the global batch.
+CY_MUST_CHECK cy_status cy_optimizer_grad_norm(cy_optimizer *update, double divisor);
+
+// AdamW over every owned range; parameters without decay get none.
+CY_MUST_CHECK cy_status cy_optimizer_step(cy_optimizer *update, const cy_adamw_spec *spec);
+
+#endif
