@@ -167,7 +167,7 @@ static void check_ulysses(const cy_config *config, cy_config_errors *errors)
     const cy_config_distributed *d = &config->distributed;
     const cy_model_shape *shape = &config->shape;
     const int64_t ranks = (int64_t)d->cp_size * d->tp_size;
-    if (d->cp_style != CY_CONTEXT_ULYSSES || d->cp_size == 1 || ulysses_works(shape, ranks)) {
+    if (d->cp_style != CY_CONFIG_CP_ULYSSES || d->cp_size == 1 || ulysses_works(shape, ranks)) {
         return;
     }
     if (shape->heads % ranks != 0) {
@@ -202,8 +202,8 @@ static void check_context(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_distributed *d = &config->distributed;
     const int64_t seq = config->training.seq_length;
-    const bool zigzag =
-        d->cp_size > 1 && d->cp_style != CY_CONTEXT_ULYSSES && d->cp_layout == CY_CONFIG_CP_ZIGZAG;
+    const bool zigzag = d->cp_size > 1 && d->cp_style != CY_CONFIG_CP_ULYSSES &&
+        d->cp_layout == CY_CONFIG_CP_ZIGZAG;
     const int64_t pieces = zigzag ? 2 * (int64_t)d->cp_size : d->cp_size;
     const int64_t split = d->sequence_parallel ? pieces * d->tp_size : pieces;
     if (seq % split != 0) {
@@ -319,7 +319,7 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
             d->first_bucket_mb, d->bucket_mb);
         cy_config_add_hint(errors, "first_bucket_mb of at most %g", d->bucket_mb);
     }
-    if (d->compression == CY_COMPRESSION_NONE) return;
+    if (d->compression == CY_CONFIG_COMPRESSION_NONE) return;
     if (d->zero_stage > 0) {
         cy_config_add_error(errors,
             "distributed.compression: zero_stage %d keeps a part of the gradients; what "
@@ -334,7 +334,7 @@ static void check_reduction(const cy_config *config, cy_config_errors *errors)
             "they are");
         cy_config_add_hint(errors, "dp_reduce bucketed, or compression none");
     }
-    if (d->compression == CY_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
+    if (d->compression == CY_CONFIG_COMPRESSION_TOPK && config->model.dtype == CY_F16) {
         cy_config_add_error(errors,
             "distributed.compression = \"topk\": what is kept back would be in units of fp16's "
             "loss scale, which changes");

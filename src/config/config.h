@@ -38,12 +38,12 @@ enum {
 // keys; the last of each is how many there are and no value. The pipeline engine and the rate's
 // schedule are those of the parts that run them.
 
-typedef enum cy_context_style {
-    CY_CONTEXT_RING,
-    CY_CONTEXT_ALL_GATHER,
-    CY_CONTEXT_ULYSSES,
+typedef enum cy_config_cp_style {
+    CY_CONFIG_CP_RING,
+    CY_CONFIG_CP_ALL_GATHER,
+    CY_CONFIG_CP_ULYSSES,
     CY_CONFIG_CP_STYLES,
-} cy_context_style;
+} cy_config_cp_style;
 
 typedef enum cy_config_cp_layout {
     CY_CONFIG_CP_ZIGZAG,
@@ -57,12 +57,12 @@ typedef enum cy_config_dp_reduce {
     CY_CONFIG_DP_REDUCES,
 } cy_config_dp_reduce;
 
-typedef enum cy_compression {
-    CY_COMPRESSION_NONE,
-    CY_COMPRESSION_TOPK,
-    CY_COMPRESSION_INT8,
+typedef enum cy_config_compression {
+    CY_CONFIG_COMPRESSION_NONE,
+    CY_CONFIG_COMPRESSION_TOPK,
+    CY_CONFIG_COMPRESSION_INT8,
     CY_CONFIG_COMPRESSIONS,
-} cy_compression;
+} cy_config_compression;
 
 typedef enum cy_config_backend {
     CY_CONFIG_BACKEND_AUTO,
@@ -99,12 +99,12 @@ typedef enum cy_config_init {
     CY_CONFIG_INITS,
 } cy_config_init;
 
-typedef enum cy_recompute {
-    CY_RECOMPUTE_NONE,
-    CY_RECOMPUTE_SELECTIVE,
-    CY_RECOMPUTE_FULL,
+typedef enum cy_config_recompute {
+    CY_CONFIG_RECOMPUTE_NONE,
+    CY_CONFIG_RECOMPUTE_SELECTIVE,
+    CY_CONFIG_RECOMPUTE_FULL,
     CY_CONFIG_RECOMPUTES,
-} cy_recompute;
+} cy_config_recompute;
 
 typedef enum cy_config_resume {
     CY_CONFIG_RESUME_NO,
@@ -146,12 +146,12 @@ typedef struct cy_config_distributed {
     bool sequence_parallel;
     bool sequence_keep_inputs;
     bool tp_overlap;
-    cy_context_style cp_style;
+    cy_config_cp_style cp_style;
     cy_config_cp_layout cp_layout;
     cy_config_dp_reduce dp_reduce;
     double bucket_mb;
     double first_bucket_mb; // 0: see cy_config_first_bucket_mb
-    cy_compression compression;
+    cy_config_compression compression;
     double topk_ratio;
     int64_t topk_warmup_steps; // in which the ratio falls by quarters; -1 before resolving
     cy_config_backend backend;
@@ -213,7 +213,7 @@ typedef struct cy_config_training {
     int64_t gradient_accumulation_steps; // resolved
     int64_t global_batch_size;           // in samples; 0: absent
     int64_t num_samples;                 // of the dataset to train on; 0: all
-    cy_recompute recompute;
+    cy_config_recompute recompute;
     bool strict;
 } cy_config_training;
 

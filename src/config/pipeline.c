@@ -69,7 +69,7 @@ cy_status cy_config_partition(
 
 const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedule *schedule)
 {
-    if (config->training.recompute == CY_RECOMPUTE_NONE) return NULL;
+    if (config->training.recompute == CY_CONFIG_RECOMPUTE_NONE) return NULL;
     if (schedule->stages == 1) return NULL; // that runs 1F1B, whatever the engine is called
     for (int rank = 0; rank < schedule->stages; rank++) {
         const cy_action_list *list = &schedule->ranks[rank];

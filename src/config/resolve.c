@@ -334,7 +334,7 @@ static void resolve_compression(cy_config *config)
 {
     cy_config_distributed *distributed = &config->distributed;
     if (distributed->topk_warmup_steps >= 0) return;
-    if (distributed->compression != CY_COMPRESSION_TOPK) return;
+    if (distributed->compression != CY_CONFIG_COMPRESSION_TOPK) return;
     distributed->topk_warmup_steps = cy_config_last_step(config) / 5 * 2;
 }
 

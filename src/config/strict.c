@@ -33,8 +33,8 @@ static void check_sequence(
 {
     const cy_config_distributed *d = &config->distributed;
     const long long length = config->training.seq_length, block = blocks->tokens;
-    const bool zigzag =
-        d->cp_size > 1 && d->cp_style != CY_CONTEXT_ULYSSES && d->cp_layout == CY_CONFIG_CP_ZIGZAG;
+    const bool zigzag = d->cp_size > 1 && d->cp_style != CY_CONFIG_CP_ULYSSES &&
+        d->cp_layout == CY_CONFIG_CP_ZIGZAG;
     const long long pieces = zigzag ? 2LL * d->cp_size : d->cp_size;
     if (length % (pieces * block) == 0) return;
     cy_config_add_error(errors,

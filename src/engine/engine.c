@@ -208,7 +208,7 @@ cy_context_layout cy_engine_layout(const cy_config *config)
     const cy_config_distributed *distributed = &config->distributed;
     return (cy_context_layout){
         .ranks = distributed->cp_size,
-        .zigzag = distributed->cp_style != CY_CONTEXT_ULYSSES &&
+        .zigzag = distributed->cp_style != CY_CONFIG_CP_ULYSSES &&
             distributed->cp_layout == CY_CONFIG_CP_ZIGZAG,
         .length = config->training.seq_length,
         .sequences = config->training.micro_batch_size,

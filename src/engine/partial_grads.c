@@ -55,7 +55,7 @@ static cy_status add_param_range(
     return CY_OK;
 }
 
-cy_status reduce_partial_grads(cy_engine *engine)
+cy_status cy_engine_reduce_partial_grads(cy_engine *engine)
 {
     sums run = {.engine = engine};
     if (cy_group_size(engine->options.groups.tp) == 1) return CY_OK;

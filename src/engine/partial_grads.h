@@ -17,6 +17,6 @@
 #include "engine/engine.h"
 
 // After cy_reducer_finish. All ranks of a tensor-parallel group call it together.
-CY_MUST_CHECK cy_status reduce_partial_grads(cy_engine *engine);
+CY_MUST_CHECK cy_status cy_engine_reduce_partial_grads(cy_engine *engine);
 
 #endif

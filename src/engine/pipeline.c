@@ -325,7 +325,7 @@ static bool shares_embedding(const cy_engine *engine)
 static bool sums_before_reduction(const cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
-    return distributed->zero_stage < 2 && distributed->compression == CY_COMPRESSION_NONE;
+    return distributed->zero_stage < 2 && distributed->compression == CY_CONFIG_COMPRESSION_NONE;
 }
 
 bool cy_engine_defers_embedding_grads(const cy_engine *engine)
@@ -350,7 +350,7 @@ static cy_status sum_param_range(
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
 
-cy_status finalize_grads(cy_engine *engine)
+cy_status cy_engine_finalize_grads(cy_engine *engine)
 {
     if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));

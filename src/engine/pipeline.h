@@ -33,6 +33,6 @@ double cy_engine_loss_scale(const cy_engine *engine);
 bool cy_engine_defers_embedding_grads(const cy_engine *engine);
 
 // After the last backward: gradients become the sums over data, and over both copies.
-CY_MUST_CHECK cy_status finalize_grads(cy_engine *engine);
+CY_MUST_CHECK cy_status cy_engine_finalize_grads(cy_engine *engine);
 
 #endif

@@ -147,8 +147,8 @@ static cy_status try_step(cy_engine *engine, double tokens)
     clear_gradients(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
-    CY_TRY(finalize_grads(engine));
-    CY_TRY(reduce_partial_grads(engine));
+    CY_TRY(cy_engine_finalize_grads(engine));
+    CY_TRY(cy_engine_reduce_partial_grads(engine));
     return cy_optimizer_grad_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
@@ -179,7 +179,7 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
     cy_reducer_set_ratio(engine->reducer, ratio);
     adamw->freeze.steps = moment_steps(distributed);
-    adamw->freeze.share = ratio / 4.0; // a sum may cover more steps than most
+    adamw->freeze.share = ratio / 4.0; // a sum may be of more steps than most
 
     if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
     cy_adamw_spec before = *adamw;
@@ -209,7 +209,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
 {
     const double tokens = (double)cy_config_batch_tokens(engine->options.config);
     cy_adamw_spec held = *adamw;
-    if (engine->options.config->distributed.compression == CY_COMPRESSION_TOPK) {
+    if (engine->options.config->distributed.compression == CY_CONFIG_COMPRESSION_TOPK) {
         begin_topk(engine, &held);
         adamw = &held;
     }

@@ -85,7 +85,7 @@ static cy_status rehearse_stages(cy_plan *plan, cy_engine *engine)
     const double ratio = distributed->topk_ratio;
     const int64_t warmup = distributed->topk_warmup_steps;
     const double ranks = cy_group_size(engine->options.groups.gradient);
-    if (distributed->compression != CY_COMPRESSION_TOPK || ranks == 1) return CY_OK;
+    if (distributed->compression != CY_CONFIG_COMPRESSION_TOPK || ranks == 1) return CY_OK;
     int dp = 0;
     while (strcmp(cy_traffic_dimension(dp), "dp") != 0)
         dp++;

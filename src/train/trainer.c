@@ -531,7 +531,7 @@ static cy_status describe(cy_text *overview, const rank_run *trainer)
     if (config->distributed.cp_size == 1) return CY_OK;
     const cy_context_layout layout = cy_engine_layout(config);
     return cy_text_add(overview, "attention of the busiest rank of cp: %.2f times the mean\n",
-        config->distributed.cp_style == CY_CONTEXT_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
+        config->distributed.cp_style == CY_CONFIG_CP_ULYSSES ? 1.0 : cy_context_imbalance(&layout));
 }
 
 // A run that is where it was to end, or past it, ends well and would do so without a word.

@@ -198,7 +198,7 @@ typedef struct mesh_case {
     cy_dtype dtype;
 } mesh_case;
 
-static cy_config config_of(const mesh_case *mesh, cy_compression kind, double ratio)
+static cy_config config_of(const mesh_case *mesh, cy_config_compression kind, double ratio)
 {
     cy_config config;
     cy_test_config(&config, mesh->dtype);
@@ -221,7 +221,7 @@ static const mesh_case meshes[] = {
     {1, 2, 1, 2, true, 2, CY_BF16}, {1, 1, 2, 2, true, 2, CY_F32}, // two copies of the embedding
 };
 
-static void expect_equal_copies(const mesh_case *mesh, cy_compression kind, double ratio)
+static void expect_equal_copies(const mesh_case *mesh, cy_config_compression kind, double ratio)
 {
     cy_test_training first, second;
     const cy_config config = config_of(mesh, kind, ratio);
@@ -237,8 +237,8 @@ static void copies_stay_equal_on_every_mesh(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(meshes) / sizeof(meshes[0]); i++) {
-        expect_equal_copies(&meshes[i], CY_COMPRESSION_TOPK, 0.05);
-        expect_equal_copies(&meshes[i], CY_COMPRESSION_INT8, 0.05);
+        expect_equal_copies(&meshes[i], CY_CONFIG_COMPRESSION_TOPK, 0.05);
+        expect_equal_copies(&meshes[i], CY_CONFIG_COMPRESSION_INT8, 0.05);
     }
 }
 
@@ -276,7 +276,7 @@ static void a_rank_is_clipped_to_its_share(void **state)
     (void)state;
     for (int dp = 2; dp <= 4; dp += 2) {
         const mesh_case mesh = {1, 1, 1, dp, true, 2, CY_F32};
-        cy_config config = config_of(&mesh, CY_COMPRESSION_TOPK, 1e-4);
+        cy_config config = config_of(&mesh, CY_CONFIG_COMPRESSION_TOPK, 1e-4);
         config.training.grad_clip = 0.01;
         kept_norm seen = {.lock = PTHREAD_MUTEX_INITIALIZER, .least = (double)INFINITY};
         CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, measure_kept, &seen));
@@ -296,10 +296,10 @@ static void all_that_is_sent_is_dense(void **state)
         mesh_case mesh = meshes[i];
         mesh.dtype = CY_F64;
         cy_test_training dense, all;
-        cy_config config = config_of(&mesh, CY_COMPRESSION_NONE, 1);
+        cy_config config = config_of(&mesh, CY_CONFIG_COMPRESSION_NONE, 1);
         config.training.grad_clip = 0;
         cy_test_train(&dense, &config, 4, "ref");
-        config.distributed.compression = CY_COMPRESSION_TOPK;
+        config.distributed.compression = CY_CONFIG_COMPRESSION_TOPK;
         cy_test_train(&all, &config, 4, "ref");
         assert_true(cy_test_loss_difference(&dense, &all) <= 1e-11);
         assert_true(cy_test_gradient_difference(&dense, &all, &config) <= 1e-9);
@@ -314,9 +314,9 @@ static void int8_is_near_the_dense_gradient(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(meshes) / sizeof(meshes[0]); i++) {
         cy_test_training dense, near;
-        cy_config config = config_of(&meshes[i], CY_COMPRESSION_NONE, 1);
+        cy_config config = config_of(&meshes[i], CY_CONFIG_COMPRESSION_NONE, 1);
         cy_test_train(&dense, &config, 1, "auto");
-        config.distributed.compression = CY_COMPRESSION_INT8;
+        config.distributed.compression = CY_CONFIG_COMPRESSION_INT8;
         cy_test_train(&near, &config, 1, "auto");
         double difference = 0, norm = 0;
         for (int64_t e = 0; e < dense.elements; e++) {

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static cy_config config_of(int cp, cy_context_style style, cy_config_cp_layout layout)
+static cy_config config_of(int cp, cy_config_cp_style style, cy_config_cp_layout layout)
 {
     cy_config config;
     cy_test_config(&config, CY_F64);
@@ -44,8 +44,8 @@ static void expect_parity(cy_config split, int steps)
     }
 }
 
-static const cy_context_style styles[] = {
-    CY_CONTEXT_RING, CY_CONTEXT_ALL_GATHER, CY_CONTEXT_ULYSSES};
+static const cy_config_cp_style styles[] = {
+    CY_CONFIG_CP_RING, CY_CONFIG_CP_ALL_GATHER, CY_CONFIG_CP_ULYSSES};
 static const cy_config_cp_layout layouts[] = {CY_CONFIG_CP_ZIGZAG, CY_CONFIG_CP_CONTIGUOUS};
 
 static void every_style_and_layout_gives_the_training_of_one_rank(void **state)
@@ -70,7 +70,7 @@ static void with_any_number_of_kv_heads_and_a_window(void **state)
             cy_config config = config_of(4, styles[style], layouts[i % 2]);
             config.shape.kv_heads = kv_heads[i];
             config.shape.window = 7;
-            config.training.recompute = (cy_recompute)i;
+            config.training.recompute = (cy_config_recompute)i;
             expect_parity(config, 3);
         }
     }
@@ -115,7 +115,7 @@ static void the_ring_sends_keys_at_kv_head_size(void **state)
 {
     (void)state;
     for (int cp = 2; cp <= 4; cp += 2) {
-        const cy_config config = config_of(cp, CY_CONTEXT_RING, CY_CONFIG_CP_ZIGZAG);
+        const cy_config config = config_of(cp, CY_CONFIG_CP_RING, CY_CONFIG_CP_ZIGZAG);
         const cy_traffic layer = traffic_of_a_layer(config);
         const double tokens =
             (double)(config.training.micro_batch_size * config.training.seq_length) / cp;
@@ -129,7 +129,7 @@ static void the_ring_sends_keys_at_kv_head_size(void **state)
 static void the_other_styles_send_what_they_say(void **state)
 {
     (void)state;
-    cy_config config = config_of(4, CY_CONTEXT_ALL_GATHER, CY_CONFIG_CP_ZIGZAG);
+    cy_config config = config_of(4, CY_CONFIG_CP_ALL_GATHER, CY_CONFIG_CP_ZIGZAG);
     const double tokens =
         (double)(config.training.micro_batch_size * config.training.seq_length) / 4;
     const double kv =
@@ -140,7 +140,7 @@ static void the_other_styles_send_what_they_say(void **state)
     assert_int_equal(layer.messages, 3); // gather, gather, reduce-scatter
     assert_true(fabs(layer.bytes - 3 * 3 * kv) < 1e-6 * kv);
 
-    config.distributed.cp_style = CY_CONTEXT_ULYSSES;
+    config.distributed.cp_style = CY_CONFIG_CP_ULYSSES;
     layer = traffic_of_a_layer(config);
     // q, k, v out and o back; q, k, v and do out, delta, and dq, dk, dv back: 3/4 of each leaves
     assert_int_equal(layer.messages, 5);
@@ -153,7 +153,7 @@ static void sums_of_bf16_travel_wide_only_where_they_are_shared(void **state)
 {
     (void)state;
     for (int shared = 0; shared < 2; shared++) {
-        cy_config config = config_of(4, CY_CONTEXT_ULYSSES, CY_CONFIG_CP_ZIGZAG);
+        cy_config config = config_of(4, CY_CONFIG_CP_ULYSSES, CY_CONFIG_CP_ZIGZAG);
         config.model.dtype = CY_BF16;
         const double tokens =
             (double)(config.training.micro_batch_size * config.training.seq_length) / 4;

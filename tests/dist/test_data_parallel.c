@@ -19,7 +19,7 @@ static void recomputation_finds_its_weights(void **state)
     cy_test_training full, none;
     cy_config config = grid_config(&(grid_case){2, 3, 2, true, 25}, CY_F64);
     cy_test_train(&none, &config, 2, "ref");
-    config.training.recompute = CY_RECOMPUTE_FULL;
+    config.training.recompute = CY_CONFIG_RECOMPUTE_FULL;
     cy_test_train(&full, &config, 2, "ref");
     assert_true(cy_test_loss_difference(&full, &none) == 0.0);
     assert_true(full.hash == none.hash);

@@ -56,7 +56,7 @@ static void every_mesh_gives_the_training_of_one_rank(void **state)
                 cy_config config = config_of(tp, cp, dp);
                 // The other settings take turns, so that all of them meet all sizes.
                 config.distributed.sequence_parallel = count % 2 == 0;
-                config.distributed.cp_style = (cy_context_style)(count % 3);
+                config.distributed.cp_style = (cy_config_cp_style)(count % 3);
                 config.distributed.cp_layout = (cy_config_cp_layout)(count / 2 % 2);
                 config.distributed.zero_stage = count % 4;
                 expect_same(&config, &dense);

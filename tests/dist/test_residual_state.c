@@ -89,7 +89,7 @@ static cy_status look_for_each(cy_engine *engine, const cy_rank *rank, void *con
     return right ? CY_OK : CY_FAIL(CY_ERR_CORRUPT, "rank %d sees other vectors", rank->rank);
 }
 
-static cy_config configured(int tp, int pp, int dp, cy_compression compression)
+static cy_config configured(int tp, int pp, int dp, cy_config_compression compression)
 {
     cy_config config;
     cy_test_config(&config, CY_F32);
@@ -117,7 +117,7 @@ static void the_same_mesh_has_it_again(void **state)
     cy_test_folder(folder, sizeof(folder));
     for (int i = 0; i < 4; i++) {
         const int *m = meshes[i];
-        const cy_config config = configured(m[0], m[1], m[2], CY_COMPRESSION_TOPK);
+        const cy_config config = configured(m[0], m[1], m[2], CY_CONFIG_COMPRESSION_TOPK);
         (void)run(folder, &config, 0, i + 1);
         const job j = run(folder, &config, i + 1, 0);
         assert_true(atomic_load(&j.elements) > 1000);
@@ -131,13 +131,13 @@ static void other_meshes_leave_it_out(void **state)
     (void)state;
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
-    const cy_config two = configured(1, 1, 2, CY_COMPRESSION_TOPK);
+    const cy_config two = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
     (void)run(folder, &two, 0, 1);
     const cy_config others[] = {
-        configured(1, 1, 3, CY_COMPRESSION_TOPK),
-        configured(2, 1, 2, CY_COMPRESSION_TOPK),
-        configured(1, 1, 2, CY_COMPRESSION_NONE),
-        configured(1, 1, 1, CY_COMPRESSION_NONE),
+        configured(1, 1, 3, CY_CONFIG_COMPRESSION_TOPK),
+        configured(2, 1, 2, CY_CONFIG_COMPRESSION_TOPK),
+        configured(1, 1, 2, CY_CONFIG_COMPRESSION_NONE),
+        configured(1, 1, 1, CY_CONFIG_COMPRESSION_NONE),
     };
     static const int ranks[] = {3, 4, 2, 1};
     for (int i = 0; i < 4; i++) {
@@ -153,8 +153,8 @@ static void nothing_is_dropped_where_nothing_was_kept(void **state)
     (void)state;
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
-    const cy_config plain = configured(1, 1, 2, CY_COMPRESSION_NONE);
-    const cy_config topk = configured(1, 1, 2, CY_COMPRESSION_TOPK);
+    const cy_config plain = configured(1, 1, 2, CY_CONFIG_COMPRESSION_NONE);
+    const cy_config topk = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
     (void)run(folder, &plain, 0, 1);
     const job j = run(folder, &topk, 1, 0);
     assert_true(atomic_load(&j.elements) > 1000);
@@ -167,7 +167,7 @@ static void all_ranks_have_theirs_or_none(void **state)
     (void)state;
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
-    const cy_config two = configured(1, 1, 2, CY_COMPRESSION_TOPK);
+    const cy_config two = configured(1, 1, 2, CY_CONFIG_COMPRESSION_TOPK);
     (void)run(folder, &two, 0, 1);
     job j = {.folder = folder, .load_step = 1};
     CY_CHECK_OK(cy_test_on_mesh(&two, "auto", NULL, look_for_each, &j));

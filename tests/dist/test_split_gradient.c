@@ -75,7 +75,7 @@ static void gradients_are_those_of_the_loss(void **state)
         config.distributed.tp_size = 2;
         config.distributed.cp_size = 2;
         config.distributed.sequence_parallel = style > 0;
-        config.distributed.cp_style = (cy_context_style)style;
+        config.distributed.cp_style = (cy_config_cp_style)style;
         config.training.gradient_accumulation_steps = 1;
         config.shape.kv_heads = 1;
         config.shape.qkv_bias = true;

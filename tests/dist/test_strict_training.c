@@ -47,7 +47,7 @@ static void expect_same(
 typedef struct mesh {
     int tp, cp, pp, dp, zero;
     bool sequence;
-    cy_context_style style;
+    cy_config_cp_style style;
 } mesh;
 
 static void apply(cy_config *config, const mesh *m)
@@ -65,15 +65,15 @@ static void apply(cy_config *config, const mesh *m)
 static void every_mesh(cy_dtype dtype, bool variant)
 {
     static const mesh meshes[] = {
-        {2, 1, 1, 1, 0, false, CY_CONTEXT_RING},
-        {4, 1, 1, 1, 0, true, CY_CONTEXT_RING}, // two ranks hold each kv head
-        {1, 2, 1, 1, 0, false, CY_CONTEXT_RING},
-        {1, 2, 1, 1, 1, false, CY_CONTEXT_ALL_GATHER},
-        {1, 4, 1, 1, 0, false, CY_CONTEXT_ULYSSES}, // likewise
-        {1, 1, 2, 1, 0, false, CY_CONTEXT_RING},
-        {1, 1, 1, 2, 2, false, CY_CONTEXT_RING},
-        {2, 1, 1, 2, 3, true, CY_CONTEXT_RING},
-        {1, 2, 2, 2, 1, false, CY_CONTEXT_RING},
+        {2, 1, 1, 1, 0, false, CY_CONFIG_CP_RING},
+        {4, 1, 1, 1, 0, true, CY_CONFIG_CP_RING}, // two ranks hold each kv head
+        {1, 2, 1, 1, 0, false, CY_CONFIG_CP_RING},
+        {1, 2, 1, 1, 1, false, CY_CONFIG_CP_ALL_GATHER},
+        {1, 4, 1, 1, 0, false, CY_CONFIG_CP_ULYSSES}, // likewise
+        {1, 1, 2, 1, 0, false, CY_CONFIG_CP_RING},
+        {1, 1, 1, 2, 2, false, CY_CONFIG_CP_RING},
+        {2, 1, 1, 2, 3, true, CY_CONFIG_CP_RING},
+        {1, 2, 2, 2, 1, false, CY_CONFIG_CP_RING},
     };
     cy_config config = strict_config(dtype);
     if (variant) {
@@ -114,7 +114,7 @@ static void microbatches_and_tables(void **state)
     config.training.micro_batch_size = 2;
     config.training.gradient_accumulation_steps = 2;
     expect_same(&one, &config, STEPS, "auto");
-    config.training.recompute = CY_RECOMPUTE_FULL;
+    config.training.recompute = CY_CONFIG_RECOMPUTE_FULL;
     config.training.micro_batch_size = 4;
     config.training.gradient_accumulation_steps = 1;
     expect_same(&one, &config, STEPS, "auto");
@@ -132,7 +132,7 @@ static void sums_in_pieces(void **state)
     cy_test_training one;
     cy_test_train(&one, &config, 2, "auto");
     for (int recompute = 0; recompute < 3; recompute++) {
-        config.training.recompute = (cy_recompute)recompute;
+        config.training.recompute = (cy_config_recompute)recompute;
         config.distributed.tp_size = recompute == 0 ? 4 : 2;
         expect_same(&one, &config, 2, "auto");
         snprintf(config.distributed.algorithm, sizeof(config.distributed.algorithm), "ring");
@@ -148,9 +148,9 @@ static void wild_weights(void **state)
 {
     (void)state;
     static const mesh meshes[] = {
-        {2, 1, 1, 2, 3, true, CY_CONTEXT_RING},
-        {1, 2, 2, 1, 0, false, CY_CONTEXT_RING},
-        {1, 1, 1, 2, 2, false, CY_CONTEXT_RING},
+        {2, 1, 1, 2, 3, true, CY_CONFIG_CP_RING},
+        {1, 2, 2, 1, 0, false, CY_CONFIG_CP_RING},
+        {1, 1, 1, 2, 2, false, CY_CONFIG_CP_RING},
     };
     cy_config config = strict_config(CY_F32);
     config.shape.init_std = 100;

@@ -78,7 +78,7 @@ static void gathered_inputs_may_be_kept(void **state)
         cy_config config = config_of(2);
         config.distributed.sequence_parallel = true;
         config.distributed.sequence_keep_inputs = true;
-        config.training.recompute = (cy_recompute)recompute;
+        config.training.recompute = (cy_config_recompute)recompute;
         expect_parity(config, 5, 1e-12, 1e-10);
     }
 }
@@ -112,7 +112,7 @@ static void with_data_parallel_ranks_and_recomputation(void **state)
         config.shape.heads = 4;
         config.distributed.dp_size = 2;
         config.distributed.sequence_parallel = true;
-        config.training.recompute = (cy_recompute)recompute;
+        config.training.recompute = (cy_config_recompute)recompute;
         expect_parity(config, 5, 1e-12, 1e-10);
     }
 }
@@ -141,7 +141,7 @@ static void sums_in_pieces_give_the_training_of_one_rank(void **state)
         config.shape.out_bias = true;
         config.shape.qk_norm = recompute != 0;
         config.shape.window = 7;
-        config.training.recompute = (cy_recompute)recompute;
+        config.training.recompute = (cy_config_recompute)recompute;
         expect_parity(config, 0, 1e-12, 1e-10);
     }
 }

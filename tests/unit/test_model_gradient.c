@@ -138,9 +138,9 @@ static void recomputation_changes_no_bit(void **state)
         cy_test_config(&config, dtypes[i]);
         config.shape.qk_norm = i == 2;
         const uint64_t kept = train_and_hash(&config, "ref");
-        config.training.recompute = CY_RECOMPUTE_SELECTIVE;
+        config.training.recompute = CY_CONFIG_RECOMPUTE_SELECTIVE;
         assert_true(train_and_hash(&config, "ref") == kept);
-        config.training.recompute = CY_RECOMPUTE_FULL;
+        config.training.recompute = CY_CONFIG_RECOMPUTE_FULL;
         assert_true(train_and_hash(&config, "ref") == kept);
         config.training.seed = 43;
         assert_true(train_and_hash(&config, "ref") != kept);
