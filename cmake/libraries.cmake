@@ -44,7 +44,7 @@ if(CY_WITH_DNNL)
         set(CY_HAVE_DNNL 1)
         target_include_directories(cy_libraries SYSTEM INTERFACE ${CY_DNNL_INCLUDE})
         target_link_libraries(cy_libraries INTERFACE ${CY_DNNL_LIBRARY})
-        # Debian's is built on OpenMP; we hold that to one thread a call (kernel/cpu/dnnl.c).
+        # Debian's is built on OpenMP; we hold that to one thread a call (kernel/cpu/gemm/dnnl.c).
         target_link_libraries(cy_libraries INTERFACE gomp)
     endif()
 endif()

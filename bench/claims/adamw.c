@@ -46,7 +46,7 @@ int main(int argc, char **argv)
     }
     const cy_view scale = bench_make(&at, CY_F64, 1, 1, 0);
     *(double *)scale.data = 1.0;
-    const cy_adamw_spec spec = {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0, 0};
+    const cy_adamw_spec spec = {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, {0}};
     double copying = 1e9, stepping = 1e9;
     for (int run = 0; run < RUNS; run++) {
         double start = cpu_seconds();

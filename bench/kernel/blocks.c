@@ -1,5 +1,5 @@
-// Speed of block products alone, one thread: what kernel/cpu/microkernel.h's multiply reaches by
-// where its operands lie, every instruction set of this processor beside the others: GFLOP/s.
+// Speed of block products alone, one thread: what kernel/cpu/gemm/microkernel.h's multiply reaches
+// by where its operands lie, every instruction set of this processor beside the others: GFLOP/s.
 //
 // Usage: blocks [zeros]
 //
@@ -12,7 +12,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/cpu/microkernel.h"
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "kernel/cpu/microkernel.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/dispatch.h"
 
 #include <stdio.h>

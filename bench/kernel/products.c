@@ -16,8 +16,8 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "build_info.h"
-#include "kernel/cpu/matmul.h"
-#include "kernel/cpu/state.h"
+#include "kernel/cpu/gemm/matmul.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/dispatch.h"
 
 #include <math.h>
@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef void (*product)(cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec);
+typedef cy_matmul_fn *product;
 
 typedef struct shape {
     const char *name;

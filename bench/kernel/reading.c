@@ -13,7 +13,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
-#include "kernel/cpu/microkernel.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/peak.h"
 
 #include <stdio.h>

@@ -1,3 +1,5 @@
+// Runs a kernel's tasks on the thread pool of a queue, and advances the heartbeat of the rank.
+
 #include "device/queue.h"
 
 void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count)

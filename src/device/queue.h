@@ -4,9 +4,9 @@
 // once; on the CPU the work is done by the rank's pool before the call returns, so the same order
 // of calls serves both. A queue belongs to one rank and is used by one thread.
 //
-// A dry queue does nothing but count: kernels take their scratch memory and add their cost, groups
-// count their bytes, nobody touches data. Running a training step on a dry queue over measuring
-// arenas is how `cyclotron plan` knows the peak of every arena before a job starts.
+// A dry queue only counts: kernels take their scratch memory and add their cost, groups
+// count their bytes, and no data is touched. A training step on a dry queue over measuring arenas
+// gives `cyclotron plan` the peak of every arena before a job starts.
 
 #ifndef CY_DEVICE_QUEUE_H
 #define CY_DEVICE_QUEUE_H
@@ -21,20 +21,22 @@ struct cy_kernels; // kernel/kernel.h
 
 typedef struct cy_queue {
     const struct cy_kernels *kernels; // borrowed: the operator table of this device
-    void *kernel_state;               // owned by whoever opened the kernels; per rank
+    void *kernel_state;               // owned by the caller of cy_kernels_open; per rank
     cy_thread_pool *pool;             // borrowed: the rank's threads
     cy_arena *scratch;                // borrowed: memory inside an operator or a layer
-    cy_trace *trace;                  // borrowed; NULL when nobody looks
+    cy_trace *trace;                  // borrowed; NULL when nothing is traced
     bool dry;                         // count, do not compute
     cy_cost planned;                  // what a dry queue has counted
     _Atomic bool fixed_overflow;      // a fixed-point sum left its head room (strict mode)
-    _Atomic uint64_t *heartbeat;      // borrowed; NULL or the rank's heartbeat, see comm/world.h
+    _Atomic uint64_t
+        *heartbeat; // borrowed; NULL or the heartbeat counter of the rank, see comm/world.h
 } cy_queue;
 
 // Runs task(context, i, worker) for 0 <= i < count on the pool; nothing on a dry queue.
 void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count);
 
-// Threads that cy_queue_run may use: the number of per-worker scratch pieces that a kernel needs.
+// The number of threads that cy_queue_run may use: a kernel takes as many per-worker scratch
+// buffers.
 int cy_queue_workers(const cy_queue *queue);
 
 #endif

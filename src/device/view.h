@@ -1,11 +1,11 @@
-// device/view.h: a matrix in some device's memory, described but not owned.
+// device/view.h: a matrix in the memory of a device. A view does not own it.
 //
 // Everything that kernels and groups touch is a matrix of `rows` by `cols` elements, row-major,
 // with `stride` elements from one row to the next: activations are [tokens, features], weights
 // [out, in] as Hugging Face stores them, a vector is one row. A view never owns its data.
 //
 // Fixed point (CY_FX64): an element is integer * 2^exponent. Sums of it have no order, which is
-// what strict mode rests on. device/fixed.h says where exponents come from.
+// what strict mode rests on. The end of this file says where exponents come from.
 
 #ifndef CY_DEVICE_VIEW_H
 #define CY_DEVICE_VIEW_H
@@ -24,9 +24,10 @@ typedef struct cy_view {
     int exponent; // of CY_FX64, otherwise 0
     int64_t rows;
     int64_t cols;
-    int64_t stride;            // in elements, at least cols
-    _Atomic uint32_t *largest; // borrowed, of CY_FX64: where kernels note the size of the largest
-    struct cy_fixed *sum;      // borrowed, of CY_FX64: what its terms are and came to; may be NULL
+    int64_t stride; // in elements, at least cols
+    _Atomic uint32_t
+        *largest;         // borrowed, of CY_FX64: where kernels record the size of the largest term
+    struct cy_fixed *sum; // borrowed, of CY_FX64: the unit and terms of the sum; may be NULL
 } cy_view;
 
 // The dtype of sums, statistics and master copies beside data of `dtype`.
@@ -68,7 +69,7 @@ static inline size_t cy_view_bytes(cy_view view)
     return (size_t)cy_view_count(view) * cy_dtype_size(view.dtype);
 }
 
-// Where element (row, col) would be, be there one or not.
+// The address of element (row, col), which need not exist.
 static inline void *cy_view_address(cy_view view, int64_t row, int64_t col)
 {
     return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
@@ -103,6 +104,32 @@ static inline cy_view cy_view_alloc(cy_arena *arena, cy_dtype dtype, int64_t row
 {
     const size_t bytes = (size_t)(rows * cols) * cy_dtype_size(dtype);
     return cy_view_of(cy_arena_alloc(arena, bytes), dtype, rows, cols);
+}
+
+// ---- fixed point: the unit of a sum, how its terms are cut, and how large they were
+//
+// Strict mode keeps what a split cuts in CY_FX64. The exponent of a sum must be chosen before its
+// terms are known, so it follows from the terms of the previous step; kernels record the largest.
+// A cy_fixed is read-only while a step runs, except for what kernels record.
+
+typedef struct cy_fixed {
+    int exponent;             // the unit is 2^exponent
+    int64_t block_k;          // elements of k in a term of a product into it; see cy_matmul_spec
+    _Atomic uint32_t largest; // size of the largest term so far, in units, as the bits of an fp32
+} cy_fixed;
+
+// `view` of CY_FX64 as part of a sum.
+static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
+{
+    view.exponent = fixed->exponent;
+    view.sum = fixed;
+    return view;
+}
+
+// A new matrix of a sum from an arena; its content is undefined.
+static inline cy_view cy_fixed_alloc(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
+{
+    return cy_fixed_view(fixed, cy_view_alloc(arena, CY_FX64, rows, cols));
 }
 
 #endif

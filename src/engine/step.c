@@ -178,8 +178,8 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
     const double ratio =
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
     cy_reducer_set_ratio(engine->reducer, ratio);
-    adamw->v_steps = moment_steps(distributed);
-    adamw->v_share = ratio / 4.0; // a sum may be of more steps than most
+    adamw->freeze.steps = moment_steps(distributed);
+    adamw->freeze.share = ratio / 4.0; // a sum may be of more steps than most
 
     if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
     cy_adamw_spec before = *adamw;

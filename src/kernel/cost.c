@@ -1,3 +1,5 @@
+// Computes the floating-point operations and bytes of each operator from shapes and dtypes.
+
 #include "kernel/cost.h"
 
 static double bytes(cy_view view)

@@ -1,9 +1,9 @@
-// kernel/cost.h: what each operator must do at least: floating-point operations and memory traffic.
+// kernel/cost.h: the least work of each operator: floating-point operations and memory traffic.
 //
 // Pure functions of shapes and dtypes; the data of a view is never read, so a planner may pass
-// views that have no memory. They count the mathematics, whoever computes it: a kernel that
-// computes something twice has no higher cost. An addition, a product, a quotient, a root and a
-// transcendental function count one each; bytes count every operand once for reading and once for
+// views that have no memory. They count the mathematics and not an implementation: a kernel
+// that computes something twice has no higher cost. An addition, a product, a quotient, a root and
+// a transcendental function count one each; bytes count every operand once for reading and once for
 // writing.
 
 #ifndef CY_KERNEL_COST_H

@@ -1,11 +1,13 @@
+// Chooses the operators for this processor: the table of an instruction set level, products through
+// oneDNN or by this library, and the tables of strict mode.
+
 #include "kernel/dispatch.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
 #include "build_info.h"
-#include "kernel/cpu/matmul.h"
-#include "kernel/cpu/state.h"
-#include "kernel/cpu/tables.h"
+#include "kernel/cpu/gemm/matmul.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/strict/strict.h"
 
 #include <stdio.h>
@@ -108,8 +110,7 @@ static cy_status choose(level *chosen, const cy_cpu *cpu, const char *isa)
 #if defined(__x86_64__)
 static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 {
-    static void (*const products[LEVEL_COUNT])(
-        cy_queue *, cy_view, cy_view, cy_view, cy_matmul_spec) = {
+    static cy_matmul_fn *const products[LEVEL_COUNT] = {
         [LEVEL_AVX2] = cy_matmul_avx2,
         [LEVEL_AVX512] = cy_matmul_avx512,
         [LEVEL_AVX512_BF16] = cy_matmul_avx512_bf16,
@@ -147,18 +148,18 @@ static void override(cy_kernels *table, cy_cpu_state *state, level chosen)
 }
 #endif
 
-// Rows of `view` lie a multiple of 4 KiB apart: a column of it falls into one set of a cache, and
-// who reads down columns waits for memory.
+// Whether rows of `view` lie a multiple of 4 KiB apart: then a column falls into one set of a
+// cache, and a read down a column waits for memory.
 static bool aliases(cy_view view)
 {
     return view.stride * (int64_t)cy_dtype_size(view.dtype) % 4096 == 0;
 }
 
-// Whichever is faster where it was measured (docs/products.md): our own for bf16 where the
-// processor multiplies it, for all with tile registers but for few rows, in AVX-512 for products
-// with a transposed b (the forward pass) and for those with a transposed a whose columns alias
-// (some gradients of weights), for a few rows, and for fp16; oneDNN for the rest, as far as it says
-// that it takes it.
+// Chooses the implementation that was measured to be faster (docs/products.md). This library's own
+// serves: bf16 where the processor multiplies bf16; fp32 with tile registers, unless rows are few;
+// fp32 with AVX-512 for a transposed b (the forward pass) and for a transposed a whose columns
+// alias (some gradients of weights); a few rows; and fp16. oneDNN serves the rest, if it supports
+// it.
 static bool goes_to_dnnl(const cy_cpu_state *state, cy_view c, cy_view a, cy_matmul_spec spec)
 {
 #if CY_HAVE_DNNL
@@ -189,8 +190,9 @@ static void matmul_mixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_ma
     }
 }
 
-// oneDNN may use what the chosen level has, or what it finds where that is all the processor has.
-// Where it already uses more in this process, or has no engine, all products are our own.
+// oneDNN is limited to the chosen level, unless that is the processor's highest. If this process
+// has already used oneDNN above the level, or oneDNN has no engine, this library computes all
+// products.
 static cy_status open_dnnl(
     cy_cpu_state *state, cy_kernels *table, const cy_cpu *cpu, level chosen, int workers)
 {
@@ -217,7 +219,7 @@ static cy_status open_dnnl(
 }
 #endif
 
-// ---- strict mode: "strict" is the widest of the three tables, all of which compute the same bits
+// ---- strict mode: "strict" is the widest of the tables, all of which compute the same bits
 
 typedef struct strict_table {
     const char *name;
@@ -317,7 +319,7 @@ cy_status cy_kernels_open(cy_queue *queue, cy_kernels *table, const char *isa)
     return CY_OK;
 }
 
-// ---- who computes a product
+// ---- the implementation that computes a product
 
 cy_matmul_backend cy_kernels_matmul_backend(
     const cy_queue *queue, cy_dtype dtype, cy_matmul_kind kind)
@@ -357,7 +359,7 @@ const char *cy_kernels_library(const cy_queue *queue)
 }
 
 int cy_kernels_matmuls(
-    cy_matmul_function products[CY_MATMUL_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
+    cy_matmul_fn *products[CY_MATMUL_FUNCTIONS], const cy_queue *queue, cy_dtype dtype)
 {
     const cy_cpu_state *state = queue->kernel_state;
     int count = 0;

@@ -1,5 +1,5 @@
-// Gradients against central differences of fourth order: (8 (f(1) - f(-1)) - (f(2) - f(-2))) / 12
-// h.
+// Checks gradients against central differences of fourth order:
+// (8 (f(h) - f(-h)) - (f(2 h) - f(-2 h))) / (12 h).
 
 #include "base/status.h"
 
@@ -80,7 +80,7 @@ static cy_status check(cy_gradient_report *report, const cy_gradient_problem *pr
             all_zero = all_zero && difference == 0.0;
             const double scale = fmax(fabs(difference), 0.1 * largest);
             const double off = gradient == difference ? 0.0 : fabs(gradient - difference) / scale;
-            // What is no number is furthest off.
+            // A NaN counts as the largest error.
             if (report->tensor != NULL && (off <= report->worst || isnan(report->worst))) continue;
             *report = (cy_gradient_report){.worst = off,
                 .tensor = tensor->name,

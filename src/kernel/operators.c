@@ -1,5 +1,5 @@
-// The operators for programs that embed the library: what comes from outside is checked and refused
-// with a status, where the layers of the model assert.
+// The operators for programs that embed the library. Arguments from outside are checked, and a
+// fault returns a status, where the layers of the model assert.
 
 #include "base/memory.h"
 #include "base/thread_pool.h"

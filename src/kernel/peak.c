@@ -1,3 +1,5 @@
+// Measures the matrix peak and the memory bandwidths of this machine with the kernels of a run.
+
 #include "kernel/peak.h"
 
 #include "base/assert.h"
@@ -117,7 +119,7 @@ int cy_peak_variants(cy_peak_variant ways[CY_PEAK_VARIANTS], const cy_queue *que
     const int dtype_count = cy_kernels_has_native_matmul(queue, dtype) ? 1 : 2;
     int count = 0;
     for (int d = 0; d < dtype_count; d++) {
-        cy_matmul_function products[CY_MATMUL_FUNCTIONS];
+        cy_matmul_fn *products[CY_MATMUL_FUNCTIONS];
         const int product_count = cy_kernels_matmuls(products, queue, dtypes[d]);
         // What is portable has one way, and is slow: it is not tried in another order.
         const int spec_count = product_count > 1 || products[0] != cy_kernels_ref()->matmul ? 3 : 1;

@@ -1,10 +1,10 @@
-// kernel/peak.h: what this machine reaches at best, measured with the run's own kernels and
+// kernel/peak.h: measures the highest rates of this machine with the run's own kernels and
 // threads.
 //
-// The matrix peak is the denominator of mfu and of rooflines, the bandwidths that of everything
-// that is not a product. Nothing is assumed from data sheets. A call borrows the queue's pool and
-// kernels, maps memory of its own for its length, and takes about a second; it fails only where
-// that memory is refused. Not for use inside a training step.
+// The matrix peak is the denominator of mfu and of rooflines; the bandwidths are the denominator of
+// operators that are not products. Nothing is assumed from data sheets. A call borrows the queue's
+// pool and kernels, maps memory of its own for its length, and takes about a second; it fails only
+// where that memory is refused. Not for use inside a training step.
 
 #ifndef CY_KERNEL_PEAK_H
 #define CY_KERNEL_PEAK_H
@@ -12,9 +12,10 @@
 #include "kernel/kernel.h"
 #include "kernel/dispatch.h"
 
-// One way that a product may go: who computes it, in what, stored in which order.
+// One way to compute a product: by which function, in which dtype, with operands stored in which
+// order.
 typedef struct cy_peak_variant {
-    cy_matmul_function multiply;
+    cy_matmul_fn *multiply;
     cy_dtype dtype;
     cy_matmul_spec spec;
 } cy_peak_variant;

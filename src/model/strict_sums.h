@@ -11,7 +11,7 @@
 #ifndef CY_MODEL_STRICT_SUMS_H
 #define CY_MODEL_STRICT_SUMS_H
 
-#include "device/fixed.h"
+#include "device/view.h"
 #include "model/manifest.h"
 
 // The sums of one layer; those of the ends of the model are in the layers -1 and `layers`, as in

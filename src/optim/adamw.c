@@ -136,7 +136,7 @@ static cy_status update_param_range(
     cy_view weight = range->weight;
     if (!cy_view_is_none(weight))
         weight = cy_view_cols(weight, param_range->at, param_range->count);
-    if (param_range->tensor->param->dimensions == 1) spec.v_steps = 0; // is never compressed
+    if (param_range->tensor->param->dimensions == 1) spec.freeze.steps = 0; // is never compressed
     cy_adamw(pass->update->queue, weight,
         cy_view_cols(range->master, param_range->at, param_range->count),
         cy_view_cols(range->m, param_range->at, param_range->count),

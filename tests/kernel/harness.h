@@ -12,9 +12,8 @@
 #include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernel/cpu/tables.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/kernel.h"
-#include "kernel/ref/element.h"
 #include "kernel/ref/ref.h"
 
 #include <math.h>

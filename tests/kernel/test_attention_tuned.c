@@ -7,7 +7,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "kernel/cpu/state.h"
+#include "kernel/cpu/cpu.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "support/support.h"
 
 #include "base/cpu.h"
-#include "kernel/cpu/microkernel.h"
-#include "kernel/ref/element.h"
+#include "kernel/cpu/gemm/microkernel.h"
+#include "kernel/ref/ref.h"
 
 #include <math.h>
 #include <string.h>

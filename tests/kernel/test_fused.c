@@ -4,7 +4,7 @@
 
 #include "base/half.h"
 #include "base/random.h"
-#include "kernel/strict/fused.h"
+#include "kernel/strict/math.h"
 
 static int64_t different;
 

@@ -323,7 +323,7 @@ static void optimizer(void **state)
     const cy_view m = bench_numbers(&at, CY_F64, 1, 2, (const double[]){0, 0}),
                   v = bench_twin(&at, m);
     const cy_view weight = bench_make(&at, CY_BF16, 1, 2, 0);
-    cy_adamw_spec spec = {0.1, 0.9, 0.999, 0.0, 0.5, 1, 0, 0};
+    cy_adamw_spec spec = {0.1, 0.9, 0.999, 0.0, 0.5, 1, {0}};
     cy_adamw(queue, weight, master, m, v, grad, scale, &spec);
     BENCH_EXPECT(master, 1e-14, 1 * 0.95 - 0.1, -2 * 0.95 - 0.1);
     BENCH_EXPECT(m, 1e-15, 0.15, 0.2);
@@ -334,7 +334,7 @@ static void optimizer(void **state)
     const cy_view late = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, -2});
     const cy_view kept_m = bench_numbers(&at, CY_F64, 1, 2, (const double[]){0, 0});
     const cy_view kept_v = bench_numbers(&at, CY_F64, 1, 2, (const double[]){1, 0});
-    spec = (cy_adamw_spec){0.1, 0.0, 0.5, 0.0, 0.0, 9, 2, 0.25};
+    spec = (cy_adamw_spec){0.1, 0.0, 0.5, 0.0, 0.0, 9, {2, 0.25}};
     cy_adamw(queue, cy_view_none(), late, kept_m, kept_v, grad, scale, &spec);
     BENCH_EXPECT(kept_v, 1e-15, 1, 0.25); // g = 1.5, 2
     const double root = sqrt(0.75);       // of the correction, 1 - 0.5^2

@@ -6,7 +6,7 @@
 #include "support/support.h"
 
 #include "build_info.h"
-#include "kernel/cpu/state.h"
+#include "kernel/cpu/cpu.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
 

@@ -184,7 +184,7 @@ static int run_step(bench *at, cy_view *outs, const void *setting)
     const cy_view weight = bench_make(at, CY_BF16, 1, n, 0);
     const cy_view want = bench_twin(at, master), want_m = bench_twin(at, m);
     const cy_view want_v = bench_twin(at, v);
-    const cy_adamw_spec spec = {1e-3, 0.9, 0.999, 1e-8, 0.1, 3, 0, 0};
+    const cy_adamw_spec spec = {1e-3, 0.9, 0.999, 1e-8, 0.1, 3, {0}};
     cy_adamw(&at->queue, weight, master, m, v, grad, outs[2], &spec);
     cy_ref_adamw(
         &at->queue, cy_view_none(), want, want_m, want_v, fixed ? grad : drawn, outs[2], &spec);

@@ -4,7 +4,7 @@
 #include "kernel/strict.h"
 
 #include "base/half.h"
-#include "device/fixed.h"
+#include "device/view.h"
 
 typedef struct product {
     int64_t m, n, k;

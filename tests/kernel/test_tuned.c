@@ -7,9 +7,56 @@
 // Tolerances. fp32: a few units in the last place, as each case says; bf16: one unit (2^-7),
 // because the fp32 result may lie on the other side of the middle between two numbers.
 
-#include "kernel/tuned.h"
+#include "kernel/dispatch.h"
+#include "kernel/harness.h"
 
+#include <math.h>
 #include <stdio.h>
+
+// ---- the reference, and the operators of an instruction set on one thread and on three
+
+static cy_view vector(bench *at, cy_dtype dtype, int64_t cols)
+{
+    return bench_random(at, dtype, 1, cols, 0, 1.0);
+}
+
+static cy_view scalar(bench *at, cy_dtype dtype, double value)
+{
+    const cy_view view = bench_make(at, dtype, 1, 1, 0);
+    if (!at->queue.dry) cy_ref_fill(&at->queue, view, value);
+    return view;
+}
+
+typedef struct runner {
+    bench ref, one, three; // one and three threads
+    cy_kernels tables[2];
+} runner;
+
+// False where this processor has not got the instruction set.
+static bool open_runner(runner *on, const char *isa)
+{
+    bench_open(&on->ref, cy_kernels_ref(), 2);
+    bench_open(&on->one, NULL, 1);
+    bench_open(&on->three, NULL, 3);
+    isa = cy_test_isa(isa);
+    if (isa == NULL) return false;
+    const cy_status status = cy_kernels_open(&on->one.queue, &on->tables[0], isa);
+    if (status == CY_ERR_UNSUPPORTED) return false;
+    CY_CHECK_OK(status);
+    CY_CHECK_OK(cy_kernels_open(&on->three.queue, &on->tables[1], isa));
+    return true;
+}
+
+static void close_runner(runner *on)
+{
+    cy_kernels_close(&on->one.queue);
+    cy_kernels_close(&on->three.queue);
+    bench_close(&on->ref);
+    bench_close(&on->one);
+    bench_close(&on->three);
+}
+
+// ---- every operator
 
 typedef struct size {
     int64_t rows, cols, gap;
@@ -223,8 +270,7 @@ static void adamw_case(bench *at, size of, cy_dtype dtype, result *made)
         .eps = 1e-8,
         .weight_decay = 0.1,
         .step = 1,
-        .v_steps = 3,
-        .v_share = 0.9,
+        .freeze = {.steps = 3, .share = 0.9},
     };
     if (!queue->dry) {
         cy_ref_fill(queue, m, 0.0);
@@ -341,6 +387,142 @@ static void best(void **state)
     check_isa("auto");
 }
 
+// ---- AdamW in ranges gives the bits of AdamW at once: a bucket may end anywhere. So does AdamW
+// one step of the formula after the other.
+
+static void check_ranges(const char *isa)
+{
+    static runner on;
+    const bool has = open_runner(&on, isa);
+    if (has) {
+        bench *at = &on.three;
+        const int64_t n = 40000;
+        cy_view whole[5], parts[5], passes[5];
+        const cy_dtype dtypes[5] = {CY_BF16, CY_F32, CY_F32, CY_F32, CY_F32};
+        for (int i = 0; i < 5; i++)
+            whole[i] = vector(at, dtypes[i], n);
+        cy_ref_fill(&at->queue, whole[3], 0.5);
+        for (int i = 0; i < 5; i++) {
+            parts[i] = bench_twin(at, whole[i]);
+            passes[i] = bench_twin(at, whole[i]);
+        }
+        const cy_view scale = scalar(at, CY_F64, 0.3), broken = scalar(at, CY_F64, (double)NAN);
+        const cy_adamw_spec spec = {3e-3, 0.9, 0.95, 1e-8, 0.1, 7, {0}};
+        cy_adamw(&at->queue, whole[0], whole[1], whole[2], whole[3], whole[4], scale, &spec);
+        for (int64_t first = 0; first < n;) {
+            int64_t count = 1 + first * 3 / 7;
+            if (count > n - first) count = n - first;
+            cy_view p[5];
+            for (int i = 0; i < 5; i++)
+                p[i] = cy_view_cols(parts[i], first, count);
+            cy_adamw(&at->queue, p[0], p[1], p[2], p[3], p[4], scale, &spec);
+            first += count;
+        }
+        for (int i = 0; i < 5; i++)
+            expect_same_bits("adamw in ranges", parts[i], whole[i]);
+        at->queue.kernels->adamw_unfused(
+            &at->queue, passes[0], passes[1], passes[2], passes[3], passes[4], scale, &spec);
+        for (int i = 0; i < 5; i++)
+            expect_same_bits("adamw unfused", passes[i], whole[i]);
+        // A scale that is no number changes nothing.
+        cy_adamw(&at->queue, parts[0], parts[1], parts[2], parts[3], parts[4], broken, &spec);
+        for (int i = 0; i < 5; i++)
+            expect_same_bits("adamw skipped", parts[i], whole[i]);
+        bench_check(at);
+    }
+    close_runner(&on);
+    if (!has) skip();
+}
+
+static void ranges_avx2(void **state)
+{
+    (void)state;
+    check_ranges("avx2");
+}
+
+static void ranges_avx512(void **state)
+{
+    (void)state;
+    check_ranges("avx512");
+}
+
+static void ranges_neon(void **state)
+{
+    (void)state;
+    check_ranges("neon");
+}
+
+// ---- the exponential, taken from the softmax's gradient, exp(logit - 0) / 1: over its whole range
+// it is close to the true one, and values that are not finite stay so.
+
+static void check_exponential(const char *isa)
+{
+    static runner on;
+    const bool has = open_runner(&on, isa);
+    if (has) {
+        const int64_t count = 400000;
+        bench *at = &on.one;
+        const cy_view x = bench_make(at, CY_F32, 1, count, 0), y = bench_twin(at, x);
+        const cy_view zero = scalar(at, CY_F32, 0.0), one = scalar(at, CY_F32, 1.0);
+        const int32_t target = 1 << 30; // somewhere else
+        float *in = x.data;
+        for (int64_t i = 0; i < count; i++) {
+            in[i] = -106.0f + (float)i * (196.0f / (float)count);
+        }
+        in[0] = NAN;
+        in[1] = INFINITY;
+        in[2] = -INFINITY;
+        in[3] = 0.0f;
+        in[4] = -0.0f;
+        in[5] = 88.72283f; // the last that is finite
+        in[6] = 88.73f;
+        in[7] = -1e30f;
+        in[8] = 1e30f;
+        in[9] = 1e-30f;
+        const cy_vocab_range range = {.first = 0, .valid = count};
+        cy_softmax_grad(&at->queue, y, x, zero, one, &target, range, 1.0);
+        const float *out = y.data;
+        assert_true(isnan(out[0]));
+        assert_true(isinf(out[1]) && isinf(out[6]) && isinf(out[8]));
+        assert_true(out[2] == 0.0f && out[7] == 0.0f);
+        assert_true(out[3] == 1.0f && out[4] == 1.0f && out[9] == 1.0f);
+        double worst = 0.0;
+        for (int64_t i = 3; i < count; i++) {
+            const double want = exp((double)in[i]);
+            if (want > 3.4028235e38) {
+                assert_true(isinf(out[i]));
+            } else if (want < 0x1p-126) {
+                assert_true(fabs((double)out[i] - want) <= 0x1p-149);
+            } else {
+                cy_test_worse(&worst, fabs((double)out[i] / want - 1.0));
+            }
+        }
+        print_message("%s: largest relative error %.3g\n", isa, worst);
+        assert_true(worst < 1.2e-7);
+        bench_check(at);
+    }
+    close_runner(&on);
+    if (!has) skip();
+}
+
+static void exponential_avx2(void **state)
+{
+    (void)state;
+    check_exponential("avx2");
+}
+
+static void exponential_avx512(void **state)
+{
+    (void)state;
+    check_exponential("avx512");
+}
+
+static void exponential_neon(void **state)
+{
+    (void)state;
+    check_exponential("neon");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -348,6 +530,12 @@ int main(void)
         cmocka_unit_test(avx512),
         cmocka_unit_test(neon),
         cmocka_unit_test(best),
+        cmocka_unit_test(ranges_avx2),
+        cmocka_unit_test(ranges_avx512),
+        cmocka_unit_test(ranges_neon),
+        cmocka_unit_test(exponential_avx2),
+        cmocka_unit_test(exponential_avx512),
+        cmocka_unit_test(exponential_neon),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

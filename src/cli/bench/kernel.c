@@ -220,7 +220,7 @@ static void run_sum_squares(workload *w)
 
 static void run_adamw(workload *w)
 {
-    const cy_adamw_spec spec = {1e-3, 0.9, 0.95, 1e-8, 0.1, 100, 0, 0};
+    const cy_adamw_spec spec = {1e-3, 0.9, 0.95, 1e-8, 0.1, 100, {0}};
     cy_adamw(&w->queue, w->weight, w->master, w->m, w->v_moment, w->grad, w->scale, &spec);
 }
 

@@ -1,79 +1,128 @@
-// kernel/ref/ref.h: the operators of the portable table; kernel.h says what each computes.
+// kernel/ref/ref.h: the reference operators, which define what is correct, and access to one
+// element of a view of any dtype as a double.
 //
-// They read any floating dtype, compute in double and round once. They take no scratch memory and
-// do nothing on a dry queue. Tuned tables call them for the dtypes they do not serve.
+// The reference operators read everything as double, compute in double and round once when they
+// store; kernel.h says what each computes. They take no scratch memory and do nothing on a dry
+// queue. Tuned tables call them for the dtypes that they do not support themselves. Rounding a
+// double to 16 bits, without a second rounding on the way, is done here.
+//
+// Fixed point: what is added to a CY_FX64 view is rounded to the nearest integer * 2^exponent, one
+// rounding for each term, so that the sum does not depend on the order of the terms. A term or a
+// sum of 2^62 units or more has left the head room, and sets the queue's flag fixed_overflow.
 
 #ifndef CY_KERNEL_REF_REF_H
 #define CY_KERNEL_REF_REF_H
 
+#include "base/half.h"
 #include "kernel/kernel.h"
 
-void cy_ref_matmul(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
+#include <math.h>
 
-void cy_ref_norm_forward(cy_queue *queue, cy_view y, cy_view inv_rms, cy_view x, cy_view branch,
-    cy_view weight, double eps);
-void cy_ref_norm_apply(cy_queue *queue, cy_view y, cy_view x, cy_view inv_rms, cy_view weight);
-void cy_ref_norm_backward(cy_queue *queue, cy_view dx, cy_view dweight, cy_view dy, cy_view x,
-    cy_view inv_rms, cy_view weight);
+// ---- the operators
 
-void cy_ref_rope_table(cy_queue *queue, cy_view table, const double *inv_freq, double scale);
-void cy_ref_rope(
-    cy_queue *queue, cy_view x, cy_view table, const int32_t *positions, int heads, bool inverse);
+#define CY_DECLARE_REFERENCE(operator) cy_##operator##_fn cy_ref_##operator;
+CY_OPERATORS(CY_DECLARE_REFERENCE)
+#undef CY_DECLARE_REFERENCE
 
-void cy_ref_attention_forward(cy_queue *queue, cy_view o, cy_view lse, cy_view q, cy_view k,
-    cy_view v, const cy_attention_spec *spec);
-void cy_ref_attention_merge(
-    cy_queue *queue, cy_view o, cy_view lse, cy_view o_part, cy_view lse_part, int heads);
-void cy_ref_attention_delta(cy_queue *queue, cy_view delta, cy_view d_o, cy_view o, int heads);
-void cy_ref_attention_backward(cy_queue *queue, cy_view dq, cy_view dk, cy_view dv, cy_view d_o,
-    cy_view lse, cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
-void cy_ref_attention_paged(cy_queue *queue, cy_view o, cy_view q, const cy_kv_pages *pages,
-    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec);
-void cy_ref_attention_split(cy_queue *queue, cy_view parts, cy_view q, const cy_kv_pages *pages,
-    const int32_t *sequences, const int32_t *positions, const cy_attention_spec *spec,
-    int64_t first);
-void cy_ref_attention_combine(
-    cy_queue *queue, cy_view o, cy_view parts, const cy_attention_spec *spec);
+// ---- elements
 
-void cy_ref_swiglu_forward(cy_queue *queue, cy_view y, cy_view gate_up);
-void cy_ref_swiglu_backward(
-    cy_queue *queue, cy_view d_gate_up, cy_view y, cy_view dy, cy_view gate_up);
+#define CY_FIXED_LIMIT ((int64_t)1 << 62)
 
-void cy_ref_embedding_forward(
-    cy_queue *queue, cy_view y, cy_view table, const int32_t *tokens, int64_t first);
-void cy_ref_embedding_backward(
-    cy_queue *queue, cy_view d_table, cy_view dy, const int32_t *tokens, int64_t first);
+// Rounds to odd: a later rounding to fewer bits then gives what one rounding would have given.
+static inline float cy_ref_f32_odd(double x)
+{
+    const float near = (float)x;
+    if ((double)near == x || isnan(x) || isinf(x)) return near;
+    uint32_t bits = cy_f32_bits(near);
+    if (fabs((double)near) > fabs(x)) bits--; // towards zero first
+    return cy_f32_from_bits(bits | 1u);
+}
 
-void cy_ref_softmax_max(cy_queue *queue, cy_view max, cy_view logits, cy_vocab_range range);
-void cy_ref_softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view logits, cy_view max,
-    const int32_t *targets, cy_vocab_range range);
-void cy_ref_softmax_loss(cy_queue *queue, cy_view loss, cy_view max, cy_view sum, cy_view target,
-    const int32_t *targets);
-void cy_ref_softmax_grad(cy_queue *queue, cy_view d_logits, cy_view logits, cy_view max,
-    cy_view sum, const int32_t *targets, cy_vocab_range range, double scale);
+static inline int64_t cy_ref_to_fixed(cy_queue *queue, double x, int exponent)
+{
+    const double scaled = ldexp(x, -exponent);
+    if (!(fabs(scaled) < (double)CY_FIXED_LIMIT)) { // also a NaN
+        queue->fixed_overflow = true;
+        return 0;
+    }
+    return llrint(scaled); // to nearest, ties to even
+}
 
-void cy_ref_fill(cy_queue *queue, cy_view y, double value);
-void cy_ref_copy(cy_queue *queue, cy_view y, cy_view x);
-void cy_ref_add_views(cy_queue *queue, cy_view y, cy_view a, cy_view b);
-void cy_ref_add_bias(cy_queue *queue, cy_view y, cy_view bias);
-void cy_ref_sum_rows(cy_queue *queue, cy_view sum, cy_view x);
+static inline int64_t cy_ref_fixed_sum(cy_queue *queue, int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum) || sum >= CY_FIXED_LIMIT || sum <= -CY_FIXED_LIMIT) {
+        queue->fixed_overflow = true;
+    }
+    return sum;
+}
 
-void cy_ref_sum_squares(cy_queue *queue, cy_view out, cy_view x);
-void cy_ref_clip_scale(cy_queue *queue, cy_view scale, cy_view norm, cy_view sum_squares,
-    double divisor, double max_norm);
-void cy_ref_adamw(cy_queue *queue, cy_view weight, cy_view master, cy_view m, cy_view v,
-    cy_view grad, cy_view scale, const cy_adamw_spec *spec);
-void cy_ref_random_fill(
-    cy_queue *queue, cy_view x, uint64_t key, uint64_t first, int64_t global_cols, double std);
-void cy_ref_hash(
-    cy_queue *queue, cy_view hash, cy_view x, uint64_t key, uint64_t first, int64_t global_cols);
+static inline double cy_ref_load(cy_view view, int64_t row, int64_t col)
+{
+    const int64_t i = row * view.stride + col;
+    switch (view.dtype) {
+    case CY_F64:
+        return ((const double *)view.data)[i];
+    case CY_F32:
+        return (double)((const float *)view.data)[i];
+    case CY_BF16:
+        return (double)cy_bf16_to_f32(((const cy_bf16 *)view.data)[i]);
+    case CY_F16:
+        return (double)cy_f16_to_f32(((const cy_f16 *)view.data)[i]);
+    case CY_FX64:
+        return ldexp((double)((const int64_t *)view.data)[i], view.exponent);
+    case CY_I32:
+    case CY_I64:
+    case CY_U8:
+        break;
+    }
+    return (double)NAN; // the wrappers let no other dtype in
+}
 
-void cy_ref_step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view residual, cy_view v,
-    const cy_step_ahead_spec *spec);
-void cy_ref_topk(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
-void cy_ref_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values);
-void cy_ref_quantize(cy_queue *queue, cy_view codes, cy_view scales, cy_view x);
-void cy_ref_dequantize(cy_queue *queue, cy_view y, cy_view codes, cy_view scales, bool accumulate);
+static inline void cy_ref_store(cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
+{
+    const int64_t i = row * view.stride + col;
+    switch (view.dtype) {
+    case CY_F64:
+        ((double *)view.data)[i] = x;
+        break;
+    case CY_F32:
+        ((float *)view.data)[i] = (float)x;
+        break;
+    case CY_BF16:
+        ((cy_bf16 *)view.data)[i] = cy_bf16_from_f32(cy_ref_f32_odd(x));
+        break;
+    case CY_F16:
+        ((cy_f16 *)view.data)[i] = cy_f16_from_f32(cy_ref_f32_odd(x));
+        break;
+    case CY_FX64:
+        ((int64_t *)view.data)[i] = cy_ref_to_fixed(queue, x, view.exponent);
+        break;
+    case CY_I32:
+    case CY_I64:
+    case CY_U8:
+        break;
+    }
+}
+
+// view[row, col] += x
+static inline void cy_ref_accumulate(
+    cy_queue *queue, cy_view view, int64_t row, int64_t col, double x)
+{
+    if (view.dtype == CY_FX64) {
+        int64_t *sum = (int64_t *)view.data + row * view.stride + col;
+        *sum = cy_ref_fixed_sum(queue, *sum, cy_ref_to_fixed(queue, x, view.exponent));
+    } else {
+        cy_ref_store(queue, view, row, col, cy_ref_load(view, row, col) + x);
+    }
+}
+
+// out[i] = view[row, col + i] for 0 <= i < count
+static inline void cy_ref_load_row(
+    double *out, cy_view view, int64_t row, int64_t col, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = cy_ref_load(view, row, col + i);
+}
 
 #endif

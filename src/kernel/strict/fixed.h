@@ -1,4 +1,4 @@
-// kernel/strict/fixed.h: adding to fixed point and reading it, a row at a time.
+// kernel/strict/fixed.h: adds to fixed point and reads it, a row at a time.
 //
 // Included by the tables of this folder only, as are the other headers that hold operators.
 
@@ -6,9 +6,8 @@
 #define CY_KERNEL_STRICT_FIXED_H
 
 #include "base/assert.h"
-#include "device/fixed.h"
-#include "kernel/cpu/element.h"
-#include "kernel/ref/element.h"
+#include "kernel/cpu/vector/elementwise.h"
+#include "kernel/ref/ref.h"
 #include "kernel/strict/strict.h"
 
 static inline bool is_fixed(cy_view view)
@@ -233,7 +232,7 @@ static void strict_sum_rows(cy_queue *queue, cy_view sum, cy_view x)
         return;
     }
     fixed_columns of = {.queue = queue, .sum = sum, .x = x};
-    cy_queue_run(queue, sum_rows_columns, &of, chunks_of(x.cols, FIXED_COLUMNS));
+    cy_queue_run(queue, sum_rows_columns, &of, cy_ceil_div(x.cols, FIXED_COLUMNS));
 }
 
 #endif

@@ -1,22 +1,20 @@
-// kernel/strict/lanes.h: kernel/cpu/vector.h's vector with sixteen lanes on every processor.
-// Included by kernel/cpu/vector.h only, where CY_SIXTEEN_LANES is defined.
+// kernel/strict/lanes.h: the vector of kernel/cpu/vector/vector.h with sixteen lanes everywhere.
+// Included by kernel/cpu/vector/vector.h only, where CY_SIXTEEN_LANES is defined.
 //
 // What the operators do with lanes, such as summing a row in as many partial sums as there are
-// lanes, is then the same computation everywhere, and each operation here is one that IEEE 754
-// defines to the bit. With AVX-512 a vector is a register; otherwise it is sixteen numbers that the
-// compiler spreads over what registers there are.
+// lanes, is then the same computation on every processor, and each operation here is one that IEEE
+// 754 defines to the bit. With AVX-512 a vector is a register; otherwise it is an array of sixteen
+// numbers that the compiler distributes over registers.
 
 #ifndef CY_KERNEL_STRICT_LANES_H
 #define CY_KERNEL_STRICT_LANES_H
 
-#include "kernel/strict/fused.h"
+#include "kernel/strict/math.h"
 #include "kernel/strict/strict.h"
 
 #include <math.h>
 
 #ifdef __AVX512F__
-
-#include "kernel/cpu/vector512.h"
 
 FORCE_INLINE void vec_spread(float x[LANES], vec a)
 {

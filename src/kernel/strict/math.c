@@ -1,3 +1,5 @@
+// Computes exp, log, sine, cosine and whole powers with the same bits on every processor.
+
 #include "kernel/strict/math.h"
 
 double cy_strict_exp(double x)

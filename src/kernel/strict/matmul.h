@@ -1,15 +1,15 @@
-// kernel/strict/matmul.h: products, of fp32 numbers always: bf16 is widened.
-// Included by the tables of this folder only, which give it its vectors.
+// kernel/strict/matmul.h: the products of strict mode: always of fp32 numbers, bf16 is widened.
+// Included by the tables of this folder only, which define its vectors.
 //
 // Into fp32 or bf16 an element of c is one chain of fused multiply-adds over all of k, in ascending
-// order, rounded to c's dtype at the end: kernel/cpu/matmul.c with fp32 blocks. Into fixed point, k
-// is cut in blocks of block_k from its start; a block's chain begins at zero and is one term.
+// order, rounded to c's dtype at the end: kernel/cpu/gemm/matmul.c with fp32 blocks. Into fixed
+// point, k is cut in blocks of block_k from its start; a block's chain begins at zero and is one
+// term.
 
 #ifndef CY_KERNEL_STRICT_MATMUL_H
 #define CY_KERNEL_STRICT_MATMUL_H
 
-#include "kernel/cpu/matmul.h"
-#include "kernel/cpu/tiles.h"
+#include "kernel/cpu/gemm/matmul.h"
 #include "kernel/strict/fixed.h"
 
 #define FIXED_ROWS      INT64_C(128) // at most, of one call of multiply_fixed

@@ -1,21 +1,20 @@
 // kernel/strict/strict.h: the operators of strict mode: the same bits however the work is split.
 //
 // docs/equivalence.md says what is promised and proves it. Four tables compute the same bits: one
-// for AVX-512, one for AVX2, one for NEON and one in portable C, each from the one source in this
-// folder. They
-// serve fp32 and bf16; sums that a split cuts are CY_FX64.
+// for AVX-512, one for AVX2, one for NEON and one in portable C, compiled from the same source in
+// this folder. They support fp32 and bf16; sums that a split cuts are CY_FX64.
 //
 // Fixed point: a term is rounded to the nearest integer * 2^exponent, ties to even, before it is
-// added. A term of CY_STRICT_TERM_LIMIT units or more, or one that is no number, sets the queue's
-// fixed_overflow. That is asked of terms and not of sums, because the terms are the same whatever
-// the split, and so is the answer. A sum of at most CY_STRICT_TERMS_MAX terms stays below 2^62: it
+// added. A term of CY_STRICT_TERM_LIMIT units or more, or one that is a NaN, sets the queue's
+// fixed_overflow. Terms are tested and not sums, because the terms are the same whatever the split,
+// and so is the result of the test. A sum of at most CY_STRICT_TERMS_MAX terms stays below 2^62: it
 // cannot wrap, on one rank or over all of them. A sum that is read and has reached 2^62 sets the
 // flag too.
 
 #ifndef CY_KERNEL_STRICT_STRICT_H
 #define CY_KERNEL_STRICT_STRICT_H
 
-#include "kernel/cpu/microkernel.h"
+#include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/kernel.h"
 
 #define CY_STRICT_TERM_LIMIT 0x1p40f
@@ -30,7 +29,7 @@
 #define CY_STRICT_SQUARE_CELLS 4
 #define CY_STRICT_SQUARE_BITS  28
 
-// Each replaces the slots of a table that holds the reference; see kernel/cpu/tables.h.
+// Each replaces the slots of a table that holds the reference; see kernel/cpu/cpu.h.
 void cy_strict_portable_override(cy_kernels *table);
 void cy_strict_avx2_override(cy_kernels *table);
 void cy_strict_avx512_override(cy_kernels *table);

@@ -21,7 +21,7 @@
 #define CY_PARALLEL_CONTEXT_ATTENTION_H
 
 #include "comm/group.h"
-#include "device/fixed.h"
+#include "device/view.h"
 #include "parallel/context/layout.h"
 
 typedef enum cy_context_style {

@@ -33,7 +33,7 @@
 #define CY_PARALLEL_TENSOR_OVERLAP_H
 
 #include "comm/group.h"
-#include "device/fixed.h"
+#include "device/view.h"
 
 typedef struct cy_tensor_parallel {
     cy_group *group;  // borrowed

@@ -1,10 +1,13 @@
-#include "kernel/cpu/microkernel.h"
+// The AVX2 microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
+// rows compiled for AVX2.
+
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/avx2/lanes.h"
-#include "kernel/cpu/avx2/transpose.h"
 
-#include "kernel/cpu/dot_lanes.h"
-#include "kernel/cpu/pack8.h"
+#include "kernel/cpu/attention/rows.h"
+#include "kernel/cpu/gemm/dot_lanes.h"
+#include "kernel/cpu/gemm/pack8.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
@@ -143,4 +146,9 @@ const cy_microkernel *cy_microkernel_avx2(void)
         .dot = dot_rows,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_avx2(void)
+{
+    return &attention_rows;
 }

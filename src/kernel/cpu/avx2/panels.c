@@ -1,9 +1,8 @@
 // Products of panels of 6 rows and 16 columns: 12 sums, two vectors of right and a broadcast of
 // left are 15 of the 16 registers.
 
-#include "kernel/cpu/panels.h"
+#include "kernel/cpu/gemm/matmul.h"
 
-#include "kernel/cpu/avx2/transpose.h"
 #include "kernel/cpu/avx2/vector.h"
 
 #define ROWS 6

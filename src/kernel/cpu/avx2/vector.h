@@ -1,5 +1,5 @@
-// kernel/cpu/avx2/vector.h: loads of eight that widen and stores that narrow. Only included under
-// avx2/.
+// kernel/cpu/avx2/vector.h: loads of eight numbers that widen, stores that narrow, and the
+// transposition of eight by eight. Included only under avx2/.
 
 #ifndef CY_KERNEL_CPU_AVX2_VECTOR_H
 #define CY_KERNEL_CPU_AVX2_VECTOR_H
@@ -81,7 +81,29 @@ static inline void store8_as(void *to, cy_dtype dtype, int64_t count, float8 x)
     memcpy(to, half, (size_t)count * 2);
 }
 
-// to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (block.c).
+// to [rows, cols] = from, rounded once; any of fp32, bf16, fp16 on either side (microkernel.c).
 void cy_convert_avx2(cy_view to, cy_view from);
+
+// ---- transposition
+
+// to[i][j] = rows[j][i]; `to` may be `rows`.
+static inline void transpose8(float8 to[8], const float8 rows[8])
+{
+    float8 r[8], t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(rows[i], rows[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+        r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+        r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+        r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+    }
+    for (int i = 0; i < 4; i++) {
+        to[i] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x20);
+        to[i + 4] = _mm256_permute2f128_ps(r[i], r[i + 4], 0x31);
+    }
+}
 
 #endif

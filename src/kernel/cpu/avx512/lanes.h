@@ -1,5 +1,6 @@
-// kernel/cpu/avx512/lanes.h: sixteen floats and the few operations that attention's rows need of
-// them. avx2/lanes.h has the same names for eight, so the rows are written once.
+// kernel/cpu/avx512/lanes.h: a vector of sixteen floats and the operations that attention's rows
+// need. avx2/lanes.h and neon/lanes.h define the same names for eight floats, so that the rows are
+// written once.
 
 #ifndef CY_KERNEL_CPU_AVX512_LANES_H
 #define CY_KERNEL_CPU_AVX512_LANES_H

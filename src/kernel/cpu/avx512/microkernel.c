@@ -1,10 +1,13 @@
-#include "kernel/cpu/microkernel.h"
+// The AVX-512 microkernels, of fp32 and of bf16, and attention's rows compiled for AVX-512.
+
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/assert.h"
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/lanes.h"
 
-#include "kernel/cpu/dot_lanes.h"
+#include "kernel/cpu/attention/rows.h"
+#include "kernel/cpu/gemm/dot_lanes.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.
@@ -208,4 +211,9 @@ const cy_microkernel *cy_microkernel_avx512_bf16(void)
         .dot = cy_dot_avx512,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_avx512(void)
+{
+    return &attention_rows;
 }

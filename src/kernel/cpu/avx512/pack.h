@@ -1,4 +1,5 @@
-// kernel/cpu/avx512/pack.h: packing and converting for the block products of AVX-512 and AMX.
+// kernel/cpu/avx512/pack.h: packing and conversion of operands for the microkernels of AVX-512
+// and AMX.
 
 #ifndef CY_KERNEL_CPU_AVX512_PACK_H
 #define CY_KERNEL_CPU_AVX512_PACK_H
@@ -10,7 +11,7 @@ void cy_pack_left_f32_avx512(void *left, cy_view source, bool transposed);
 void cy_pack_right_f32_avx512(void *right, cy_view source, bool transposed);
 void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64_t step);
 void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int64_t step);
-// Likewise of fp32 that is split into bf16 (split.c): every CY_SPLIT_DEPTH deep the parts lie one
+// Likewise of fp32 that is split into bf16 (pack.c): every CY_SPLIT_DEPTH deep the parts lie one
 // after the other.
 #define CY_SPLIT_PARTS INT64_C(3)
 #define CY_SPLIT_DEPTH INT64_C(32)

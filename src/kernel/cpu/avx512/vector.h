@@ -1,5 +1,5 @@
-// kernel/cpu/avx512/vector.h: what the AVX-512 files share: loads that widen, stores that narrow,
-// and the transposition of 16 x 16 double words. Only included under avx512/ and amx/.
+// kernel/cpu/avx512/vector.h: loads of sixteen numbers that widen, stores that narrow, and the
+// transposition of 16 x 16 double words. Included only under avx512/ and amx/.
 
 #ifndef CY_KERNEL_CPU_AVX512_VECTOR_H
 #define CY_KERNEL_CPU_AVX512_VECTOR_H

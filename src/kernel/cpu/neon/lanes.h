@@ -1,5 +1,5 @@
-// kernel/cpu/neon/lanes.h: eight floats and the few operations that attention's rows need of them,
-// under the names of avx512/lanes.h.
+// kernel/cpu/neon/lanes.h: a vector of eight floats and the operations that attention's rows need,
+// under the same names as in avx512/lanes.h.
 
 #ifndef CY_KERNEL_CPU_NEON_LANES_H
 #define CY_KERNEL_CPU_NEON_LANES_H

@@ -1,11 +1,13 @@
-// Blocks of products with NEON: fp32, and 16-bit operands widened as they are packed.
-#include "kernel/cpu/microkernel.h"
+// The NEON microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
+// rows compiled for NEON.
+
+#include "kernel/cpu/gemm/microkernel.h"
 
 #include "kernel/cpu/neon/lanes.h"
-#include "kernel/cpu/neon/transpose.h"
 
-#include "kernel/cpu/dot_lanes.h"
-#include "kernel/cpu/pack8.h"
+#include "kernel/cpu/attention/rows.h"
+#include "kernel/cpu/gemm/dot_lanes.h"
+#include "kernel/cpu/gemm/pack8.h"
 
 // Eight rows by eight columns are 16 accumulators: four pipelines with a latency of four cycles
 // are kept busy by 16 chains. With eight vectors of left, four of its elements each, and two of
@@ -113,4 +115,9 @@ const cy_microkernel *cy_microkernel_neon(void)
         .dot = dot_rows,
     };
     return &ops;
+}
+
+const cy_attention_rows *cy_attention_rows_neon(void)
+{
+    return &attention_rows;
 }

@@ -1,5 +1,6 @@
-// kernel/cpu/neon/operators.h: kernel/cpu/vector.h's vector in NEON: eight lanes, the operations of
-// neon/vector.h under the names that operators use. Included by kernel/cpu/vector.h only.
+// kernel/cpu/neon/operators.h: the vector of kernel/cpu/vector/vector.h in NEON: eight lanes.
+// Included by kernel/cpu/vector/vector.h only. It gives the operations of neon/vector.h the names
+// that operators use.
 
 #ifndef CY_KERNEL_CPU_NEON_OPERATORS_H
 #define CY_KERNEL_CPU_NEON_OPERATORS_H
@@ -107,7 +108,7 @@ FORCE_INLINE double squares_total(squares sum)
     return vaddvq_f64(vaddq_f64(sum.low, sum.high));
 }
 
-// ---- what kernel/cpu/compress.h needs of integers
+// ---- what kernel/cpu/vector/compress.h needs of integers
 
 // A bit for each lane whose magnitude, as an integer, is above `limit`, which may be -1.
 FORCE_INLINE unsigned lanes_above(const float *x, int64_t limit, int64_t lanes)

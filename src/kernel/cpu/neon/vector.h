@@ -3,7 +3,7 @@
 //
 // Two registers, so that a chain of sums has two additions on their way, and eight numbers of 16
 // bits are one register. Everything here is in the base instruction set of aarch64. Included under
-// neon/, and by kernel/cpu/vector.h, which gives the operators its names for these.
+// neon/, and by kernel/cpu/vector/vector.h, which gives the operators its names for these.
 
 #ifndef CY_KERNEL_CPU_NEON_VECTOR_H
 #define CY_KERNEL_CPU_NEON_VECTOR_H
@@ -203,6 +203,36 @@ NEON_INLINE float sum8(float8 x)
 NEON_INLINE float largest8(float8 x)
 {
     return vmaxnmvq_f32(vmaxnmq_f32(x.val[0], x.val[1]));
+}
+
+// ---- transposition
+
+// r[i][j] = r[j][i] of four rows.
+NEON_INLINE void transpose4(float32x4_t r[4])
+{
+    const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
+    const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
+    const float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3]));
+    const float64x2_t d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));
+    r[0] = vreinterpretq_f32_f64(vtrn1q_f64(a, c));
+    r[1] = vreinterpretq_f32_f64(vtrn1q_f64(b, d));
+    r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
+    r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
+}
+
+// Columns become rows: to[j] = column j of the eight rows.
+NEON_INLINE void transpose8(float8 to[8], const float8 rows[8])
+{
+    for (int i = 0; i < 2; i++) {
+        for (int j = 0; j < 2; j++) {
+            float32x4_t square[4];
+            for (int k = 0; k < 4; k++)
+                square[k] = rows[4 * i + k].val[j];
+            transpose4(square);
+            for (int k = 0; k < 4; k++)
+                to[4 * j + k].val[i] = square[k];
+        }
+    }
 }
 
 #endif

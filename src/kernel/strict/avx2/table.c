@@ -1,4 +1,6 @@
-#include "kernel/strict/table.h"
+// Compiles the operators of strict mode for AVX2.
+
+#include "kernel/strict/operators.h"
 
 void cy_strict_avx2_override(cy_kernels *table)
 {

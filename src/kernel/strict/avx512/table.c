@@ -1,4 +1,6 @@
-#include "kernel/strict/table.h"
+// Compiles the operators of strict mode for AVX-512.
+
+#include "kernel/strict/operators.h"
 
 void cy_strict_avx512_override(cy_kernels *table)
 {

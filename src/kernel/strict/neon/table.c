@@ -1,7 +1,8 @@
-// The table with products by NEON. Its vectors are those of portable/: the compiler makes them of
-// NEON by itself.
+// Compiles the operators of strict mode for NEON: products use the NEON microkernel, and the
+// compiler vectorises the portable vectors by itself.
+
 #define STRICT_NEON
-#include "kernel/strict/table.h"
+#include "kernel/strict/operators.h"
 
 void cy_strict_neon_override(cy_kernels *table)
 {

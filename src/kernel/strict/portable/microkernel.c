@@ -1,8 +1,10 @@
+// The microkernel of strict mode in portable C.
+
 #include "kernel/strict/strict.h"
 
 #include "base/half.h"
-#include "kernel/ref/element.h"
-#include "kernel/strict/fused.h"
+#include "kernel/ref/ref.h"
+#include "kernel/strict/math.h"
 
 #include <string.h>
 
@@ -75,7 +77,7 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
 
 static void dot(float *c, const float *a, int64_t rows, cy_view b, const void *next)
 {
-    (void)next; // whoever has no prefetching has no use for it
+    (void)next; // portable code does not prefetch
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < b.rows; j++) {
             float sum = 0.0f;

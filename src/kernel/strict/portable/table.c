@@ -1,4 +1,6 @@
-#include "kernel/strict/table.h"
+// Compiles the operators of strict mode in portable C.
+
+#include "kernel/strict/operators.h"
 
 void cy_strict_portable_override(cy_kernels *table)
 {

@@ -1,8 +1,0 @@
-#include "kernel/cpu/avx2/lanes.h"
-
-#include "kernel/cpu/attention_lanes.h"
-
-const cy_attention_rows *cy_attention_rows_avx2(void)
-{
-    return &rows;
-}

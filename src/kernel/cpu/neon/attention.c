@@ -1,8 +1,0 @@
-#include "kernel/cpu/neon/lanes.h"
-
-#include "kernel/cpu/attention_lanes.h"
-
-const cy_attention_rows *cy_attention_rows_neon(void)
-{
-    return &rows;
-}
