@@ -136,7 +136,9 @@ cy_status algorithm_prepare(
 
 static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
 {
-    return cy_view_of(bytes + (size_t)first * cy_dtype_size(dtype), dtype, 1, count);
+    // A barrier has no buffer: nothing may be added to a null pointer, not even 0.
+    char *place = first == 0 ? bytes : bytes + (size_t)first * cy_dtype_size(dtype);
+    return cy_view_of(place, dtype, 1, count);
 }
 
 // Segment number `number` of a piece that begins at element `first`.
