@@ -45,15 +45,18 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
 // prompt operator by operator, a token alone by all threads at once.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
-    const cy_decode_batch batch = {
-        .tokens = count,
-        .inputs = decoder->inputs,
-        .positions = decoder->positions,
+    const cy_cache_batch cache = {
         .sequences = decoder->sequences,
         .positions_host = decoder->positions,
         .sequences_host = decoder->sequences,
         .page_table_host = decoder->page_table,
         .pages = decoder->pages,
+    };
+    const cy_microbatch batch = {
+        .tokens = count,
+        .inputs = decoder->inputs,
+        .positions = decoder->positions,
+        .cache = &cache,
     };
     if (count == 1 && !decoder->queue.dry && !decoder->one_by_one) {
         cy_decode_token_forward(&decoder->row, decoder->logits, &batch);

@@ -56,7 +56,7 @@ static void take_kept(cy_stage_slots *slots, int place, cy_arena *step)
         cy_block_stash *kept = &slots->kept[place * spec->layers + i];
         *kept = (cy_block_stash){0};
         // The first layer reads what the pipeline brings, if not the embedding.
-        if (i > 0 || spec->embedding) kept->x = take_tokens(spec, step);
+        if (i > 0 || spec->embedding) kept->attention.x = take_tokens(spec, step);
         if (spec->recompute == CY_RECOMPUTE_FULL) continue;
         cy_block_stash_alloc_to_weight(
             kept, spec->context, step, spec->tokens, spec->recompute != CY_RECOMPUTE_SELECTIVE);
@@ -127,9 +127,9 @@ static cy_status gradient_final(const cy_stage *stage, int unit)
         : stage->hooks.gradient_final(stage->hooks.context, unit);
 }
 
-static cy_block block_at(const cy_stage *stage, int index)
+static cy_layer layer_at(const cy_stage *stage, int index)
 {
-    return (cy_block){
+    return (cy_layer){
         .context = stage->slots->spec.context,
         .storage = stage->storage,
         .unit = cy_storage_unit(stage->storage, stage->segment.layer_first + index),
@@ -143,10 +143,10 @@ static cy_block_stash stash_at(const cy_stage *stage, const cy_stage_pass *pass,
     CY_ASSERT(0 <= pass->kept && pass->kept < slots->spec.kept);
     cy_block_stash stash = slots->kept[pass->kept * slots->spec.layers + index];
     const cy_block_stash *brief = &slots->stashes[pass->stash * slots->spec.layers + index];
-    stash.qkv = brief->qkv;
-    stash.lse = brief->lse;
-    stash.qk_norm = brief->qk_norm;
-    if (index == 0 && !cy_view_is_none(pass->input)) stash.x = pass->input;
+    stash.attention.qkv = brief->attention.qkv;
+    stash.attention.lse = brief->attention.lse;
+    stash.attention.qk_norm = brief->attention.qk_norm;
+    if (index == 0 && !cy_view_is_none(pass->input)) stash.attention.x = pass->input;
     return stash;
 }
 
@@ -160,7 +160,7 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *
     case CY_RECOMPUTE_NONE:
         break;
     case CY_RECOMPUTE_SELECTIVE:
-        stash.gate_up = cy_view_alloc(
+        stash.feed_forward.gate_up = cy_view_alloc(
             scratch, spec->context->dtype, spec->tokens, 2 * spec->context->ffn_local);
         break;
     case CY_RECOMPUTE_FULL:
@@ -181,15 +181,15 @@ static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass
     cy_arena *scratch = spec->context->queue->scratch;
     const int layers = stage->segment.layer_count;
     for (int i = 0; i < layers; i++) {
-        const cy_block block = block_at(stage, i);
+        const cy_layer layer = layer_at(stage, i);
         const size_t mark = cy_arena_mark(scratch);
         cy_block_stash stash = working_stash(stage, pass, i);
-        const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).x : output;
-        CY_TRY(before(stage, block.unit));
-        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch, pending));
+        const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).attention.x : output;
+        CY_TRY(before(stage, layer.unit));
+        CY_TRY(cy_block_forward(&layer, y, &stash, pass->batch, pending));
         // The residual that is added to what arrives would be gone.
         if (spec->recompute == CY_RECOMPUTE_FULL) CY_TRY(cy_tensor_reduce_finish(pending));
-        CY_TRY(after(stage, block.unit));
+        CY_TRY(after(stage, layer.unit));
         cy_arena_rewind(scratch, mark);
     }
     return cy_tensor_reduce_finish(pending);
@@ -224,8 +224,8 @@ cy_status cy_stage_forward(
     if (stage->segment.embedding) {
         const int unit = cy_storage_unit(stage->storage, -1);
         CY_TRY(before(stage, unit));
-        CY_TRY(cy_embed_start(
-            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch, &pending));
+        CY_TRY(cy_embed_start(spec->context, stage->storage, stash_at(stage, pass, 0).attention.x,
+            pass->batch, &pending));
         CY_TRY(after(stage, unit));
     }
     if (!stage->segment.head) return forward_blocks(stage, pass, output, &pending);
@@ -243,15 +243,15 @@ cy_status cy_stage_forward(
 
 // Makes again what is not kept, before the backward pass of a layer.
 static cy_status recompute(
-    const cy_stage *stage, const cy_block *block, cy_block_stash *stash, const cy_microbatch *batch)
+    const cy_stage *stage, const cy_layer *layer, cy_block_stash *stash, const cy_microbatch *batch)
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     if (spec->recompute == CY_RECOMPUTE_NONE) return CY_OK;
     if (spec->recompute == CY_RECOMPUTE_SELECTIVE) {
-        return cy_block_recompute_gate_up(block, stash);
+        return cy_feed_forward_recompute_gate_up(layer, &stash->feed_forward);
     }
     cy_tensor_reduce_state here = {0};
-    return cy_block_forward(block, cy_view_none(), stash, batch, &here);
+    return cy_block_forward(layer, cy_view_none(), stash, batch, &here);
 }
 
 static cy_block_gradients *gradients_at(const cy_stage *stage, const cy_stage_pass *pass, int index)
@@ -264,23 +264,23 @@ static cy_status backward_block(
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     cy_arena *scratch = spec->context->queue->scratch;
-    const cy_block block = block_at(stage, index);
+    const cy_layer layer = layer_at(stage, index);
     const size_t mark = cy_arena_mark(scratch);
-    CY_TRY(before(stage, block.unit));
-    CY_TRY(before_gradient(stage, block.unit));
+    CY_TRY(before(stage, layer.unit));
+    CY_TRY(before_gradient(stage, layer.unit));
 
     cy_block_stash stash = working_stash(stage, pass, index);
-    CY_TRY(recompute(stage, &block, &stash, pass->batch));
+    CY_TRY(recompute(stage, &layer, &stash, pass->batch));
     cy_block_gradients gradients;
     if (parts == CY_BACKWARD_INPUT_ONLY) {
         gradients = *gradients_at(stage, pass, index);
     } else {
         cy_block_gradients_alloc(&gradients, spec->context, scratch, spec->tokens);
     }
-    CY_TRY(cy_block_backward(&block, d, &stash, &gradients, pass->batch, parts));
-    CY_TRY(after(stage, block.unit));
+    CY_TRY(cy_block_backward(&layer, d, &stash, &gradients, pass->batch, parts));
+    CY_TRY(after(stage, layer.unit));
     cy_arena_rewind(scratch, mark);
-    return parts == CY_BACKWARD_TOGETHER ? gradient_final(stage, block.unit) : CY_OK;
+    return parts == CY_BACKWARD_TOGETHER ? gradient_final(stage, layer.unit) : CY_OK;
 }
 
 // The end of a backward pass: the embedding, which the head may share.
@@ -313,13 +313,13 @@ cy_status cy_stage_backward_weight(const cy_stage *stage, const cy_stage_pass *p
 {
     if (stage->segment.head) CY_TRY(gradient_final(stage, stage->head.norm_unit));
     for (int i = stage->segment.layer_count - 1; i >= 0; i--) {
-        const cy_block block = block_at(stage, i);
+        const cy_layer layer = layer_at(stage, i);
         const cy_block_stash stash = stash_at(stage, pass, i);
-        CY_TRY(before(stage, block.unit));
-        CY_TRY(before_gradient(stage, block.unit));
-        CY_TRY(cy_block_backward_weight(&block, &stash, gradients_at(stage, pass, i)));
-        CY_TRY(after(stage, block.unit));
-        CY_TRY(gradient_final(stage, block.unit));
+        CY_TRY(before(stage, layer.unit));
+        CY_TRY(before_gradient(stage, layer.unit));
+        CY_TRY(cy_block_backward_weight(&layer, &stash, gradients_at(stage, pass, i)));
+        CY_TRY(after(stage, layer.unit));
+        CY_TRY(gradient_final(stage, layer.unit));
     }
     return embedding_final(stage);
 }
