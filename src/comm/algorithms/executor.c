@@ -88,15 +88,14 @@ static cy_status prepare_reduction(algorithm_transfer *record)
     return CY_OK;
 }
 
-cy_status algorithm_prepare(
+static cy_status make_plan(
     algorithm_group *group, algorithm_transfer *record, const cy_operation *operation)
 {
     const cy_coll_rank place = {group->base.rank, group->base.size};
     record->operation = *operation;
     const cy_operation *o = &record->operation;
     record->plan.count = 0;
-    record->round = 0;
-    record->posted = false;
+    record->plan.streams = false;
     atomic_store_explicit(&record->overflow, false, memory_order_relaxed);
     record->dtype = o->in.dtype;
     record->source = o->in.data;
@@ -132,30 +131,79 @@ cy_status algorithm_prepare(
     return CY_OK;
 }
 
-// ---- rounds
+// ---- messages
 
-static cy_view piece(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
+static cy_view view_of(char *bytes, cy_dtype dtype, int64_t first, int64_t count)
 {
     // A barrier has no buffer: nothing may be added to a null pointer, not even 0.
     char *place = first == 0 ? bytes : bytes + (size_t)first * cy_dtype_size(dtype);
     return cy_view_of(place, dtype, 1, count);
 }
 
-// Segment number `number` of a piece that begins at element `first`.
-static cy_coll_chunk fragment_of(
-    const algorithm_transfer *record, int64_t first, int64_t count, int64_t number)
+// The elements of a round that leave the rank, or come to it.
+static cy_coll_chunk piece_of(const cy_round *round, bool sends)
 {
-    const int64_t at = number * record->fragment;
-    const int64_t left = count - at;
-    return (cy_coll_chunk){first + at, left < record->fragment ? left : record->fragment};
+    return sends ? (cy_coll_chunk){round->send_first, round->send_count}
+                 : (cy_coll_chunk){round->recv_first, round->recv_count};
 }
 
-// Messages of a piece; an empty one is a message, too.
-static int64_t fragments(const algorithm_transfer *record, int peer, int64_t count)
+// Messages of a round in one direction; an empty one is a message, too.
+static int64_t fragments(const algorithm_transfer *record, const cy_round *round, bool sends)
 {
-    if (peer < 0) return 0;
+    if ((sends ? round->to : round->from) < 0) return 0;
+    const int64_t count = piece_of(round, sends).count;
     if (count <= record->fragment) return 1;
     return count / record->fragment + (count % record->fragment > 0 ? 1 : 0);
+}
+
+static const cy_round *round_of(const algorithm_transfer *record, algorithm_place at)
+{
+    return &record->plan.rounds[at.round];
+}
+
+static int64_t number_of(const algorithm_transfer *record, algorithm_place at)
+{
+    return at.turn - at.round * record->lag;
+}
+
+// The elements of a message.
+static cy_coll_chunk chunk_of(const algorithm_transfer *record, algorithm_place at, bool sends)
+{
+    const cy_coll_chunk piece = piece_of(round_of(record, at), sends);
+    const int64_t before = number_of(record, at) * record->fragment;
+    const int64_t left = piece.count - before;
+    return (cy_coll_chunk){piece.first + before, left < record->fragment ? left : record->fragment};
+}
+
+// The message after this one in the order of a direction; false: there is none.
+static bool next_place(const algorithm_transfer *record, algorithm_place *at, bool sends)
+{
+    const int last = record->plan.count - 1;
+    do {
+        at->round--;
+        if (at->round < 0 || number_of(record, *at) >= record->longest) {
+            at->turn++;
+            const int64_t newest = at->turn / record->lag;
+            at->round = newest < last ? (int)newest : last;
+        }
+        if (at->turn >= last * record->lag + record->longest) return false;
+    } while (number_of(record, *at) >= fragments(record, round_of(record, *at), sends));
+    return true;
+}
+
+// Whether fragment `number` of a round has gone or come, if there is such a message.
+static bool is_over(const algorithm_transfer *record, const algorithm_direction *way, int round,
+    int64_t number)
+{
+    const int64_t turn = number + round * record->lag;
+    const algorithm_place next = way->awaited;
+    return way->over || turn < next.turn || (turn == next.turn && round > next.round);
+}
+
+static bool rounds_before_are_over(const algorithm_transfer *record, int round)
+{
+    return (record->send.over || record->send.awaited.round >= round) &&
+        (record->recv.over || record->recv.awaited.round >= round);
 }
 
 // What is sent must not change before it has gone.
@@ -166,22 +214,55 @@ static bool sends_what_changes(const cy_round *round)
         round->recv_first < round->send_first + round->send_count;
 }
 
-static char *place_of(const algorithm_transfer *record, int64_t number)
+// Whether the group inside takes in what arrives in a round.
+static bool folds(const algorithm_group *group, const cy_round *round)
 {
-    const size_t bytes = (size_t)record->fragment * cy_dtype_size(record->dtype);
-    return record->arrived + (size_t)(number % FRAGMENTS_IN_FLIGHT) * bytes;
+    return round->recv_action == CY_RECV_STORE ||
+        (group->inside->reduces_on_recv && !sends_what_changes(round));
 }
 
-// Where the next fragment that arrives goes to, and what becomes of it there.
-static cy_status post_receive(
-    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
+// A ring sends in every round what came in the round before.
+static bool may_send(const algorithm_transfer *record, algorithm_place at)
+{
+    if (!record->plan.streams) return rounds_before_are_over(record, at.round);
+    return at.round == 0 ||
+        is_over(record, &record->recv, at.round - 1, number_of(record, at));
+}
+
+// Where a result of a ring is stored is what the rank sent P - 1 rounds before.
+static bool may_receive(
+    const algorithm_group *group, const algorithm_transfer *record, algorithm_place at)
+{
+    if (!record->plan.streams) return rounds_before_are_over(record, at.round);
+    const int sent = at.round - (group->base.size - 1);
+    return sent < 0 || is_over(record, &record->send, sent, number_of(record, at));
+}
+
+static char *arrival_of(const algorithm_transfer *record, int64_t number)
+{
+    return record->arrived + (size_t)(number % FRAGMENTS_IN_FLIGHT) * record->place_bytes;
+}
+
+static cy_status post(algorithm_group *group, algorithm_direction *way, const cy_operation *message)
+{
+    cy_request *request = &way->requests[way->posted % FRAGMENTS_IN_FLIGHT];
+    CY_TRY(group->inside->ops->start(group->inside, NULL, request, message));
+    ((cy_transfer *)request->handle)->kind = message->kind;
+    way->posted++;
+    group->moves++;
+    return CY_OK;
+}
+
+// What arrives next goes to its place, or waits where it is to be added.
+static cy_status post_receive(algorithm_group *group, algorithm_transfer *record)
 {
     algorithm_direction *way = &record->recv;
-    const cy_coll_chunk part =
-        fragment_of(record, round->recv_first, round->recv_count, way->posted);
-    const cy_view view = record->folds
-        ? piece(record->target, record->dtype, part.first, part.count)
-        : piece(place_of(record, way->posted), record->dtype, 0, part.count);
+    const cy_round *round = round_of(record, way->next);
+    const cy_coll_chunk chunk = chunk_of(record, way->next, false);
+    const bool inside = folds(group, round);
+    const cy_view view = inside
+        ? view_of(record->target, record->dtype, chunk.first, chunk.count)
+        : view_of(arrival_of(record, way->posted), record->dtype, 0, chunk.count);
     const cy_operation recv = {
         .kind = CY_OP_RECV,
         .reduce = record->operation.reduce,
@@ -189,14 +270,28 @@ static cy_status post_receive(
         .in = view,
         .peer = round->from,
         .tag = record->tag,
-        .recv_action = record->folds ? round->recv_action : CY_RECV_STORE,
+        .recv_action = inside ? round->recv_action : CY_RECV_STORE,
         .overflow = &record->overflow,
     };
-    cy_request *request = &way->requests[way->posted % FRAGMENTS_IN_FLIGHT];
-    CY_TRY(group->inside->ops->start(group->inside, NULL, request, &recv));
-    ((cy_transfer *)request->handle)->kind = CY_OP_RECV;
-    way->posted++;
-    return CY_OK;
+    return post(group, way, &recv);
+}
+
+static cy_operation send_of(
+    const algorithm_transfer *record, const cy_round *round, cy_coll_chunk chunk)
+{
+    // Sends only read, but a view has one kind of pointer.
+    char *source = cy_memory_writable(record->source);
+    const cy_view view = view_of(source, record->dtype, chunk.first, chunk.count);
+    return (cy_operation){
+        .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
+}
+
+static cy_status post_send(algorithm_group *group, algorithm_transfer *record)
+{
+    algorithm_direction *way = &record->send;
+    const cy_operation send =
+        send_of(record, round_of(record, way->next), chunk_of(record, way->next, true));
+    return post(group, way, &send);
 }
 
 void algorithm_count(algorithm_group *group, const cy_operation *send)
@@ -210,61 +305,50 @@ void algorithm_count(algorithm_group *group, const cy_operation *send)
     }
 }
 
-static cy_operation send_of(
-    const algorithm_transfer *record, const cy_round *round, cy_coll_chunk part)
+static void begin_direction(
+    const algorithm_transfer *record, algorithm_direction *way, bool sends)
 {
-    // Sends only read, but a view has one kind of pointer.
-    char *source;
-    memcpy(&source, &record->source, sizeof(source));
-    const cy_view view = piece(source, record->dtype, part.first, part.count);
-    return (cy_operation){
-        .kind = CY_OP_SEND, .in = view, .out = view, .peer = round->to, .tag = record->tag};
+    way->posted = way->done = 0;
+    way->next = (algorithm_place){.turn = -1};
+    way->all_posted = way->over = !next_place(record, &way->next, sends);
+    way->awaited = way->next;
 }
 
-static cy_status post_send(
-    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
+cy_status algorithm_prepare(
+    algorithm_group *group, algorithm_transfer *record, const cy_operation *operation)
 {
-    algorithm_direction *way = &record->send;
-    const cy_operation send = send_of(
-        record, round, fragment_of(record, round->send_first, round->send_count, way->posted));
-    cy_request *request = &way->requests[way->posted % FRAGMENTS_IN_FLIGHT];
-    CY_TRY(group->inside->ops->start(group->inside, NULL, request, &send));
-    ((cy_transfer *)request->handle)->kind = CY_OP_SEND;
-    way->posted++;
+    CY_TRY(make_plan(group, record, operation));
+    int64_t receives = 0, most = 0;
+    record->longest = 1;
+    for (int r = 0; r < record->plan.count; r++) {
+        const cy_round *round = &record->plan.rounds[r];
+        const int64_t sends = fragments(record, round, true);
+        const int64_t recvs = fragments(record, round, false);
+        if (sends > record->longest) record->longest = sends;
+        if (recvs > record->longest) record->longest = recvs;
+        // Fragments are taken in where they were sent from: the ranges have to be the same.
+        CY_ASSERT(!sends_what_changes(round) ||
+            (round->send_first == round->recv_first && round->send_count == round->recv_count));
+        receives += recvs;
+        if (recvs > 0 && !folds(group, round) && round->recv_count > most) most = round->recv_count;
+        // What a plan sends in a round counts as one message, in however many fragments it goes.
+        if (sends > 0) {
+            const cy_operation whole = send_of(record, round, piece_of(round, true));
+            algorithm_count(group, &whole);
+        }
+    }
+    group->sent.rounds += record->plan.count;
+    record->lag = record->plan.streams ? ROUND_LAG : record->longest;
+    if (most > record->fragment) most = record->fragment;
+    if (receives > FRAGMENTS_IN_FLIGHT) receives = FRAGMENTS_IN_FLIGHT;
+    record->place_bytes = (size_t)most * cy_dtype_size(record->dtype);
+    CY_TRY(take(&record->arrived, &record->arrived_bytes, (size_t)receives * record->place_bytes));
+    begin_direction(record, &record->send, true);
+    begin_direction(record, &record->recv, false);
     return CY_OK;
 }
 
-// A round begins. What a plan sends counts as one message, in however many fragments it goes.
-static cy_status begin_round(
-    algorithm_group *group, algorithm_transfer *record, const cy_round *round)
-{
-    record->send.posted = record->send.done = 0;
-    record->recv.posted = record->recv.done = 0;
-    const bool whole = round->recv_action == CY_RECV_STORE;
-    record->folds = whole || (group->inside->reduces_on_recv && !sends_what_changes(round));
-    // Segments are taken in where they were sent from: the ranges have to be the same.
-    CY_ASSERT(!sends_what_changes(round) ||
-        (round->send_first == round->recv_first && round->send_count == round->recv_count));
-    if (round->from >= 0 && !record->folds) {
-        const int64_t most =
-            round->recv_count < record->fragment ? round->recv_count : record->fragment;
-        const int64_t places = fragments(record, round->from, round->recv_count);
-        CY_TRY(take(&record->arrived, &record->arrived_bytes,
-            (size_t)(most * (places < FRAGMENTS_IN_FLIGHT ? places : FRAGMENTS_IN_FLIGHT)) *
-                cy_dtype_size(record->dtype)));
-    }
-    if (round->to >= 0) {
-        const cy_coll_chunk all = {round->send_first, round->send_count};
-        const cy_operation send = send_of(record, round, all);
-        algorithm_count(group, &send);
-    }
-    group->sent.rounds++;
-    group->moves++;
-    record->posted = true;
-    return CY_OK;
-}
-
-// Whether the oldest message of a direction is over.
+// Whether the oldest message of a direction is over; it is given back then.
 static cy_status finish_oldest(algorithm_group *group, algorithm_direction *way, bool *over)
 {
     cy_request *request = &way->requests[way->done % FRAGMENTS_IN_FLIGHT];
@@ -276,50 +360,67 @@ static cy_status finish_oldest(algorithm_group *group, algorithm_direction *way,
     return group->inside->ops->wait(group->inside, NULL, transfer);
 }
 
-// A fragment that the group inside has not taken in itself.
-static void take_in(algorithm_transfer *record, const cy_round *round, int64_t number)
+static void step(const algorithm_transfer *record, algorithm_direction *way, bool sends)
 {
-    if (record->folds) return;
-    const cy_coll_chunk part = fragment_of(record, round->recv_first, round->recv_count, number);
-    char *there = record->target + (size_t)part.first * cy_dtype_size(record->dtype);
-    const bool overflow = cy_reduce_received(there, place_of(record, number), part.count,
+    way->done++;
+    way->over = !next_place(record, &way->awaited, sends);
+}
+
+// A fragment that the group inside has not taken in itself.
+static void take_in(algorithm_transfer *record, const cy_round *round)
+{
+    const algorithm_direction *way = &record->recv;
+    const cy_coll_chunk chunk = chunk_of(record, way->awaited, false);
+    char *there = record->target + (size_t)chunk.first * cy_dtype_size(record->dtype);
+    const bool overflow = cy_reduce_received(there, arrival_of(record, way->done), chunk.count,
         record->dtype, record->operation.reduce, round->recv_action);
     if (overflow) atomic_store_explicit(&record->overflow, true, memory_order_relaxed);
 }
 
-static cy_status go_on_receiving(
-    algorithm_group *group, algorithm_transfer *record, const cy_round *round, bool *over)
+static cy_status post_receives(algorithm_group *group, algorithm_transfer *record)
 {
     algorithm_direction *way = &record->recv;
-    const int64_t count = fragments(record, round->from, round->recv_count);
-    const bool after_send = !record->folds && sends_what_changes(round);
-    for (;;) {
-        while (way->posted < count && way->posted < way->done + FRAGMENTS_IN_FLIGHT)
-            CY_TRY(post_receive(group, record, round));
-        *over = way->done == count;
-        if (*over || (after_send && record->send.done <= way->done)) return CY_OK;
-        bool here = false;
-        CY_TRY(finish_oldest(group, way, &here));
-        if (!here) return CY_OK;
-        take_in(record, round, way->done);
-        way->done++;
+    while (!way->all_posted && way->posted < way->done + FRAGMENTS_IN_FLIGHT &&
+        may_receive(group, record, way->next)) {
+        CY_TRY(post_receive(group, record));
+        way->all_posted = !next_place(record, &way->next, false);
     }
+    return CY_OK;
 }
 
-static cy_status go_on_sending(
-    algorithm_group *group, algorithm_transfer *record, const cy_round *round, bool *over)
+// Takes in one message, so that what it allows to be sent goes while it is in the cache.
+static cy_status receive_one(algorithm_group *group, algorithm_transfer *record)
+{
+    algorithm_direction *way = &record->recv;
+    CY_TRY(post_receives(group, record));
+    if (way->done == way->posted) return CY_OK;
+    const cy_round *round = round_of(record, way->awaited);
+    const bool adds = !folds(group, round);
+    if (adds && sends_what_changes(round) &&
+        !is_over(record, &record->send, way->awaited.round, number_of(record, way->awaited)))
+        return CY_OK;
+    bool here = false;
+    CY_TRY(finish_oldest(group, way, &here));
+    if (!here) return CY_OK;
+    if (adds) take_in(record, round);
+    step(record, way, false);
+    return CY_OK;
+}
+
+static cy_status send_all(algorithm_group *group, algorithm_transfer *record)
 {
     algorithm_direction *way = &record->send;
-    const int64_t count = fragments(record, round->to, round->send_count);
     for (;;) {
-        while (way->posted < count && way->posted < way->done + FRAGMENTS_IN_FLIGHT)
-            CY_TRY(post_send(group, record, round));
-        *over = way->done == count;
-        if (*over) return CY_OK;
+        while (!way->all_posted && way->posted < way->done + FRAGMENTS_IN_FLIGHT &&
+            may_send(record, way->next)) {
+            CY_TRY(post_send(group, record));
+            way->all_posted = !next_place(record, &way->next, true);
+        }
+        if (way->done == way->posted) return CY_OK;
         bool gone = false;
         CY_TRY(finish_oldest(group, way, &gone));
         if (!gone) return CY_OK;
-        way->done++;
+        step(record, way, true);
     }
 }
 
@@ -342,21 +443,14 @@ static void conclude(algorithm_group *group, algorithm_transfer *record)
 cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
 {
     while (!record->done) {
-        if (record->round == record->plan.count) {
-            conclude(group, record);
-            break;
-        }
-        const cy_round *round = &record->plan.rounds[record->round];
-        if (!record->posted) CY_TRY(begin_round(group, record, round));
+        const int64_t moves = group->moves;
         // Receives first: what is sent to a rank that expects it is not copied twice.
-        bool received = false;
-        bool sent = false;
-        CY_TRY(go_on_receiving(group, record, round, &received));
-        CY_TRY(go_on_sending(group, record, round, &sent));
-        if (!received && sent) CY_TRY(go_on_receiving(group, record, round, &received));
-        if (!received || !sent) return CY_OK;
-        record->posted = false;
-        record->round++;
+        if (!record->recv.over) CY_TRY(receive_one(group, record));
+        if (!record->send.over) CY_TRY(send_all(group, record));
+        if (record->recv.over && record->send.over)
+            conclude(group, record);
+        else if (group->moves == moves)
+            return CY_OK;
     }
     return CY_OK;
 }

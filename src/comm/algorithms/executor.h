@@ -10,13 +10,28 @@
 
 #include <pthread.h>
 
-// Messages of a round that may be in flight at once, in each direction.
+// Messages that may be in flight at once, in each direction.
 #define FRAGMENTS_IN_FLIGHT 4
 
-// One direction of a round: a message for each fragment of the piece, in order.
+// How many fragments a round of a ring is behind the round before.
+#define ROUND_LAG 4
+
+// A message of a plan: fragment number turn - round * lag of a round. In each direction messages go
+// by their turn, those of one turn from the last round to the first. With a lag as long as the
+// longest piece that is one round after the other.
+typedef struct algorithm_place {
+    int64_t turn;
+    int round;
+} algorithm_place;
+
+// One direction: what the rank sends, or what it receives.
 typedef struct algorithm_direction {
-    cy_request requests[FRAGMENTS_IN_FLIGHT]; // of fragment i: number i % FRAGMENTS_IN_FLIGHT
-    int64_t posted, done;                     // fragments
+    cy_request requests[FRAGMENTS_IN_FLIGHT]; // of message i: number i % FRAGMENTS_IN_FLIGHT
+    int64_t posted, done;                     // messages
+    algorithm_place next;                     // to be posted, unless all are
+    algorithm_place awaited;                  // the oldest that is not done, unless all are
+    bool all_posted;
+    bool over;
 } algorithm_direction;
 
 typedef struct algorithm_transfer {
@@ -25,20 +40,20 @@ typedef struct algorithm_transfer {
     cy_operation operation;
     cy_transfer *message;  // what the group inside does itself
     cy_coll_schedule plan; // owned
-    int round;
-    bool posted; // the requests of this round are under way
-    bool folds;  // of this round: the group inside takes in what arrives
     bool done;
     int tag;
     algorithm_direction send, recv;
     cy_dtype dtype;     // of what travels
     int64_t fragment;   // elements of a message at most
+    int64_t longest;    // fragments of the longest piece
+    int64_t lag;        // fragments that a round is behind the one before
     const char *source; // borrowed: what is sent
     char *target;       // borrowed: where what arrives ends
     char *work;         // owned: partial results
     size_t work_bytes;
     char *arrived; // owned: FRAGMENTS_IN_FLIGHT fragments that are yet to be added
     size_t arrived_bytes;
+    size_t place_bytes; // of each of them
     _Atomic bool overflow;
 } algorithm_transfer;
 

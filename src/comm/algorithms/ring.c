@@ -28,6 +28,7 @@ static cy_status add_round(cy_coll_schedule *plan, cy_coll_rank place, cy_coll_c
 // right of its owner and travels once around: the order is fixed.
 static cy_status scatter(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
+    plan->streams = true;
     for (int round = 0; round < place.size - 1; round++) {
         const int send = wrap(place.rank - 1 - round, place.size);
         const int recv = wrap(place.rank - 2 - round, place.size);
@@ -39,6 +40,7 @@ static cy_status scatter(cy_coll_schedule *plan, cy_coll_rank place, int64_t cou
 
 static cy_status gather(cy_coll_schedule *plan, cy_coll_rank place, int64_t count)
 {
+    plan->streams = true;
     for (int round = 0; round < place.size - 1; round++) {
         const int send = wrap(place.rank - round, place.size);
         const int recv = wrap(place.rank - 1 - round, place.size);

@@ -2,7 +2,8 @@
 //
 // A plan is made by a pure function of (rank, ranks, sizes), so that its rounds and bytes can be
 // counted and checked without ranks. In a round a rank sends at most one piece and receives at most
-// one; the next round begins when both are done. Offsets and counts are in elements.
+// one; the next round begins when both are done, or, in a ring, with what has come. Offsets and
+// counts are in elements.
 
 #ifndef CY_COMM_ALGORITHMS_SCHEDULE_H
 #define CY_COMM_ALGORITHMS_SCHEDULE_H
@@ -26,6 +27,9 @@ typedef struct cy_coll_schedule {
     cy_round *rounds; // owned
     size_t capacity;
     int count;
+    // A ring: every round sends what the round before received, and receives into what was sent
+    // P - 1 rounds before. Its rounds may follow each other fragment by fragment.
+    bool streams;
 } cy_coll_schedule;
 
 // Which rank of how many.
