@@ -1,6 +1,7 @@
 #include "comm/algorithm.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/memory.h"
 #include "comm/backend.h"
 
@@ -140,7 +141,9 @@ cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes)
 
 // ---- the choice by measuring
 
-#define TUNE_REPEATS 4
+#define TUNE_SAMPLES 5
+#define TUNE_BATCH   16
+#define TUNE_BATCH_S 50e-6
 #define TUNE_STEP    8 // from one size to the next
 
 bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
@@ -150,18 +153,54 @@ bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
         algorithm == CY_ALGORITHM_DOUBLING;
 }
 
-// Least seconds of an all_reduce: what else the machine does only adds.
-static cy_status time_algorithm(cy_group *group, cy_queue *queue, cy_view data, double *seconds)
+// Seconds of an all_reduce, of `batch` one after the other.
+static cy_status time_batch(
+    double *seconds, cy_group *group, cy_queue *queue, cy_view data, int batch)
 {
-    double least = 0.0;
-    for (int i = -1; i < TUNE_REPEATS; i++) {
-        CY_TRY(cy_group_barrier(group));
-        const double start = cy_clock_s();
+    CY_TRY(cy_group_barrier(group));
+    const double start = cy_clock_s();
+    for (int i = 0; i < batch; i++)
         CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
-        const double took = cy_clock_s() - start;
-        if (i <= 0 || took < least) least = took;
+    *seconds = (cy_clock_s() - start) / batch;
+    return CY_OK;
+}
+
+// Short ones are timed many at a time. Every rank gets the same number, from what one takes on the
+// slowest.
+static cy_status choose_batch(
+    int *batch, cy_group *const *groups, cy_queue *queue, cy_view data)
+{
+    double slowest = 0.0;
+    for (int a = 0; a < CY_ALGORITHMS; a++) {
+        double seconds = 0.0;
+        if (groups[a] == NULL) continue;
+        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1)); // takes buffers, too
+        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1));
+        if (seconds > slowest) slowest = seconds;
     }
-    *seconds = least;
+    CY_TRY(cy_group_all_reduce(
+        groups[CY_ALGORITHM_NATIVE], queue, cy_view_of(&slowest, CY_F64, 1, 1), CY_MAX));
+    const double wanted = TUNE_BATCH_S / (slowest + 1e-9);
+    *batch = wanted < 1.0 ? 1 : wanted > TUNE_BATCH ? TUNE_BATCH : (int)wanted;
+    return CY_OK;
+}
+
+// Medians of all algorithms. They take turns, so that what else the machine does in the meantime
+// slows all of them alike.
+static cy_status time_algorithms(
+    double *seconds, cy_group *const *groups, cy_queue *queue, cy_view data)
+{
+    double times[CY_ALGORITHMS][TUNE_SAMPLES];
+    int batch = 1;
+    CY_TRY(choose_batch(&batch, groups, queue, data));
+    for (int i = 0; i < TUNE_SAMPLES; i++) {
+        for (int a = 0; a < CY_ALGORITHMS; a++) {
+            if (groups[a] == NULL) continue;
+            CY_TRY(time_batch(&times[a][i], groups[a], queue, data, batch));
+        }
+    }
+    for (int a = 0; a < CY_ALGORITHMS; a++)
+        seconds[a] = groups[a] == NULL ? 0.0 : cy_median(times[a], TUNE_SAMPLES);
     return CY_OK;
 }
 
@@ -183,10 +222,7 @@ static cy_status measure_sizes(cy_algorithm_times *times, cy_group *const *group
         const size_t bytes = (size_t)cy_algorithm_size(s);
         if (s > 0 && bytes > bytes_max) break;
         const cy_view view = cy_view_of(data, CY_F32, 1, (int64_t)(bytes / sizeof(float)));
-        for (int a = 0; a < CY_ALGORITHMS; a++) {
-            if (groups[a] == NULL) continue;
-            CY_TRY(time_algorithm(groups[a], queue, view, &times->seconds[s][a]));
-        }
+        CY_TRY(time_algorithms(times->seconds[s], groups, queue, view));
         CY_TRY(is_over(&over, groups[CY_ALGORITHM_NATIVE], queue, until_s));
     }
     return CY_OK;
@@ -194,6 +230,7 @@ static cy_status measure_sizes(cy_algorithm_times *times, cy_group *const *group
 
 int64_t cy_algorithm_size(int index)
 {
+    if (index == CY_ALGORITHM_SIZES - 1) return INT64_C(64) << 20;
     int64_t bytes = TUNE_STEP;
     for (int i = 0; i < index; i++)
         bytes *= TUNE_STEP;
@@ -242,7 +279,7 @@ cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times)
         if (made.count == 0 || made.rows[made.count - 1].algorithm != best) {
             made.rows[made.count++].algorithm = best;
         }
-        // Half way to the next size, as sizes multiply.
+        // About half way to the next size, as sizes multiply.
         made.rows[made.count - 1].bytes = cy_algorithm_size(s) * 3;
     }
     if (made.count == 0) return cy_algorithm_always(CY_ALGORITHM_NATIVE);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#define LOOKS    16     // between two times that the core is offered to others
 #define YIELD_NS 200000 // then sleep between looks
 #define NAP_NS   20000
 #define LOOK_NS  50000000 // how often a long wait looks after the others
@@ -216,34 +217,53 @@ static cy_status algorithm_check_peers(
     return status;
 }
 
-static cy_status algorithm_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+// Until a collective of messages is over, or one that the group inside does beside some.
+static cy_status wait_looking(algorithm_group *group, algorithm_transfer *record)
 {
-    algorithm_group *group = (algorithm_group *)base;
-    algorithm_transfer *record = (algorithm_transfer *)transfer;
     int64_t moved = cy_clock_ns(); // when a message came or went last
     int64_t looked = moved;
     int64_t moves = 0;
     cy_watchdog watch = {.rank = -1};
     bool done = false;
     cy_status status = look(group, record, &done, &moves);
-    while (status == CY_OK && !done) {
+    for (int turn = 1; status == CY_OK && !done; turn++) {
         const int64_t now = cy_clock_ns();
         if (now - moved > YIELD_NS)
             nap();
-        else
+        else if (turn % LOOKS == 0)
             sched_yield();
         if (now - looked > LOOK_NS) {
             looked = now;
-            status = algorithm_check_peers(base, transfer, &watch);
+            status = algorithm_check_peers(&group->base, &record->base, &watch);
         }
         const int64_t before = moves;
         if (status == CY_OK) status = look(group, record, &done, &moves);
-        if (moves != before) moved = cy_clock_ns();
+        if (moves != before) moved = now;
     }
+    return status;
+}
+
+// Under the lock. Where nothing else is in flight the group inside waits by itself, which is
+// faster.
+static cy_status wait_inside(algorithm_group *group, cy_queue *queue, algorithm_transfer *record)
+{
+    CY_TRY(failure(group));
+    const cy_status status = group->inside->ops->wait(group->inside, queue, record->message);
+    return status == CY_OK ? CY_OK : fail_group(group, status);
+}
+
+static cy_status algorithm_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    algorithm_transfer *record = (algorithm_transfer *)transfer;
+    cy_status status = CY_OK;
     pthread_mutex_lock(&group->lock);
-    if (status == CY_OK && record->message != NULL) {
-        status = group->inside->ops->wait(group->inside, queue, record->message);
+    if (record->message == NULL || group->head != NULL) {
+        pthread_mutex_unlock(&group->lock);
+        status = wait_looking(group, record);
+        pthread_mutex_lock(&group->lock);
     }
+    if (status == CY_OK && record->message != NULL) status = wait_inside(group, queue, record);
     if (queue != NULL && record->message == NULL && record->overflow) {
         atomic_store(&queue->fixed_overflow, true);
     }
