@@ -1,10 +1,92 @@
-#include "comm/algorithms/executor.h"
+// Groups whose collectives are made of messages: they follow a plan over the sends and receives of
+// the group inside, in the calls of their rank and, where asked for, in a thread of their own.
 
+#define _GNU_SOURCE
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/memory.h"
-#include "comm/reduce.h"
+#include "base/thread.h"
+#include "comm/algorithm.h"
+#include "comm/algorithms/schedule.h"
+#include "comm/backend.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#define LOOKS    16     // between two times that the core is offered to others
+#define YIELD_NS 200000 // then sleep between looks
+#define NAP_NS   20000
+#define LOOK_NS  50000000 // how often a long wait looks after the others
+
+// Messages that may be in flight at once, in each direction.
+#define FRAGMENTS_IN_FLIGHT 4
+
+// How many fragments a round of a ring is behind the round before.
+#define ROUND_LAG 4
+
+// A message of a plan: fragment number turn - round * lag of a round. In each direction messages go
+// by their turn, those of one turn from the last round to the first. With a lag as long as the
+// longest piece that is one round after the other.
+typedef struct algorithm_place {
+    int64_t turn;
+    int round;
+} algorithm_place;
+
+// One direction: what the rank sends, or what it receives.
+typedef struct algorithm_direction {
+    cy_request requests[FRAGMENTS_IN_FLIGHT]; // of message i: number i % FRAGMENTS_IN_FLIGHT
+    int64_t posted, done;                     // messages
+    algorithm_place next;                     // to be posted, unless all are
+    algorithm_place awaited;                  // the oldest that is not done, unless all are
+    bool all_posted;
+    bool over;
+} algorithm_direction;
+
+typedef struct algorithm_transfer {
+    cy_transfer base;
+    struct algorithm_transfer *next; // of those in flight, or of the free ones
+    cy_operation operation;
+    cy_transfer *message;  // what the group inside does itself
+    cy_coll_schedule plan; // owned
+    bool done;
+    int tag;
+    algorithm_direction send, recv;
+    cy_dtype dtype;     // of what travels
+    int64_t fragment;   // elements of a message at most
+    int64_t longest;    // fragments of the longest piece
+    int64_t lag;        // fragments that a round is behind the one before
+    const char *source; // borrowed: what is sent
+    char *target;       // borrowed: where what arrives ends
+    char *work;         // owned: partial results
+    size_t work_bytes;
+    char *arrived; // owned: FRAGMENTS_IN_FLIGHT fragments that are yet to be added
+    size_t arrived_bytes;
+    size_t place_bytes; // of each of them
+    _Atomic bool overflow;
+} algorithm_transfer;
+
+typedef struct algorithm_group {
+    cy_group base;
+    cy_group *inside; // owned
+    cy_algorithm_options options;
+    cy_algorithm_counters sent;
+    int64_t moves; // rounds that have begun, messages that have arrived or gone
+    uint64_t sequence;
+    algorithm_transfer *head; // in flight, oldest first
+    algorithm_transfer *tail;
+    algorithm_transfer *records; // owned: free ones
+    cy_status status;            // of the first failure
+    char text[1024];
+    // The progress thread and the rank's own take turns under this lock.
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    pthread_t thread;
+    bool has_thread;
+    bool closing;
+} algorithm_group;
 
 static cy_status take(char **bytes, size_t *capacity, size_t wanted)
 {
@@ -192,8 +274,8 @@ static bool next_place(const algorithm_transfer *record, algorithm_place *at, bo
 }
 
 // Whether fragment `number` of a round has gone or come, if there is such a message.
-static bool is_over(const algorithm_transfer *record, const algorithm_direction *way, int round,
-    int64_t number)
+static bool is_over(
+    const algorithm_transfer *record, const algorithm_direction *way, int round, int64_t number)
 {
     const int64_t turn = number + round * record->lag;
     const algorithm_place next = way->awaited;
@@ -225,8 +307,7 @@ static bool folds(const algorithm_group *group, const cy_round *round)
 static bool may_send(const algorithm_transfer *record, algorithm_place at)
 {
     if (!record->plan.streams) return rounds_before_are_over(record, at.round);
-    return at.round == 0 ||
-        is_over(record, &record->recv, at.round - 1, number_of(record, at));
+    return at.round == 0 || is_over(record, &record->recv, at.round - 1, number_of(record, at));
 }
 
 // Where a result of a ring is stored is what the rank sent P - 1 rounds before.
@@ -294,7 +375,8 @@ static cy_status post_send(algorithm_group *group, algorithm_transfer *record)
     return post(group, way, &send);
 }
 
-void algorithm_count(algorithm_group *group, const cy_operation *send)
+// Counts a message that is sent.
+static void algorithm_count(algorithm_group *group, const cy_operation *send)
 {
     const double bytes = (double)cy_view_bytes(send->in);
     const int *nodes = group->base.nodes;
@@ -305,8 +387,7 @@ void algorithm_count(algorithm_group *group, const cy_operation *send)
     }
 }
 
-static void begin_direction(
-    const algorithm_transfer *record, algorithm_direction *way, bool sends)
+static void begin_direction(const algorithm_transfer *record, algorithm_direction *way, bool sends)
 {
     way->posted = way->done = 0;
     way->next = (algorithm_place){.turn = -1};
@@ -314,7 +395,8 @@ static void begin_direction(
     way->awaited = way->next;
 }
 
-cy_status algorithm_prepare(
+// Makes the plan of a collective and takes its memory; it may be over at once.
+static cy_status algorithm_prepare(
     algorithm_group *group, algorithm_transfer *record, const cy_operation *operation)
 {
     CY_TRY(make_plan(group, record, operation));
@@ -440,7 +522,8 @@ static void conclude(algorithm_group *group, algorithm_transfer *record)
     record->done = true;
 }
 
-cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
+// Goes on with one transfer as far as it goes without waiting.
+static cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
 {
     while (!record->done) {
         const int64_t moves = group->moves;
@@ -453,4 +536,361 @@ cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
             return CY_OK;
     }
     return CY_OK;
+}
+
+// ---- progress
+
+static bool is_message(cy_operation_kind kind)
+{
+    return kind == CY_OP_SEND || kind == CY_OP_RECV;
+}
+
+static cy_status fail_group(algorithm_group *group, cy_status status)
+{
+    if (group->status == CY_OK) {
+        group->status = status;
+        snprintf(group->text, sizeof(group->text), "%s", cy_error_text());
+    }
+    return status;
+}
+
+static cy_status failure(const algorithm_group *group)
+{
+    return group->status == CY_OK ? CY_OK : CY_FAIL(group->status, "%s", group->text);
+}
+
+// Under the lock: goes on with everything in flight, oldest first.
+static cy_status advance_all(algorithm_group *group)
+{
+    CY_TRY(failure(group));
+    for (algorithm_transfer **link = &group->head; *link != NULL;) {
+        algorithm_transfer *record = *link;
+        const cy_status status = algorithm_advance(group, record);
+        if (status != CY_OK) return fail_group(group, status);
+        if (!record->done) {
+            link = &record->next;
+            continue;
+        }
+        *link = record->next;
+        if (group->tail == record) {
+            group->tail = group->head;
+            while (group->tail != NULL && group->tail->next != NULL)
+                group->tail = group->tail->next;
+        }
+    }
+    return CY_OK;
+}
+
+static void nap(void)
+{
+    const struct timespec pause = {.tv_nsec = NAP_NS};
+    nanosleep(&pause, NULL);
+}
+
+static void *make_progress(void *argument)
+{
+    algorithm_group *group = argument;
+    pthread_mutex_lock(&group->lock);
+    while (!group->closing) {
+        if (group->head == NULL || group->status != CY_OK) {
+            pthread_cond_wait(&group->work, &group->lock);
+            continue;
+        }
+        (void)advance_all(group); // a failure is kept for those who wait
+        pthread_mutex_unlock(&group->lock);
+        nap();
+        pthread_mutex_lock(&group->lock);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return NULL;
+}
+
+// ---- the table
+
+static cy_status record_take(algorithm_group *group, algorithm_transfer **record)
+{
+    if (group->records == NULL) {
+        void *block = NULL;
+        CY_TRY(cy_memory_alloc(&block, 1, sizeof(algorithm_transfer)));
+        group->records = block;
+    }
+    *record = group->records;
+    group->records = (*record)->next;
+    (*record)->next = NULL;
+    (*record)->message = NULL;
+    (*record)->done = false;
+    return CY_OK;
+}
+
+static void record_give(algorithm_group *group, algorithm_transfer *record)
+{
+    record->next = group->records;
+    group->records = record;
+}
+
+// Collectives that the group inside does itself.
+static bool is_native(const algorithm_group *group, const cy_operation *operation)
+{
+    if (!group->options.native_others || group->inside->messages_only) return false;
+    return operation->kind != CY_OP_ALL_REDUCE ||
+        cy_algorithm_choose(&group->options.table, cy_view_bytes(operation->in)) ==
+        CY_ALGORITHM_NATIVE;
+}
+
+// *listed tells whether the group has the record now, also when a step of it failed.
+static cy_status start_locked(algorithm_group *group, cy_queue *queue, algorithm_transfer *record,
+    const cy_operation *operation, bool *listed)
+{
+    *listed = false;
+    CY_TRY(failure(group));
+    if (is_message(operation->kind) || is_native(group, operation)) {
+        cy_request request = {0};
+        CY_TRY(group->inside->ops->start(group->inside, queue, &request, operation));
+        if (operation->kind == CY_OP_SEND) algorithm_count(group, operation);
+        if (!is_message(operation->kind)) {
+            group->sent.bytes_between_nodes += cy_operation_bytes_between(&group->base, operation);
+        }
+        record->message = request.handle;
+        record->message->kind = operation->kind;
+        return CY_OK;
+    }
+    record->tag = CY_TAG_LIMIT + (int)(group->sequence++ % CY_TAG_LIMIT);
+    CY_TRY(algorithm_prepare(group, record, operation));
+    if (group->tail != NULL) group->tail->next = record;
+    if (group->head == NULL) group->head = record;
+    group->tail = record;
+    *listed = true;
+    pthread_cond_signal(&group->work);
+    return advance_all(group);
+}
+
+static cy_status algorithm_start(
+    cy_group *base, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    pthread_mutex_lock(&group->lock);
+    algorithm_transfer *record = NULL;
+    cy_status status = record_take(group, &record);
+    if (status == CY_OK) {
+        record->base.kind = operation->kind;
+        bool listed;
+        status = start_locked(group, queue, record, operation, &listed);
+        // After a failure a record of the list stays there until the close.
+        if (status != CY_OK && !listed) record_give(group, record);
+        if (status == CY_OK) request->handle = record;
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static cy_status test_locked(algorithm_group *group, algorithm_transfer *record, bool *done)
+{
+    if (record->message == NULL) {
+        if (!record->done) CY_TRY(advance_all(group));
+        *done = record->done;
+        return CY_OK;
+    }
+    CY_TRY(failure(group));
+    return group->inside->ops->test(group->inside, record->message, done);
+}
+
+// *moves are those of the group so far.
+static cy_status look(
+    algorithm_group *group, algorithm_transfer *record, bool *done, int64_t *moves)
+{
+    pthread_mutex_lock(&group->lock);
+    const cy_status status = test_locked(group, record, done);
+    *moves = group->moves;
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static cy_status algorithm_test(cy_group *base, cy_transfer *transfer, bool *done)
+{
+    int64_t moves;
+    return look((algorithm_group *)base, (algorithm_transfer *)transfer, done, &moves);
+}
+
+// The oldest message of a direction that is in flight; NULL: none is.
+static const cy_transfer *oldest(const algorithm_direction *way)
+{
+    return way->done < way->posted ? way->requests[way->done % FRAGMENTS_IN_FLIGHT].handle : NULL;
+}
+
+static cy_status check_peers_locked(
+    algorithm_group *group, const algorithm_transfer *record, cy_watchdog *watch)
+{
+    const cy_transfer *awaited = record->message;
+    if (awaited == NULL) awaited = oldest(&record->recv);
+    if (awaited == NULL) awaited = oldest(&record->send);
+    if (awaited == NULL) return CY_OK;
+    const cy_status status = group->inside->ops->check_peers(group->inside, awaited, watch);
+    if (status == CY_OK) return CY_OK;
+    cy_error_prefix("%s: ", cy_operation_name(record->base.kind));
+    return fail_group(group, status);
+}
+
+static cy_status algorithm_check_peers(
+    cy_group *base, const cy_transfer *transfer, cy_watchdog *watch)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    pthread_mutex_lock(&group->lock);
+    const cy_status status = check_peers_locked(group, (const algorithm_transfer *)transfer, watch);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+// Until a collective of messages is over, or one that the group inside does beside some.
+static cy_status wait_looking(algorithm_group *group, algorithm_transfer *record)
+{
+    int64_t moved = cy_clock_ns(); // when a message came or went last
+    int64_t looked = moved;
+    int64_t moves = 0;
+    cy_watchdog watch = {.rank = -1};
+    bool done = false;
+    cy_status status = look(group, record, &done, &moves);
+    for (int turn = 1; status == CY_OK && !done; turn++) {
+        const int64_t now = cy_clock_ns();
+        if (now - moved > YIELD_NS)
+            nap();
+        else if (turn % LOOKS == 0)
+            sched_yield();
+        if (now - looked > LOOK_NS) {
+            looked = now;
+            status = algorithm_check_peers(&group->base, &record->base, &watch);
+        }
+        const int64_t before = moves;
+        if (status == CY_OK) status = look(group, record, &done, &moves);
+        if (moves != before) moved = now;
+    }
+    return status;
+}
+
+// Under the lock. Where nothing else is in flight the group inside waits by itself, which is
+// faster.
+static cy_status wait_inside(algorithm_group *group, cy_queue *queue, algorithm_transfer *record)
+{
+    CY_TRY(failure(group));
+    const cy_status status = group->inside->ops->wait(group->inside, queue, record->message);
+    return status == CY_OK ? CY_OK : fail_group(group, status);
+}
+
+static cy_status algorithm_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    algorithm_transfer *record = (algorithm_transfer *)transfer;
+    cy_status status = CY_OK;
+    pthread_mutex_lock(&group->lock);
+    if (record->message == NULL || group->head != NULL) {
+        pthread_mutex_unlock(&group->lock);
+        status = wait_looking(group, record);
+        pthread_mutex_lock(&group->lock);
+    }
+    if (status == CY_OK && record->message != NULL) status = wait_inside(group, queue, record);
+    if (queue != NULL && record->message == NULL && record->overflow) {
+        atomic_store(&queue->fixed_overflow, true);
+    }
+    base->counters.bytes_between_nodes = group->sent.bytes_between_nodes;
+    if (status == CY_OK) record_give(group, record); // a failed one may still be in the list
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static void algorithm_abort(cy_group *base, const char *text)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    cy_group_abort(group->inside, text);
+}
+
+// After a failure the group inside must take its messages back before their memory goes.
+static void cancel(algorithm_group *group, algorithm_direction *way)
+{
+    for (int i = 0; i < FRAGMENTS_IN_FLIGHT && group->status != CY_OK; i++) {
+        cy_request *request = &way->requests[i];
+        if (request->handle == NULL) continue;
+        cy_group_abort(group->inside, group->text);
+        (void)!group->inside->ops->wait(group->inside, NULL, request->handle);
+        request->handle = NULL;
+    }
+}
+
+static void free_list(algorithm_transfer *list)
+{
+    while (list != NULL) {
+        algorithm_transfer *record = list;
+        list = record->next;
+        cy_coll_schedule_free(&record->plan);
+        cy_memory_free(record->work);
+        cy_memory_free(record->arrived);
+        cy_memory_free(record);
+    }
+}
+
+static void algorithm_close(cy_group *base)
+{
+    algorithm_group *group = (algorithm_group *)base;
+    pthread_mutex_lock(&group->lock);
+    group->closing = true;
+    pthread_cond_signal(&group->work);
+    pthread_mutex_unlock(&group->lock);
+    if (group->has_thread) pthread_join(group->thread, NULL);
+    for (algorithm_transfer *record = group->head; record != NULL; record = record->next) {
+        cancel(group, &record->recv);
+        cancel(group, &record->send);
+    }
+    if (!group->options.keep_inside) cy_group_close(group->inside);
+    free_list(group->records);
+    free_list(group->head);
+    pthread_cond_destroy(&group->work);
+    pthread_mutex_destroy(&group->lock);
+    cy_memory_free(group);
+}
+
+static const cy_group_ops algorithm_ops = {
+    .name = "algorithm",
+    .start = algorithm_start,
+    .wait = algorithm_wait,
+    .test = algorithm_test,
+    .check_peers = algorithm_check_peers,
+    .abort = algorithm_abort,
+    .close = algorithm_close,
+};
+
+cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
+{
+    CY_ASSERT(inside->size > 1 && options->table.count > 0);
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(algorithm_group)));
+    algorithm_group *made = block;
+    cy_group_init(&made->base, &algorithm_ops, inside->rank, inside->size, inside->dimension);
+    made->options = *options;
+    made->options.nodes = NULL; // the group has its own
+    made->inside = inside;
+    made->base.counts_between = true;
+    const int *nodes = options->nodes != NULL ? options->nodes : inside->nodes;
+    const cy_status status = cy_group_set_nodes(&made->base, nodes);
+    if (status != CY_OK) {
+        cy_memory_free(made);
+        return status;
+    }
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->work, NULL);
+    if (options->progress_thread) {
+        if (cy_thread_start(&made->thread, make_progress, made) != 0) {
+            pthread_cond_destroy(&made->work);
+            pthread_mutex_destroy(&made->lock);
+            cy_memory_free(made->base.nodes);
+            cy_memory_free(made);
+            return CY_FAIL(CY_ERR_MEMORY, "no thread for the progress of %s", inside->dimension);
+        }
+        made->has_thread = true;
+    }
+    *group = &made->base;
+    return CY_OK;
+}
+
+cy_algorithm_counters cy_algorithm_count(const cy_group *group)
+{
+    CY_ASSERT(group->ops == &algorithm_ops);
+    return ((const algorithm_group *)group)->sent;
 }
