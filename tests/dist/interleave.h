@@ -162,8 +162,8 @@ static inline cy_status interleave_start(
     return interleave_message(group, flight, in, out);
 }
 
-// How many operations, and, where fragment_bytes is not 0, by rings whose pieces go in such fragments
-// and are added where they have come, as between processes.
+// How many operations, and, where fragment_bytes is not 0, by rings whose pieces go in such
+// fragments and are added where they have come, as between processes.
 typedef struct interleave_job {
     int operations;
     size_t fragment_bytes;
@@ -180,7 +180,8 @@ static inline cy_status interleave_wrap(cy_group **group, size_t fragment_bytes)
 }
 
 // Axes of two ranks as far as there are so many, or one axis.
-static inline cy_status interleave_open(interleave_mesh *made, cy_world *world, size_t fragment_bytes)
+static inline cy_status interleave_open(
+    interleave_mesh *made, cy_world *world, size_t fragment_bytes)
 {
     const int size = cy_world_size(world);
     cy_mesh_spec request = {.tp = 1,

@@ -16,7 +16,7 @@
 #define SAMPLE_S    0.005
 #define REPEATS_MAX 10000
 #define SUBJECTS    32
-#define SIZES       16 // up to a gibibyte
+#define SIZES       16  // up to a gibibyte
 #define AUTO_S      0.2 // for what auto measures
 
 static const char *const op_names[BENCH_OPS] = {
@@ -146,8 +146,7 @@ static cy_status run_sample(
 }
 
 // How often a subject is run in a sample, on all ranks alike.
-static cy_status choose_repeats(
-    int *repeats, const subject *what, const buffers *b, int64_t bytes)
+static cy_status choose_repeats(int *repeats, const subject *what, const buffers *b, int64_t bytes)
 {
     enum { WARM = 3 };
     double seconds = 0.0;
@@ -193,8 +192,8 @@ typedef struct field {
     int made_count;
 } field;
 
-static void add_subject(
-    field *all, const char *only, bench_op op, const char *algorithm, cy_group *group, cy_group *meet)
+static void add_subject(field *all, const char *only, bench_op op, const char *algorithm,
+    cy_group *group, cy_group *meet)
 {
     if (strcmp(only, "all") != 0 && strcmp(only, op_names[op]) != 0) return;
     CY_ASSERT(all->count < SUBJECTS);
@@ -207,8 +206,8 @@ static bool has_size(const subject *what, int64_t bytes)
     return bytes > 0 && (!has_parts(what->op) || bytes / 4 >= cy_group_size(what->group));
 }
 
-// Median seconds of all subjects, as rank 0 sees them. They take turns, so that what else the machine
-// does in the meantime slows all of them alike.
+// Median seconds of all subjects, as rank 0 sees them. They take turns, so that what else the
+// machine does in the meantime slows all of them alike.
 static cy_status time_size(double *seconds, const field *all, const buffers *b, int64_t bytes)
 {
     int repeats[SUBJECTS];
@@ -243,8 +242,7 @@ static cy_status add_row(
 }
 
 // No bytes at all for the barrier, then 8 bytes, times eight each, and the largest.
-static cy_status measure(
-    const bench_run *run, cy_world *world, const field *all, const buffers *b)
+static cy_status measure(const bench_run *run, cy_world *world, const field *all, const buffers *b)
 {
     int64_t sizes[SIZES] = {0};
     double seconds[SIZES][SUBJECTS];
@@ -275,8 +273,7 @@ static cy_status add_algorithms(const char *only, field *all, cy_group *group)
         cy_group *made = NULL;
         CY_TRY(cy_algorithm_open(&made, group, &with));
         all->made[all->made_count++] = made;
-        add_subject(
-            all, only, BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group);
+        add_subject(all, only, BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group);
     }
     return CY_OK;
 }
