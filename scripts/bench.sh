@@ -88,16 +88,13 @@ bench_kernel() {
         "$out/kernel.json" >>"$figures"
 }
 
-bench_comm() {
-    "$program" bench comm --json >"$out/comm.json.part"
-    mv "$out/comm.json.part" "$out/comm.json"
-    echo "comm: $out/comm.json"
-    # Of the backend of threads. The default all_reduce is called native where it is no other.
-    awk -F '[:,}]' '
+# comm_figures BACKEND PREFIX: the default all_reduce is called native where it is no other.
+comm_figures() {
+    awk -F '[:,}]' -v wanted="$1" -v prefix="$2" '
         /"op":/ {
             gsub(/"/, "")
             op = $2; algorithm = $4; backend = $6; bytes = $10; us = $12; rate = $14
-            if (backend != "threads") next
+            if (backend != wanted || algorithm == "MPI") next
             if (op == "send" && bytes == 67108864) send = rate
             if (op == "neighbour" && bytes == 67108864) neighbour = rate
             if (op != "all_reduce") next
@@ -107,14 +104,28 @@ bench_comm() {
             if (!(bytes in best) || us < best[bytes]) best[bytes] = us
         }
         END {
-            printf "comm.send_64mb %s GB/s\ncomm.ring_64mb %s GB/s\n", send, ring
-            printf "comm.ring_over_neighbour_64mb %.4f of-bandwidth\n", ring / neighbour
+            printf "%ssend_64mb %s GB/s\n%sring_64mb %s GB/s\n", prefix, send, prefix, ring
+            printf "%sring_over_neighbour_64mb %.4f of-bandwidth\n", prefix, ring / neighbour
             for (bytes in best) {
                 mine = bytes in auto ? auto[bytes] : native[bytes]
                 if (bytes >= 1024 && mine / best[bytes] > worst) worst = mine / best[bytes]
             }
-            printf "comm.auto_over_best %.4f of-best\n", worst
+            printf "%sauto_over_best %.4f of-best\n", prefix, worst
         }' "$out/comm.json" | tee -a "$figures"
+}
+
+# Two threads, and two processes where there is MPI.
+bench_comm() {
+    "$program" bench comm --json >"$out/comm.json.part"
+    mv "$out/comm.json.part" "$out/comm.json"
+    echo "comm: $out/comm.json"
+    comm_figures threads comm.
+    if grep -q '"backend":"mpi"' "$out/comm.json"; then
+        comm_figures mpi comm.mpi_
+    else
+        figure comm.mpi_ring_over_neighbour_64mb - "no MPI"
+        figure comm.mpi_auto_over_best - "no MPI"
+    fi
 }
 
 # A model with many small parameters: buckets against a message a parameter, medians of five turns. Over

@@ -1,8 +1,6 @@
-#include "comm/algorithm.h"
+// Names and tables of algorithms, and the choice by the formulas of their rounds and bytes.
 
-#include "base/clock.h"
-#include "base/memory.h"
-#include "comm/backend.h"
+#include "comm/algorithm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -136,118 +134,6 @@ cy_algorithm cy_algorithm_choose(const cy_algorithm_table *table, size_t bytes)
     while (row < table->count - 1 && (int64_t)bytes > table->rows[row].bytes)
         row++;
     return table->rows[row].algorithm;
-}
-
-// ---- the choice by measuring
-
-#define TUNE_REPEATS 4
-#define TUNE_STEP    8 // from one size to the next
-
-bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
-{
-    if (ranks == 2) return true; // two operands have one order
-    return algorithm == CY_ALGORITHM_NATIVE || algorithm == CY_ALGORITHM_TREE ||
-        algorithm == CY_ALGORITHM_DOUBLING;
-}
-
-// Least seconds of an all_reduce: what else the machine does only adds.
-static cy_status time_algorithm(cy_group *group, cy_queue *queue, cy_view data, double *seconds)
-{
-    double least = 0.0;
-    for (int i = -1; i < TUNE_REPEATS; i++) {
-        CY_TRY(cy_group_barrier(group));
-        const double start = cy_clock_s();
-        CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
-        const double took = cy_clock_s() - start;
-        if (i <= 0 || took < least) least = took;
-    }
-    *seconds = least;
-    return CY_OK;
-}
-
-// Whether all have spent the time that was given: every rank gets the same answer.
-static cy_status is_over(bool *over, cy_group *group, cy_queue *queue, double until_s)
-{
-    double late = cy_clock_s() > until_s;
-    CY_TRY(cy_group_all_reduce(group, queue, cy_view_of(&late, CY_F64, 1, 1), CY_MAX));
-    *over = late > 0.0;
-    return CY_OK;
-}
-
-static cy_status measure_sizes(cy_algorithm_times *times, cy_group *const *groups, cy_queue *queue,
-    float *data, size_t bytes_max, double budget_s)
-{
-    const double until_s = cy_clock_s() + budget_s;
-    bool over = false;
-    for (int s = 0; s < CY_ALGORITHM_SIZES && !over; s++) {
-        const size_t bytes = (size_t)cy_algorithm_size(s);
-        if (s > 0 && bytes > bytes_max) break;
-        const cy_view view = cy_view_of(data, CY_F32, 1, (int64_t)(bytes / sizeof(float)));
-        for (int a = 0; a < CY_ALGORITHMS; a++) {
-            if (groups[a] == NULL) continue;
-            CY_TRY(time_algorithm(groups[a], queue, view, &times->seconds[s][a]));
-        }
-        CY_TRY(is_over(&over, groups[CY_ALGORITHM_NATIVE], queue, until_s));
-    }
-    return CY_OK;
-}
-
-int64_t cy_algorithm_size(int index)
-{
-    int64_t bytes = TUNE_STEP;
-    for (int i = 0; i < index; i++)
-        bytes *= TUNE_STEP;
-    return bytes;
-}
-
-cy_status cy_algorithm_measure(
-    cy_algorithm_times *times, cy_group *group, cy_queue *queue, size_t bytes_max, double budget_s)
-{
-    *times = (cy_algorithm_times){0};
-    const cy_traffic before = group->counters;
-    cy_group *groups[CY_ALGORITHMS] = {[CY_ALGORITHM_NATIVE] = group};
-    cy_status status = CY_OK;
-    void *data = NULL;
-    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
-        // A server only shows what not to do.
-        if (a == CY_ALGORITHM_SERVER || a == CY_ALGORITHM_HIERARCHICAL) continue;
-        if (!cy_algorithm_keeps_order((cy_algorithm)a, group->size)) continue;
-        const cy_algorithm_options options = {
-            .table = cy_algorithm_always((cy_algorithm)a), .keep_inside = true};
-        status = cy_algorithm_open(&groups[a], group, &options);
-    }
-    const int64_t largest = cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
-    const size_t room = bytes_max < (size_t)largest ? bytes_max : (size_t)largest;
-    if (status == CY_OK) status = cy_memory_alloc(&data, room + 8, 1);
-    if (status == CY_OK) status = measure_sizes(times, groups, queue, data, room, budget_s);
-    for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++)
-        cy_group_close(groups[a]);
-    cy_memory_free(data);
-    group->counters = before; // what a run sends is counted, not this
-    return status;
-}
-
-cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times)
-{
-    cy_algorithm_table made = {0};
-    for (int s = 0; s < CY_ALGORITHM_SIZES; s++) {
-        const double *seconds = times->seconds[s];
-        if (seconds[CY_ALGORITHM_NATIVE] <= 0.0) break; // no time was left for it
-        cy_algorithm best = CY_ALGORITHM_NATIVE;
-        for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
-            // What is faster by less than a twentieth may be so by chance.
-            const double limit = seconds[best] * (best == CY_ALGORITHM_NATIVE ? 0.95 : 1.0);
-            if (seconds[a] > 0.0 && seconds[a] < limit) best = (cy_algorithm)a;
-        }
-        if (made.count == 0 || made.rows[made.count - 1].algorithm != best) {
-            made.rows[made.count++].algorithm = best;
-        }
-        // Half way to the next size, as sizes multiply.
-        made.rows[made.count - 1].bytes = cy_algorithm_size(s) * 3;
-    }
-    if (made.count == 0) return cy_algorithm_always(CY_ALGORITHM_NATIVE);
-    made.rows[made.count - 1].bytes = INT64_MAX;
-    return made;
 }
 
 // ---- tables as text

@@ -104,8 +104,8 @@ cy_algorithm_counters cy_algorithm_count(const cy_group *group);
 // among these: docs/decisions/automatic-algorithm.md.
 bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks);
 
-// Sizes that are measured: 8 bytes, 64, 512, ... 16 MiB.
-#define CY_ALGORITHM_SIZES 8
+// Sizes that are measured: 8 bytes, 64, 512, and so on to 16 MiB, and 64 MiB.
+#define CY_ALGORITHM_SIZES 9
 int64_t cy_algorithm_size(int index);
 
 // Seconds of an all_reduce by size and algorithm; 0 where it was not measured.

@@ -7,6 +7,7 @@
 #include "dist/group_suite.h"
 
 #include "base/random.h"
+#include "comm/algorithm.h"
 #include "comm/backend.h"
 #include "comm/mesh.h"
 
@@ -161,16 +162,41 @@ static inline cy_status interleave_start(
     return interleave_message(group, flight, in, out);
 }
 
-static inline cy_status interleave_open(interleave_mesh *made, cy_world *world)
+// How many operations, and, where fragment_bytes is not 0, by rings whose pieces go in such
+// fragments and are added where they have come, as between processes.
+typedef struct interleave_job {
+    int operations;
+    size_t fragment_bytes;
+} interleave_job;
+
+static inline cy_status interleave_wrap(cy_group **group, size_t fragment_bytes)
 {
-    const cy_mesh_spec request = {.tp = 2,
-        .cp = 2,
-        .pp = 2,
-        .dp = 2,
-        .ep = 4,
+    if (fragment_bytes == 0 || cy_group_size(*group) == 1) return CY_OK;
+    (*group)->fragment_bytes = fragment_bytes;
+    (*group)->reduces_on_recv = false;
+    const cy_algorithm_options options = {
+        .table = cy_algorithm_always(CY_ALGORITHM_RING), .progress_thread = true};
+    return cy_algorithm_open(group, *group, &options);
+}
+
+// Axes of two ranks as far as there are so many, or one axis.
+static inline cy_status interleave_open(
+    interleave_mesh *made, cy_world *world, size_t fragment_bytes)
+{
+    const int size = cy_world_size(world);
+    cy_mesh_spec request = {.tp = 1,
+        .cp = 1,
+        .pp = 1,
+        .dp = 1,
+        .ep = size == 16 ? 4 : 1,
         .etp = 1,
         .rank_order = "tp,cp,pp,dp",
-        .world = cy_world_size(world)};
+        .world = size};
+    int *const axes[] = {&request.tp, &request.dp, &request.pp, &request.cp};
+    int left = size;
+    for (int i = 0; i < 4 && left % 2 == 0; i++, left /= 2)
+        *axes[i] = 2;
+    request.tp *= left;
     cy_mesh mesh;
     CY_TRY(cy_mesh_make(&mesh, &request));
     for (int k = 0; k < INTERLEAVE_KINDS; k++) {
@@ -178,16 +204,17 @@ static inline cy_status interleave_open(interleave_mesh *made, cy_world *world)
         CY_TRY(cy_world_open_group(world, &made->groups[k], made->members[k],
             cy_mesh_group_size(&mesh, interleave_kinds[k]),
             cy_mesh_kind_dimension(interleave_kinds[k])));
+        CY_TRY(interleave_wrap(&made->groups[k], fragment_bytes));
     }
     return CY_OK;
 }
 
 // Operation i goes to the group that the random numbers say, the same kind on every rank, and up
 // to INTERLEAVE_FLIGHT of them are waited for out of order.
-static inline cy_status interleave(cy_world *world, int operations)
+static inline cy_status interleave(cy_world *world, const interleave_job *job)
 {
     interleave_mesh mesh = {0};
-    CY_TRY(interleave_open(&mesh, world));
+    CY_TRY(interleave_open(&mesh, world, job->fragment_bytes));
     const int me = cy_world_rank(world);
     interleave_flight flights[INTERLEAVE_FLIGHT];
     memset(flights, 0, sizeof(flights));
@@ -196,7 +223,7 @@ static inline cy_status interleave(cy_world *world, int operations)
         flights[f].out = calloc(INTERLEAVE_LARGEST, sizeof(int64_t));
         SUITE_EXPECT(flights[f].in != NULL && flights[f].out != NULL, "no memory");
     }
-    for (int i = 0; i < operations; i++) {
+    for (int i = 0; i < job->operations; i++) {
         const uint64_t dice = cy_random_bits(7, (uint64_t)i);
         interleave_flight *flight = &flights[dice % INTERLEAVE_FLIGHT];
         CY_TRY(interleave_finish(&mesh, flight));
@@ -219,8 +246,7 @@ static inline cy_status interleave(cy_world *world, int operations)
 
 static inline cy_status interleave_rank(cy_world *world, void *context)
 {
-    const int *operations = context;
-    return interleave(world, *operations);
+    return interleave(world, context);
 }
 
 #endif

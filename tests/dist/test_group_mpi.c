@@ -65,6 +65,18 @@ static void several_groups_with_threads_of_their_own(void **state)
     expect_success(2, "ring");
 }
 
+// Rings of many fragments in flight at once, on more ranks than cores.
+static void rings_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    expect_success(2, "rings");
+    expect_success(3, "rings");
+    expect_success(4, "rings");
+    expect_success(8, "rings");
+    expect_success(2, "rings 2");
+    expect_success(4, "rings 4");
+}
+
 // Pieces of a plan go in segments between processes.
 static void pieces_longer_than_a_segment(void **state)
 {
@@ -216,7 +228,14 @@ static cy_status run_places(cy_world *world, void *context)
 static cy_status run_interleaved(cy_world *world, void *context)
 {
     (void)context;
-    return interleave(world, 2000);
+    return interleave(world, &(interleave_job){.operations = 2000});
+}
+
+static cy_status run_interleaved_rings(cy_world *world, void *context)
+{
+    (void)context;
+    return interleave(world,
+        &(interleave_job){.operations = 1200 / cy_world_size(world), .fragment_bytes = 8192});
 }
 
 // Ranks 0 and 1 are in one process, 1 and 3 talk across: whoever waits for a rank that waits for
@@ -315,6 +334,7 @@ static cy_rank_function function_of(const char *scenario)
     if (strcmp(scenario, "ring") == 0) return run_groups;
     if (strcmp(scenario, "places") == 0) return run_places;
     if (strcmp(scenario, "segments") == 0) return run_segments;
+    if (strcmp(scenario, "rings") == 0) return run_interleaved_rings;
     return strcmp(scenario, "interleave") == 0 ? run_interleaved : misbehave;
 }
 
@@ -363,6 +383,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_primitive_equals_serial),
         cmocka_unit_test(ranks_share_processes),
         cmocka_unit_test(several_groups_with_threads_of_their_own),
+        cmocka_unit_test(rings_do_not_wait_for_each_other),
         cmocka_unit_test(pieces_longer_than_a_segment),
         cmocka_unit_test(a_long_computation_is_alive),
         cmocka_unit_test(failures_are_named_once),

@@ -9,8 +9,8 @@ static void groups_do_not_disturb_each_other(void **state)
         cy_world_options options = cy_world_defaults();
         options.ranks = 16;
         options.check = check == 1;
-        int operations = 100000;
-        CY_CHECK_OK(cy_world_run_threads(&options, interleave_rank, &operations));
+        interleave_job job = {.operations = 100000};
+        CY_CHECK_OK(cy_world_run_threads(&options, interleave_rank, &job));
     }
 }
 

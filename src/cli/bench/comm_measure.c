@@ -2,6 +2,7 @@
 
 #include "cli/bench/comm.h"
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/memory.h"
@@ -11,9 +12,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SAMPLES     7
+#define SAMPLES     15
 #define SAMPLE_S    0.005
 #define REPEATS_MAX 10000
+#define SUBJECTS    32
+#define SIZES       16  // up to a gibibyte
 #define AUTO_S      0.2 // for what auto measures
 
 static const char *const op_names[BENCH_OPS] = {
@@ -128,29 +131,30 @@ static cy_status run(const subject *what, const buffers *b, int64_t bytes, int r
     return CY_OK;
 }
 
-// Median seconds of one operation, as rank 0 sees it.
-static cy_status time_op(double *seconds, const subject *what, const buffers *b, int64_t bytes)
+static cy_status run_sample(
+    double *seconds, const subject *what, const buffers *b, int64_t bytes, int repeats)
+{
+    CY_TRY(cy_group_barrier(what->meet));
+    const double start = cy_clock_s();
+    CY_TRY(run(what, b, bytes, repeats));
+    // A broadcast is over when all have it, not when the root goes on; so are messages.
+    if (what->op == BENCH_BROADCAST || what->op == BENCH_NEIGHBOUR)
+        CY_TRY(cy_group_barrier(what->meet));
+    *seconds = (cy_clock_s() - start) / repeats;
+    if (what->op == BENCH_SEND) *seconds /= 2;
+    return CY_OK;
+}
+
+// How often a subject is run in a sample, on all ranks alike.
+static cy_status choose_repeats(int *repeats, const subject *what, const buffers *b, int64_t bytes)
 {
     enum { WARM = 3 };
+    double seconds = 0.0;
     CY_TRY(run(what, b, bytes, WARM));
-    CY_TRY(cy_group_barrier(what->meet));
-    double start = cy_clock_s();
-    CY_TRY(run(what, b, bytes, WARM));
-    double wanted = SAMPLE_S * WARM / (cy_clock_s() - start + 1e-9);
+    CY_TRY(run_sample(&seconds, what, b, bytes, WARM));
+    double wanted = SAMPLE_S / (seconds + 1e-9);
     CY_TRY(cy_group_broadcast(what->meet, NULL, cy_view_of(&wanted, CY_F64, 1, 1), 0));
-    const int repeats = wanted < 1 ? 1 : wanted > REPEATS_MAX ? REPEATS_MAX : (int)wanted;
-    double times[SAMPLES];
-    for (int i = 0; i < SAMPLES; i++) {
-        CY_TRY(cy_group_barrier(what->meet));
-        start = cy_clock_s();
-        CY_TRY(run(what, b, bytes, repeats));
-        // A broadcast is over when all have it, not when the root goes on; so are messages.
-        if (what->op == BENCH_BROADCAST || what->op == BENCH_NEIGHBOUR)
-            CY_TRY(cy_group_barrier(what->meet));
-        times[i] = (cy_clock_s() - start) / repeats;
-        if (what->op == BENCH_SEND) times[i] /= 2;
-    }
-    *seconds = cy_median(times, SAMPLES);
+    *repeats = wanted < 1 ? 1 : wanted > REPEATS_MAX ? REPEATS_MAX : (int)wanted;
     return CY_OK;
 }
 
@@ -180,34 +184,84 @@ static bool has_parts(bench_op op)
     return op == BENCH_REDUCE_SCATTER || op == BENCH_ALL_GATHER || op == BENCH_ALL_TO_ALL;
 }
 
-// Powers of eight times 8 bytes, and the largest.
-static cy_status measure(
-    const bench_run *run, cy_world *world, const subject *what, const buffers *b)
+// What is timed of a backend: subjects, and the groups that were opened for them.
+typedef struct field {
+    subject subjects[SUBJECTS];
+    int count;
+    cy_group *made[CY_ALGORITHMS + 1]; // owned
+    int made_count;
+} field;
+
+static void add_subject(field *all, const char *only, bench_op op, const char *algorithm,
+    cy_group *group, cy_group *meet)
 {
-    const char *only = run->values->op;
-    if (strcmp(only, "all") != 0 && strcmp(only, op_names[what->op]) != 0) return CY_OK;
-    const int size = cy_group_size(what->group);
-    for (int64_t bytes = what->op == BENCH_BARRIER ? 0 : 8; bytes <= b->bytes; bytes *= 8) {
-        if (!has_parts(what->op) || bytes / 4 >= size) {
-            double seconds = 0.0;
-            CY_TRY(time_op(&seconds, what, b, bytes));
-            bench_row made = {.op = what->op,
-                .ranks = size,
-                .bytes = bytes,
-                .us = seconds * 1e6,
-                .bus_gb_s = bus_bytes(what->op, size, (double)bytes) / seconds * 1e-9};
-            snprintf(made.algorithm, sizeof(made.algorithm), "%s", what->algorithm);
-            snprintf(made.backend, sizeof(made.backend), "%s", cy_world_backend(world));
-            if (cy_world_rank(world) == 0) CY_TRY(bench_add_row(run->table, made));
+    if (strcmp(only, "all") != 0 && strcmp(only, op_names[op]) != 0) return;
+    CY_ASSERT(all->count < SUBJECTS);
+    all->subjects[all->count++] = (subject){op, algorithm, group, meet};
+}
+
+static bool has_size(const subject *what, int64_t bytes)
+{
+    if (what->op == BENCH_BARRIER) return bytes == 0;
+    return bytes > 0 && (!has_parts(what->op) || bytes / 4 >= cy_group_size(what->group));
+}
+
+// Median seconds of all subjects, as rank 0 sees them. They take turns, so that what else the
+// machine does in the meantime slows all of them alike.
+static cy_status time_size(double *seconds, const field *all, const buffers *b, int64_t bytes)
+{
+    int repeats[SUBJECTS];
+    double times[SUBJECTS][SAMPLES];
+    for (int s = 0; s < all->count; s++) {
+        if (!has_size(&all->subjects[s], bytes)) continue;
+        CY_TRY(choose_repeats(&repeats[s], &all->subjects[s], b, bytes));
+    }
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int s = 0; s < all->count; s++) {
+            if (!has_size(&all->subjects[s], bytes)) continue;
+            CY_TRY(run_sample(&times[s][i], &all->subjects[s], b, bytes, repeats[s]));
         }
-        if (what->op == BENCH_BARRIER) break;
-        if (bytes < b->bytes && bytes * 8 > b->bytes) bytes = b->bytes / 8;
+    }
+    for (int s = 0; s < all->count; s++)
+        seconds[s] = has_size(&all->subjects[s], bytes) ? cy_median(times[s], SAMPLES) : 0.0;
+    return CY_OK;
+}
+
+static cy_status add_row(
+    const bench_run *run, cy_world *world, const subject *what, int64_t bytes, double seconds)
+{
+    const int size = cy_group_size(what->group);
+    bench_row made = {.op = what->op,
+        .ranks = size,
+        .bytes = bytes,
+        .us = seconds * 1e6,
+        .bus_gb_s = bus_bytes(what->op, size, (double)bytes) / seconds * 1e-9};
+    snprintf(made.algorithm, sizeof(made.algorithm), "%s", what->algorithm);
+    snprintf(made.backend, sizeof(made.backend), "%s", cy_world_backend(world));
+    return bench_add_row(run->table, made);
+}
+
+// No bytes at all for the barrier, then 8 bytes, times eight each, and the largest.
+static cy_status measure(const bench_run *run, cy_world *world, const field *all, const buffers *b)
+{
+    int64_t sizes[SIZES] = {0};
+    double seconds[SIZES][SUBJECTS];
+    int count = 1;
+    for (int64_t bytes = 8; bytes < b->bytes; bytes *= 8)
+        sizes[count++] = bytes;
+    sizes[count++] = b->bytes;
+    for (int i = 0; i < count; i++)
+        CY_TRY(time_size(seconds[i], all, b, sizes[i]));
+    for (int s = 0; s < all->count && cy_world_rank(world) == 0; s++) {
+        for (int i = 0; i < count; i++) {
+            if (!has_size(&all->subjects[s], sizes[i])) continue;
+            CY_TRY(add_row(run, world, &all->subjects[s], sizes[i], seconds[i][s]));
+        }
     }
     return CY_OK;
 }
 
-static cy_status measure_algorithms(
-    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+static cy_status add_algorithms(const char *only, field *all, cy_group *group)
 {
     int nodes[64]; // of two ranks each
     for (int rank = 0; rank < 64; rank++)
@@ -218,48 +272,49 @@ static cy_status measure_algorithms(
             .table = cy_algorithm_always((cy_algorithm)a), .nodes = nodes, .keep_inside = true};
         cy_group *made = NULL;
         CY_TRY(cy_algorithm_open(&made, group, &with));
-        const subject what = {BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group};
-        const cy_status status = measure(run, world, &what, b);
-        cy_group_close(made);
-        CY_TRY(status);
+        all->made[all->made_count++] = made;
+        add_subject(all, only, BENCH_ALL_REDUCE, cy_algorithm_name((cy_algorithm)a), made, group);
     }
     return CY_OK;
 }
 
-// What a run's `auto` comes to on this group, and how fast that is.
-static cy_status measure_auto(
-    const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
+// What a run's `auto` comes to on this group.
+static cy_status add_auto(const char *only, field *all, cy_group *group, const buffers *b)
 {
-    const char *only = run->values->op;
     if (strcmp(only, "all") != 0 && strcmp(only, op_names[BENCH_ALL_REDUCE]) != 0) return CY_OK;
     cy_algorithm_times times;
     CY_TRY(cy_algorithm_measure(&times, group, NULL, (size_t)b->bytes, AUTO_S));
-    cy_view all = cy_view_of(times.seconds, CY_F64, CY_ALGORITHM_SIZES, CY_ALGORITHMS);
-    CY_TRY(cy_group_all_reduce(group, NULL, all, CY_MAX)); // ranks choose alike
+    cy_view view = cy_view_of(times.seconds, CY_F64, CY_ALGORITHM_SIZES, CY_ALGORITHMS);
+    CY_TRY(cy_group_all_reduce(group, NULL, view, CY_MAX)); // ranks choose alike
     const cy_algorithm_options with = {
         .table = cy_algorithm_from_times(&times), .native_others = true, .keep_inside = true};
-    const bool native = cy_algorithm_is_native(&with.table); // then nothing stands in between
     cy_group *made = group;
-    if (!native) CY_TRY(cy_algorithm_open(&made, group, &with));
-    const subject what = {BENCH_ALL_REDUCE, "auto", made, group};
-    const cy_status status = measure(run, world, &what, b);
-    if (!native) cy_group_close(made);
-    return status;
+    if (!cy_algorithm_is_native(&with.table)) { // otherwise nothing stands in between
+        CY_TRY(cy_algorithm_open(&made, group, &with));
+        all->made[all->made_count++] = made;
+    }
+    add_subject(all, only, BENCH_ALL_REDUCE, "auto", made, group);
+    return CY_OK;
 }
 
 static cy_status measure_all(
     const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
 {
+    const char *only = run->values->op;
     const bool mpi = strcmp(cy_world_backend(world), "mpi") == 0;
+    field all = {0};
     for (int op = 0; op < BENCH_OPS; op++) {
-        const subject ours = {(bench_op)op, "native", group, group};
-        CY_TRY(measure(run, world, &ours, b));
-        const subject theirs = {(bench_op)op, BENCH_MPI, group, group};
+        add_subject(&all, only, (bench_op)op, "native", group, group);
         // MPI has no such call of its own.
-        if (mpi && op != BENCH_NEIGHBOUR) CY_TRY(measure(run, world, &theirs, b));
+        if (mpi && op != BENCH_NEIGHBOUR)
+            add_subject(&all, only, (bench_op)op, BENCH_MPI, group, group);
     }
-    CY_TRY(measure_algorithms(run, world, group, b));
-    return measure_auto(run, world, group, b);
+    cy_status status = add_algorithms(only, &all, group);
+    if (status == CY_OK) status = add_auto(only, &all, group, b);
+    if (status == CY_OK) status = measure(run, world, &all, b);
+    for (int m = 0; m < all.made_count; m++)
+        cy_group_close(all.made[m]);
+    return status;
 }
 
 static cy_status take_buffer(float **buffer, int64_t bytes)

@@ -2,7 +2,8 @@
 //
 // A plan is made by a pure function of (rank, ranks, sizes), so that its rounds and bytes can be
 // counted and checked without ranks. In a round a rank sends at most one piece and receives at most
-// one; the next round begins when both are done. Offsets and counts are in elements.
+// one; the next round begins when both are done, or, in a ring, with what has come. Offsets and
+// counts are in elements.
 
 #ifndef CY_COMM_ALGORITHMS_SCHEDULE_H
 #define CY_COMM_ALGORITHMS_SCHEDULE_H
@@ -26,6 +27,9 @@ typedef struct cy_coll_schedule {
     cy_round *rounds; // owned
     size_t capacity;
     int count;
+    // A ring: every round sends what the round before received, and receives into what was sent
+    // P - 1 rounds before. Its rounds may follow each other fragment by fragment.
+    bool streams;
 } cy_coll_schedule;
 
 // Which rank of how many.
@@ -46,7 +50,7 @@ CY_MUST_CHECK cy_status cy_coll_schedule_add(cy_coll_schedule *plan, cy_round ro
 
 // The planners add rounds to a plan. All of all_reduce work in place on `count` elements.
 
-// ring.c: P - 1 rounds that add, P - 1 that copy; 2 (P - 1) / P n elements leave each rank.
+// The ring: P - 1 rounds that add, P - 1 that copy; 2 (P - 1) / P n elements leave each rank.
 CY_MUST_CHECK cy_status cy_coll_schedule_ring(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
@@ -56,12 +60,13 @@ CY_MUST_CHECK cy_status cy_coll_schedule_ring_reduce_scatter(
 CY_MUST_CHECK cy_status cy_coll_schedule_ring_all_gather(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t part);
 
-// tree.c: 2 ceil(log2 P) rounds, halving and then doubling: as many bytes as the ring where P is a
-// power of two; otherwise some ranks first hand all to a neighbour and get the sum from it.
+// Halving, then doubling, in 2 ceil(log2 P) rounds, halving and then doubling: as many bytes as the
+// ring where P is a power of two; otherwise some ranks first hand all to a neighbour and get the
+// sum from it.
 CY_MUST_CHECK cy_status cy_coll_schedule_tree(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
-// tree.c: ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of two):
+// ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of two):
 // for small messages.
 CY_MUST_CHECK cy_status cy_coll_schedule_doubling(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
@@ -79,11 +84,11 @@ CY_MUST_CHECK cy_status cy_coll_schedule_barrier(cy_coll_schedule *plan, cy_coll
 CY_MUST_CHECK cy_status cy_coll_schedule_hierarchical(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count, const int *nodes);
 
-// server.c: everybody sends everything to rank 0, which adds in order of rank and sends it back.
+// Every rank sends its data to rank 0, which adds in order of rank and sends the sum back.
 CY_MUST_CHECK cy_status cy_coll_schedule_server(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
-// exchange.c: part i of `in` goes to rank i; P - 1 rounds. Parts are equal, or `in_counts` and
+// All to all: part i of `in` goes to rank i; P - 1 rounds. Parts are equal, or `in_counts` and
 // `out_counts` [size] elements. The own part is not in the plan.
 CY_MUST_CHECK cy_status cy_coll_schedule_exchange(cy_coll_schedule *plan, cy_coll_rank place,
     const int64_t *in_counts, const int64_t *out_counts);

@@ -1,5 +1,5 @@
-// A group of processes: what its members call is compared, waiting, and the table of functions
-// behind comm/group.h.
+// A group of processes: how it waits, the table of functions behind comm/group.h, opening and
+// closing.
 
 #define _GNU_SOURCE
 #include "base/assert.h"
@@ -42,79 +42,8 @@ void mpi_unlock(mpi_process *process)
     pthread_mutex_unlock(&process->lock);
 }
 
-// ---- what members say about their collectives
-
-uint64_t mpi_call_pack(const cy_operation *o)
-{
-    const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
-    const int root = o->kind == CY_OP_BROADCAST ? o->peer : 0;
-    const bool counts = o->kind != CY_OP_ALL_TO_ALLV && o->kind != CY_OP_BARRIER;
-    const uint64_t count = counts ? (uint64_t)cy_view_count(o->in) : 0;
-    return (uint64_t)o->kind | (uint64_t)(reduces ? o->reduce : 0) << 4 |
-        (uint64_t)o->in.dtype << 8 | (uint64_t)root << 12 | count << 24;
-}
-
-static void call_describe(uint64_t call, char *text, size_t bytes)
-{
-    const cy_operation_kind kind = (cy_operation_kind)(call & 15);
-    const char *name = cy_operation_name(kind);
-    const unsigned long long count = call >> 24;
-    const char *dtype = cy_dtype_name((cy_dtype)(call >> 8 & 15));
-    if (kind == CY_OP_BARRIER) {
-        snprintf(text, bytes, "%s", name);
-    } else if (kind == CY_OP_BROADCAST) {
-        snprintf(
-            text, bytes, "%s of %llu %s from %d", name, count, dtype, (int)(call >> 12 & 4095));
-    } else if (kind == CY_OP_ALL_REDUCE || kind == CY_OP_REDUCE_SCATTER) {
-        snprintf(text, bytes, "%s of %llu %s, %s", name, count, dtype,
-            cy_reduce_op_name((cy_reduce_op)(call >> 4 & 15)));
-    } else {
-        snprintf(text, bytes, "%s of %llu %s", name, count, dtype);
-    }
-}
-
-cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text)
-{
-    group->broken_status = status;
-    snprintf(group->broken_text, sizeof(group->broken_text), "%s", text);
-    group->broken = true; // last: another thread of the process may read them
-    return CY_FAIL(status, "%s", text);
-}
-
-cy_status mpi_group_failure(const mpi_group *group)
-{
-    CY_TRY(mpi_run_failure(group->world->process));
-    if (group->broken) return CY_FAIL(group->broken_status, "%s", group->broken_text);
-    return CY_OK;
-}
-
-cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
-{
-    if (group->entries == NULL) return CY_OK;
-    const uint64_t ours =
-        atomic_load(&group->entries[group->base.rank]->calls[sequence % CALL_RING]);
-    for (int m = 0; m < group->base.size; m++) {
-        const uint64_t came = atomic_load(&group->entries[m]->came);
-        if (came <= sequence || came > sequence + CALL_RING) continue;
-        const uint64_t theirs = atomic_load(&group->entries[m]->calls[sequence % CALL_RING]);
-        if (theirs == ours) continue;
-        char our_call[128];
-        char their_call[128];
-        char text[1024];
-        call_describe(ours, our_call, sizeof(our_call));
-        call_describe(theirs, their_call, sizeof(their_call));
-        const int us = group->world->base.rank;
-        char(*hosts)[64] = group->world->process->hosts;
-        snprintf(text, sizeof(text),
-            "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
-            (unsigned long long)sequence, group->base.dimension, us, hosts[us], our_call,
-            group->ranks[m], hosts[group->ranks[m]], their_call);
-        return mpi_break_group(group, CY_ERR_PEER, text);
-    }
-    return CY_OK;
-}
-
-static cy_status say_call(mpi_group *group, const mpi_transfer *record)
+// Shows the others what this member calls.
+static cy_status publish_call(mpi_group *group, const mpi_transfer *record)
 {
     if (group->entries == NULL) return CY_OK;
     mpi_entry *entry = group->entries[group->base.rank];
@@ -286,7 +215,7 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
         record->sequence = group->sequence++;
         cy_rank_page_set_call(page, group->base.dimension, operation->kind, record->sequence);
         record->call = mpi_call_pack(operation);
-        status = say_call(group, record);
+        status = publish_call(group, record);
         if (status == CY_OK) status = mpi_collective_start(group, record, operation);
     }
     if (status != CY_OK) {

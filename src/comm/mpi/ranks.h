@@ -1,4 +1,4 @@
-// comm/mpi/ranks.h: the inside of the `mpi` backend. Included by comm/mpi*.c only.
+// comm/mpi/ranks.h: the inside of the `mpi` backend. Included by comm/mpi/*.c only.
 //
 // MPI moves the data; sums are ours, in the order of comm/reduce.h, so that a run under MPI has the
 // bits of a run with threads. Ranks of one machine share a page each, on which they say what they
@@ -7,7 +7,7 @@
 //
 // A process has one rank, or several as threads, the same number in each. Groups inside of a
 // process are then those of the threads backend. In the others all data go in messages between
-// pairs of ranks, because MPI knows processes only: mpi_route.c.
+// pairs of ranks, because MPI knows processes only: route.c.
 
 #ifndef CY_COMM_MPI_RANKS_H
 #define CY_COMM_MPI_RANKS_H
@@ -73,7 +73,7 @@ typedef struct mpi_process {
     _Atomic bool inside;      // a thread that has the lock
     bool stopped;             // a rank has failed: no call of MPI touches its buffers any more
     struct mpi_group *groups; // borrowed: the open ones, all of which go on while one waits
-    MPI_Comm *wires;          // owned, [2 threads]; NULL with one rank: see mpi_route.c
+    MPI_Comm *wires;          // owned, [2 threads]; NULL with one rank: see route.c
     int contexts;             // groups that tags can tell apart
 } mpi_process;
 
@@ -130,29 +130,19 @@ typedef struct mpi_group {
     char broken_text[1024];
 } mpi_group;
 
-// ---- mpi_start.c
+// ---- watchdog.c
 
-// Begins MPI; fails when not all ranks have come within the time limit. Ended by mpi_end, after
-// which there is no MPI any more.
-cy_status mpi_begin(mpi_launch **start, const cy_world_options *options);
-void mpi_end(mpi_launch *start);
-
-// Fails where this MPI allows calls by one thread only.
-cy_status mpi_check_turns(const mpi_launch *start);
-
-// ---- mpi_world.c
-
+// A failure of a call of MPI, with MPI's own text.
 cy_status mpi_failed(int code, const char *what);
+
+// Why the run has ended; CY_OK: it has not.
 cy_status mpi_run_failure(const mpi_process *process);
 
-// ---- mpi_group.c
+// The group can only be closed from now on, for this reason.
+cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text);
 
-cy_status mpi_open_group(
-    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
-
-// Around every call of MPI: the threads of a process take turns.
-void mpi_lock(mpi_process *process);
-void mpi_unlock(mpi_process *process);
+// Why the group or the run can only be closed; CY_OK: neither.
+cy_status mpi_group_failure(const mpi_group *group);
 
 // One call as a number: kind, reduction, dtype, root, count.
 uint64_t mpi_call_pack(const cy_operation *operation);
@@ -161,13 +151,12 @@ uint64_t mpi_call_pack(const cy_operation *operation);
 // else.
 cy_status mpi_check_calls(mpi_group *group, uint64_t sequence);
 
-// The group can only be closed from now on, for this reason.
-cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text);
+// Looks whether the others of a transfer that this rank waits for are alive; `watchdog` keeps who
+// was watched, between two looks. Fails, and the group with it, when a process is gone, a member
+// calls something else, or one has shown no heartbeat for the run's timeout_s.
+cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog);
 
-// Why the group or the run can only be closed; CY_OK: neither.
-cy_status mpi_group_failure(const mpi_group *group);
-
-// ---- mpi_route.c: where processes have several ranks
+// ---- route.c: where processes have several ranks
 
 // Where a message between this rank and another goes, as MPI sees it.
 typedef struct mpi_route {
@@ -190,16 +179,9 @@ void mpi_routes_leave(mpi_group *group);
 // Tells the members of an open group which entry this rank has, and finds theirs.
 cy_status mpi_routes_meet(mpi_group *group);
 
-// ---- mpi_watch.c
+// ---- collective.c
 
-// Looks whether the others of a transfer that this rank waits for are alive; `watchdog` keeps who
-// was watched, between two looks. Fails, and the group with it, when a process is gone, a member
-// calls something else, or one has shown no heartbeat for the run's timeout_s.
-cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog);
-
-// ---- mpi_collective.c
-
-// Whether the members' messages say what they call, so that nobody has to look elsewhere.
+// Whether the members' messages contain the call, so that nobody has to look at the entries.
 bool mpi_self_describing(const mpi_group *group, const cy_operation *operation);
 
 // Posts the first phase of an operation.
@@ -208,5 +190,14 @@ cy_status mpi_collective_start(
 
 // Advances a transfer, and the first phases of all open groups, as far as they go without waiting.
 cy_status mpi_advance(mpi_group *group, mpi_transfer *record);
+
+// ---- group.c
+
+cy_status mpi_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+
+// Around every call of MPI: the threads of a process take turns.
+void mpi_lock(mpi_process *process);
+void mpi_unlock(mpi_process *process);
 
 #endif

@@ -1,5 +1,5 @@
-// Whether the others are alive while a rank waits for a transfer: processes that are gone, calls
-// that differ, and silence.
+// What can go wrong with a group over MPI: failures of MPI and of the run, members that call
+// different collectives, and ranks that show no heartbeat while others wait for them.
 
 #define _GNU_SOURCE
 #include "base/clock.h"
@@ -8,6 +8,96 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+
+// ---- failures
+
+cy_status mpi_failed(int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    MPI_Error_string(code, text, &length);
+    return CY_FAIL(CY_ERR_PEER, "%s: %s", what, text);
+}
+
+cy_status mpi_run_failure(const mpi_process *process)
+{
+    if (atomic_load(&process->failure->aborted) == 0) return CY_OK;
+    return CY_FAIL(CY_ERR_PEER, "%s", process->failure->text);
+}
+
+cy_status mpi_break_group(mpi_group *group, cy_status status, const char *text)
+{
+    group->broken_status = status;
+    snprintf(group->broken_text, sizeof(group->broken_text), "%s", text);
+    group->broken = true; // last: another thread of the process may read them
+    return CY_FAIL(status, "%s", text);
+}
+
+cy_status mpi_group_failure(const mpi_group *group)
+{
+    CY_TRY(mpi_run_failure(group->world->process));
+    if (group->broken) return CY_FAIL(group->broken_status, "%s", group->broken_text);
+    return CY_OK;
+}
+
+// ---- what members call
+
+uint64_t mpi_call_pack(const cy_operation *o)
+{
+    const bool reduces = o->kind == CY_OP_ALL_REDUCE || o->kind == CY_OP_REDUCE_SCATTER;
+    const int root = o->kind == CY_OP_BROADCAST ? o->peer : 0;
+    const bool counts = o->kind != CY_OP_ALL_TO_ALLV && o->kind != CY_OP_BARRIER;
+    const uint64_t count = counts ? (uint64_t)cy_view_count(o->in) : 0;
+    return (uint64_t)o->kind | (uint64_t)(reduces ? o->reduce : 0) << 4 |
+        (uint64_t)o->in.dtype << 8 | (uint64_t)root << 12 | count << 24;
+}
+
+static void call_describe(uint64_t call, char *text, size_t bytes)
+{
+    const cy_operation_kind kind = (cy_operation_kind)(call & 15);
+    const char *name = cy_operation_name(kind);
+    const unsigned long long count = call >> 24;
+    const char *dtype = cy_dtype_name((cy_dtype)(call >> 8 & 15));
+    if (kind == CY_OP_BARRIER) {
+        snprintf(text, bytes, "%s", name);
+    } else if (kind == CY_OP_BROADCAST) {
+        snprintf(
+            text, bytes, "%s of %llu %s from %d", name, count, dtype, (int)(call >> 12 & 4095));
+    } else if (kind == CY_OP_ALL_REDUCE || kind == CY_OP_REDUCE_SCATTER) {
+        snprintf(text, bytes, "%s of %llu %s, %s", name, count, dtype,
+            cy_reduce_op_name((cy_reduce_op)(call >> 4 & 15)));
+    } else {
+        snprintf(text, bytes, "%s of %llu %s", name, count, dtype);
+    }
+}
+
+cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
+{
+    if (group->entries == NULL) return CY_OK;
+    const uint64_t ours =
+        atomic_load(&group->entries[group->base.rank]->calls[sequence % CALL_RING]);
+    for (int m = 0; m < group->base.size; m++) {
+        const uint64_t came = atomic_load(&group->entries[m]->came);
+        if (came <= sequence || came > sequence + CALL_RING) continue;
+        const uint64_t theirs = atomic_load(&group->entries[m]->calls[sequence % CALL_RING]);
+        if (theirs == ours) continue;
+        char our_call[128];
+        char their_call[128];
+        char text[1024];
+        call_describe(ours, our_call, sizeof(our_call));
+        call_describe(theirs, their_call, sizeof(their_call));
+        const int us = group->world->base.rank;
+        char(*hosts)[64] = group->world->process->hosts;
+        snprintf(text, sizeof(text),
+            "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
+            (unsigned long long)sequence, group->base.dimension, us, hosts[us], our_call,
+            group->ranks[m], hosts[group->ranks[m]], their_call);
+        return mpi_break_group(group, CY_ERR_PEER, text);
+    }
+    return CY_OK;
+}
+
+// ---- who is missing
 
 // A member that this transfer may be waiting for, or -1 where all have come.
 static int missing_member(const mpi_group *group, const mpi_transfer *record)
@@ -20,7 +110,7 @@ static int missing_member(const mpi_group *group, const mpi_transfer *record)
     return -1;
 }
 
-static cy_status blame(
+static cy_status report_rank(
     mpi_group *group, const mpi_transfer *record, int rank, const char *why, cy_status status)
 {
     char who[256];
@@ -32,33 +122,34 @@ static cy_status blame(
     return mpi_break_group(group, status, text);
 }
 
-static cy_status give_up(mpi_group *group, const mpi_transfer *record, int rank)
+static cy_status report_silence(mpi_group *group, const mpi_transfer *record, int rank)
 {
     char why[96];
     const mpi_world *world = group->world;
     cy_rank_page_describe_timeout(
         world->process->pages[rank], &world->base.options, why, sizeof(why));
-    return blame(group, record, rank, why, CY_ERR_TIMEOUT);
+    return report_rank(group, record, rank, why, CY_ERR_TIMEOUT);
 }
 
-// What is watched has not changed: fails once that is so for longer than ranks may be still.
+// The watched rank has shown no heartbeat since the last look: fails at the end of its time limit.
 static cy_status check_timeout(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog)
 {
     const mpi_world *world = group->world;
     const double limit_s =
         cy_rank_page_timeout_s(world->process->pages[watchdog->rank], &world->base.options);
     if (cy_watch_silence_s(watchdog) < limit_s) return CY_OK;
-    return give_up(group, record, watchdog->rank);
+    return report_silence(group, record, watchdog->rank);
 }
 
-// What changes as long as a rank computes, calls or waits.
+// Changes as long as a rank computes, calls or waits.
 static uint64_t sign_of(const cy_rank_page *page)
 {
     return cy_rank_page_progress(page) + atomic_load(&page->looks);
 }
 
-// All have come, and one may have stopped since. Who waits looks around and who has gone on
-// computes or calls: one member is watched until it has done any of it, then the next.
+// All have come, and one may have stopped since. A member that waits looks after the others, one
+// that has gone on computes or calls: one member is watched until it has done any of it, then the
+// next.
 static cy_status check_local_members(
     mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog)
 {
@@ -80,15 +171,16 @@ static cy_status check_local_members(
     return CY_OK;
 }
 
-// The one that is missing is on another machine and shows no sign: its time counts from the first
-// look of the wait, and it may be at a file. Meanwhile the members of this machine are watched.
+// The missing member is on another machine and shows no heartbeat: its time counts from the first
+// look of the wait, and it may be in a call on a file. Meanwhile the members of this machine are
+// watched.
 static cy_status check_remote_members(
     mpi_group *group, const mpi_transfer *record, int rank, cy_watchdog *watchdog)
 {
     const double limit_s = cy_rank_page_timeout_s(NULL, &group->world->base.options);
     if (watchdog->begun_ns == 0) watchdog->begun_ns = cy_clock_ns();
     if ((double)(cy_clock_ns() - watchdog->begun_ns) * 1e-9 >= limit_s)
-        return give_up(group, record, rank);
+        return report_silence(group, record, rank);
     return check_local_members(group, record, watchdog);
 }
 
@@ -105,7 +197,8 @@ cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watch
         const cy_rank_page *page = pages[group->ranks[m]];
         if (page == NULL || atomic_load(&page->ended) != 0) continue;
         if (kill(atomic_load(&page->process), 0) != 0 && errno == ESRCH) {
-            return blame(group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
+            return report_rank(
+                group, record, group->ranks[m], "the process is gone of", CY_ERR_PEER);
         }
     }
     const int member = missing_member(group, record);

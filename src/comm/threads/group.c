@@ -1,5 +1,5 @@
-// A group of threads: opening and closing it, its records of transfers, its failure, and the table
-// of functions behind comm/group.h.
+// A group of threads: its records of transfers, the table of functions behind comm/group.h, opening
+// and closing.
 
 #define _GNU_SOURCE
 #include "base/assert.h"
@@ -20,7 +20,18 @@ struct record_block {
 
 // ---- records
 
-cy_status record_take(threads_group *group, threads_transfer **record)
+static void record_give(threads_group *group, threads_transfer *record)
+{
+    cy_memory_free(record->shadow_in);
+    cy_memory_free(record->shadow_out);
+    record->shadow_in = NULL;
+    record->shadow_out = NULL;
+    record->active = false;
+    record->next = group->records;
+    group->records = record;
+}
+
+static cy_status record_take(threads_group *group, threads_transfer **record)
 {
     if (group->records == NULL) {
         void *block = NULL;
@@ -41,117 +52,6 @@ cy_status record_take(threads_group *group, threads_transfer **record)
     taken->shadow_out = NULL;
     *record = taken;
     return CY_OK;
-}
-
-void record_give(threads_group *group, threads_transfer *record)
-{
-    cy_memory_free(record->shadow_in);
-    cy_memory_free(record->shadow_out);
-    record->shadow_in = NULL;
-    record->shadow_out = NULL;
-    record->active = false;
-    record->next = group->records;
-    group->records = record;
-}
-
-// ---- failure
-
-void group_notify(threads_shared *shared)
-{
-    for (int i = 0; i < shared->size; i++)
-        rank_notify(rank_of(shared->run, shared->ranks[i]));
-}
-
-void group_fail(threads_shared *shared, cy_status status, const char *text)
-{
-    pthread_mutex_lock(&shared->lock);
-    if (!atomic_load(&shared->aborted)) {
-        shared->abort_status = status;
-        snprintf(shared->abort_text, sizeof(shared->abort_text), "%s", text);
-        atomic_store(&shared->aborted, true);
-    }
-    pthread_mutex_unlock(&shared->lock);
-    group_notify(shared);
-}
-
-cy_status group_failure(const threads_shared *shared)
-{
-    // The run's reason first: it is the cause of the others.
-    const threads_run *run = shared->run;
-    if (atomic_load(&run->aborted)) return CY_FAIL(CY_ERR_PEER, "%s", run->abort_text);
-    if (atomic_load(&shared->aborted)) {
-        return CY_FAIL(shared->abort_status, "%s", shared->abort_text);
-    }
-    return CY_OK;
-}
-
-// ---- waiting
-
-static cy_status report_missing(
-    threads_group *group, const threads_transfer *record, int rank, bool finished)
-{
-    const threads_run *run = group->shared->run;
-    char text[ABORT_TEXT_BYTES];
-    char who[256];
-    const int culprit =
-        finished ? rank : cy_rank_page_root_cause(run->pages, run->world_size, rank);
-    rank_describe(run, culprit, who, sizeof(who));
-    const char *call = cy_operation_name(record->base.kind);
-    if (finished) {
-        snprintf(text, sizeof(text), "%s %llu of %s waits for %s, which has ended", call,
-            (unsigned long long)record->sequence, group->base.dimension, who);
-    } else {
-        char silence[96];
-        cy_rank_page_describe_timeout(
-            run->pages[culprit], &group->rank->base.options, silence, sizeof(silence));
-        snprintf(text, sizeof(text), "%s %llu of %s: %s %s", call,
-            (unsigned long long)record->sequence, group->base.dimension, silence, who);
-    }
-    const cy_status status = finished ? CY_ERR_PEER : CY_ERR_TIMEOUT;
-    group_fail(group->shared, status, text);
-    return CY_FAIL(status, "%s", text);
-}
-
-// Looks whether the missing member still lives; called a few times a second at most.
-static cy_status check_peers(threads_group *group, cy_watchdog *watchdog, int member, bool finished,
-    const threads_transfer *record)
-{
-    const threads_run *run = group->shared->run;
-    const int rank = group->shared->ranks[member];
-    // A rank counts as alive while its own heartbeat counter advances, or that of the rank it waits
-    // for. Ranks of other machines publish no counter: for them the time counts from here.
-    const int culprit = cy_rank_page_root_cause(run->pages, run->world_size, rank);
-    const uint64_t heartbeat = cy_rank_page_heartbeat(run->pages[culprit]);
-    if (finished) return report_missing(group, record, rank, true);
-    if (watchdog->rank != culprit || watchdog->heartbeat != heartbeat) {
-        cy_watch_begin(watchdog, culprit, heartbeat);
-        return CY_OK;
-    }
-    const double limit_s = cy_rank_page_timeout_s(run->pages[culprit], &group->rank->base.options);
-    if (cy_watch_silence_s(watchdog) < limit_s) return CY_OK;
-    return report_missing(group, record, rank, false);
-}
-
-cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
-    void *context, const threads_transfer *record)
-{
-    threads_rank *rank = group->rank;
-    cy_watchdog watchdog = {.rank = -1};
-    cy_status status = CY_OK;
-    while (status == CY_OK && !rank_park(rank, holds, context)) {
-        status = group_failure(group->shared);
-        if (status != CY_OK) break;
-        const int member = missing(context);
-        if (member < 0) continue;
-        const int missed = group->shared->ranks[member];
-        atomic_store(&rank->base.page->waiting_for, missed);
-        // Read `ended` first: a rank that has done its part and ended since is not missing.
-        const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
-        if (holds(context)) break;
-        status = check_peers(group, &watchdog, member, finished, record);
-    }
-    atomic_store(&rank->base.page->waiting_for, -1);
-    return status;
 }
 
 // ---- the table
@@ -243,7 +143,7 @@ static cy_status threads_check_peers(
     const bool finished = atomic_load(&group->shared->run->pages[missed]->ended) != 0;
     if (awaited_member(group, record) != member) return CY_OK; // it has come since
     atomic_store(&group->rank->base.page->waiting_for, missed);
-    return check_peers(group, watchdog, member, finished, record);
+    return group_check_member(group, watchdog, member, finished, record);
 }
 
 static cy_status threads_test(cy_group *base, cy_transfer *transfer, bool *done)

@@ -1,4 +1,4 @@
-// comm/threads/threads.h: the inside of the `threads` backend. Included by comm/threads*.c only.
+// comm/threads/threads.h: the inside of the `threads` backend. Included by comm/threads/*.c only.
 //
 // Ranks are threads of one process, so one rank may read and write another's buffers once both have
 // said where they are. A member says what it calls in a descriptor: a cache line that it alone
@@ -19,13 +19,14 @@
 #include "comm/world_backend.h"
 
 #include <pthread.h>
+#include <time.h>
 
 // A power of two. A rank that starts this many collectives of a group without waiting completes the
 // oldest one itself.
 #define SLOTS 128
 
 // Data that fit into the line of a descriptor, and into a buffer. See also is_small in
-// threads_note.c.
+// collective.c.
 #define DESCRIPTOR_BYTES 32
 #define BUFFER_BYTES     8192
 
@@ -34,7 +35,7 @@
 #define EAGER_BYTES    104
 #define EAGER_MESSAGES 16
 
-// Rooms that a member has from the beginning; it takes more when so many are read late.
+// Buffers that a member has from the beginning; it takes more when so many are read late.
 #define BUFFERS 4
 
 // ---- ranks
@@ -249,7 +250,7 @@ typedef struct threads_group {
     struct record_block *blocks;        // owned
 } threads_group;
 
-// ---- threads_world.c
+// ---- wait.c
 
 // The rank shows a heartbeat. Its calls do; a count that is lost to another thread of it is no
 // harm.
@@ -267,6 +268,9 @@ void rank_notify(threads_rank *rank);
 // longer than a tenth of a second or so. Spins or yields a little first. Returns what holds says.
 bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context);
 
+// When a sleep that begins now ends at the latest, by the monotonic clock.
+struct timespec rank_sleep_end(void);
+
 // A rank of this run by its world rank.
 static inline threads_rank *rank_of(const threads_run *run, int rank)
 {
@@ -276,75 +280,40 @@ static inline threads_rank *rank_of(const threads_run *run, int rank)
 // "rank 3 (host), last seen in send 12 of pp" into a buffer. Any rank of the world.
 void rank_describe(const threads_run *run, int rank, char *text, size_t bytes);
 
-// ---- threads_group.c
-
-cy_status threads_open_group(
-    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
-void threads_shared_free(threads_shared *shared);
+// Wakes all members that sleep.
 void group_notify(threads_shared *shared);
+
+// All waits of the group fail from now on with this status and text; later calls change nothing.
 void group_fail(threads_shared *shared, cy_status status, const char *text);
 
 // CY_OK, or the failure that ended the run or the group.
 cy_status group_failure(const threads_shared *shared);
-
-cy_status record_take(threads_group *group, threads_transfer **record);
-void record_give(threads_group *group, threads_transfer *record);
 
 // Waits until `holds`, or fails when the group does, or when member `missing(context)` ends or
 // shows no heartbeat for the time limit. -1 means nobody is missing: then only failures count.
 cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
     void *context, const threads_transfer *record);
 
-// ---- threads_note.c
+// Fails, and the group with it, when the missing member has ended, or has shown no heartbeat for
+// the time limit. Called a few times a second at most.
+cy_status group_check_member(threads_group *group, cy_watchdog *watchdog, int member, bool finished,
+    const threads_transfer *record);
 
-// Begins a collective: completes the one a ring before it, waits until nobody reads that any more.
-// The record then has its operation, its sequence and whether it is small.
-cy_status descriptor_begin(
-    threads_group *group, threads_transfer *record, const cy_operation *operation);
-
-// Tells the members, and gives them the data of a small one.
-void descriptor_publish(threads_group *group, threads_transfer *record);
-
-// The first member whose descriptor of this collective is not there yet, from `member` on; -1:
-// none.
-int descriptor_missing(const threads_group *group, uint64_t sequence, int member);
-
-// Fails, and the group with it, when the descriptors that are there differ from this member's.
-cy_status descriptor_check(threads_group *group, uint64_t sequence);
-
-// The data of a member in its descriptor.
-const char *descriptor_data(const threads_group *group, uint64_t sequence, int member);
-
-// This member needs nothing more from the others' descriptors.
-void descriptor_complete(threads_group *group, uint64_t sequence);
-
-// ---- threads_collective.c
+// ---- collective.c
 
 cy_status collective_start(
     threads_group *group, threads_transfer *record, const cy_operation *operation);
 cy_status collective_wait(threads_group *group, cy_queue *queue, threads_transfer *record);
 bool collective_test(threads_group *group, threads_transfer *record);
 
-// Completes a collective, whoever waits for it.
-cy_status collective_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
-
-// ---- threads_slot.c
-
-cy_status slot_enter(threads_group *group, threads_transfer *record);
-cy_status slot_come(threads_group *group, threads_transfer *record);
-cy_status slot_complete(threads_group *group, cy_queue *queue, threads_transfer *record);
-bool slot_test(threads_group *group, threads_transfer *record);
+// The first member whose descriptor of this collective is not there yet, from `member` on; -1:
+// none.
+int descriptor_missing(const threads_group *group, uint64_t sequence, int member);
 
 // After a failure: when this returns nobody touches this member's buffers any more.
 void slot_cancel(threads_group *group, const threads_transfer *record);
 
-// ---- threads_task.c
-
-// Fills in tasks and grain of a slot whose members are all here; fails when they do not agree.
-cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence);
-void slot_task(const threads_shared *shared, slot *at, int64_t task);
-
-// ---- threads_message.c
+// ---- message.c
 
 cy_status message_start(
     threads_group *group, threads_transfer *record, const cy_operation *operation);
@@ -357,49 +326,13 @@ bool message_has_moved(threads_group *group, const threads_transfer *record);
 // After a failure: when this returns nobody touches this end's buffer any more.
 void message_cancel(threads_group *group, threads_transfer *record);
 
-// Takes bytes of a message in at their place, as the receive says.
-void message_take_in(const cy_operation *received, char *to, const char *from, size_t bytes);
-
-// The first record with this tag, taken off a list; NULL when there is none.
-threads_transfer *message_unlink(threads_transfer **list, int tag);
-void message_append(threads_transfer **list, threads_transfer *record);
-
-// Fails, and the group with it, when the ends of a message from member `from` to member `to` do
-// not mean the same bytes.
-cy_status message_check(threads_group *group, int from, int to, int tag, cy_view sent, cy_view got);
-
-// ---- threads_letter.c
-
 cy_status pairs_make(threads_shared *shared);
 void pairs_free(threads_shared *shared);
 
-// Writes a message of at most EAGER_BYTES into the box of its pair: it is done then.
-cy_status eager_send(threads_group *group, pair *between, threads_transfer *record);
+// ---- group.c
 
-// Whether there is an eager message that nobody has taken out.
-bool eager_pending(const pair *between);
-
-// Under the lock: takes all eager messages out, in order, each to who waits for its tag or among
-// the sends. `to` is the receiving member.
-cy_status eager_match(threads_group *group, pair *between, int from, int to);
-
-// Under the lock: the record of an unexpected eager message is free again.
-void eager_release(pair *between, threads_transfer *record);
-
-// ---- threads_copy.c
-
-// Under the lock: the two ends, one of which sends, are matched and begin to copy.
-cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *receiver);
-
-// Copies chunks until none is left to take.
-void copy_help(threads_group *group, const threads_transfer *record);
-
-// Whether there is a chunk to take, or none is under way any more.
-bool copy_has_moved(const threads_transfer *record);
-bool copy_is_over(const threads_transfer *record);
-
-// This end is done with it, or, after a failure, gives it up for both.
-void copy_leave(pair *between, threads_transfer *record);
-void copy_cancel(pair *between, threads_transfer *record);
+cy_status threads_open_group(
+    cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension);
+void threads_shared_free(threads_shared *shared);
 
 #endif

@@ -1,5 +1,4 @@
-// The ranks of a run as threads: how one waits, what it says of itself, and how the run begins and
-// ends.
+// The ranks of a run as threads: how the run begins, and how it ends when one rank fails.
 
 #define _GNU_SOURCE
 #include "base/assert.h"
@@ -15,94 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOKS    64 // before the clock is asked
-#define SPIN_NS  1500
-#define YIELDS   60
-#define SLEEP_NS 50000000
 #define GRACE_NS 5000000000
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-// ---- waiting
-
-void rank_notify(threads_rank *rank)
-{
-    // The change that this call tells of and every look at it are sequentially consistent, as are
-    // `parked` and this look at it: either the sleeper sees the change or it is seen here.
-    if (atomic_load(&rank->parked) == 0) return;
-    pthread_mutex_lock(&rank->lock);
-    atomic_fetch_add(&rank->event, 1);
-    pthread_cond_broadcast(&rank->changed);
-    pthread_mutex_unlock(&rank->lock);
-}
-
-static struct timespec soon(void)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += SLEEP_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    return until;
-}
-
-static void sleep_until_event(threads_rank *rank, uint32_t seen)
-{
-    const struct timespec until = soon();
-    pthread_mutex_lock(&rank->lock);
-    while (atomic_load(&rank->event) == seen) {
-        if (pthread_cond_timedwait(&rank->changed, &rank->lock, &until) != 0) break;
-    }
-    pthread_mutex_unlock(&rank->lock);
-}
-
-bool rank_park(threads_rank *rank, bool (*holds)(void *), void *context)
-{
-    for (int i = 0; rank->run->spin && i < LOOKS; i++) {
-        if (holds(context)) return true;
-        relax();
-    }
-    if (rank->run->spin) {
-        const int64_t until = cy_clock_ns() + SPIN_NS;
-        do {
-            for (int i = 0; i < 32; i++) {
-                if (holds(context)) return true;
-                relax();
-            }
-        } while (cy_clock_ns() < until);
-    }
-    for (int i = 0; i < YIELDS; i++) {
-        if (holds(context)) return true;
-        sched_yield();
-    }
-    atomic_fetch_add(&rank->parked, 1);
-    const uint32_t seen = atomic_load(&rank->event);
-    bool held = holds(context);
-    if (!held) {
-        sleep_until_event(rank, seen);
-        held = holds(context);
-    }
-    if (atomic_load_explicit(&rank->wanted, memory_order_relaxed) != NULL) {
-        atomic_store_explicit(&rank->wanted, NULL, memory_order_relaxed);
-    }
-    atomic_fetch_sub(&rank->parked, 1);
-    return held;
-}
-
-// ---- what ranks say about themselves
-
-void rank_describe(const threads_run *run, int rank, char *text, size_t bytes)
-{
-    const char *host = run->part != NULL ? run->part->hosts[rank] : run->host;
-    cy_rank_page_describe(run->pages[rank], rank, host, text, bytes);
-}
 
 // ---- the world
 
@@ -273,7 +185,7 @@ static bool await_ranks(threads_run *run, int started, bool may_leave)
             if (run->ended_count == started) break;
         }
         if (may_leave && aborted_ns != 0 && now - aborted_ns > GRACE_NS) break;
-        const struct timespec until = soon();
+        const struct timespec until = rank_sleep_end();
         pthread_cond_timedwait(&run->ended, &run->lock, &until);
     }
     const bool ended = run->ended_count == started;
