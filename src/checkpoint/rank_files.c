@@ -7,7 +7,7 @@
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>

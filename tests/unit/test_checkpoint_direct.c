@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/direct_io.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include <fcntl.h>
 #include <signal.h>

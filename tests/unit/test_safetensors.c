@@ -5,7 +5,7 @@
 #include "base/memory.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include <stdio.h>
 #include <stdlib.h>

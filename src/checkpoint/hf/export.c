@@ -11,7 +11,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/hf/hf.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/manifest.h"
 #include "model/shape.h"
 

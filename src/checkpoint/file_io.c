@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include "base/activity.h"
 #include "base/assert.h"

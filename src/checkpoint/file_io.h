@@ -1,12 +1,12 @@
-// checkpoint/file_writer.h: a file of known length, written from front to back.
+// checkpoint/file_io.h: a file of known length, written from front to back.
 //
 // With blocks of its own it goes past the page cache (O_DIRECT): what is added is copied to one
 // block of 1 MiB, while threads of the writer write the others. The page cache would copy as well,
 // and take a fresh page for each page of the file. A file system without such writes is written to
 // plainly. One thread uses a writer. Used inside src/checkpoint only.
 
-#ifndef CY_CHECKPOINT_FILE_WRITER_H
-#define CY_CHECKPOINT_FILE_WRITER_H
+#ifndef CY_CHECKPOINT_FILE_IO_H
+#define CY_CHECKPOINT_FILE_IO_H
 
 #include "base/status.h"
 
