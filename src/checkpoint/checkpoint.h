@@ -12,10 +12,10 @@
 #ifndef CY_CHECKPOINT_CHECKPOINT_H
 #define CY_CHECKPOINT_CHECKPOINT_H
 
-#include "base/thread_pool.h"
 #include "base/text.h"
-#include "checkpoint/tensor_shard.h"
+#include "base/thread_pool.h"
 #include "checkpoint/comm.h"
+#include "checkpoint/tensor_shard.h"
 #include "model/shape.h"
 
 #define CY_CHECKPOINT_FORMAT 1
@@ -130,5 +130,19 @@ CY_MUST_CHECK cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint,
 // Collective: the same without loading anything; each rank reads an even share.
 CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
     cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
+
+typedef struct cy_tensor_difference {
+    double norm;     // 2-norm of one's tensor
+    double distance; // 2-norm of the difference
+    bool equal;      // every element has the same bits, once both are doubles
+} cy_tensor_difference;
+
+// |one - other| / |one|; 0 of equal ones, infinite where `one` is zero and the other is not.
+double cy_tensor_difference_relative(const cy_tensor_difference *difference);
+
+// Compares the tensor of that kind and name, which both must have in one shape, whichever mesh
+// wrote them. Reads both in parts of some megabytes; looks at no checksums.
+CY_MUST_CHECK cy_status cy_checkpoint_compare(cy_tensor_difference *difference, cy_checkpoint *one,
+    cy_checkpoint *other, const cy_global_tensor *tensor);
 
 #endif

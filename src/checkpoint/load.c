@@ -3,10 +3,10 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "checkpoint/bytes.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/fetch.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

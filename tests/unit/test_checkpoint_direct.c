@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/direct_io.h"
 #include "checkpoint/file_io.h"
 
 #include <fcntl.h>

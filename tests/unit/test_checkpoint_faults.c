@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/checksum.h"
+#include "checkpoint/manifest.h"
 
 #include <dirent.h>
 #include <inttypes.h>
