@@ -507,7 +507,8 @@ static cy_status rename_pending(
 struct cy_saver {
     char *folder; // owned
     int keep_last;
-    cy_checkpoint_comm ranks;
+    cy_group *ranks;   // borrowed
+    cy_queue *queue;   // borrowed, may be NULL
     const cy_log *log; // borrowed, may be NULL
     int lock;          // rank 0: holds the folder; otherwise -1
 
@@ -562,7 +563,7 @@ static void start_sweeper(cy_saver *saver)
 
 static cy_status agree(const cy_saver *saver, cy_status mine, const char *did)
 {
-    return cy_checkpoint_agree(&saver->ranks, mine, did, saver->folder);
+    return cy_checkpoint_agree(saver->ranks, saver->queue, mine, did, saver->folder);
 }
 
 static cy_status open_folder(cy_saver *saver)
@@ -578,16 +579,17 @@ static cy_status open_folder(cy_saver *saver)
     return CY_OK;
 }
 
-cy_status cy_saver_open(cy_saver **saver_out, const char *folder, int keep_last,
-    cy_checkpoint_comm ranks, const cy_log *log)
+cy_status cy_saver_open(cy_saver **saver_out, const char *folder, int keep_last, cy_group *ranks,
+    cy_queue *queue, const cy_log *log)
 {
     void *memory = NULL;
     CY_ASSERT(keep_last >= 0);
     CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_saver)));
     cy_saver *saver = memory;
-    *saver = (cy_saver){.keep_last = keep_last, .ranks = ranks, .log = log, .lock = -1};
+    *saver =
+        (cy_saver){.keep_last = keep_last, .ranks = ranks, .queue = queue, .log = log, .lock = -1};
     cy_status status = cy_memory_copy_text(&saver->folder, folder);
-    if (status == CY_OK && ranks.rank == 0) status = open_folder(saver);
+    if (status == CY_OK && cy_group_rank(ranks) == 0) status = open_folder(saver);
     status = agree(saver, status, "failed while opening the checkpoints in");
     if (status != CY_OK) {
         cy_saver_close(saver);
@@ -694,16 +696,16 @@ static cy_status retire_old(const cy_saver *saver, int64_t step)
 static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *pending,
     const char *place, cy_save_report *report)
 {
-    const bool first = saver->ranks.rank == 0;
+    const int rank = cy_group_rank(saver->ranks), ranks = cy_group_size(saver->ranks);
+    const bool first = rank == 0;
     const double start = cy_clock_s();
     await_sweeper(saver);
     cy_status status = first ? reacquire_folder(saver) : CY_OK;
     if (first && status == CY_OK) status = begin(save, saver->folder, pending);
     CY_TRY(agree(saver, status, "failed while beginning a checkpoint in"));
-    status =
-        cy_rank_files_write(&report->bytes, save, pending, saver->ranks.rank, saver->ranks.size);
+    status = cy_rank_files_write(&report->bytes, save, pending, rank, ranks);
     CY_TRY(agree(saver, status, "failed while writing a checkpoint in"));
-    if (first) status = cy_commit_manifest(save, pending, saver->ranks.size);
+    if (first) status = cy_commit_manifest(save, pending, ranks);
     if (first && status == CY_OK) status = commit(saver, save->step, pending, place);
     if (first && status == CY_OK && retire_old(saver, save->step) != CY_OK) {
         cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", cy_error_text());
@@ -735,7 +737,7 @@ cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *re
     if (status == CY_OK) status = cy_folder_step_path(&place, saver->folder, "", save->step, "");
     status = agree(saver, status, "failed while beginning a checkpoint in");
     if (status == CY_OK) status = save_steps(saver, save, pending, place, &own);
-    if (status != CY_OK && pending != NULL && saver->ranks.rank == 0) {
+    if (status != CY_OK && pending != NULL && cy_group_rank(saver->ranks) == 0) {
         clean_up(saver, pending, status);
     }
     cy_memory_free(pending);

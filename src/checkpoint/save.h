@@ -21,7 +21,7 @@ typedef struct cy_saver cy_saver;
 // Opens the folder, making it where it is not there. keep_last 0 keeps all; otherwise, after step n
 // was saved, only the newest keep_last of the steps up to n stay. *saver is owned by the caller.
 CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
-    cy_checkpoint_comm ranks, const cy_log *log);
+    cy_group *ranks, cy_queue *queue, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
 
 // A file that is written into the checkpoint, such as tokenizer.json.
