@@ -61,22 +61,30 @@ static cy_status copy_text(
     return status;
 }
 
-static cy_status make_generation(cy_text *json, const cy_model_shape *shape)
+// Writes FOLDER/NAME and releases `root`, the value of the file; NULL where there was no memory for
+// it.
+static cy_status write_json(const char *folder, const char *name, json_t *root)
 {
-    CY_TRY(cy_text_add(json, "{\n"));
-    if (shape->bos >= 0)
-        CY_TRY(cy_text_add(json, "  \"bos_token_id\": %" PRId64 ",\n", shape->bos));
-    if (shape->eos >= 0) {
-        CY_TRY(cy_text_add(json,
-            "  \"eos_token_id\": %" PRId64 ",\n  \"pad_token_id\": %" PRId64 ",\n", shape->eos,
-            shape->eos));
-    }
-    return cy_text_add(json, "  \"_from_model_config\": true\n}\n");
+    cy_text text = {0};
+    char *json = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    if (json == NULL) return CY_FAIL(CY_ERR_MEMORY, "%s/%s: no memory for its text", folder, name);
+    cy_status status = cy_text_add_bytes(&text, json, strlen(json));
+    if (status == CY_OK) status = cy_text_add(&text, "\n");
+    if (status == CY_OK) status = write_text(folder, name, &text);
+    free(json);
+    cy_text_free(&text);
+    return status;
 }
 
-// The text of a token of that id among the added tokens, quoted as JSON; NULL where there is none.
-// The caller frees it with free().
-static char *token_text(const json_t *tokenizer, int64_t id)
+// The id of a token; NULL, which json_pack leaves out, where the model has none.
+static json_t *token_id(int64_t id)
+{
+    return id >= 0 ? json_integer(id) : NULL;
+}
+
+// The text of the added token of that id, borrowed; NULL where there is none.
+static json_t *token_text(const json_t *tokenizer, int64_t id)
 {
     size_t i;
     json_t *token;
@@ -84,58 +92,45 @@ static char *token_text(const json_t *tokenizer, int64_t id)
     json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, token)
     {
         if (json_integer_value(json_object_get(token, "id")) != id) continue;
-        const json_t *content = json_object_get(token, "content");
-        if (json_is_string(content)) return json_dumps(content, JSON_ENCODE_ANY);
+        json_t *content = json_object_get(token, "content");
+        if (json_is_string(content)) return content;
     }
     return NULL;
 }
 
-static cy_status make_tokenizer(
-    cy_text *json, const cy_model_shape *shape, const cy_text *tokenizer, const char *path)
+static cy_status make_tokenizer_config(
+    const cy_checkpoint *source, const cy_text *tokenizer, const char *folder)
 {
     json_error_t error;
+    const cy_model_shape *shape = &source->model;
     json_t *root = json_loadb(tokenizer->bytes, tokenizer->length, JSON_DISABLE_EOF_CHECK, &error);
     if (root == NULL) {
         return CY_FAIL(
-            CY_ERR_CORRUPT, "%s/tokenizer.json: line %d: %s", path, error.line, error.text);
+            CY_ERR_CORRUPT, "%s/tokenizer.json: line %d: %s", source->path, error.line, error.text);
     }
-    char *bos = token_text(root, shape->bos), *eos = token_text(root, shape->eos);
+    json_t *config = json_pack("{s:s, s:b, s:O*, s:O*, s:I}", "tokenizer_class",
+        "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0, "bos_token",
+        token_text(root, shape->bos), "eos_token", token_text(root, shape->eos), "model_max_length",
+        (json_int_t)shape->max_positions);
     json_decref(root);
-    cy_status status = cy_text_add(json,
-        "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
-        "  \"clean_up_tokenization_spaces\": false,\n");
-    if (status == CY_OK && bos != NULL) {
-        status = cy_text_add(json, "  \"bos_token\": %s,\n", bos);
-    }
-    if (status == CY_OK && eos != NULL) {
-        status = cy_text_add(json, "  \"eos_token\": %s,\n", eos);
-    }
-    if (status == CY_OK) {
-        status =
-            cy_text_add(json, "  \"model_max_length\": %" PRId64 "\n}\n", shape->max_positions);
-    }
-    free(bos);
-    free(eos);
-    return status;
+    return write_json(folder, "tokenizer_config.json", config);
 }
 
 static cy_status export_tokenizer(const cy_checkpoint *source, const char *folder)
 {
     bool found = false, has_config = false, ignored = false;
-    cy_text tokenizer = {0}, json = {0};
+    cy_text tokenizer = {0};
     cy_status status = read_text(&tokenizer, &found, source, "tokenizer.json");
     if (status == CY_OK && found) status = write_text(folder, "tokenizer.json", &tokenizer);
     if (status == CY_OK && found) {
         status = copy_text(&has_config, source, folder, "tokenizer_config.json");
     }
     if (status == CY_OK && found && !has_config) {
-        status = make_tokenizer(&json, &source->model, &tokenizer, source->path);
-        if (status == CY_OK) status = write_text(folder, "tokenizer_config.json", &json);
+        status = make_tokenizer_config(source, &tokenizer, folder);
     }
     if (status == CY_OK) status = copy_text(&ignored, source, folder, "special_tokens_map.json");
     if (status == CY_OK) status = copy_text(&ignored, source, folder, "chat_template.jinja");
     cy_text_free(&tokenizer);
-    cy_text_free(&json);
     return status;
 }
 
@@ -144,14 +139,14 @@ static cy_status export_tokenizer(const cy_checkpoint *source, const char *folde
 static cy_status write_texts(const cy_checkpoint *source, const char *folder)
 {
     bool found = false;
-    cy_text json = {0};
+    const cy_model_shape *shape = &source->model;
     CY_TRY(export_tokenizer(source, folder));
     CY_TRY(copy_text(&found, source, folder, "generation_config.json"));
     if (found) return CY_OK;
-    cy_status status = make_generation(&json, &source->model);
-    if (status == CY_OK) status = write_text(folder, "generation_config.json", &json);
-    cy_text_free(&json);
-    return status;
+    json_t *config =
+        json_pack("{s:o*, s:o*, s:o*, s:b}", "bos_token_id", token_id(shape->bos), "eos_token_id",
+            token_id(shape->eos), "pad_token_id", token_id(shape->eos), "_from_model_config", 1);
+    return write_json(folder, "generation_config.json", config);
 }
 
 // ---- the weights
@@ -164,8 +159,8 @@ typedef struct exporter {
     const char *folder;
     const cy_global_tensor *tensors; // [count]: what the model needs, in the model's order
     int count;
-    char *buffer;  // owned, STREAM_ELEMENTS of the largest type
-    cy_text index; // "name": "file" lines
+    char *buffer;       // owned, STREAM_ELEMENTS of the largest type
+    json_t *weight_map; // owned: the file of each tensor
     uint64_t total;
 } exporter;
 
@@ -296,23 +291,16 @@ static cy_status write_weights(exporter *out)
         CY_TRY(status);
         for (int i = first; i < end; i++) {
             out->total += bytes_of(out, i);
-            CY_TRY(cy_text_add(&out->index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "",
-                out->tensors[i].name, name));
+            if (json_object_set_new(out->weight_map, out->tensors[i].name, json_string(name)) !=
+                0) {
+                return CY_FAIL(CY_ERR_MEMORY, "no memory for the index of %s", out->folder);
+            }
         }
     }
     if (shards == 1) return CY_OK;
-    cy_text json = {0};
-    cy_status status = cy_text_add(&json,
-        "{\n  \"metadata\": {\"total_size\": %" PRIu64 "},\n  \"weight_map\": {", out->total);
-    if (status == CY_OK) {
-        status = cy_text_add_bytes(&json, out->index.bytes, out->index.length);
-    }
-    if (status == CY_OK) status = cy_text_add(&json, "\n  }\n}\n");
-    if (status == CY_OK) {
-        status = write_text(out->folder, "model.safetensors.index.json", &json);
-    }
-    cy_text_free(&json);
-    return status;
+    return write_json(out->folder, "model.safetensors.index.json",
+        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)out->total, "weight_map",
+            out->weight_map));
 }
 
 static cy_status write_all(exporter *out)
@@ -321,12 +309,13 @@ static cy_status write_all(exporter *out)
     void *buffer = NULL;
     CY_TRY(cy_memory_alloc(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
     out->buffer = buffer;
+    out->weight_map = json_object(); // NULL: the first tensor that is set in it fails
     cy_status status = cy_model_shape_to_config(&json, &out->source->model, dtype_of(out, 0));
     if (status == CY_OK) status = write_text(out->folder, "config.json", &json);
     if (status == CY_OK) status = write_weights(out);
     if (status == CY_OK) status = write_texts(out->source, out->folder);
     cy_text_free(&json);
-    cy_text_free(&out->index);
+    json_decref(out->weight_map);
     cy_memory_free(buffer);
     return status;
 }
