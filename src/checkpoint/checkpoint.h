@@ -12,10 +12,10 @@
 #ifndef CY_CHECKPOINT_CHECKPOINT_H
 #define CY_CHECKPOINT_CHECKPOINT_H
 
-#include "base/thread_pool.h"
 #include "base/text.h"
+#include "base/thread_pool.h"
 #include "checkpoint/tensor_shard.h"
-#include "checkpoint/comm.h"
+#include "comm/group.h"
 #include "model/shape.h"
 
 #define CY_CHECKPOINT_FORMAT 1
@@ -125,10 +125,30 @@ CY_MUST_CHECK cy_status cy_checkpoint_load(cy_checkpoint *checkpoint,
 // `kinds`: CY_TENSOR_KINDS for everything, CY_TENSOR_ADAM_M for the weights only.
 CY_MUST_CHECK cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint,
     const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count,
-    cy_tensor_kind kinds, cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
+    cy_tensor_kind kinds, cy_group *ranks, cy_queue *queue, cy_checkpoint_traffic *traffic);
 
 // Collective: the same without loading anything; each rank reads an even share.
 CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
+    cy_group *ranks, cy_queue *queue, cy_checkpoint_traffic *traffic);
+
+// Collective: all ranks learn whether all succeeded. Returns `mine` where that is a failure, with
+// the text that its own rank has; CY_ERR_PEER, "another rank `did` `folder`", where only another
+// one failed.
+CY_MUST_CHECK cy_status cy_checkpoint_agree(
+    cy_group *ranks, cy_queue *queue, cy_status mine, const char *did, const char *folder);
+
+typedef struct cy_tensor_difference {
+    double norm;     // 2-norm of one's tensor
+    double distance; // 2-norm of the difference
+    bool equal;      // every element has the same bits, once both are doubles
+} cy_tensor_difference;
+
+// |one - other| / |one|; 0 of equal ones, infinite where `one` is zero and the other is not.
+double cy_tensor_difference_relative(const cy_tensor_difference *difference);
+
+// Compares the tensor of that kind and name, which both must have in one shape, whichever mesh
+// wrote them. Reads both in parts of some megabytes; looks at no checksums.
+CY_MUST_CHECK cy_status cy_checkpoint_compare(cy_tensor_difference *difference, cy_checkpoint *one,
+    cy_checkpoint *other, const cy_global_tensor *tensor);
 
 #endif

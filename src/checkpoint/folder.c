@@ -2,8 +2,8 @@
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
-#include "base/io.h"
 #include "base/folder_lock.h"
+#include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/manifest.h"
 

@@ -3,10 +3,10 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "checkpoint/bytes.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/fetch.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,9 +34,11 @@ typedef struct batch {
 
 typedef struct loader {
     cy_checkpoint *checkpoint;
-    cy_checkpoint_comm ranks;
-    bool checks; // checksums are compared, of tensors of the kinds below `kinds`
-    bool bids;   // ranks bid for the chunks that they want
+    cy_group *ranks; // borrowed
+    cy_queue *queue; // borrowed, may be NULL
+    int rank, size;  // of `ranks`
+    bool checks;     // checksums are compared, of tensors of the kinds below `kinds`
+    bool bids;       // ranks bid for the chunks that they want
     cy_tensor_kind kinds;
     cy_chunks chunks;
     cy_load_plan plan;
@@ -85,8 +87,8 @@ static int64_t bid_of(const loader *in, const cy_chunk *chunk)
     if (wanted == 0) return UNASSIGNED;
     const uint64_t missing = wanted < chunk->bytes ? chunk->bytes - wanted : 0;
     const uint64_t random =
-        cy_random_bits((uint64_t)chunk->number, (uint64_t)in->ranks.rank) >> (64 - RANDOM_BITS);
-    const uint64_t rank = (uint64_t)in->ranks.rank;
+        cy_random_bits((uint64_t)chunk->number, (uint64_t)in->rank) >> (64 - RANDOM_BITS);
+    const uint64_t rank = (uint64_t)in->rank;
     return (int64_t)((missing << RANDOM_BITS | random) << RANK_BITS | rank);
 }
 
@@ -100,8 +102,11 @@ static cy_status assign_checkers(loader *in)
         in->bytes += chunk.bytes;
         in->checkers[i] = in->bids && is_checked(in, &chunk) ? bid_of(in, &chunk) : UNASSIGNED;
     }
-    if (in->bids) CY_TRY(in->ranks.least(in->ranks.context, in->checkers, count));
-    const uint64_t share = in->bytes / (uint64_t)in->ranks.size + 1;
+    if (in->bids) {
+        const cy_view bids = cy_view_of(in->checkers, CY_I64, 1, count);
+        CY_TRY(cy_group_all_reduce(in->ranks, in->queue, bids, CY_MIN));
+    }
+    const uint64_t share = in->bytes / (uint64_t)in->size + 1;
     uint64_t start = 0;
     for (int64_t i = 0; i < count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
@@ -140,7 +145,7 @@ static bool follows(const cy_chunk *chunk, const batch *last)
 // neighbours can be read together; of the rest a rank may want a few rows.
 static void add_task(loader *in, const cy_chunk *chunk)
 {
-    const bool mine = in->checkers[chunk->number] == in->ranks.rank;
+    const bool mine = in->checkers[chunk->number] == in->rank;
     const bool direct = mine && in->direct != NULL && in->direct[chunk->range->file].fd >= 0;
     if (direct && in->batch_count > 0 && follows(chunk, &in->batches[in->batch_count - 1])) {
         in->batches[in->batch_count - 1].bytes += chunk->bytes;
@@ -163,7 +168,7 @@ static cy_status list_tasks(loader *in)
     for (int64_t i = 0; i < in->chunks.count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
         const bool wanted = cy_load_plan_bytes(&in->plan, &chunk) > 0;
-        if (!wanted && in->checkers[i] != in->ranks.rank) continue;
+        if (!wanted && in->checkers[i] != in->rank) continue;
         CY_TRY(open_file(in, chunk.range->file));
         add_task(in, &chunk);
     }
@@ -176,7 +181,7 @@ static cy_status list_tasks(loader *in)
 // others go on reading.
 static void prefetch(loader *in)
 {
-    const uint64_t share = PREFETCH_BYTES / (uint64_t)in->ranks.size;
+    const uint64_t share = PREFETCH_BYTES / (uint64_t)in->size;
     const int64_t ahead = (int64_t)(share > PREFETCH_BYTES_MIN ? share : PREFETCH_BYTES_MIN);
     if (pthread_mutex_trylock(&in->lock) != 0) return;
     while (in->asked < in->batch_count &&
@@ -221,7 +226,7 @@ static void fetch_batch(void *context, int64_t number, int worker)
     read_block(in, some, worker);
     for (int64_t i = 0; i < some->count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, in->tasks[some->first + i]);
-        const bool checked = in->checkers[chunk.number] == in->ranks.rank;
+        const bool checked = in->checkers[chunk.number] == in->rank;
         const cy_status status = cy_fetch(in->fetchers[worker], &chunk, checked);
         if (status != CY_OK) note_failure(in, status);
     }
@@ -230,7 +235,7 @@ static void fetch_batch(void *context, int64_t number, int worker)
 // Reads that wait for the disk need threads, not cores: a rank that has too few gets some for it.
 static cy_status open_pool(loader *in)
 {
-    const int share = READERS / in->ranks.size;
+    const int share = READERS / in->size;
     const int readers = share < 1 ? 1 : share < READERS_MAX ? share : READERS_MAX;
     in->pool = in->checkpoint->pool;
     if (!in->checkpoint->read_once || cy_thread_pool_size(in->pool) >= readers) return CY_OK;
@@ -284,7 +289,7 @@ static cy_status open_loader(
     loader *in, const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     void *memory = NULL;
-    CY_ASSERT(in->ranks.size > 0 && in->ranks.size <= RANKS_MAX);
+    CY_ASSERT(in->size > 0 && in->size <= RANKS_MAX);
     CY_TRY(cy_load_plan_open(&in->plan, in->checkpoint, tensors, pieces, piece_count));
     CY_TRY(in->checks ? cy_chunks_open(&in->chunks, in->checkpoint) : list_wanted(in));
     CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
@@ -320,9 +325,21 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
     pthread_mutex_destroy(&in->lock);
 }
 
+cy_status cy_checkpoint_agree(
+    cy_group *ranks, cy_queue *queue, cy_status mine, const char *did, const char *folder)
+{
+    int64_t worst = mine;
+    const cy_status talked =
+        cy_group_all_reduce(ranks, queue, cy_view_of(&worst, CY_I64, 1, 1), CY_MAX);
+    if (mine != CY_OK) return mine;
+    CY_TRY(talked);
+    if (worst == CY_OK) return CY_OK;
+    return CY_FAIL(CY_ERR_PEER, "another rank %s %s", did, folder);
+}
+
 static cy_status agree(const loader *in, cy_status mine)
 {
-    return cy_checkpoint_agree(&in->ranks, mine, "could not read", in->checkpoint->path);
+    return cy_checkpoint_agree(in->ranks, in->queue, mine, "could not read", in->checkpoint->path);
 }
 
 static cy_status load(
@@ -340,7 +357,8 @@ cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *
 {
     loader in = {
         .checkpoint = checkpoint,
-        .ranks = cy_checkpoint_comm_self(),
+        .ranks = cy_group_self(),
+        .size = 1,
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
     const cy_status status = load(&in, tensors, pieces, piece_count);
@@ -349,14 +367,17 @@ cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *
 }
 
 cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_tensor *tensors,
-    const cy_tensor_shard *pieces, int64_t piece_count, cy_tensor_kind kinds,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
+    const cy_tensor_shard *pieces, int64_t piece_count, cy_tensor_kind kinds, cy_group *ranks,
+    cy_queue *queue, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
         .ranks = ranks,
+        .queue = queue,
+        .rank = cy_group_rank(ranks),
+        .size = cy_group_size(ranks),
         .checks = true,
-        .bids = ranks.size > 1,
+        .bids = cy_group_size(ranks) > 1,
         .kinds = kinds,
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
@@ -365,12 +386,15 @@ cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_
     return status;
 }
 
-cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
+cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds, cy_group *ranks,
+    cy_queue *queue, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
         .ranks = ranks,
+        .queue = queue,
+        .rank = cy_group_rank(ranks),
+        .size = cy_group_size(ranks),
         .checks = true,
         .kinds = kinds,
         .lock = PTHREAD_MUTEX_INITIALIZER,

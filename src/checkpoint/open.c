@@ -1,10 +1,12 @@
+// Opens and closes checkpoints, and finds the newest one in a folder.
+
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "checkpoint/bytes.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/reader.h"
+#include "checkpoint/hf/hf.h"
 #include "checkpoint/manifest.h"
 #include "model/shape.h"
 
@@ -265,18 +267,4 @@ static cy_status open_pinned(void *context, const char *path)
 cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given)
 {
     return cy_checkpoint_read_newest(given, open_pinned, checkpoint);
-}
-
-cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)
-{
-    cy_text lines = {0};
-    int wrong = 0;
-    if (!checkpoint->has_model) return CY_OK;
-    cy_status status = cy_model_shape_differences(&lines, &wrong, &checkpoint->model, model);
-    if (status == CY_OK && wrong > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d difference%s:%s",
-            checkpoint->path, wrong, wrong == 1 ? "" : "s", cy_list_items(&lines, wrong));
-    }
-    cy_text_free(&lines);
-    return status;
 }

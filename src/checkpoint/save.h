@@ -21,7 +21,7 @@ typedef struct cy_saver cy_saver;
 // Opens the folder, making it where it is not there. keep_last 0 keeps all; otherwise, after step n
 // was saved, only the newest keep_last of the steps up to n stay. *saver is owned by the caller.
 CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
-    cy_checkpoint_comm ranks, const cy_log *log);
+    cy_group *ranks, cy_queue *queue, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
 
 // A file that is written into the checkpoint, such as tokenizer.json.
@@ -62,5 +62,23 @@ typedef struct cy_save_report {
 // already is replaced in one instant. `report` may be NULL. On failure the rank that met it has the
 // text; the others fail with CY_ERR_PEER.
 CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *report);
+
+// ---- used inside src/checkpoint only
+//
+// A rank writes its weights to weights-00000.safetensors and the rest to
+// optimizer-00000.safetensors, with its number in the names. What lies where in them it writes to
+// part-00000.json, which rank 0 reads and removes before the checkpoint gets its name.
+
+// Writes this rank's files into `folder` and forces them to disk, past the page cache, as one of
+// `ranks` ranks that write at the same time. *bytes is what was written.
+CY_MUST_CHECK cy_status cy_rank_files_write(
+    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks);
+
+// FOLDER/part-00000.json, owned by the caller.
+CY_MUST_CHECK cy_status cy_rank_files_part_path(char **path, const char *folder, int rank);
+
+// Rank 0, when all ranks have written: adds the copied files and the manifest, removes the parts,
+// forces the folder to disk. `pending` is the folder under its temporary name.
+CY_MUST_CHECK cy_status cy_commit_manifest(const cy_save *save, const char *pending, int ranks);
 
 #endif

@@ -1,7 +1,7 @@
 // cyclotron checkpoint compare: how far two checkpoints of one model lie apart.
 
 #include "base/memory.h"
-#include "checkpoint/compare.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/options.h"

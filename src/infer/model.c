@@ -58,7 +58,7 @@ cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_checkpoint_comm_self(), &traffic);
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(), NULL, &traffic);
     }
     cy_state_dict_close(&parameters);
     return status;

@@ -478,7 +478,7 @@ static cy_status open_outputs(rank_run *trainer)
         trainer->log = (cy_log){.write = write_log, .context = trainer};
         const cy_status status =
             cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
-                cy_state_checkpoint_comm(trainer->rank, &trainer->engine), &trainer->log);
+                trainer->engine.options.groups.world, &trainer->engine.queue, &trainer->log);
         CY_TRY(cy_state_await_reason(
             &trainer->engine, cy_output_status(status, "checkpoint.save_dir", save_dir)));
         if (is_zero(trainer)) CY_TRY(note_later_steps(trainer, save_dir));

@@ -6,9 +6,8 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "base/pending_folder.h"
-#include "checkpoint/checksum.h"
-#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>

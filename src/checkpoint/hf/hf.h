@@ -32,4 +32,9 @@ typedef struct cy_export_options {
 CY_MUST_CHECK cy_status cy_checkpoint_export(
     const char *from, const char *to, const cy_export_options *options);
 
+// Used inside src/checkpoint only: reads config.json and the headers of model.safetensors, or of
+// the files that model.safetensors.index.json names, and reads no tensor. `checkpoint` is zeroed
+// but for its path; the caller closes it, after a failure too.
+CY_MUST_CHECK cy_status cy_hf_open(cy_checkpoint *checkpoint);
+
 #endif

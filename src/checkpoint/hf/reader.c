@@ -1,12 +1,14 @@
+// Opens a Hugging Face folder as a checkpoint of weights: config.json and safetensors headers.
+
 #define _GNU_SOURCE
-#include "checkpoint/hf/reader.h"
+#include "checkpoint/hf/hf.h"
 
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/safetensors.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "model/shape.h"
 
 #include <fcntl.h>

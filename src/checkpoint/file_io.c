@@ -1,20 +1,97 @@
+// Writes and reads the files of a checkpoint, past the page cache where the file system can.
+
 #define _GNU_SOURCE
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include "base/activity.h"
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/thread.h"
-#include "checkpoint/direct_io.h"
+#include "checkpoint/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+// ---- reading past the page cache
+
+#define PAGES_AT_ONCE 256
+
+void cy_direct_open(cy_direct_file *file, const char *path, uint64_t bytes)
+{
+    *file = (cy_direct_file){.fd = -1, .bytes = bytes};
+    if (bytes == 0) return;
+    const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+    if (fd < 0) return;
+    void *map = cy_io_map(bytes, MAP_SHARED, fd);
+    if (map == MAP_FAILED) {
+        cy_io_close(fd);
+        return;
+    }
+    file->fd = fd;
+    file->map = map;
+}
+
+void cy_direct_close(cy_direct_file *file)
+{
+    if (file->fd < 0) return;
+    cy_io_unmap(file->map, file->bytes);
+    cy_io_close(file->fd);
+    *file = (cy_direct_file){.fd = -1};
+}
+
+uint64_t cy_direct_block_offset(uint64_t offset)
+{
+    return offset / CY_DIRECT_ALIGN * CY_DIRECT_ALIGN;
+}
+
+uint64_t cy_direct_block_bytes(uint64_t offset, uint64_t bytes)
+{
+    return cy_direct_block_offset(offset + bytes + CY_DIRECT_ALIGN - 1) -
+        cy_direct_block_offset(offset);
+}
+
+bool cy_direct_is_cached(const cy_direct_file *file, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t end = offset + bytes;
+    CY_ASSERT(end <= file->bytes);
+    for (uint64_t at = offset / page * page; at < end; at += PAGES_AT_ONCE * page) {
+        unsigned char present[PAGES_AT_ONCE];
+        const uint64_t some = end - at < PAGES_AT_ONCE * page ? end - at : PAGES_AT_ONCE * page;
+        if (mincore((char *)file->map + at, some, present) != 0) return false;
+        for (uint64_t i = 0; i < (some + page - 1) / page; i++) {
+            if ((present[i] & 1) == 0) return false;
+        }
+    }
+    return true;
+}
+
+bool cy_direct_read(const cy_direct_file *file, char *memory, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t first = cy_direct_block_offset(offset);
+    const uint64_t wanted = offset + bytes - first;
+    const uint64_t hull = cy_direct_block_bytes(offset, bytes);
+    CY_ASSERT((uintptr_t)memory % CY_DIRECT_ALIGN == 0);
+    for (uint64_t done = 0; done < wanted;) {
+        const ssize_t got =
+            cy_io_pread(file->fd, memory + done, hull - done, (int64_t)(first + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return false;
+        done += (uint64_t)got;
+        // Only the end of the file may cut a block, and then all that is wanted is here.
+        if (done < wanted && done % CY_DIRECT_ALIGN != 0) return false;
+    }
+    return true;
+}
 
 #define BLOCK_BYTES ((size_t)1 << 20)
 #define FLUSH_BYTES ((uint64_t)16 << 20) // the disk starts on these while the next are written
@@ -272,4 +349,72 @@ cy_status cy_file_writer_close(cy_file_writer *out, bool keep)
     cy_memory_free(out->path);
     cy_memory_free(out);
     return status;
+}
+
+// ---- reading byte ranges of a checkpoint's files
+
+cy_status cy_bytes_open(int *fd, cy_checkpoint *checkpoint, int file)
+{
+    cy_checkpoint_file *entry = &checkpoint->files[file];
+    if (entry->fd < 0) {
+        char *path = NULL;
+        CY_TRY(cy_folder_join(&path, checkpoint->path, entry->name));
+        const cy_status status = cy_file_open(&entry->fd, path);
+        cy_memory_free(path);
+        CY_TRY(status);
+    }
+    *fd = entry->fd;
+    return CY_OK;
+}
+
+cy_status cy_bytes_open_all(cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        int fd = -1;
+        CY_TRY(cy_bytes_open(&fd, checkpoint, i));
+        if (cy_fd_is_scarce(fd)) break; // the others are opened when they are read
+    }
+    return CY_OK;
+}
+
+cy_status cy_bytes_read(
+    cy_checkpoint *checkpoint, int file, uint64_t offset, struct iovec *parts, int count)
+{
+    int fd = -1;
+    CY_TRY(cy_bytes_open(&fd, checkpoint, file));
+    while (count > 0) {
+        if (parts->iov_len == 0) {
+            parts++;
+            count--;
+            continue;
+        }
+        const ssize_t got = cy_io_preadv(fd, parts, count, (int64_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "read %s/%s at byte %" PRIu64, checkpoint->path,
+                checkpoint->files[file].name, offset);
+        }
+        if (got == 0) {
+            return CY_FAIL(CY_ERR_CORRUPT, "%s/%s ends at byte %" PRIu64 ": it was longer",
+                checkpoint->path, checkpoint->files[file].name, offset);
+        }
+        offset += (uint64_t)got;
+        size_t left = (size_t)got;
+        while (count > 0 && left >= parts->iov_len) {
+            left -= parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (left > 0) {
+            parts->iov_base = (char *)parts->iov_base + left;
+            parts->iov_len -= left;
+        }
+    }
+    return CY_OK;
+}
+
+void cy_bytes_prefetch(const cy_checkpoint *checkpoint, int file, uint64_t offset, uint64_t bytes)
+{
+    const int fd = checkpoint->files[file].fd;
+    if (fd >= 0) posix_fadvise(fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
 }
