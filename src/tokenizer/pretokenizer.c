@@ -34,7 +34,7 @@ cy_status cy_pretokenizer_open(cy_pretokenizer *pretokenizer)
     void *block = NULL;
     CY_TRY(cy_memory_alloc(&block, CY_UNICODE_POINTS + 1, 1));
     *pretokenizer = (cy_pretokenizer){.classes = block};
-    cy_unicode_expand(pretokenizer->classes, cy_unicode_classes, cy_unicode_classes_count);
+    cy_unicode_classify(pretokenizer->classes);
     return CY_OK;
 }
 
