@@ -1,7 +1,7 @@
 // Prints a plan: as a page for a person, and as one JSON object.
 
-#include "observe/flops.h"
-#include "observe/number.h"
+#include "observe/profile.h"
+#include "observe/progress.h"
 #include "plan/plan.h"
 
 #include <jansson.h>
