@@ -3,6 +3,7 @@
 #include "data/prepare.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/pending_folder.h"
 #include "base/text.h"
 #include "data/shard.h"
@@ -140,26 +141,27 @@ static cy_status verify_others(const cy_token_source *source)
     return CY_OK;
 }
 
-static cy_status describe(cy_text *out, const cy_token_source *source,
-    const cy_shard_header *header, int shards, int json)
+static cy_status describe_json(
+    cy_text *out, const cy_token_source *source, const cy_shard_header *header, int shards)
+{
+    json_t *object = json_pack("{s:o, s:s, s:I, s:I, s:I, s:i}", "path",
+        cy_json_string(source->path, strlen(source->path)), "kind", source->ops->name, "tokens",
+        (json_int_t)source->token_count, "documents", (json_int_t)source->document_count,
+        "text_bytes", (json_int_t)source->text_bytes, "vocab_size", source->vocab_size);
+    if (shards > 0) {
+        cy_json_set(&object, "shards", json_integer(shards));
+        cy_json_set(&object, "token_bytes", json_integer(header->token_bytes));
+        cy_json_set(&object, "end_token", json_integer(header->end_token));
+        cy_json_set(&object, "tokenizer_hash", json_sprintf("%016" PRIx64, header->tokenizer_hash));
+    }
+    CY_TRY(cy_json_add(out, object, 0));
+    return cy_text_add(out, "\n");
+}
+
+static cy_status describe(
+    cy_text *out, const cy_token_source *source, const cy_shard_header *header, int shards)
 {
     const int64_t tokens = source->token_count;
-    if (json) {
-        CY_TRY(cy_text_add(out, "{\"path\": "));
-        CY_TRY(cy_text_add_json_string(out, source->path, strlen(source->path)));
-        CY_TRY(cy_text_add(out,
-            ", \"kind\": \"%s\", \"tokens\": %" PRId64 ", \"documents\": %" PRId64
-            ", \"text_bytes\": %" PRId64 ", \"vocab_size\": %" PRId32,
-            source->ops->name, tokens, source->document_count, source->text_bytes,
-            source->vocab_size));
-        if (shards > 0) {
-            CY_TRY(cy_text_add(out,
-                ", \"shards\": %d, \"token_bytes\": %" PRIu32 ", \"end_token\": %" PRId32
-                ", \"tokenizer_hash\": \"%016" PRIx64 "\"",
-                shards, header->token_bytes, header->end_token, header->tokenizer_hash));
-        }
-        return cy_text_add(out, "}\n");
-    }
     CY_TRY(cy_text_add(out, "%s: %s, whole\n  tokens      %" PRId64 "\n", source->path,
         source->ops->name, tokens));
     if (source->document_count >= 0) {
@@ -195,7 +197,10 @@ cy_status cy_data_inspect(cy_text *out, const char *path, int json)
     cy_shard_header header = {0};
     int shards = 0;
     cy_status status = shards_here ? verify_shards(path, &header, &shards) : verify_others(source);
-    if (status == CY_OK) status = describe(out, source, &header, shards, json);
+    if (status == CY_OK) {
+        status = json ? describe_json(out, source, &header, shards)
+                      : describe(out, source, &header, shards);
+    }
     cy_source_close(source);
     return status;
 }

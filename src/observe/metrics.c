@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/input_file.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/median.h"
 #include "base/memory.h"
 #include "observe/progress.h"
@@ -14,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,66 +65,67 @@ cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics)
 
 // ---- JSON
 
-static cy_status add_number(cy_text *line, const char *name, double value)
-{
-    return cy_text_add(line, ",\"%s\":%s", name, cy_json_number(value, 17).bytes);
-}
-
-static cy_status add_comm(cy_text *line, const cy_step_metrics *metrics)
+static json_t *comm_json(const cy_step_metrics *metrics)
 {
     CY_ASSERT(0 <= metrics->comm_count && metrics->comm_count <= CY_COMM_METRICS_MAX);
-    CY_TRY(cy_text_add(line, ",\"comm\":{"));
+    json_t *dimensions = json_object();
     for (int i = 0; i < metrics->comm_count; i++) {
         const cy_comm_metrics *comm = &metrics->comm[i];
-        CY_TRY(cy_text_add(line, "%s\"%s\":{\"bytes\":%" PRId64 ",\"messages\":%" PRId64,
-            i > 0 ? "," : "", comm->dimension, comm->bytes, comm->messages));
-        CY_TRY(add_number(line, "s", comm->seconds));
-        CY_TRY(add_number(line, "exposed_s", comm->exposed_seconds));
+        json_t *traffic = json_pack("{s:I, s:I, s:o, s:o}", "bytes", (json_int_t)comm->bytes,
+            "messages", (json_int_t)comm->messages, "s", cy_json_real(comm->seconds), "exposed_s",
+            cy_json_real(comm->exposed_seconds));
         if (comm->bytes_between_nodes > 0) {
-            CY_TRY(
-                cy_text_add(line, ",\"bytes_between_nodes\":%" PRId64, comm->bytes_between_nodes));
+            cy_json_set(&traffic, "bytes_between_nodes", json_integer(comm->bytes_between_nodes));
         }
-        CY_TRY(cy_text_add(line, "}"));
+        cy_json_set(&dimensions, comm->dimension, traffic);
     }
-    return cy_text_add(line, "}");
+    return dimensions;
+}
+
+static json_t *topk_json(const cy_step_metrics *metrics)
+{
+    return json_pack("{s:o, s:I, s:I}", "ratio", cy_json_real(metrics->topk_ratio), "sent",
+        (json_int_t)metrics->topk_sent, "elements", (json_int_t)metrics->topk_elements);
 }
 
 cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
 {
-    CY_TRY(cy_text_add(
-        line, "{\"step\":%" PRId64 ",\"tokens\":%" PRId64, metrics->step, metrics->tokens));
-    CY_TRY(add_number(line, "loss", metrics->loss));
-    CY_TRY(add_number(line, "grad_norm", metrics->grad_norm));
-    CY_TRY(add_number(line, "lr", metrics->learning_rate));
-    CY_TRY(add_number(line, "step_s", metrics->step_s));
-    CY_TRY(add_number(line, "tok_s", metrics->tok_s));
-    CY_TRY(add_number(line, "tok_s_rank", metrics->tok_s_rank));
-    CY_TRY(add_number(line, "mfu", metrics->mfu));
-    CY_TRY(add_number(line, "mfu_causal", metrics->mfu_causal));
-    CY_TRY(add_number(line, "mem_gb", metrics->memory_bytes / GB));
-    CY_TRY(add_number(line, "data_s", metrics->data_s));
-    CY_TRY(add_number(line, "data_ready", metrics->data_ready));
-    CY_TRY(add_comm(line, metrics));
-    if (metrics->topk_ratio > 0) {
-        CY_TRY(cy_text_add(
-            line, ",\"topk\":{\"ratio\":%s", cy_json_number(metrics->topk_ratio, 17).bytes));
-        CY_TRY(cy_text_add(line, ",\"sent\":%" PRId64 ",\"elements\":%" PRId64 "}",
-            metrics->topk_sent, metrics->topk_elements));
-    }
-    CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
-    if (metrics->repeats > 0) CY_TRY(cy_text_add(line, ",\"repeated\":%d", metrics->repeats));
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"loss", metrics->loss},
+        {"grad_norm", metrics->grad_norm},
+        {"lr", metrics->learning_rate},
+        {"step_s", metrics->step_s},
+        {"tok_s", metrics->tok_s},
+        {"tok_s_rank", metrics->tok_s_rank},
+        {"mfu", metrics->mfu},
+        {"mfu_causal", metrics->mfu_causal},
+        {"mem_gb", metrics->memory_bytes / GB},
+        {"data_s", metrics->data_s},
+        {"data_ready", metrics->data_ready},
+    };
+    json_t *step = json_pack(
+        "{s:I, s:I}", "step", (json_int_t)metrics->step, "tokens", (json_int_t)metrics->tokens);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        cy_json_set(&step, numbers[i].name, cy_json_real(numbers[i].value));
+    cy_json_set(&step, "comm", comm_json(metrics));
+    if (metrics->topk_ratio > 0) cy_json_set(&step, "topk", topk_json(metrics));
+    cy_json_set(&step, "skipped", json_boolean(metrics->skipped));
+    if (metrics->repeats > 0) cy_json_set(&step, "repeated", json_integer(metrics->repeats));
     if (metrics->has_params_hash) {
-        CY_TRY(cy_text_add(line, ",\"params_hash\":\"%016" PRIx64 "\"", metrics->params_hash));
+        cy_json_set(&step, "params_hash", json_sprintf("%016" PRIx64, metrics->params_hash));
     }
-    return cy_text_add(line, "}");
+    return cy_json_add(line, step, JSON_COMPACT);
 }
 
 cy_status cy_metrics_add_validation(
     cy_text *line, int64_t step, double val_loss, int64_t val_tokens)
 {
-    CY_TRY(cy_text_add(line, "{\"step\":%" PRId64, step));
-    CY_TRY(add_number(line, "val_loss", val_loss));
-    return cy_text_add(line, ",\"val_tokens\":%" PRId64 "}", val_tokens);
+    json_t *evaluation = json_pack("{s:I, s:o, s:I}", "step", (json_int_t)step, "val_loss",
+        cy_json_real(val_loss), "val_tokens", (json_int_t)val_tokens);
+    return cy_json_add(line, evaluation, JSON_COMPACT);
 }
 
 // ---- the file

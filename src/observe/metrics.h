@@ -72,7 +72,7 @@ CY_MUST_CHECK cy_status cy_metrics_add_validation(
 typedef struct cy_metrics_file {
     cy_async_writer *writer; // borrowed; NULL when closed
     int target;              // the file's number there
-    cy_text line;            // owned; keeps its room, so a step allocates nothing
+    cy_text line;            // owned; keeps its room from step to step
 } cy_metrics_file;
 
 // Opens a file for appending through `writer`; makes it where there is none. Lines of steps after

@@ -5,10 +5,10 @@
 #include "tokenizer/tokenizer.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -543,39 +543,6 @@ cy_status cy_tokenizer_open(cy_tokenizer **tokenizer, const char *path)
 
 // ---- writing
 
-static cy_status add_regex_split(cy_text *json, const char *pattern)
-{
-    CY_TRY(cy_text_add(json, "{\"type\": \"Split\", \"pattern\": {\"Regex\": \""));
-    for (const char *c = pattern; *c != '\0'; c++) {
-        CY_TRY(cy_text_add(json, *c == '\\' || *c == '"' ? "\\%c" : "%c", *c));
-    }
-    return cy_text_add(json, "\"}, \"behavior\": \"Isolated\", \"invert\": false}");
-}
-
-static cy_status add_byte_level(cy_text *json, bool regex)
-{
-    return cy_text_add(json,
-        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
-        "\"use_regex\": %s}",
-        regex ? "true" : "false");
-}
-
-static cy_status add_splitter(cy_text *json, cy_tokenizer_style style)
-{
-    if (style == CY_TOKENIZER_GPT2) return add_byte_level(json, true);
-    CY_TRY(cy_text_add(json, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    "));
-    if (style == CY_TOKENIZER_SMOLLM) {
-        CY_TRY(cy_text_add(json, "{\"type\": \"Digits\", \"individual_digits\": true}"));
-    } else {
-        CY_TRY(add_regex_split(json,
-            cy_pretokenizer_pattern(
-                style == CY_TOKENIZER_LLAMA3 ? CY_PRETOKENIZER_LLAMA3 : CY_PRETOKENIZER_QWEN2)));
-    }
-    CY_TRY(cy_text_add(json, ",\n    "));
-    CY_TRY(add_byte_level(json, style == CY_TOKENIZER_SMOLLM));
-    return cy_text_add(json, "]}");
-}
-
 cy_status cy_pretokenizer_open_style(cy_pretokenizer *pretokenizer, cy_tokenizer_style style)
 {
     CY_TRY(cy_pretokenizer_open(pretokenizer));
@@ -601,46 +568,62 @@ cy_status cy_pretokenizer_open_style(cy_pretokenizer *pretokenizer, cy_tokenizer
     return status;
 }
 
-// The characters that stand for the bytes of a token; none of them is a control character.
-static cy_status add_token(cy_text *json, const cy_bpe_trained *trained, int32_t id)
+static json_t *byte_level_json(bool regex)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", false,
+        "trim_offsets", true, "use_regex", regex);
+}
+
+static json_t *splitter_json(cy_tokenizer_style style)
+{
+    if (style == CY_TOKENIZER_GPT2) return byte_level_json(true);
+    json_t *first;
+    if (style == CY_TOKENIZER_SMOLLM) {
+        first = json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", true);
+    } else {
+        const cy_pretokenizer_kind kind =
+            style == CY_TOKENIZER_LLAMA3 ? CY_PRETOKENIZER_LLAMA3 : CY_PRETOKENIZER_QWEN2;
+        first = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+            cy_pretokenizer_pattern(kind), "behavior", "Isolated", "invert", false);
+    }
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first,
+        byte_level_json(style == CY_TOKENIZER_SMOLLM));
+}
+
+// Adds the characters that spell the bytes of a token.
+static cy_status add_spelling(cy_text *out, const cy_bpe_trained *trained, int32_t id)
 {
     size_t at = id == 0 ? 0 : trained->ends[id - 1];
     for (; at < trained->ends[id]; at++) {
         const uint32_t point = cy_char_of_byte((unsigned char)trained->bytes.bytes[at]);
-        unsigned char spelt[5] = {'\\'};
-        const size_t count = cy_utf8_encode(spelt + 1, point);
-        const size_t skip = point == '\\' || point == '"' ? 0 : 1;
-        CY_TRY(cy_text_add_bytes(json, spelt + skip, count + 1 - skip));
+        unsigned char character[4];
+        CY_TRY(cy_text_add_bytes(out, character, cy_utf8_encode(character, point)));
     }
     return CY_OK;
 }
 
-static cy_status add_model(cy_text *json, const cy_bpe_trained *trained, const char *end_token)
+// Adds the tokens but the first, which is the end token, and all merges.
+static cy_status fill_model(json_t **vocab, json_t **merges, const cy_bpe_trained *trained)
 {
-    CY_TRY(cy_text_add(json,
-        "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
-        "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
-        "    \"vocab\": {\n      "));
-    CY_TRY(cy_text_add_json_string(json, end_token, strlen(end_token)));
-    CY_TRY(cy_text_add(json, ": 0"));
-    for (size_t id = 1; id < trained->count; id++) {
-        CY_TRY(cy_text_add(json, ",\n      \""));
-        CY_TRY(add_token(json, trained, (int32_t)id));
-        CY_TRY(cy_text_add(json, "\": %zu", id));
+    cy_text text = {0};
+    cy_status status = CY_OK;
+    for (size_t id = 1; id < trained->count && status == CY_OK; id++) {
+        text.length = 0;
+        status = add_spelling(&text, trained, (int32_t)id);
+        if (status == CY_OK) cy_json_set(vocab, text.bytes, json_integer((json_int_t)id));
     }
-    CY_TRY(cy_text_add(json, "\n    },\n    \"merges\": ["));
-    for (size_t i = 0; i < trained->merge_count; i++) {
-        CY_TRY(cy_text_add(json, "%s\n      \"", i > 0 ? "," : ""));
-        CY_TRY(add_token(json, trained, trained->merges[i][0]));
-        CY_TRY(cy_text_add(json, " "));
-        CY_TRY(add_token(json, trained, trained->merges[i][1]));
-        CY_TRY(cy_text_add(json, "\""));
+    for (size_t i = 0; i < trained->merge_count && status == CY_OK; i++) {
+        text.length = 0;
+        status = add_spelling(&text, trained, trained->merges[i][0]);
+        if (status == CY_OK) status = cy_text_add(&text, " ");
+        if (status == CY_OK) status = add_spelling(&text, trained, trained->merges[i][1]);
+        if (status == CY_OK) cy_json_append(merges, json_string(text.bytes));
     }
-    return cy_text_add(json, "%s]\n  }\n}\n", trained->merge_count > 0 ? "\n    " : "");
+    cy_text_free(&text);
+    return status;
 }
 
-// The tokenizers library writes the same lines, and no newline behind the last.
+// The `tokenizers` package writes the same lines, and no newline behind the last.
 const cy_output_kind cy_tokenizer_kind = {
     .name = "a tokenizer",
     .marks = {{.begins =
@@ -650,29 +633,24 @@ const cy_output_kind cy_tokenizer_kind = {
         .ends = "]\n  }\n}\n"}},
 };
 
-static cy_status add_all(
-    cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style, const char *end_token)
-{
-    CY_TRY(cy_text_add(json,
-        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
-        "  \"added_tokens\": [\n    {\n      \"id\": 0,\n      \"content\": "));
-    CY_TRY(cy_text_add_json_string(json, end_token, strlen(end_token)));
-    CY_TRY(cy_text_add(json,
-        ",\n      \"single_word\": false,\n      \"lstrip\": false,\n      \"rstrip\": false,\n"
-        "      \"normalized\": false,\n      \"special\": true\n    }\n  ],\n"
-        "  \"normalizer\": null,\n  \"pre_tokenizer\": "));
-    CY_TRY(add_splitter(json, style));
-    CY_TRY(cy_text_add(json, ",\n  \"post_processor\": null,\n  \"decoder\": "));
-    CY_TRY(add_byte_level(json, true));
-    CY_TRY(cy_text_add(json, ",\n"));
-    return add_model(json, trained, end_token);
-}
-
 cy_status cy_tokenizer_write(cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style)
 {
-    cy_text end_token = {0};
-    cy_status status = cy_text_add_bytes(&end_token, trained->bytes.bytes, trained->ends[0]);
-    if (status == CY_OK) status = add_all(json, trained, style, end_token.bytes);
-    cy_text_free(&end_token);
-    return status;
+    json_t *end_token = cy_json_string(trained->bytes.bytes, trained->ends[0]);
+    if (end_token == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the end token");
+    json_t *vocab = json_pack("{s:i}", json_string_value(end_token), 0);
+    json_t *merges = json_array();
+    const cy_status filled = fill_model(&vocab, &merges, trained);
+    json_t *added = json_pack("[{s:i, s:o, s:b, s:b, s:b, s:b, s:b}]", "id", 0, "content",
+        end_token, "single_word", false, "lstrip", false, "rstrip", false, "normalized", false,
+        "special", true);
+    json_t *model = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE",
+        "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+        false, "byte_fallback", false, "ignore_merges", false, "vocab", vocab, "merges", merges);
+    json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0",
+        "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
+        splitter_json(style), "post_processor", "decoder", byte_level_json(true), "model", model);
+    const cy_status printed = cy_json_add(json, root, JSON_INDENT(2));
+    CY_TRY(filled);
+    CY_TRY(printed);
+    return cy_text_add(json, "\n");
 }
