@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 sysroot=$(realpath -m "${1:-build-aarch64/sysroot}")
-packages=(libc6-dev libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev libhwloc-dev
+packages=(libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libhwloc-dev
     libxxhash-dev libcmocka-dev)
 
 unable() {
@@ -19,6 +19,7 @@ unable() {
     exit 77
 }
 
+# A folder of an older list of packages is made anew.
 [ "$(cat "$sysroot/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 command -v apt-get >/dev/null || unable "needs apt"
 

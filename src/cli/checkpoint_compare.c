@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "observe/number.h"
+#include "observe/progress.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -5,7 +5,6 @@
 #include "cli/options.h"
 #include "cli/report.h"
 #include "cli/signal_watch.h"
-#include "data/inspect.h"
 #include "data/prepare.h"
 #include "observe/progress.h"
 

@@ -11,10 +11,10 @@
 #include "cli/load_config.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "config/config.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
-#include "observe/free_memory.h"
-#include "config/config.h"
+#include "observe/memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>

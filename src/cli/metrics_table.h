@@ -8,8 +8,8 @@
 
 #include "base/output.h"
 #include "base/text.h"
-#include "observe/history.h"
 #include "config/config.h"
+#include "observe/metrics.h"
 
 typedef struct cy_metrics_row {
     char run_name[CY_CONFIG_TEXT_BYTES]; // logging.run_name, or the folder's name

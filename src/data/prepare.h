@@ -1,8 +1,9 @@
-// data/prepare.h: files of text into a folder of token shards.
+// data/prepare.h: makes a folder of token shards out of text files, and describes what is in one.
 
 #ifndef CY_DATA_PREPARE_H
 #define CY_DATA_PREPARE_H
 
+#include "base/text.h"
 #include "data/corpus.h"
 
 typedef struct cy_prepare_options {
@@ -23,5 +24,9 @@ typedef struct cy_prepare_result {
 // starts with a dot, and renames it when it is whole. What a dead run left there is swept away.
 CY_MUST_CHECK cy_status cy_data_prepare(
     cy_prepare_result *result, const cy_prepare_options *options);
+
+// Opens what stands at a path, reads all of it, compares it with what its headers say, and appends
+// a description for a person, or a JSON object.
+CY_MUST_CHECK cy_status cy_data_inspect(cy_text *out, const char *path, int json);
 
 #endif

@@ -70,12 +70,7 @@ CY_MUST_CHECK cy_status cy_source_fingerprint(
     cy_fingerprint *fingerprint, const cy_token_source *source, int64_t tokens);
 bool cy_fingerprint_equal(const cy_fingerprint *one, const cy_fingerprint *other);
 
-// ---- the kinds, for source.c
-
-CY_MUST_CHECK cy_status cy_source_open_shards(cy_token_source **source, const char *path);
-bool cy_source_is_file(const char *path); // by its name, a token file of another program
-CY_MUST_CHECK cy_status cy_source_open_file(cy_token_source **source, const char *path);
-CY_MUST_CHECK cy_status cy_source_open_text(
-    cy_token_source **source, const char *path, const cy_source_options *options);
+// Whether a path names a token file of another program: .bin or .idx.
+bool cy_source_is_file(const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 #include "engine/memory_check.h"
 
 #include "base/memory.h"
-#include "observe/free_memory.h"
+#include "observe/memory.h"
 
 #define GB 0x1p-30
 

@@ -4,7 +4,7 @@
 #include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "infer/model.h"
+#include "infer/decoder.h"
 #include "infer/sampler.h"
 #include "kernel/peak.h"
 

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "base/memory.h"
 #include "base/output.h"
-#include "observe/number.h"
+#include "observe/progress.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,9 +1,20 @@
-// observe/profile.h: where the time of a rank went, from its trace.
+// observe/profile.h: the work of training a token, and where the time of a rank went.
 //
-// A profile adds up the spans that a trace still holds by kind and name: calls, time, operations,
-// bytes, and how near each operator came to what the machine allows (Williams et al., "Roofline",
-// 2009). It owns its rows and borrows the names, which are static. The trace must not be written
-// meanwhile. Building fails only for memory.
+// The floating-point operations a token follow from the shape of the model. N is all parameters, L
+// layers, h hidden, s the sequence:
+//
+//   full     6 N + 12 L h s: attention over the whole s x s square, as PaLM (Chowdhery et al.,
+//            2022), nanotron and picotron count. `mfu` divides it by the peak.
+//   causal   6 (N - embedding) + 6 L h s: half the attention, which is what a causal mask leaves,
+//            and no product for the embedding look-up (a tied table is also the head's
+//            matrix, so it stays). `mfu_causal` divides it.
+//
+// With experts, N counts those that a token goes through: the others do no work for it.
+//
+// A profile adds up the spans of a trace by kind and name: calls, time, operations, bytes, and how
+// near each operator came to what the machine allows (Williams et al., "Roofline", 2009). It owns
+// its rows and borrows the names, which are static. Nobody may write the trace meanwhile. Building
+// fails only for memory; the other functions are pure and safe from any thread.
 
 #ifndef CY_OBSERVE_PROFILE_H
 #define CY_OBSERVE_PROFILE_H
@@ -11,8 +22,26 @@
 #include "base/output.h"
 #include "base/text.h"
 #include "base/trace.h"
+#include "model/shape.h"
 
 #include <stdbool.h>
+
+// ---- operations a token
+
+// All parameters of a model, all experts included.
+int64_t cy_params_all(const cy_model_shape *shape);
+
+// The parameters that one token goes through: all of a dense model.
+int64_t cy_params_active(const cy_model_shape *shape);
+
+double cy_flops_per_token(const cy_model_shape *shape, int64_t sequence);
+double cy_flops_per_token_causal(const cy_model_shape *shape, int64_t sequence);
+
+// The share of the machine's peak that `tok_s` tokens a second reach, both of the same set of
+// cores; NaN where the peak is not known (0).
+double cy_flops_utilization(double tok_s, double flops_per_token, double peak_flop_s);
+
+// ---- profiles of traces
 
 // What the machine can do, measured; 0 where it was not.
 typedef struct cy_peaks {
@@ -57,7 +86,7 @@ CY_MUST_CHECK cy_status cy_profile_add_json(
 CY_MUST_CHECK cy_status cy_profile_add_timeline(
     cy_text *out, const cy_trace *const *traces, int count);
 
-// How a file with such timelines is recognised.
+// Recognises a file with such timelines.
 extern const cy_output_kind cy_timeline_kind;
 
 #endif

@@ -2,9 +2,8 @@
 
 #include "base/assert.h"
 #include "base/memory.h"
-#include "observe/free_memory.h"
-#include "observe/rss.h"
 #include "config/config.h"
+#include "observe/memory.h"
 #include "train/ranks.h"
 
 #include <string.h>

@@ -7,13 +7,55 @@
 
 #include "base/output.h"
 #include "base/text.h"
-#include "tokenizer/added_vocabulary.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/pretokenizer.h"
 
 #include <pthread.h>
 
-// What one thread needs to encode; kept by the tokenizer between calls, with its cache of words.
+// ---- added tokens
+
+// Added tokens are texts that become one id wherever they stand.
+typedef struct cy_added_token {
+    unsigned char *text; // owned, [bytes]
+    size_t bytes;
+    int32_t id;
+    bool single_word; // matches only where no word character stands beside it
+    bool lstrip;      // takes the spaces before it into the match
+    bool rstrip;      // takes the spaces after it into the match
+} cy_added_token;
+
+// Start from a zeroed struct.
+typedef struct cy_added_vocabulary {
+    cy_added_token *tokens; // owned, [count], in order of their bytes once sorted
+    size_t count;
+    size_t capacity;
+    bool first[256]; // bytes that begin a token
+} cy_added_vocabulary;
+
+void cy_added_free(cy_added_vocabulary *set);
+
+// Takes over token->text on success only.
+CY_MUST_CHECK cy_status cy_added_put(cy_added_vocabulary *set, const cy_added_token *token);
+
+// Call once after the last one.
+void cy_added_sort(cy_added_vocabulary *set);
+
+// A token found in a text: its id, and the bytes [first, end) that it replaces.
+typedef struct cy_added_match {
+    int32_t id;
+    size_t first;
+    size_t end;
+} cy_added_match;
+
+// Finds the next token in text [bytes], from *at on, and moves *at behind it; `taken` is the end of
+// the match before. Of tokens that begin at the same place the longest one matches. False: no more.
+bool cy_added_next(const cy_added_vocabulary *set, cy_added_match *match, size_t *at, size_t taken,
+    const uint8_t *classes, const unsigned char *text, size_t bytes);
+
+// ---- the tokenizer
+
+// The state that one thread needs to encode; kept by the tokenizer between calls, with its cache of
+// words.
 typedef struct cy_encoder {
     struct cy_encoder *next;       // of those that are idle
     const cy_tokenizer *tokenizer; // borrowed
@@ -40,34 +82,18 @@ struct cy_tokenizer {
     cy_encoder *idle;     // owned
 };
 
-// Fills the parts of an empty tokenizer from tokenizer->json. `general` takes PCRE2 for patterns
-// that a scanner knows, for the tests.
+// Fills an empty tokenizer from tokenizer->json. `general` uses PCRE2 even for patterns that have a
+// scanner: the tests compare the two.
 CY_MUST_CHECK cy_status cy_tokenizer_parse(cy_tokenizer *tokenizer, bool general);
 
 CY_MUST_CHECK cy_status cy_tokenizer_open_general(
     cy_tokenizer **tokenizer, const char *json, size_t bytes, const char *name, bool general);
 
-// True where a text may be cut behind a newline that has no space on either side, and the parts be
-// encoded apart.
+// True where a text may be cut behind a newline that has no space on either side and its parts may
+// be encoded separately.
 bool cy_tokenizer_cuts_at_lines(const cy_tokenizer *tokenizer);
 
-// What a training gives: the bytes of each token in order of ids, and merges in order of rank.
-typedef struct cy_bpe_trained {
-    cy_text bytes;
-    size_t *ends; // owned, [count]: of each token in bytes
-    size_t count;
-    size_t ends_capacity;
-    int32_t (*merges)[2]; // owned, [merge_count]
-    size_t merge_count;
-    size_t merges_capacity;
-} cy_bpe_trained;
-
-void cy_bpe_trained_free(cy_bpe_trained *trained);
-
-CY_MUST_CHECK cy_status cy_bpe_train(cy_bpe_trained *trained, const cy_pretokenizer *pretokenizer,
-    const cy_tokenizer_text *texts, size_t count, const cy_tokenizer_train_options *options);
-
-// How a tokenizer.json that was trained here is recognised.
+// Recognises a tokenizer.json that this program trained.
 extern const cy_output_kind cy_tokenizer_kind;
 
 // Writes a tokenizer.json; token 0 is the end token.

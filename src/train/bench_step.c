@@ -4,13 +4,12 @@
 #include "base/median.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "kernel/peak.h"
-#include "observe/flops.h"
-#include "observe/profile.h"
-#include "observe/rss.h"
-#include "parallel/pipeline/timeline.h"
-#include "parallel/pipeline/executor.h"
 #include "engine/strict.h"
+#include "kernel/peak.h"
+#include "observe/memory.h"
+#include "observe/profile.h"
+#include "parallel/pipeline/executor.h"
+#include "parallel/pipeline/timeline.h"
 #include "train/ranks.h"
 
 #include <math.h>

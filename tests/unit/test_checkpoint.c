@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "observe/rss.h"
+#include "observe/memory.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

@@ -356,65 +356,12 @@ static void compressed_files_may_have_several_parts(void **state)
     check_packed("a.txt.zst", "no zstd file", 12, NULL, "Unknown frame descriptor");
 }
 
-// ---- characters
-
-static void characters_are_found_from_both_sides(void **state)
-{
-    (void)state;
-    static const uint32_t points[] = {
-        0, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0xfffff, 0x100000, 0x10ffff};
-    static const size_t lengths[] = {1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4};
-    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
-        unsigned char s[6] = {0xc3};
-        uint32_t point = 1;
-        assert_int_equal(cy_utf8_encode(s + 1, points[i]), lengths[i]);
-        assert_int_equal(cy_utf8_decode(&point, s + 1, lengths[i]), lengths[i]);
-        assert_int_equal(point, points[i]);
-        assert_int_equal(cy_utf8_decode_before(&point, s + 1, lengths[i]), lengths[i]);
-        assert_int_equal(point, points[i]);
-        // Behind the beginning of another character it is still itself.
-        assert_int_equal(cy_utf8_decode_before(&point, s, lengths[i] + 1), lengths[i]);
-        assert_int_equal(point, points[i]);
-        if (lengths[i] == 1) continue;
-        assert_int_equal(cy_utf8_decode(&point, s + 1, lengths[i] - 1), 1);
-        assert_int_equal(point, CY_UNICODE_INVALID);
-    }
-    static const char *const bad[] = {"\x80", "\xc3", "\xff", "\xc3\xa9\x80", "\xc1\xbf",
-        "\xe0\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
-        "\xf5\x80\x80\x80", "\x80\x80\x80\x80\x80", "\xf0\x9f\x98\x80\x80", "a\x80"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        uint32_t point = 1;
-        const unsigned char *s = (const unsigned char *)bad[i];
-        assert_int_equal(cy_utf8_decode_before(&point, s, strlen(bad[i])), 1);
-        assert_int_equal(point, CY_UNICODE_INVALID);
-    }
-}
-
-static void characters_stand_for_bytes_one_to_one(void **state)
-{
-    (void)state;
-    static const struct {
-        uint32_t point;
-        int byte;
-    } cases[] = {{0x20, -1}, {0x21, 0x21}, {0x7e, 0x7e}, {0x7f, -1}, {0xa0, -1}, {0xa1, 0xa1},
-        {0xac, 0xac}, {0xad, -1}, {0xae, 0xae}, {0xff, 0xff}, {0x100, 0}, {0x120, 0x20},
-        {0x121, 0x7f}, {0x142, 0xa0}, {0x143, 0xad}, {0x144, -1}, {0x10ffff, -1}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(cy_byte_of_char(cases[i].point), cases[i].byte);
-        if (cases[i].byte >= 0) {
-            assert_int_equal(cy_char_of_byte(cases[i].byte), cases[i].point);
-        }
-    }
-    for (int byte = 0; byte < 256; byte++)
-        assert_int_equal(cy_byte_of_char(cy_char_of_byte(byte)), byte);
-}
-
 int main(void)
 {
     cy_test_folder(folder, sizeof(folder));
     classes = calloc(CY_UNICODE_POINTS + 1, 1);
     if (classes == NULL) return 1;
-    cy_unicode_expand(classes, cy_unicode_classes, cy_unicode_classes_count);
+    cy_unicode_classify(classes);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_texts_are_cut_between_words),
         cmocka_unit_test(texts_that_cannot_be_cut_stay_whole),
@@ -423,8 +370,6 @@ int main(void)
         cmocka_unit_test(lines_may_be_longer_than_a_read),
         cmocka_unit_test(other_kinds_of_files_are_named),
         cmocka_unit_test(compressed_files_may_have_several_parts),
-        cmocka_unit_test(characters_are_found_from_both_sides),
-        cmocka_unit_test(characters_stand_for_bytes_one_to_one),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(classes);

@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "observe/free_memory.h"
+#include "observe/memory.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,25 +1,197 @@
-// Training: again and again the most frequent pair of neighbours becomes one token, the pair of
-// lowest ids among equally frequent ones, as the `tokenizers` package does it.
+// Trains a byte-pair encoding: the most frequent pair of neighbours becomes a token, the pair of
+// lowest ids among equally frequent ones, and so on, as the `tokenizers` package does it.
 //
-// Pair counts are kept up to date: a merge visits only the words that hold the pair. The heap may
-// hold a count that is out of date; it is put right when it comes to the top.
+// Words are counted first, on all threads. Pair counts are then kept up to date: a merge visits
+// only the words that hold its pair. A count in the heap may be out of date; it is corrected when
+// it comes to the top.
 
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/bpe.h"
 
 #include "base/assert.h"
-#include "base/memory.h"
 #include "base/hash.h"
-#include "tokenizer/train_words.h"
+#include "base/memory.h"
+#include "base/thread_pool.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+// ---- counting words
+
+// A text is counted in parts of about this size, cut at lines.
+#define PART_BYTES ((size_t)1 << 20)
+
+typedef struct text_part {
+    const unsigned char *text; // borrowed
+    size_t bytes;
+} text_part;
+
+typedef struct count_job {
+    const cy_pretokenizer *pretokenizer; // borrowed
+    text_part *parts;                    // owned, [count]
+    size_t count;
+    size_t capacity;
+    cy_word_table *tables;           // owned, one a worker
+    cy_pretokenizer_scratch *splits; // owned, one a worker
+} count_job;
+
+void cy_word_table_free(cy_word_table *table)
+{
+    cy_memory_free(table->words);
+    cy_memory_free(table->pool);
+    cy_memory_free(table->slots);
+    *table = (cy_word_table){0};
+}
+
+static cy_status grow_word_slots(cy_word_table *table)
+{
+    const size_t slots = table->slots != NULL ? 2 * (table->slot_mask + 1) : 1 << 14;
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
+    cy_memory_free(table->slots);
+    table->slots = block;
+    table->slot_mask = slots - 1;
+    for (size_t i = 0; i < table->count; i++) {
+        size_t at = table->words[i].hash & table->slot_mask;
+        while (table->slots[at] != 0)
+            at = (at + 1) & table->slot_mask;
+        table->slots[at] = (uint32_t)i + 1;
+    }
+    return CY_OK;
+}
+
+static cy_status add_new_word(
+    cy_word_table *table, const unsigned char *word, size_t bytes, uint64_t hash, int64_t times)
+{
+    if (bytes > UINT32_MAX || table->count == UINT32_MAX - 1) {
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "too much text to train on: word %zu, %zu bytes",
+            table->count, bytes);
+    }
+    void *block = table->pool;
+    CY_TRY(cy_memory_grow(&block, &table->pool_capacity, table->pool_bytes + bytes, 1));
+    table->pool = block;
+    block = table->words;
+    CY_TRY(cy_memory_grow(&block, &table->words_capacity, table->count + 1, sizeof(cy_word)));
+    table->words = block;
+    memcpy(table->pool + table->pool_bytes, word, bytes);
+    table->words[table->count++] = (cy_word){
+        .hash = hash, .first = table->pool_bytes, .bytes = (uint32_t)bytes, .times = times};
+    table->pool_bytes += bytes;
+    return CY_OK;
+}
+
+static cy_status add_word(
+    cy_word_table *table, const unsigned char *word, size_t bytes, uint64_t hash, int64_t times)
+{
+    if (table->slots == NULL || 2 * table->count > table->slot_mask) CY_TRY(grow_word_slots(table));
+    size_t at = hash & table->slot_mask;
+    for (; table->slots[at] != 0; at = (at + 1) & table->slot_mask) {
+        cy_word *found = &table->words[table->slots[at] - 1];
+        if (found->hash == hash && found->bytes == bytes &&
+            memcmp(table->pool + found->first, word, bytes) == 0) {
+            found->times += times;
+            return CY_OK;
+        }
+    }
+    CY_TRY(add_new_word(table, word, bytes, hash, times));
+    table->slots[at] = (uint32_t)table->count;
+    return CY_OK;
+}
+
+static void count_word(void *context, const unsigned char *word, size_t bytes)
+{
+    cy_word_table *table = context;
+    if (table->status != CY_OK) return;
+    table->status = add_word(table, word, bytes, cy_hash_bytes(word, bytes), 1);
+}
+
+static void count_part(void *context, int64_t task, int worker)
+{
+    const count_job *j = context;
+    cy_word_table *table = &j->tables[worker];
+    const unsigned char *at = j->parts[task].text;
+    const unsigned char *end = at + j->parts[task].bytes;
+    while (at < end && table->status == CY_OK) {
+        const unsigned char *line = memchr(at, '\n', (size_t)(end - at));
+        const unsigned char *next = line != NULL ? line + 1 : end;
+        const cy_status status = cy_pretokenize(
+            j->pretokenizer, &j->splits[worker], at, (size_t)(next - at), count_word, table);
+        if (status != CY_OK) table->status = status;
+        at = next;
+    }
+}
+
+static cy_status add_parts(count_job *j, const cy_tokenizer_text *text)
+{
+    const unsigned char *at = (const unsigned char *)text->text;
+    size_t left = text->bytes;
+    while (left > 0) {
+        size_t bytes = left;
+        if (left > PART_BYTES) {
+            const unsigned char *line = memchr(at + PART_BYTES, '\n', left - PART_BYTES);
+            if (line != NULL) bytes = (size_t)(line - at) + 1;
+        }
+        void *block = j->parts;
+        CY_TRY(cy_memory_grow(&block, &j->capacity, j->count + 1, sizeof(text_part)));
+        j->parts = block;
+        j->parts[j->count++] = (text_part){.text = at, .bytes = bytes};
+        at += bytes;
+        left -= bytes;
+    }
+    return CY_OK;
+}
+
+// Counts all parts, into a table for each worker, and adds the tables up.
+static cy_status count_parts(count_job *j, cy_word_table *table, cy_thread_pool *pool)
+{
+    const int workers = cy_thread_pool_size(pool);
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_word_table)));
+    j->tables = block;
+    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_pretokenizer_scratch)));
+    j->splits = block;
+    cy_thread_pool_run(pool, count_part, j, (int64_t)j->count);
+    *table = j->tables[0];
+    j->tables[0] = (cy_word_table){0};
+    cy_status status = table->status;
+    for (int w = 0; w < workers; w++) {
+        const cy_word_table *other = &j->tables[w];
+        if (status == CY_OK && other->status != CY_OK) {
+            status = CY_FAIL(other->status, "counting words failed on thread %d", w);
+        }
+        for (size_t i = 0; i < other->count && status == CY_OK; i++) {
+            const cy_word *word = &other->words[i];
+            status =
+                add_word(table, other->pool + word->first, word->bytes, word->hash, word->times);
+        }
+        cy_word_table_free(&j->tables[w]);
+        cy_pretokenizer_scratch_free(&j->splits[w]);
+    }
+    return status;
+}
+
+cy_status cy_words_count(cy_word_table *table, const cy_pretokenizer *pretokenizer,
+    const cy_tokenizer_text *texts, size_t count, int threads)
+{
+    count_job j = {.pretokenizer = pretokenizer};
+    cy_thread_pool *pool = NULL;
+    CY_TRY(cy_thread_pool_open(&pool, threads > 0 ? threads : 1, -1, false));
+    cy_status status = CY_OK;
+    for (size_t i = 0; i < count && status == CY_OK; i++)
+        status = add_parts(&j, &texts[i]);
+    if (status == CY_OK) status = count_parts(&j, table, pool);
+    cy_memory_free(j.tables);
+    cy_memory_free(j.splits);
+    cy_memory_free(j.parts);
+    cy_thread_pool_close(pool);
+    return status;
+}
 
 #define END_TOKEN "<|endoftext|>"
 
 typedef struct pair_entry {
     uint64_t pair; // left << 32 | right
     int64_t times;
-    uint32_t *words; // owned, [word_count]: where it stands, or once stood
+    uint32_t *words; // owned, [word_count]: that hold the pair, or held it before a merge
     size_t word_count;
     size_t words_capacity;
     size_t touched; // the merge that last raised its count, counted from 1
@@ -49,7 +221,7 @@ typedef struct trainer {
     size_t raised_room;
     size_t merge;          // the number of this merge
     uint32_t *token_slots; // owned: id plus one, by hash of the token's bytes
-    cy_text end_bytes;     // that token 0 is, spelled as others are; empty: none are spelled so
+    cy_text end_bytes;     // what the characters of token 0 spell; empty where they spell no bytes
     size_t token_mask;
     cy_bpe_trained *out; // borrowed
 } trainer;
@@ -94,7 +266,7 @@ static cy_status add_token(cy_bpe_trained *out, const void *bytes, size_t count)
     return CY_OK;
 }
 
-// The id of a token, which is new unless another merge made the same bytes before.
+// Finds the token with these bytes, or makes it: two merges may give the same bytes.
 static cy_status put_token(trainer *t, int32_t *id, const unsigned char *bytes, size_t count)
 {
     cy_bpe_trained *out = t->out;
@@ -138,8 +310,8 @@ static cy_status put_merge(trainer *t, int32_t *id, int32_t left, int32_t right)
     return CY_OK;
 }
 
-// The vocabulary has the end token as it is and other tokens with a character for each byte. Where
-// all characters of the end token stand for bytes, a merge that comes to these bytes is the end
+// The vocabulary spells the end token as it is, and other tokens with a character for each byte.
+// Where all characters of the end token spell bytes, a merge that gives these bytes is the end
 // token.
 static cy_status put_end_token(trainer *t, const char *end_token)
 {
@@ -213,7 +385,7 @@ static cy_status find_entry(trainer *t, size_t *index, int32_t left, int32_t rig
     return CY_OK;
 }
 
-// One more place of a pair, in a word that stands in the text so many times.
+// Counts one more place of a pair, in a word of the table.
 static cy_status raise(trainer *t, int32_t left, int32_t right, uint32_t word)
 {
     size_t index;

@@ -1,12 +1,43 @@
-#include "observe/free_memory.h"
+// Reads how much memory is free, for the machine and for the control groups of this process, and
+// how much memory the process holds.
+
+#define _GNU_SOURCE
+#include "observe/memory.h"
 
 #include "base/file.h"
 #include "base/io.h"
-#include "observe/proc_number.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+// The number behind `key` and a space or colon at the beginning of a line, in the line's own unit,
+// as in /proc/meminfo or memory.stat; the first number of the text where the key is "". Of several
+// lines with the key the first counts. False where there is no number, as behind a limit that says
+// "max".
+static bool find_number(uint64_t *number, const char *text, const char *key)
+{
+    const size_t length = strlen(key);
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, key, length) != 0) continue;
+        const char *from = line + length;
+        if (length > 0 && *from != ' ' && *from != ':') continue;
+        char *end = NULL;
+        const uint64_t found = strtoull(from + (*from == ':'), &end, 10);
+        if (end == from + (*from == ':')) return false;
+        *number = found;
+        return true;
+    }
+    return false;
+}
+
+// ---- memory that the system can still give
 
 #define TEXT_BYTES 16384 // of a file; the largest has some 3000
 #define PATH_BYTES 4096
@@ -37,7 +68,7 @@ static bool read_number(
     uint64_t *number, const char *root, const char *folder, const char *name, const char *key)
 {
     char text[TEXT_BYTES];
-    return read_text(text, root, folder, name) && cy_proc_number(number, text, key);
+    return read_text(text, root, folder, name) && find_number(number, text, key);
 }
 
 static uint64_t less(uint64_t from, uint64_t what)
@@ -118,10 +149,10 @@ cy_free_memory cy_free_memory_read(const char *root)
     uint64_t total = 0, available = 0, swap = 0;
     char text[TEXT_BYTES];
     if (read_text(text, root, "/proc", "meminfo")) {
-        (void)cy_proc_number(&total, text, "MemTotal");
-        (void)cy_proc_number(&swap, text, "SwapFree");
+        (void)find_number(&total, text, "MemTotal");
+        (void)find_number(&swap, text, "SwapFree");
         memory.total_bytes = total * 1024;
-        if (cy_proc_number(&available, text, "MemAvailable")) {
+        if (find_number(&available, text, "MemAvailable")) {
             memory.available_bytes = available * 1024;
             memory.bytes = (available + swap) * 1024;
         }
@@ -131,4 +162,38 @@ cy_free_memory cy_free_memory_read(const char *root)
         follow_groups(&memory, root, text, swap * 1024);
     }
     return memory;
+}
+
+// ---- memory of this process
+
+cy_status cy_rss_read(cy_rss *resident)
+{
+    char status[8192];
+    uint64_t now_kb = 0, peak_kb = 0;
+    if (cy_file_read_some("/proc/self/status", status, sizeof(status)) > 0 &&
+        find_number(&now_kb, status, "VmRSS") && now_kb > 0) {
+        (void)find_number(&peak_kb, status, "VmHWM");
+        if (peak_kb < now_kb) peak_kb = now_kb;
+        *resident = (cy_rss){.now_bytes = now_kb * 1024, .peak_bytes = peak_kb * 1024};
+        return CY_OK;
+    }
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_UNSUPPORTED, "the process's memory");
+    }
+    const size_t peak = (size_t)usage.ru_maxrss * 1024;
+    *resident = (cy_rss){.now_bytes = peak, .peak_bytes = peak};
+    return CY_OK;
+}
+
+cy_status cy_rss_reset_peak(void)
+{
+    const int fd = cy_io_open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_UNSUPPORTED, "resetting the peak of memory");
+    const ssize_t put = cy_io_write(fd, "5", 1); // proc(5): resets the peak resident set size
+    const int reason = errno;
+    cy_io_close(fd);
+    errno = reason;
+    if (put != 1) return CY_FAIL_ERRNO(CY_ERR_UNSUPPORTED, "resetting the peak of memory");
+    return CY_OK;
 }

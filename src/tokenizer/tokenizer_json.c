@@ -1,13 +1,14 @@
-// tokenizer.json into a tokenizer. A part of the format that would change the ids and that is not
-// known here is an error which names it.
+// Reads tokenizer.json, and writes it for a trained tokenizer, laid out as the `tokenizers` package
+// lays it out. A part of the format that would change the ids and that is not known here is an
+// error that names it. Merges are written as "a b", which older versions of the package read too.
 
 #include "tokenizer/tokenizer.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ static cy_status unsupported(const char *part, const char *what)
     return status;
 }
 
-// The text of a key, NULL where it is absent or null or no text.
+// The text of a key, NULL where it is absent or not a string.
 static const char *text_of(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
@@ -538,4 +539,118 @@ cy_status cy_tokenizer_open(cy_tokenizer **tokenizer, const char *path)
     cy_text_free(&json);
     cy_text_free(&file);
     return status;
+}
+
+// ---- writing
+
+cy_status cy_pretokenizer_open_style(cy_pretokenizer *pretokenizer, cy_tokenizer_style style)
+{
+    CY_TRY(cy_pretokenizer_open(pretokenizer));
+    cy_pretokenizer_kind kind = CY_PRETOKENIZER_GPT2;
+    cy_status status = CY_OK;
+    switch (style) {
+    case CY_TOKENIZER_GPT2:
+        break;
+    case CY_TOKENIZER_SMOLLM:
+        status = cy_pretokenizer_add(
+            pretokenizer, CY_PRETOKENIZER_DIGITS, CY_PRETOKENIZER_ISOLATED, false);
+        break;
+    case CY_TOKENIZER_LLAMA3:
+        kind = CY_PRETOKENIZER_LLAMA3;
+        break;
+    case CY_TOKENIZER_QWEN2:
+        kind = CY_PRETOKENIZER_QWEN2;
+        break;
+    }
+    if (status == CY_OK)
+        status = cy_pretokenizer_add(pretokenizer, kind, CY_PRETOKENIZER_ISOLATED, false);
+    if (status != CY_OK) cy_pretokenizer_close(pretokenizer);
+    return status;
+}
+
+static json_t *byte_level_json(bool regex)
+{
+    return json_pack("{s:s, s:b, s:b, s:b}", "type", "ByteLevel", "add_prefix_space", false,
+        "trim_offsets", true, "use_regex", regex);
+}
+
+static json_t *splitter_json(cy_tokenizer_style style)
+{
+    if (style == CY_TOKENIZER_GPT2) return byte_level_json(true);
+    json_t *first;
+    if (style == CY_TOKENIZER_SMOLLM) {
+        first = json_pack("{s:s, s:b}", "type", "Digits", "individual_digits", true);
+    } else {
+        const cy_pretokenizer_kind kind =
+            style == CY_TOKENIZER_LLAMA3 ? CY_PRETOKENIZER_LLAMA3 : CY_PRETOKENIZER_QWEN2;
+        first = json_pack("{s:s, s:{s:s}, s:s, s:b}", "type", "Split", "pattern", "Regex",
+            cy_pretokenizer_pattern(kind), "behavior", "Isolated", "invert", false);
+    }
+    return json_pack("{s:s, s:[o, o]}", "type", "Sequence", "pretokenizers", first,
+        byte_level_json(style == CY_TOKENIZER_SMOLLM));
+}
+
+// Adds the characters that spell the bytes of a token.
+static cy_status add_spelling(cy_text *out, const cy_bpe_trained *trained, int32_t id)
+{
+    size_t at = id == 0 ? 0 : trained->ends[id - 1];
+    for (; at < trained->ends[id]; at++) {
+        const uint32_t point = cy_char_of_byte((unsigned char)trained->bytes.bytes[at]);
+        unsigned char character[4];
+        CY_TRY(cy_text_add_bytes(out, character, cy_utf8_encode(character, point)));
+    }
+    return CY_OK;
+}
+
+// Adds the tokens but the first, which is the end token, and all merges.
+static cy_status fill_model(json_t **vocab, json_t **merges, const cy_bpe_trained *trained)
+{
+    cy_text text = {0};
+    cy_status status = CY_OK;
+    for (size_t id = 1; id < trained->count && status == CY_OK; id++) {
+        text.length = 0;
+        status = add_spelling(&text, trained, (int32_t)id);
+        if (status == CY_OK) cy_json_set(vocab, text.bytes, json_integer((json_int_t)id));
+    }
+    for (size_t i = 0; i < trained->merge_count && status == CY_OK; i++) {
+        text.length = 0;
+        status = add_spelling(&text, trained, trained->merges[i][0]);
+        if (status == CY_OK) status = cy_text_add(&text, " ");
+        if (status == CY_OK) status = add_spelling(&text, trained, trained->merges[i][1]);
+        if (status == CY_OK) cy_json_append(merges, json_string(text.bytes));
+    }
+    cy_text_free(&text);
+    return status;
+}
+
+// The `tokenizers` package writes the same lines, and no newline behind the last.
+const cy_output_kind cy_tokenizer_kind = {
+    .name = "a tokenizer",
+    .marks = {{.begins =
+                   "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
+                   "  \"added_tokens\": [\n    {\n      \"id\": 0,\n",
+        .holds = "\n  \"normalizer\": null,\n",
+        .ends = "]\n  }\n}\n"}},
+};
+
+cy_status cy_tokenizer_write(cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style)
+{
+    json_t *end_token = cy_json_string(trained->bytes.bytes, trained->ends[0]);
+    if (end_token == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for the end token");
+    json_t *vocab = json_pack("{s:i}", json_string_value(end_token), 0);
+    json_t *merges = json_array();
+    const cy_status filled = fill_model(&vocab, &merges, trained);
+    json_t *added = json_pack("[{s:i, s:o, s:b, s:b, s:b, s:b, s:b}]", "id", 0, "content",
+        end_token, "single_word", false, "lstrip", false, "rstrip", false, "normalized", false,
+        "special", true);
+    json_t *model = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE",
+        "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+        false, "byte_fallback", false, "ignore_merges", false, "vocab", vocab, "merges", merges);
+    json_t *root = json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0",
+        "truncation", "padding", "added_tokens", added, "normalizer", "pre_tokenizer",
+        splitter_json(style), "post_processor", "decoder", byte_level_json(true), "model", model);
+    const cy_status printed = cy_json_add(json, root, JSON_INDENT(2));
+    CY_TRY(filled);
+    CY_TRY(printed);
+    return cy_text_add(json, "\n");
 }
