@@ -200,9 +200,12 @@ limited() {
 }
 limited 100 train "$folder/tiny.json" --logging.run_dir="$folder/full" --checkpoint.save_frequency=2 \
     --checkpoint.load_path="$folder/good" --checkpoint.save_dir="$folder/good"
-same "status of a run whose saves fail" 0 "$?"
+same "status of a run whose last save fails" 1 "$?"
 says err 'step 4 was not saved'
 says err 'step 8 was not saved'
+check "what the run leaves" grep -qE "^cyclotron: error: the run has ended and step 8 was not saved: \
+.*File too large; the newest complete checkpoint is $folder/good/step-00000002$" "$folder/err"
+says err '  hint: checkpoint.resume = "auto" goes on from there'
 says out 'Step: 8 |'
 same "the save before the disk was full" "step-00000002" "$(cd "$folder/good" && echo *)"
 expect 0 checkpoint verify "$folder/good/step-00000002"
