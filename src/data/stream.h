@@ -15,8 +15,8 @@ typedef struct cy_stream cy_stream;
 CY_MUST_CHECK cy_status cy_stream_open(cy_stream **stream, const char *path);
 void cy_stream_close(cy_stream *stream);
 
-// Up to `room` bytes; *count is 0 at the end only. A file that ends within compressed data, or
-// before the length that it had when it was opened, is CY_ERR_CORRUPT.
+// Up to `room` bytes; *count is 0 at the end only. A file that ends within compressed data, or that
+// was cut or written to since it was opened, is CY_ERR_CORRUPT.
 CY_MUST_CHECK cy_status cy_stream_read(cy_stream *stream, void *bytes, size_t room, size_t *count);
 
 // Bytes of the file itself that were read so far.
