@@ -80,12 +80,12 @@ static void note(void *context, const char *text)
     cy_text_free(&line);
 }
 
-// A reader that has closed standard output asks to stop as a signal does.
+// A reader that has gone from standard output asks to stop as its signal does.
 static int should_stop(void *context)
 {
     shown_run *run = context;
     const int asked = cy_signal_watch_stop(&run->stop);
-    return asked == 0 && cy_console_is_broken(&run->console) ? SIGPIPE : asked;
+    return asked != 0 ? asked : cy_console_broken_by(&run->console);
 }
 
 static int should_save(void *context)
