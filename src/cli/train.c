@@ -8,6 +8,7 @@
 #include "cli/report.h"
 #include "cli/signal_watch.h"
 #include "observe/progress.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -130,8 +131,10 @@ int cy_command_train(int argc, char **argv)
     if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
     if (status == CY_RUN_COMMAND) {
         shown_run run = {.drawn = isatty(STDERR_FILENO) != 0};
+        const cy_config_machine machine = cy_machine_found();
         cy_signal_watch_open(&run.stop, true);
-        const cy_status opened = cy_console_open(&run.console);
+        cy_status opened = cy_ranks_check_room(&config, &machine); // before threads take of it
+        if (opened == CY_OK) opened = cy_console_open(&run.console);
         status = opened == CY_OK ? train(&config, &run) : cy_report_ranks(opened);
         cy_signal_watch_close(&run.stop);
     }

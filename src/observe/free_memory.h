@@ -23,4 +23,13 @@ typedef struct cy_free_memory {
 // `root` stands before /proc and /sys: "" but in tests.
 cy_free_memory cy_free_memory_read(const char *root);
 
+// The memory that this process may still map, whether or not there is any behind it.
+typedef struct cy_address_room {
+    size_t bytes;       // SIZE_MAX: as much as there is
+    const char *limit;  // what sets an end to it: "ulimit -v" or "ulimit -d"
+    size_t limit_bytes; // its value
+} cy_address_room;
+
+cy_address_room cy_address_room_read(const char *root);
+
 #endif
