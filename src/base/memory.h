@@ -39,6 +39,10 @@ static inline void *cy_memory_writable(const void *pointer)
 CY_MUST_CHECK cy_status cy_memory_map(void **base, size_t bytes);
 void cy_memory_unmap(void *base, size_t bytes);
 
+// Whether the process may map that many bytes more now. For libraries that do not look whether
+// their own mappings succeed.
+bool cy_memory_may_map(size_t bytes);
+
 // Has the system give and clear all pages of a mapped range now, each by one thread of the pool.
 // Left to first touch, two threads that meet in one huge page both clear one, and one of the two is
 // thrown away. A hint: what the range holds stays, and a system that does not know it (Linux before

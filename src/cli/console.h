@@ -13,6 +13,7 @@ typedef struct cy_console {
     // where they are the same terminal, pipe or file, and lines keep their order there.
     cy_async_writer *out_writer, *err_writer;
     int out, err; // their targets
+    bool terminal; // standard output is one
 } cy_console;
 
 // Starts the threads that write: call it once the signals are blocked that no such thread may get.
@@ -22,13 +23,14 @@ CY_MUST_CHECK cy_status cy_console_open(cy_console *console);
 void cy_console_out(cy_console *console, const char *text, size_t length);
 void cy_console_err(cy_console *console, const char *text, size_t length);
 
-// Whether whoever read standard output has closed it.
-bool cy_console_is_broken(const cy_console *console);
+// What it means that nobody reads standard output any more: SIGHUP where it was a terminal, SIGPIPE
+// where it was a pipe. 0 as long as somebody may.
+int cy_console_broken_by(const cy_console *console);
 
 // Writes what is left, within some seconds, and reports on standard error what was lost. Where
 // nobody reads standard error, what is written to it from then on goes nowhere, or it would wait.
 // Returns `exit_status`, or where that is CY_EXIT_DONE the status of what befell standard output:
-// 141 for a reader that has gone, CY_EXIT_FAILED for lines that could not be written.
+// 141 or 129 for a reader that has gone, CY_EXIT_FAILED for lines that could not be written.
 int cy_console_close(cy_console *console, int exit_status);
 
 #endif

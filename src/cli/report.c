@@ -9,6 +9,9 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 void cy_report_progress(void *context, const char *text, size_t length)
@@ -37,6 +40,9 @@ static void say(const char *colour, const char *label, const char *text, size_t 
 
 // How long a rank waits for rank 0 to tell of what both have met.
 #define RANK_ZERO_S 5
+
+// How long a rank that ends the job waits for its launcher to read why.
+#define LAUNCHER_MS 5000
 
 static const char error_label[] = "cyclotron: error: ";
 static const char error_colour[] = "1;31";
@@ -111,6 +117,21 @@ void cy_report_leave_to_rank_zero(void)
     if (cy_machine_found().rank > 0 && !cy_world_has_begun()) sleep(RANK_ZERO_S);
 }
 
+// Waits until the launcher has taken from the pipe what was said, or does not take it in time: it
+// drops what it has not read when the job ends.
+static void await_launcher(void)
+{
+    const struct timespec pause = {.tv_nsec = 1000000};
+    struct stat info;
+    int unread = 0;
+    fflush(stderr);
+    if (fstat(STDERR_FILENO, &info) != 0 || !S_ISFIFO(info.st_mode)) return;
+    for (int ms = 0; ms < LAUNCHER_MS; ms++) {
+        if (ioctl(STDERR_FILENO, FIONREAD, &unread) != 0 || unread == 0) return;
+        nanosleep(&pause, NULL);
+    }
+}
+
 int cy_report_ranks(cy_status status)
 {
     if (status != CY_OK && !cy_world_has_begun()) {
@@ -119,7 +140,9 @@ int cy_report_ranks(cy_status status)
         if (rank > 0) cy_error_prefix("rank %d: ", rank);
     }
     const int exit_status = cy_report_status(status);
-    if (status != CY_OK) cy_world_end_job(exit_status);
+    if (status == CY_OK) return exit_status;
+    if (cy_world_has_begun()) await_launcher();
+    cy_world_end_job(exit_status);
     return exit_status;
 }
 

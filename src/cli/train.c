@@ -8,6 +8,7 @@
 #include "cli/report.h"
 #include "cli/signal_watch.h"
 #include "observe/progress.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -80,12 +81,12 @@ static void note(void *context, const char *text)
     cy_text_free(&line);
 }
 
-// A reader that has closed standard output asks to stop as a signal does.
+// A reader that has gone from standard output asks to stop as its signal does.
 static int should_stop(void *context)
 {
     shown_run *run = context;
     const int asked = cy_signal_watch_stop(&run->stop);
-    return asked == 0 && cy_console_is_broken(&run->console) ? SIGPIPE : asked;
+    return asked != 0 ? asked : cy_console_broken_by(&run->console);
 }
 
 static int should_save(void *context)
@@ -130,8 +131,10 @@ int cy_command_train(int argc, char **argv)
     if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
     if (status == CY_RUN_COMMAND) {
         shown_run run = {.drawn = isatty(STDERR_FILENO) != 0};
+        const cy_config_machine machine = cy_machine_found();
         cy_signal_watch_open(&run.stop, true);
-        const cy_status opened = cy_console_open(&run.console);
+        cy_status opened = cy_ranks_check_room(&config, &machine); // before threads take of it
+        if (opened == CY_OK) opened = cy_console_open(&run.console);
         status = opened == CY_OK ? train(&config, &run) : cy_report_ranks(opened);
         cy_signal_watch_close(&run.stop);
     }

@@ -37,7 +37,7 @@ typedef struct byte_stream {
     size_t input_at;
     size_t input_count;
     int64_t position;
-    int64_t bytes; // of a regular file when it was opened; 0: not known
+    struct stat opened; // of a regular file; all zero for other files, whose end is not known
     z_stream gzip;
     bool gzip_open;
     ZSTD_DStream *zstd; // owned
@@ -81,13 +81,17 @@ static cy_status open_decoder(byte_stream *stream)
     return CY_OK;
 }
 
-static cy_status note_size(byte_stream *stream)
+static cy_status look_at(struct stat *info, const byte_stream *stream)
+{
+    if (cy_io_fstat(stream->fd, info) == 0) return CY_OK;
+    return CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", stream->path);
+}
+
+static cy_status note_file(byte_stream *stream)
 {
     struct stat info;
-    if (cy_io_fstat(stream->fd, &info) != 0) {
-        return CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", stream->path);
-    }
-    if (S_ISREG(info.st_mode)) stream->bytes = info.st_size;
+    CY_TRY(look_at(&info, stream));
+    if (S_ISREG(info.st_mode)) stream->opened = info;
     return CY_OK;
 }
 
@@ -105,7 +109,7 @@ static cy_status open_stream(byte_stream **stream, const char *path)
     status = cy_path_find_folder(&folder, path);
     if (folder) status = CY_FAIL(CY_ERR_REQUEST, "%s is a folder, not a file", path);
     if (status == CY_OK) status = cy_file_open_stream(&made->fd, path);
-    if (status == CY_OK) status = note_size(made);
+    if (status == CY_OK) status = note_file(made);
     if (status == CY_OK) status = open_decoder(made);
     if (status != CY_OK) goto close;
     *stream = made;
@@ -114,6 +118,27 @@ static cy_status open_stream(byte_stream **stream, const char *path)
 close:
     close_stream(made);
     return status;
+}
+
+// At the end: what was read is one text only if nothing was written meanwhile.
+static cy_status check_unchanged(const byte_stream *stream)
+{
+    struct stat now;
+    const struct stat *then = &stream->opened;
+    if (!S_ISREG(then->st_mode)) return CY_OK;
+    CY_TRY(look_at(&now, stream));
+    if (stream->position < then->st_size || now.st_size < then->st_size) {
+        return CY_FAIL(CY_ERR_CORRUPT,
+            "%s ends at byte %lld, it had %lld when it was opened: it was cut while it was read",
+            stream->path, (long long)stream->position, (long long)then->st_size);
+    }
+    if (now.st_size == then->st_size && now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+        now.st_mtim.tv_nsec == then->st_mtim.tv_nsec) {
+        return CY_OK;
+    }
+    return CY_FAIL(CY_ERR_CORRUPT,
+        "%s was written to while it was read: it has %lld bytes, it had %lld when it was opened",
+        stream->path, (long long)now.st_size, (long long)then->st_size);
 }
 
 static cy_status read_file(byte_stream *stream, void *bytes, size_t room, size_t *count)
@@ -125,10 +150,7 @@ static cy_status read_file(byte_stream *stream, void *bytes, size_t room, size_t
         *count = (size_t)got;
         stream->position += got;
         stream->ended = got == 0;
-        if (!stream->ended || stream->position >= stream->bytes) return CY_OK;
-        return CY_FAIL(CY_ERR_CORRUPT,
-            "%s ends at byte %lld, it had %lld when it was opened: it was cut while it was read",
-            stream->path, (long long)stream->position, (long long)stream->bytes);
+        return stream->ended ? check_unchanged(stream) : CY_OK;
     }
 }
 

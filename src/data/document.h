@@ -5,7 +5,8 @@
 // A line has at most 64 MiB, a .txt file that may not be cut at lines 4 GiB: what is more, in a
 // compressed file that unpacks to it too, is CY_ERR_CORRUPT before it is all in memory.
 //
-// A reader belongs to one thread. A file that is damaged is CY_ERR_CORRUPT with its line.
+// A reader belongs to one thread. A file that is damaged is CY_ERR_CORRUPT with its line; so is a
+// file that was cut or written to since it was opened.
 
 #ifndef CY_DATA_DOCUMENT_H
 #define CY_DATA_DOCUMENT_H

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -42,7 +43,7 @@ typedef struct target {
     int64_t dropped, dropped_told;
     int64_t failures, failures_told; // times that writing began to fail
     bool failing, failing_told;
-    int error; // errno of the last failure
+    char error[512]; // of the last failure
     bool wrote;
     int force_error; // errno of the fsync at the end; 0: it succeeded
     double retry_s;
@@ -56,6 +57,7 @@ struct cy_async_writer {
     pthread_t thread;
     target targets[CY_ASYNC_TARGETS_MAX];
     int count;
+    cy_async_keeper keeper; // its functions are NULL where there is none
     uint64_t next_number;
     bool closing, ended, joined;
 };
@@ -166,7 +168,7 @@ static bool stay_at_path(target *to)
 }
 
 // Writes the oldest record, or what is left of it. False with errno where that fails.
-static bool write_record(target *to, size_t count)
+static bool write_bytes(target *to, size_t count)
 {
     if (!stay_at_path(to)) return false;
     while (to->written < count) {
@@ -182,6 +184,27 @@ static bool write_record(target *to, size_t count)
         to->wrote = true;
     }
     return true;
+}
+
+typedef struct write_result {
+    bool good;
+    int number; // errno
+    char error[sizeof(((target *)0)->error)];
+} write_result;
+
+// The same in a folder that is kept.
+static void write_record(
+    write_result *result, const cy_async_keeper *keeper, target *to, size_t count)
+{
+    const bool kept =
+        to->path == NULL || keeper->keep == NULL || keeper->keep(keeper->context) == CY_OK;
+    *result = (write_result){0};
+    errno = 0;
+    result->good = kept && write_bytes(to, count);
+    result->number = errno;
+    if (result->good) return;
+    snprintf(result->error, sizeof(result->error), "%s",
+        kept ? strerror(result->number) : cy_error_text());
 }
 
 // ---- the thread
@@ -204,16 +227,16 @@ static target *next_target(cy_async_writer *writer, double now, double *until)
 }
 
 // What follows from one try, under the lock.
-static void note_result(cy_async_writer *writer, target *at, bool good, int error)
+static void note_result(cy_async_writer *writer, target *at, const write_result *result)
 {
-    if (good) {
+    if (result->good) {
         drop_oldest(at);
         at->failing = false;
         return;
     }
-    const bool gone = at->path == NULL && (error == EPIPE || error == EIO);
+    const bool gone = at->path == NULL && (result->number == EPIPE || result->number == EIO);
     if (gone) atomic_store(&at->broken, true);
-    at->error = error;
+    memcpy(at->error, result->error, sizeof(at->error));
     if (gone || writer->closing) drop_all(at);
     if (gone) return;
     if (!at->failing) at->failures++;
@@ -251,11 +274,10 @@ static void *run(void *context)
         if (at != NULL) {
             const size_t count = (size_t)oldest(at).count;
             pthread_mutex_unlock(&writer->lock);
-            errno = 0;
-            const bool good = write_record(at, count);
-            const int error = errno;
+            write_result result;
+            write_record(&result, &writer->keeper, at, count);
             pthread_mutex_lock(&writer->lock);
-            note_result(writer, at, good, error);
+            note_result(writer, at, &result);
             pthread_cond_broadcast(&writer->done);
         } else if (writer->closing) {
             break;
@@ -296,6 +318,14 @@ cy_status cy_async_writer_open(cy_async_writer **writer)
     }
     *writer = made;
     return CY_OK;
+}
+
+void cy_async_writer_keep(cy_async_writer *writer, const cy_async_keeper *keeper)
+{
+    CY_ASSERT(writer->keeper.keep == NULL);
+    pthread_mutex_lock(&writer->lock);
+    writer->keeper = *keeper;
+    pthread_mutex_unlock(&writer->lock);
 }
 
 static void free_target(target *at)
@@ -402,14 +432,14 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     if (at->failing && final && dropped > 0) {
         at->dropped_told = at->dropped;
         at->failing_told = true;
-        return cy_text_add(line, "%s: %s: %lld lines were lost", at->name, strerror(at->error),
+        return cy_text_add(line, "%s: %s: %lld lines were lost", at->name, at->error,
             (long long)dropped);
     }
     if (at->failing && !at->failing_told) {
         at->failing_told = true;
         at->failures_told = at->failures;
         return cy_text_add(line, "%s cannot be written: %s; its lines are kept and tried again",
-            at->name, strerror(at->error));
+            at->name, at->error);
     }
     if (at->failing || (!at->failing_told && !failed && dropped == 0)) return CY_OK;
     at->dropped_told = at->dropped;
@@ -417,7 +447,7 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     if (at->failing_told || failed) {
         // What began and ended between two reports has its cause here.
         if (!at->failing_told)
-            CY_TRY(cy_text_add(line, "%s was not written: %s; ", at->name, strerror(at->error)));
+            CY_TRY(cy_text_add(line, "%s was not written: %s; ", at->name, at->error));
         at->failing_told = false;
         CY_TRY(cy_text_add(line, "%s can be written again", at->name));
         if (dropped == 0) return cy_text_add(line, "; no line was lost");
@@ -496,6 +526,7 @@ void cy_async_writer_close(cy_async_writer *writer)
     if (writer == NULL || !writer->joined) return; // its thread may still read all of it
     for (int i = 0; i < writer->count; i++)
         free_target(&writer->targets[i]);
+    if (writer->keeper.close != NULL) writer->keeper.close(writer->keeper.context);
     pthread_cond_destroy(&writer->done);
     pthread_cond_destroy(&writer->work);
     pthread_mutex_destroy(&writer->lock);

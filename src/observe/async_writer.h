@@ -4,8 +4,8 @@
 // waits for a disk, a terminal or a pipe, and no failure of one reaches it. The writer's thread
 // writes the records of all targets in the order in which they came. Where a write fails, as on a
 // full disk, the records stay, the write is tried again twice a second, and the failure and its
-// end are each reported once. A file or folder that was deleted is made again. What does not fit
-// into a full backlog is dropped and counted.
+// end are each reported once. A file or folder that was deleted is made again, by a keeper with
+// what else belongs into the folder. What does not fit into a full backlog is dropped and counted.
 //
 // A writer owns its thread, its backlogs and the files that it opened. Any thread may call
 // cy_async_write, cy_async_flush and the questions below; one thread opens, finishes and closes.
@@ -31,7 +31,19 @@ typedef struct cy_async_target {
     size_t backlog_bytes; // room for records that wait
 } cy_async_target;
 
+// Keeps the folder of a writer's files.
+typedef struct cy_async_keeper {
+    void *context; // owned by the writer from cy_async_writer_keep on
+    // Called by the writer's thread before it writes a record to a file. A failure is one of the
+    // write: its text is reported, and both are tried again.
+    cy_status (*keep)(void *context);
+    void (*close)(void *context); // called when the thread has ended
+} cy_async_keeper;
+
 CY_MUST_CHECK cy_status cy_async_writer_open(cy_async_writer **writer);
+
+// Gives the writer a keeper: once, before the first record.
+void cy_async_writer_keep(cy_async_writer *writer, const cy_async_keeper *keeper);
 
 // Adds a target and opens its file, which must succeed now: later failures are retried. *number is
 // what the calls below take.

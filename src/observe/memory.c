@@ -164,6 +164,30 @@ cy_free_memory cy_free_memory_read(const char *root)
     return memory;
 }
 
+// Holds the room to one limit, of which the field `key` of /proc/self/status tells what is used.
+static void hold_to_limit(
+    cy_address_room *room, rlim_t limit, const char *name, const char *status, const char *key)
+{
+    uint64_t used = 0;
+    if (limit == RLIM_INFINITY || !find_number(&used, status, key)) return;
+    const uint64_t left = less(limit, used * 1024);
+    if (left >= room->bytes) return;
+    *room = (cy_address_room){.bytes = left, .limit = name, .limit_bytes = limit};
+}
+
+cy_address_room cy_address_room_read(const char *root)
+{
+    struct rlimit limit;
+    cy_address_room room = {.bytes = SIZE_MAX, .limit = ""};
+    char text[TEXT_BYTES];
+    if (!read_text(text, root, "/proc/self", "status")) return room;
+    if (getrlimit(RLIMIT_AS, &limit) == 0)
+        hold_to_limit(&room, limit.rlim_cur, "ulimit -v", text, "VmSize");
+    if (getrlimit(RLIMIT_DATA, &limit) == 0)
+        hold_to_limit(&room, limit.rlim_cur, "ulimit -d", text, "VmData");
+    return room;
+}
+
 // ---- memory of this process
 
 cy_status cy_rss_read(cy_rss *resident)

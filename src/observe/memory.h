@@ -31,6 +31,15 @@ typedef struct cy_free_memory {
 // `root` is put before /proc and /sys: "", except in tests.
 cy_free_memory cy_free_memory_read(const char *root);
 
+// The memory that this process may still map, whether or not there is any behind it.
+typedef struct cy_address_room {
+    size_t bytes;       // SIZE_MAX: there is no limit
+    const char *limit;  // what sets the limit: "ulimit -v" or "ulimit -d"
+    size_t limit_bytes; // its value
+} cy_address_room;
+
+cy_address_room cy_address_room_read(const char *root);
+
 // ---- memory of this process
 
 typedef struct cy_rss {

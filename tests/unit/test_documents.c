@@ -7,9 +7,11 @@
 #include "data/document.h"
 #include "tokenizer/unicode.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -35,10 +37,9 @@ static cy_status open_document(cy_document_reader **reader, const char *name, bo
 
 // ---- text
 
-// A file that became shorter behind the reader's back is not a shorter text.
-static void a_text_that_is_cut_is_named(void **state)
+// Reads a text of several reads and calls `change` after the first of them.
+static cy_status read_changed(const char *name, void (*change)(const char *path, size_t count))
 {
-    (void)state;
     const size_t count = 3 * PIECE;
     cy_document_reader *reader;
     cy_document_state part = CY_DOCUMENT_GOES_ON;
@@ -47,18 +48,70 @@ static void a_text_that_is_cut_is_named(void **state)
     assert_non_null(bytes);
     for (size_t i = 0; i < count; i++)
         bytes[i] = i % 50 == 49 ? '\n' : 'a';
-    CY_CHECK_OK(cy_file_write(in_folder("cut.txt"), bytes, count));
-    CY_CHECK_OK(open_document(&reader, "cut.txt", true));
+    CY_CHECK_OK(cy_file_write(in_folder(name), bytes, count));
+    CY_CHECK_OK(open_document(&reader, name, true));
     CY_CHECK_OK(cy_document_next(reader, &text, &part));
     assert_int_equal(part, CY_DOCUMENT_GOES_ON);
-    assert_int_equal(truncate(in_folder("cut.txt"), (off_t)(count / 2)), 0);
+    change(in_folder(name), count);
     cy_status status = CY_OK;
     while (status == CY_OK && part == CY_DOCUMENT_GOES_ON)
         status = cy_document_next(reader, &text, &part);
-    CY_CHECK_FAILS(status, CY_ERR_CORRUPT, "it was cut while it was read");
     cy_document_close(reader);
     cy_text_free(&text);
     free(bytes);
+    return status;
+}
+
+static void cut(const char *path, size_t count)
+{
+    assert_int_equal(truncate(path, (off_t)(count / 2)), 0);
+}
+
+// The clock of a file system may stand for some milliseconds: writes until the file shows it.
+static void overwrite(const char *path, size_t count)
+{
+    struct stat before, after;
+    const int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fstat(fd, &before), 0);
+    do {
+        assert_int_equal(pwrite(fd, "b", 1, (off_t)count / 2), 1);
+        assert_int_equal(fstat(fd, &after), 0);
+    } while (before.st_mtim.tv_sec == after.st_mtim.tv_sec &&
+        before.st_mtim.tv_nsec == after.st_mtim.tv_nsec);
+    close(fd);
+}
+
+static void append(const char *path, size_t count)
+{
+    const int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    (void)count;
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "bb", 2), 2);
+    close(fd);
+}
+
+// Whoever reads a file to its end reads it once: a new name or another mode changes nothing.
+static void rename_it(const char *path, size_t count)
+{
+    char other[400];
+    (void)count;
+    snprintf(other, sizeof(other), "%s.other", path);
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(rename(path, other), 0);
+}
+
+// A file that changed behind the reader's back is neither the old text nor the new one.
+static void a_text_that_changes_is_named(void **state)
+{
+    (void)state;
+    CY_CHECK_FAILS(
+        read_changed("cut.txt", cut), CY_ERR_CORRUPT, "cut.txt ends at byte 1572864, it had 3145728");
+    CY_CHECK_FAILS(read_changed("over.txt", overwrite), CY_ERR_CORRUPT,
+        "over.txt was written to while it was read: it has 3145728 bytes, it had 3145728 when");
+    CY_CHECK_FAILS(read_changed("more.txt", append), CY_ERR_CORRUPT,
+        "more.txt was written to while it was read: it has 3145730 bytes, it had 3145728 when");
+    CY_CHECK_OK(read_changed("moved.txt", rename_it));
 }
 
 // The sizes of the pieces of a text; what they hold must be the text.
@@ -365,7 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_texts_are_cut_between_words),
         cmocka_unit_test(texts_that_cannot_be_cut_stay_whole),
-        cmocka_unit_test(a_text_that_is_cut_is_named),
+        cmocka_unit_test(a_text_that_changes_is_named),
         cmocka_unit_test(lines_of_json_are_documents),
         cmocka_unit_test(lines_may_be_longer_than_a_read),
         cmocka_unit_test(other_kinds_of_files_are_named),
