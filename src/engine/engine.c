@@ -27,53 +27,6 @@ cy_engine_groups cy_engine_groups_self(void)
     };
 }
 
-// ---- hooks: what the stage tells the reducer
-
-static void point_unit(cy_engine *engine, int unit)
-{
-    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
-    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
-}
-
-static cy_status before_unit(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_before_unit(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status after_unit(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_after_unit(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status before_gradient(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_before_gradient(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status gradient_final(void *context, int unit)
-{
-    cy_engine *engine = context;
-    engine->storage.units[unit].grads_empty = false;
-    bool last = engine->call.last;
-    // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
-    if (engine->storage.units[unit].layer < 0) {
-        last = last && engine->call.chunk == engine->embedding_chunk &&
-            !cy_engine_defers_embedding_grads(engine);
-    }
-    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, last));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
 // ---- opening
 
 static void describe_model(cy_engine *engine)
@@ -107,23 +60,6 @@ static void describe_model(cy_engine *engine)
     engine->tokens =
         config->training.micro_batch_size * config->training.seq_length / cy_group_size(groups->cp);
     engine->microbatches = config->training.gradient_accumulation_steps;
-}
-
-static cy_status open_model(cy_engine *engine)
-{
-    describe_model(engine);
-    CY_TRY(cy_engine_open_strict(engine));
-    CY_TRY(cy_engine_open_pipeline(engine));
-    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
-        engine->stages[chunk].hooks = (cy_stage_hooks){
-            .context = engine,
-            .before_unit = before_unit,
-            .after_unit = after_unit,
-            .before_gradient = before_gradient,
-            .gradient_final = gradient_final,
-        };
-    }
-    return CY_OK;
 }
 
 typedef struct storage_ranges {
@@ -201,6 +137,20 @@ static cy_status open_reducer(cy_engine *engine)
     const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
     cy_memory_free(block);
     return status;
+}
+
+static cy_status open_model(cy_engine *engine)
+{
+    describe_model(engine);
+    CY_TRY(cy_engine_open_strict(engine));
+    CY_TRY(cy_engine_open_pipeline(engine));
+    CY_TRY(open_reducer(engine));
+    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
+        engine->stages[chunk].reducer = engine->reducer;
+        engine->stages[chunk].ends_embedding =
+            chunk == engine->embedding_chunk && !cy_engine_defers_embedding_grads(engine);
+    }
+    return CY_OK;
 }
 
 cy_context_layout cy_engine_layout(const cy_config *config)
@@ -293,7 +243,7 @@ static cy_status place_memory(cy_engine *engine)
     alloc_run(engine, &engine->run);
     alloc_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
-        point_unit(engine, i);
+        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
     return CY_OK;
 }
 
@@ -329,7 +279,6 @@ static cy_status open_parts(cy_engine *engine)
     const cy_config_model *model = &options->config->model;
     cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
     CY_TRY(open_model(engine));
-    CY_TRY(open_reducer(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
     CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
     engine->update = (cy_optimizer){

@@ -102,7 +102,6 @@ typedef struct cy_engine {
     cy_stage_slots slots;   // owned
     cy_stage *stages;       // owned, [schedule.chunks]
     int embedding_chunk;    // the last of this rank's that adds to the embedding's gradient
-    cy_pipeline_call call;  // that runs: what the hooks tell the reducer
     cy_timed_action *times; // owned, [actions of this rank]; NULL unless asked for
 
     int64_t tokens;           // of a microbatch on this rank

@@ -166,8 +166,11 @@ cy_microbatch cy_engine_microbatch(const cy_engine *engine, int64_t microbatch)
 static cy_stage_pass pass_of(
     const cy_pipeline_call *call, const cy_microbatch *batch, cy_view input)
 {
-    return (cy_stage_pass){
-        .stash = call->stash, .kept = call->kept, .input = input, .batch = batch};
+    return (cy_stage_pass){.stash = call->stash,
+        .kept = call->kept,
+        .last = call->last,
+        .input = input,
+        .batch = batch};
 }
 
 double cy_engine_loss_scale(const cy_engine *engine)
@@ -188,7 +191,6 @@ static cy_status forward(
     const cy_stage_pass pass = pass_of(call, &batch, input);
     const cy_stage_loss loss = {
         .sum = engine->loss, .train = true, .scale = cy_engine_loss_scale(engine)};
-    engine->call = *call;
     return cy_stage_forward(&engine->stages[call->chunk], &pass, output, &loss);
 }
 
@@ -199,7 +201,6 @@ static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, c
 {
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
-    engine->call = *call;
     if (cy_view_is_none(given)) given = engine->slots.d_out[call->stash];
     if (cy_view_is_none(made)) {
         made = given;
@@ -234,7 +235,6 @@ static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeli
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     cy_stage_pass pass = pass_of(call, &batch, input);
     pass.stash = 0; // nothing of it is read any more
-    engine->call = *call;
     return cy_stage_backward_weight(&engine->stages[call->chunk], &pass);
 }
 

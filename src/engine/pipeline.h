@@ -9,7 +9,7 @@
 #include "engine/engine.h"
 
 // Makes the schedule and opens storage, executor, places and stages for this rank's segments. The
-// stages have no hooks yet. On failure what is open is left to cy_engine_close_pipeline.
+// stages have no reducer yet. On failure what is open is left to cy_engine_close_pipeline.
 CY_MUST_CHECK cy_status cy_engine_open_pipeline(cy_engine *engine);
 void cy_engine_close_pipeline(cy_engine *engine);
 

@@ -136,7 +136,7 @@ static void clear_gradients(cy_engine *engine)
         return;
     }
     for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
-        engine->storage.units[i].grads = cy_reducer_grads(engine->reducer, i);
+        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
     cy_storage_clear_grads(&engine->storage, &engine->queue);
     cy_reducer_begin(engine->reducer);
 }

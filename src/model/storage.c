@@ -199,6 +199,12 @@ void cy_storage_bind(cy_storage *storage, void *weights, void *grads)
     }
 }
 
+void cy_storage_bind_unit(cy_storage *storage, const cy_reducer *reducer, int unit)
+{
+    storage->units[unit].weights = cy_reducer_weights(reducer, unit);
+    storage->units[unit].grads = cy_reducer_grads(reducer, unit);
+}
+
 static bool is_product(cy_role role)
 {
     return role == CY_ROLE_Q || role == CY_ROLE_K || role == CY_ROLE_V || role == CY_ROLE_OUT ||
