@@ -1,16 +1,20 @@
+// Opens the engine of one rank: its groups, its model, its memory, and the first weights in it.
+
 #include "engine/engine.h"
 
 #include "base/assert.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "model/shape.h"
-#include "engine/memory_check.h"
-#include "engine/pipeline.h"
-#include "engine/strict.h"
+#include "observe/free_memory.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 #include <string.h>
 
 #define TRACE_SPANS (1 << 16)
+
+#define GB 0x1p-30
 
 cy_engine_groups cy_engine_groups_self(void)
 {
@@ -232,6 +236,78 @@ static cy_status plan_memory(cy_engine *engine)
     return CY_OK;
 }
 
+// ---- whether the memory that the ranks of a machine have planned is free there
+//
+// The system maps more than it has and ends the process when the pages are touched, without a word.
+// So ranks tell each other what they have planned before any of them touches a page. What the
+// system does not tell of its memory refuses nothing.
+
+// What a rank tells the others.
+typedef struct need {
+    int64_t rank;
+    int64_t needed_bytes;
+    int64_t free_bytes; // INT64_MAX: not told
+    int64_t group;      // whose limit that is, see cy_free_memory
+} need;
+
+#define NEED_NUMBERS (int64_t)(sizeof(need) / sizeof(int64_t))
+
+static need own_need(const cy_engine *engine)
+{
+    const cy_world *world = engine->options.world;
+    const cy_free_memory memory = cy_free_memory_read("");
+    return (need){
+        .rank = world != NULL ? cy_world_rank(world) : 0,
+        .needed_bytes = (int64_t)engine->memory.total,
+        .free_bytes = memory.bytes < INT64_MAX ? (int64_t)memory.bytes : INT64_MAX,
+        .group = (int64_t)memory.group,
+    };
+}
+
+// Ranks that take from the same memory: of one machine, and of one control group where its limit is
+// what counts. All of them go by what the first of them found free, so that they come to one
+// verdict.
+static cy_status compare_needs(
+    const need *mine, const need *needs, int count, const cy_world *world)
+{
+    int64_t needed = 0, free_bytes = 0;
+    for (int i = 0; i < count; i++) {
+        const bool shared = needs[i].rank == mine->rank ||
+            (world != NULL && needs[i].group == mine->group &&
+                cy_world_shares_machine(world, (int)needs[i].rank));
+        if (!shared) continue;
+        if (needed == 0) free_bytes = needs[i].free_bytes;
+        needed += needs[i].needed_bytes;
+    }
+    if (needed <= free_bytes) return CY_OK;
+    const cy_status status =
+        CY_FAIL(CY_ERR_MEMORY, "this run needs %.2f GB here, and %.2f GB are free",
+            (double)needed * GB, (double)free_bytes * GB);
+    cy_error_set_hint("'cyclotron plan CONFIG' shows what takes it; a smaller "
+                      "training.micro_batch_size, training.recompute \"full\" or a higher "
+                      "distributed.zero_stage take less");
+    return status;
+}
+
+static cy_status check_memory(cy_engine *engine)
+{
+    const cy_world *world = engine->options.world;
+    need mine = own_need(engine);
+    if (world == NULL) return compare_needs(&mine, &mine, 1, NULL);
+    cy_group *group = engine->options.groups.world;
+    const int count = cy_group_size(group);
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(need)));
+    need *needs = block;
+    cy_status status = cy_group_all_gather(group, &engine->queue,
+        cy_view_of(needs, CY_I64, count, NEED_NUMBERS), cy_view_of(&mine, CY_I64, 1, NEED_NUMBERS));
+    if (status == CY_OK) status = compare_needs(&mine, needs, count, world);
+    cy_memory_free(block);
+    return status;
+}
+
+// ---- placing
+
 static cy_status place_memory(cy_engine *engine)
 {
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
@@ -293,7 +369,7 @@ static cy_status open_parts(cy_engine *engine)
     if (options->config->model.dtype != CY_F16) engine->scaler.scale = 1.0;
     CY_TRY(plan_memory(engine));
     if (options->plan_only) return CY_OK;
-    CY_TRY(cy_engine_check_memory(engine));
+    CY_TRY(check_memory(engine));
     CY_TRY(place_memory(engine));
     return fill_tables(engine);
 }
@@ -318,4 +394,89 @@ void cy_engine_close(cy_engine *engine)
     cy_thread_pool_close(engine->pool);
     cy_memory_unmap(engine->mapped, engine->memory.total);
     *engine = (cy_engine){0};
+}
+
+// ---- weights
+
+static cy_status fill_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
+{
+    cy_engine *engine = context;
+    const cy_param *param = param_range->tensor->param;
+    const cy_view all = cy_view_cols(range->master, param_range->at, param_range->count);
+    switch (param->init) {
+    case CY_INIT_ONES:
+        cy_fill(&engine->queue, all, 1.0);
+        return CY_OK;
+    case CY_INIT_ZEROS:
+        cy_fill(&engine->queue, all, 0.0);
+        return CY_OK;
+    case CY_INIT_NORMAL:
+        break;
+    }
+    const uint64_t key =
+        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
+        const cy_view view =
+            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
+        cy_random_fill(
+            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_sync_weights(cy_engine *engine)
+{
+    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
+        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
+    }
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+void cy_engine_populate_memory(cy_engine *engine)
+{
+    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
+}
+
+cy_status cy_engine_initialize(cy_engine *engine)
+{
+    CY_ASSERT(engine->options.train);
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, fill_param_range, engine));
+    return cy_engine_sync_weights(engine);
+}
+
+// ---- the hash of all parameters
+
+typedef struct hash_pass {
+    cy_engine *engine;
+    cy_view hash; // [1, 1] int64
+} hash_pass;
+
+static cy_status hash_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
+{
+    const hash_pass *pass = context;
+    const cy_param *param = param_range->tensor->param;
+    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
+    const uint64_t key = cy_random_key(0, param->name);
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
+        const cy_view view = cy_view_of(cy_view_at(range->master, 0, param_range->at + part.at),
+            range->master.dtype, part.rows, part.cols);
+        cy_hash(
+            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
+{
+    int64_t sum = 0;
+    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
+    *hash = (uint64_t)sum;
+    return CY_OK;
 }

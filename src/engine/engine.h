@@ -150,4 +150,8 @@ CY_MUST_CHECK cy_status cy_engine_evaluate(
 // A hash of all parameters of the model that does not depend on how they are split.
 CY_MUST_CHECK cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash);
 
+// What the machine's fastest products reach with the engine's threads, see kernel/peak.h: strict
+// ones are no measure of the machine.
+CY_MUST_CHECK cy_status cy_engine_peak(const cy_engine *engine, double *flops_per_s);
+
 #endif

@@ -1,64 +1,84 @@
-// One optimizer step, and what else runs the model: evaluation, initial weights, hashes.
+// Runs one optimizer step, and an evaluation.
 
 #include "base/assert.h"
-#include "base/memory.h"
-#include "base/random.h"
 #include "optim/adamw.h"
-#include "engine/pipeline.h"
-#include "engine/strict.h"
-#include "engine/partial_grads.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 
-// ---- weights
+// ---- gradients that tensor-parallel ranks hold in parts
+//
+// Most parameters are either cut over the tensor-parallel ranks, and then each rank's gradient is
+// whole, or held by all of them with the same gradient. Three kinds are neither, and their
+// gradients are sums over ranks that nobody has taken yet:
+//
+//   the norms of q and k, one weight for all heads: each rank has seen its own heads only;
+//   norms and output biases with sequence parallelism: each rank has seen its own tokens only;
+//   K and V of kv heads that several ranks share: each has seen its own query heads only.
+//
+// The sums are taken once a step, over what a rank owns after the reduction over data, so that with
+// ZeRO only a share moves.
+// After cy_reducer_finish, by all ranks of a tensor-parallel group together.
 
-static cy_status fill_param_range(
+// A run of gradients that lie one after another and meet in the same group.
+typedef struct sums {
+    cy_engine *engine;
+    cy_group *group;      // of the run; NULL: none
+    cy_owned_range range; // that the run lies in
+    int64_t first, end;   // in the range
+} sums;
+
+static cy_group *group_of(const cy_engine *engine, const cy_param *param)
+{
+    const cy_engine_groups *groups = &engine->options.groups;
+    switch (param->split) {
+    case CY_SPLIT_KV_ROWS:
+        return cy_group_size(groups->kv) > 1 ? groups->kv : NULL;
+    case CY_SPLIT_NONE:
+        if (cy_group_size(groups->tp) == 1) return NULL;
+        if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
+        return engine->context.tp.sequence ? groups->tp : NULL;
+    case CY_SPLIT_ROWS:
+    case CY_SPLIT_VOCAB:
+    case CY_SPLIT_COLS:
+        return NULL;
+    }
+    return NULL;
+}
+
+static cy_status finish_run(sums *run)
+{
+    if (run->group == NULL) return CY_OK;
+    cy_group *group = run->group;
+    run->group = NULL;
+    return cy_group_all_reduce(group, &run->engine->queue,
+        cy_view_cols(run->range.grad, run->first, run->end - run->first), CY_SUM);
+}
+
+// Stretches come in order, so neighbours such as K and V make one message.
+static cy_status add_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
-    cy_engine *engine = context;
-    const cy_param *param = param_range->tensor->param;
-    const cy_view all = cy_view_cols(range->master, param_range->at, param_range->count);
-    switch (param->init) {
-    case CY_INIT_ONES:
-        cy_fill(&engine->queue, all, 1.0);
-        return CY_OK;
-    case CY_INIT_ZEROS:
-        cy_fill(&engine->queue, all, 0.0);
-        return CY_OK;
-    case CY_INIT_NORMAL:
-        break;
+    sums *run = context;
+    cy_group *group = group_of(run->engine, param_range->tensor->param);
+    const bool goes_on =
+        run->group == group && run->range.first == range->first && run->end == param_range->at;
+    if (!goes_on) {
+        CY_TRY(finish_run(run));
+        run->group = group;
+        run->range = *range;
+        run->first = param_range->at;
     }
-    const uint64_t key =
-        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
-    cy_param_block part;
-    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
-        const cy_view view =
-            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
-        cy_random_fill(
-            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
-    }
+    run->end = param_range->at + param_range->count;
     return CY_OK;
 }
 
-cy_status cy_engine_sync_weights(cy_engine *engine)
+static cy_status reduce_partial_grads(cy_engine *engine)
 {
-    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
-        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
-    }
-    return cy_reducer_share_weights(engine->reducer);
-}
-
-void cy_engine_populate_memory(cy_engine *engine)
-{
-    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
-}
-
-cy_status cy_engine_initialize(cy_engine *engine)
-{
-    CY_ASSERT(engine->options.train);
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, fill_param_range, engine));
-    return cy_engine_sync_weights(engine);
+    sums run = {.engine = engine};
+    if (cy_group_size(engine->options.groups.tp) == 1) return CY_OK;
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, add_param_range, &run));
+    return finish_run(&run);
 }
 
 // ---- a step
@@ -239,38 +259,4 @@ cy_status cy_engine_evaluate(
     CY_TRY(cy_engine_forward_only(engine));
     if (!engine->queue.dry) *loss_sum = cy_engine_loss(engine);
     return cy_engine_end_evaluation(engine);
-}
-
-// ---- the hash of all parameters
-
-typedef struct hash_pass {
-    cy_engine *engine;
-    cy_view hash; // [1, 1] int64
-} hash_pass;
-
-static cy_status hash_param_range(
-    void *context, const cy_owned_range *range, const cy_param_range *param_range)
-{
-    const hash_pass *pass = context;
-    const cy_param *param = param_range->tensor->param;
-    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
-    const uint64_t key = cy_random_key(0, param->name);
-    cy_param_block part;
-    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
-        const cy_view view = cy_view_of(cy_view_at(range->master, 0, param_range->at + part.at),
-            range->master.dtype, part.rows, part.cols);
-        cy_hash(
-            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
-    }
-    return CY_OK;
-}
-
-cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
-{
-    int64_t sum = 0;
-    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
-    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
-    *hash = (uint64_t)sum;
-    return CY_OK;
 }

@@ -1,6 +1,7 @@
-#include "engine/strict.h"
+// Strict mode: agrees among ranks whether the terms of all sums fitted, and sets exponents.
 
 #include "kernel/peak.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "observe/rss.h"
 #include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/executor.h"
-#include "engine/strict.h"
+#include "engine/engine.h"
 #include "train/ranks.h"
 
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
-#include "engine/strict.h"
+#include "engine/engine.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
 #include "train/replicas.h"

@@ -10,7 +10,7 @@
 #include "infer/model.h"
 #include "infer/sampler.h"
 #include "model/shape.h"
-#include "engine/pipeline.h"
+#include "engine/engine_parts.h"
 #include "train/state.h"
 
 #include <math.h>
