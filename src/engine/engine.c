@@ -89,8 +89,9 @@ static void fill_ranges(const cy_storage *storage, storage_ranges *ranges)
     }
 }
 
-// The gradients are sums of token losses; what is clipped first is a rank's share of them, which
-// for the same norm of the whole may be 1 / sqrt(ranks) of it (Lin et al., 2018, section 3.2).
+// Gradients are sums over tokens, so the norm at which a rank clips its own gradient is scaled by
+// the tokens of the batch. It is 1 / sqrt(ranks) of the norm for the sum over ranks (Lin et al.,
+// 2018, section 3.2).
 static cy_compression_spec compression_of(const cy_engine *engine, const storage_ranges *ranges)
 {
     const cy_config *config = engine->options.config;
@@ -172,7 +173,7 @@ cy_context_layout cy_engine_layout(const cy_config *config)
 
 // ---- memory
 
-// Takes everything that lives as long as the run.
+// Allocates everything that lives as long as the run.
 static void alloc_run(cy_engine *engine, cy_arena *run)
 {
     const cy_model_shape *shape = &engine->options.config->shape;
@@ -189,7 +190,7 @@ static void alloc_run(cy_engine *engine, cy_arena *run)
         engine->options.config->training.seq_length, shape->head_dim);
 }
 
-// Takes what lives as long as a step. Returns the bytes of the stashes among it.
+// Allocates everything that lives as long as a step. Returns how many bytes of it are stashes.
 static size_t alloc_step(cy_engine *engine, cy_arena *step)
 {
     cy_stage_slots_alloc(&engine->slots, step);
@@ -198,7 +199,7 @@ static size_t alloc_step(cy_engine *engine, cy_arena *step)
     return stashes;
 }
 
-// On the dry queue: everything that a run does on the device, once.
+// Does everything that a run does on the device once, on the dry queue.
 static cy_status rehearse(cy_engine *engine)
 {
     cy_step_result result;
@@ -238,16 +239,16 @@ static cy_status plan_memory(cy_engine *engine)
 
 // ---- whether the memory that the ranks of a machine have planned is free there
 //
-// The system maps more than it has and ends the process when the pages are touched, without a word.
-// So ranks tell each other what they have planned before any of them touches a page. What the
-// system does not tell of its memory refuses nothing.
+// The system maps more memory than it has, and kills a process without a message when it touches
+// the pages. So the ranks compare what they have planned with what is free before any of them
+// touches a page. Where the system does not say how much is free, no run is refused.
 
-// What a rank tells the others.
+// What a rank sends to all ranks.
 typedef struct need {
     int64_t rank;
     int64_t needed_bytes;
-    int64_t free_bytes; // INT64_MAX: not told
-    int64_t group;      // whose limit that is, see cy_free_memory
+    int64_t free_bytes; // INT64_MAX: unknown
+    int64_t group;      // the control group that sets this limit, see cy_free_memory
 } need;
 
 #define NEED_NUMBERS (int64_t)(sizeof(need) / sizeof(int64_t))
@@ -264,9 +265,9 @@ static need own_need(const cy_engine *engine)
     };
 }
 
-// Ranks that take from the same memory: of one machine, and of one control group where its limit is
-// what counts. All of them go by what the first of them found free, so that they come to one
-// verdict.
+// Compares the sum of what ranks need with what is free, over the ranks that share memory: those of
+// one machine, and of one control group where its limit is the smaller one. All of them take the
+// free memory that the first of them found, so that they come to the same result.
 static cy_status compare_needs(
     const need *mine, const need *needs, int count, const cy_world *world)
 {

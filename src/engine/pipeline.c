@@ -40,7 +40,7 @@ static cy_segment segment_of(const cy_engine *engine, const cy_layer_range *rang
     };
 }
 
-// The chunk that is the `place`-th whose gradients become final.
+// The chunk whose gradients become final as number `place`.
 static int chunk_final_at(const cy_engine *engine, int place)
 {
     const size_t *last = engine->executor.last_weight;
@@ -54,7 +54,7 @@ static int chunk_final_at(const cy_engine *engine, int place)
     return -1;
 }
 
-// segments [chunks] in the order in which their gradients become final.
+// Writes segments [chunks], in the order in which their gradients become final.
 static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_layer_range *ranges)
 {
     const cy_engine_groups *groups = &engine->options.groups;
@@ -196,8 +196,8 @@ static cy_status forward(
     return cy_stage_forward(&engine->stages[call->chunk], &pass, output, &loss);
 }
 
-// The stage turns one gradient into the other in place: in the buffer that goes on, where there is
-// one.
+// The stage replaces the output gradient by the input gradient in one buffer: in the one that is
+// sent, where there is one.
 static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, cy_view made,
     cy_view given, cy_view input, cy_backward parts)
 {
@@ -252,9 +252,9 @@ cy_status cy_engine_run_pipeline(cy_engine *engine)
     return cy_executor_run(&engine->executor, &engine->queue, &stage, engine->times);
 }
 
-// ---- forward alone
+// ---- forward pass alone
 
-// Sends or receives what passes the boundary in front of or behind a chunk.
+// Sends or receives the activations at a boundary of a chunk.
 static cy_status transfer(
     cy_engine *engine, cy_view view, cy_action_kind kind, int chunk, int segment)
 {
@@ -271,7 +271,7 @@ static cy_status transfer(
     return cy_group_wait(group, &engine->queue, &request);
 }
 
-// `input` and `output` are the chunk's, as far as it has them.
+// `input` and `output` belong to the chunk; none where it has no such neighbour.
 static cy_status pass_chunk(cy_engine *engine, int chunk, cy_view output, cy_view input)
 {
     const int rank = engine->executor.rank;
@@ -302,7 +302,7 @@ cy_status cy_engine_forward_only(cy_engine *engine)
         buffers[i] = cy_view_alloc(scratch, shape->dtype, shape->rows, shape->cols);
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment *segment = &engine->stages[chunk].segment;
-        // What a chunk makes is what the next one reads, where no other rank is between them.
+        // The next chunk reads the output of this one, unless another rank is between them.
         const cy_view input = segment->embedding ? cy_view_none() : buffers[chunk % 2];
         const cy_view output = segment->head ? cy_view_none() : buffers[(chunk + 1) % 2];
         CY_TRY(pass_chunk(engine, chunk, output, input));
@@ -313,7 +313,8 @@ cy_status cy_engine_forward_only(cy_engine *engine)
 
 // ---- tied embeddings
 
-// The first and the last stage hold one embedding and lie on different ranks, this among them.
+// The first and the last stage share one embedding, lie on different ranks, and this rank is one of
+// the two.
 static bool shares_embedding(const cy_engine *engine)
 {
     const cy_schedule *schedule = &engine->schedule;
@@ -322,8 +323,8 @@ static bool shares_embedding(const cy_engine *engine)
     return engine->context.shape.tied && apart && engine->embedding_chunk >= 0;
 }
 
-// Compressed, the two copies of an embedding would not keep back the same: they are summed after
-// the reduction, as shards are.
+// With compression the two copies of an embedding would have different residuals, so they are
+// summed after the reduction, as shards are.
 static bool sums_before_reduction(const cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
@@ -352,7 +353,7 @@ static cy_status sum_param_range(
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
 
-cy_status finalize_grads(cy_engine *engine)
+cy_status cy_engine_finalize_grads(cy_engine *engine)
 {
     if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));

@@ -8,23 +8,22 @@
 
 // ---- gradients that tensor-parallel ranks hold in parts
 //
-// Most parameters are either cut over the tensor-parallel ranks, and then each rank's gradient is
-// whole, or held by all of them with the same gradient. Three kinds are neither, and their
-// gradients are sums over ranks that nobody has taken yet:
+// Most parameters are either split over the tensor-parallel ranks, and then each rank's gradient is
+// complete, or replicated with the same gradient on all of them. Three kinds are neither: their
+// gradients still have to be summed over ranks.
 //
-//   the norms of q and k, one weight for all heads: each rank has seen its own heads only;
-//   norms and output biases with sequence parallelism: each rank has seen its own tokens only;
-//   K and V of kv heads that several ranks share: each has seen its own query heads only.
+//   the norms of q and k, one weight for all heads: a rank adds gradients of its own heads only;
+//   norms and output biases with sequence parallelism: a rank adds those of its own tokens only;
+//   K and V of kv heads that several ranks share: a rank adds those of its own query heads only.
 //
-// The sums are taken once a step, over what a rank owns after the reduction over data, so that with
-// ZeRO only a share moves.
-// After cy_reducer_finish, by all ranks of a tensor-parallel group together.
+// They are summed once a step, after the reduction over data, over the ranges that a rank owns:
+// with ZeRO only a shard is sent.
 
-// A run of gradients that lie one after another and meet in the same group.
+// A run of gradients that are adjacent in memory and are summed over the same group.
 typedef struct sums {
     cy_engine *engine;
-    cy_group *group;      // of the run; NULL: none
-    cy_owned_range range; // that the run lies in
+    cy_group *group;      // of the run; NULL: there is no run
+    cy_owned_range range; // contains the run
     int64_t first, end;   // in the range
 } sums;
 
@@ -55,7 +54,7 @@ static cy_status finish_run(sums *run)
         cy_view_cols(run->range.grad, run->first, run->end - run->first), CY_SUM);
 }
 
-// Stretches come in order, so neighbours such as K and V make one message.
+// Ranges come in order, so neighbours such as K and V travel in one message.
 static cy_status add_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
@@ -90,7 +89,7 @@ static double cell(cy_view view)
 
 typedef struct finite_search {
     cy_engine *engine;
-    int64_t found; // the first of the manifest whose gradient is not finite
+    int64_t found; // index in the manifest of the first tensor whose gradient is not finite
 } finite_search;
 
 static cy_status look_for_not_finite(
@@ -107,8 +106,8 @@ static cy_status look_for_not_finite(
     return CY_OK;
 }
 
-// Every rank finds the same, whichever holds the tensor: the first to fail is the one that is
-// heard.
+// All ranks report the same tensor, whichever rank holds it: the user sees the message of the first
+// rank that fails.
 static cy_status report_not_finite(cy_engine *engine, const cy_step_result *result, int64_t step)
 {
     const cy_manifest *manifest = &engine->storage.manifest;
@@ -123,7 +122,7 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
         search.found < manifest->count ? manifest->params[search.found].name : "none");
 }
 
-// What is known of the step once all gradients are sums.
+// Sums the losses, decides whether the step is sound, and updates the weights.
 static cy_status settle(
     cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
 {
@@ -133,7 +132,7 @@ static cy_status settle(
     CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, engine->loss, CY_SUM));
     if (engine->queue.dry) return cy_optimizer_step(&engine->update, adamw);
 
-    // The queue has done all this when the calls return; on a device the host would wait here.
+    // The CPU's queue has done all this when the calls return; another device would wait here.
     result->loss = cy_engine_loss(engine) / tokens;
     result->grad_norm = cell(engine->update.cells.norm);
     result->skipped = false;
@@ -161,24 +160,26 @@ static void clear_gradients(cy_engine *engine)
     cy_reducer_begin(engine->reducer);
 }
 
-// All that comes before the update: losses, gradients and their norm.
+// Computes losses, gradients and their norm.
 static cy_status try_step(cy_engine *engine, double tokens)
 {
     clear_gradients(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
-    CY_TRY(finalize_grads(engine));
+    CY_TRY(cy_engine_finalize_grads(engine));
     CY_TRY(reduce_partial_grads(engine));
     return cy_optimizer_grad_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
-// Of a step ahead, over the learning rate: where next to nothing is known of the second moment.
+// The largest step ahead of a weight, in learning rates: a bound for weights whose second moment is
+// still close to zero.
 #define MOST_AHEAD 10.0
 #define HELD_BELOW 0.25
 
-// The first steps of topk, in which AdamW's second moment is updated with what comes. When less
-// than a quarter comes, and that late and as sums, whose squares say nothing of a step's gradient,
-// it is held (Tang et al., "1-bit Adam", 2021). 0: it never is.
+// The number of first steps of topk in which AdamW updates its second moment. After them it is held
+// (Tang et al., "1-bit Adam", 2021): once less than a quarter of the elements is sent, an element
+// is a late sum over several steps, and its square says nothing about the gradient of one step. 0:
+// it is never held.
 static int64_t moment_steps(const cy_config_distributed *distributed)
 {
     const double ratio = distributed->topk_ratio;
@@ -199,9 +200,9 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
     cy_reducer_set_ratio(engine->reducer, ratio);
     adamw->freeze.steps = moment_steps(distributed);
-    adamw->freeze.share = ratio / 4.0; // a sum may be of more steps than most
+    adamw->freeze.share = ratio / 4.0; // some sums span more steps than most
 
-    if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
+    if (adamw->step == 1 && !engine->queue.dry) return; // there is no residual yet
     cy_adamw_spec before = *adamw;
     before.step--;
     const double seen = (double)cy_adamw_second_moment_of(&before).steps;
@@ -239,7 +240,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         cy_engine_begin_try(engine);
         CY_TRY(try_step(engine, tokens));
         CY_TRY(cy_engine_end_try(engine, adamw->step, &raised, &again));
-        // What was gathered ahead belongs to the try that is over.
+        // Weights that were gathered ahead belong to the try that is over.
         if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
     }
     CY_TRY(settle(engine, adamw, tokens, result));
