@@ -20,7 +20,7 @@
 #ifndef CY_BASE_MEMORY_POOL_H
 #define CY_BASE_MEMORY_POOL_H
 
-#include "base/arena.h"
+#include "base/memory.h"
 #include "base/status.h"
 
 #include <stddef.h>

@@ -30,4 +30,42 @@ void cy_error_set_hint(const char *format, ...) __attribute__((format(printf, 1,
 // Puts words in front of the recorded text: "reading x: ..." Keeps code and hint.
 void cy_error_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+// ---- programmer errors
+//
+// programmer errors. On in release builds; never for input, configuration or what a
+// peer sent.
+
+// Prints the condition and its place on stderr and aborts.
+_Noreturn void cy_assert_failed(const char *condition, const char *file, int line);
+
+#define CY_ASSERT(condition)                                                                       \
+    ((condition) ? (void)0 : cy_assert_failed(#condition, __FILE__, __LINE__))
+
+// For inner loops: compiled in debug builds only.
+#ifdef CY_DEBUG
+#define CY_DEBUG_ASSERT(condition) CY_ASSERT(condition)
+#else
+#define CY_DEBUG_ASSERT(condition) ((void)0)
+#endif
+
+// ---- log
+//
+// the one place where the library says something that is not a result or an error.
+//
+// A log is opened by the program (or by whoever embeds the library) and handed down; a NULL log
+// swallows what it is told. Any thread may write; lines do not mix.
+
+typedef enum cy_log_level {
+    CY_LOG_INFO,
+    CY_LOG_WARNING,
+} cy_log_level;
+
+typedef struct cy_log {
+    void (*write)(void *context, cy_log_level level, const char *line);
+    void *context; // borrowed
+} cy_log;
+
+void cy_log_add(const cy_log *log, cy_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #endif

@@ -1,15 +1,30 @@
+// Starts threads, and hands tasks to the threads of a pool.
 #define _GNU_SOURCE
 #include "base/thread_pool.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/status.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+
+// ---- threads
+
+int cy_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+{
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) return error;
+    error = pthread_attr_setstacksize(&attributes, CY_THREAD_STACK_BYTES);
+    if (error == 0) error = pthread_create(thread, &attributes, run, context);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+// ---- the pool
 
 #define SPIN_NS    50000
 #define MOST_CORES 1024

@@ -1,10 +1,16 @@
+// Finds what the processor can do, which cores the process may use, and which build is running.
 #define _GNU_SOURCE
-#include "base/cpu.h"
+#include "base/platform.h"
 
-#include "base/cores.h"
 #include "base/file.h"
+#include "base/status.h"
 #include "build_info.h"
 
+#include <elf.h>
+#include <hwloc.h>
+#include <link.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,4 +158,117 @@ void cy_cpu_detect(cy_cpu *cpu)
     cpu->l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, 1);
     cpu->l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, 2);
     cpu->l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 3);
+}
+
+// ---- cores
+
+int cy_cores_allowed(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Numbers of the `turn`-th processing unit of every core that has one, in the order of the tree,
+// which puts cores with a common cache or memory side by side.
+static int add_turn(hwloc_topology_t topology, int turn, int *cores, int count, int most)
+{
+    const int total = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    for (int i = 0; i < total && count < most; i++) {
+        const struct hwloc_obj *core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
+        if (core == NULL) break;
+        const struct hwloc_obj *unit = hwloc_get_obj_inside_cpuset_by_type(
+            topology, core->cpuset, HWLOC_OBJ_PU, (unsigned)turn);
+        if (unit != NULL) cores[count++] = (int)unit->os_index;
+    }
+    return count;
+}
+
+int cy_cores_find(int *cores, int most)
+{
+    hwloc_topology_t topology;
+    if (hwloc_topology_init(&topology) != 0) return 0;
+    int count = 0;
+    if (hwloc_topology_load(topology) == 0) {
+        hwloc_bitmap_t mine = hwloc_bitmap_alloc();
+        // What this process may not use leaves the tree.
+        if (mine != NULL && hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) == 0) {
+            hwloc_topology_restrict(topology, mine, 0);
+        }
+        hwloc_bitmap_free(mine);
+        int before = -1;
+        for (int turn = 0; before != count && count < most; turn++) {
+            before = count;
+            count = add_turn(topology, turn, cores, count, most);
+        }
+    }
+    hwloc_topology_destroy(topology);
+    return count;
+}
+
+// ---- build
+
+#define DIGEST_BYTES ((size_t)8)
+
+typedef struct search {
+    uintptr_t code; // an address of ours
+    char *text;
+    size_t bytes;
+} search;
+
+static bool holds(const struct dl_phdr_info *file, uintptr_t address)
+{
+    for (int i = 0; i < file->dlpi_phnum; i++) {
+        const uintptr_t first = file->dlpi_addr + file->dlpi_phdr[i].p_vaddr;
+        if (file->dlpi_phdr[i].p_type != PT_LOAD) continue;
+        if (first <= address && address - first < file->dlpi_phdr[i].p_memsz) return true;
+    }
+    return false;
+}
+
+// Notes follow each other: header, name and contents, each filled up to 4 bytes.
+static bool find_note(const search *wanted, const char *notes, size_t size)
+{
+    for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {
+        ElfW(Nhdr) note;
+        memcpy(&note, notes + at, sizeof(note));
+        const size_t name = at + sizeof(note);
+        const size_t contents = name + ((size_t)note.n_namesz + 3) / 4 * 4;
+        const size_t next = contents + ((size_t)note.n_descsz + 3) / 4 * 4;
+        if (next > size) return false;
+        const bool gnu = note.n_namesz == 4 && memcmp(notes + name, "GNU", 4) == 0;
+        if (gnu && note.n_type == NT_GNU_BUILD_ID && note.n_descsz >= DIGEST_BYTES) {
+            for (size_t i = 0; i < DIGEST_BYTES; i++) {
+                const unsigned char byte = (unsigned char)notes[contents + i];
+                snprintf(wanted->text + 2 * i, 3, "%02x", byte);
+            }
+            return true;
+        }
+        at = next;
+    }
+    return false;
+}
+
+static int visit(struct dl_phdr_info *file, size_t size, void *context)
+{
+    (void)size;
+    const search *wanted = context;
+    if (!holds(file, wanted->code)) return 0;
+    for (int i = 0; i < file->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &file->dlpi_phdr[i];
+        if (part->p_type != PT_NOTE) continue;
+        const char *notes = NULL;
+        const uintptr_t address = file->dlpi_addr + part->p_vaddr;
+        memcpy(&notes, &address, sizeof(notes));
+        if (find_note(wanted, notes, part->p_memsz)) break;
+    }
+    return 1;
+}
+
+void cy_build_id(char *text, size_t bytes)
+{
+    CY_ASSERT(bytes > 2 * DIGEST_BYTES);
+    text[0] = '\0';
+    static const char here = 0;
+    search wanted = {.code = (uintptr_t)&here, .text = text, .bytes = bytes};
+    (void)dl_iterate_phdr(visit, &wanted);
 }

@@ -1,5 +1,9 @@
+// Sizes and names of dtypes, and the median.
+#include "base/numbers.h"
+
 #include <cyclotron/dtype.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -43,4 +47,18 @@ int cy_dtype_from_name(cy_dtype *dtype, const char *name)
         }
     }
     return 0;
+}
+
+// ---- median
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cy_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }

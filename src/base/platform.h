@@ -1,11 +1,7 @@
-// base/cpu.h: what the processor that runs can do, and how large its caches are.
-//
-// One binary runs everywhere: tuned code is entered only after a look here. Plain data, no owner.
-// Detection reads the processor and the operating system's mask; it cannot fail, and what it cannot
-// find out is false or 0. Any thread may call it; the answer is the same for all of them.
+// base/platform.h: what the program runs on: the processor, its cores, and its own build.
 
-#ifndef CY_BASE_CPU_H
-#define CY_BASE_CPU_H
+#ifndef CY_BASE_PLATFORM_H
+#define CY_BASE_PLATFORM_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +26,27 @@ void cy_cpu_detect(cy_cpu *cpu);
 // Takes from x86-64's instruction sets those beyond a level: "ref" (none of them), "avx2",
 // "avx512", "avx512_bf16" or "amx".
 void cy_cpu_limit(cy_cpu *cpu, const char *level);
+
+// ---- cores
+//
+// the processors that the threads of this process may run on, and in what order they
+// are pinned. Safe from any thread.
+
+// Processing units that this process may use; 1 where the system does not say. Quick.
+int cy_cores_allowed(void);
+
+// From hwloc: one processing unit of every core first, cores that share a cache or a memory node
+// next to each other, then the second units of cores with several. Takes a few milliseconds, so ask
+// once. cores [most] get the operating system's numbers; returns how many there are (at most
+// `most`), 0 where the topology cannot be read.
+int cy_cores_find(int *cores, int most);
+
+// ---- build
+//
+// which build of the program is running.
+
+// The first 16 hexadecimal digits of the linker's build id of the file that holds this code, a hash
+// of its contents; "" where the linker gave it none. `bytes` is at least 17.
+void cy_build_id(char *text, size_t bytes);
 
 #endif
