@@ -1,7 +1,7 @@
 // base/io.h: the system's calls on files and folders, one function for each.
 //
 // All readers and writers of the program come through here: a thread that has an activity
-// (base/activity.h) shows each call there, so that who waits for it knows that it lives and what it
+// (base/io.h) shows each call there, so that who waits for it knows that it lives and what it
 // does; and tests put faults in their place, see docs/howto/testing.md. Arguments, results and
 // errno are the system's; files are made with mode 0666, folders with 0777. A descriptor is the
 // caller's to close. What needs no disk (lseek, fcntl, closedir) is called directly.

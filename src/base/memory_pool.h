@@ -1,9 +1,10 @@
 // base/memory_pool.h: pieces of one range, taken and given back in any order.
 //
-// What a step needs is planned and lies in arenas (base/arena.h). A pool is for what no plan knows:
-// sizes that depend on the data, such as the rows that each expert gets. It never asks the system
-// for memory: its range is the caller's, its table of pieces is made when it is opened. Neighbours
-// that are free become one at once. Pieces have handles, so that compaction may move them.
+// What a step needs is planned and lies in arenas (base/memory.h). A pool is for what no plan
+// knows: sizes that depend on the data, such as the rows that each expert gets. It never asks the
+// system for memory: its range is the caller's, its table of pieces is made when it is opened.
+// Neighbours that are free become one at once. Pieces have handles, so that compaction may move
+// them.
 //
 // Three ways to choose a free piece, to be compared (`build/bench/pools`, docs/memory.md):
 //   first fit  the lowest that is large enough: one list in order of addresses;

@@ -1,7 +1,5 @@
 #include "base/random.h"
 
-#include "base/random_batch.h"
-
 uint64_t cy_random_key(uint64_t seed, const char *name)
 {
     uint64_t hash = 0xcbf29ce484222325u; // FNV-1a

@@ -39,8 +39,9 @@ typedef struct cy_thread_pool cy_thread_pool;
 typedef void (*cy_task)(void *context, int64_t task, int worker);
 
 // first_core < 0 leaves the threads unpinned; otherwise worker i, the caller included, is pinned to
-// number first_core + i of the cores that the process may use (base/cores.h), as far as there are
-// so many; the caller's own mask is put back when the pool closes. *pool is owned by the caller.
+// number first_core + i of the cores that the process may use (base/platform.h), as far as there
+// are so many; the caller's own mask is put back when the pool closes. *pool is owned by the
+// caller.
 CY_MUST_CHECK cy_status cy_thread_pool_open(
     cy_thread_pool **pool, int workers, int first_core, bool spin);
 void cy_thread_pool_close(cy_thread_pool *pool);

@@ -1,8 +1,8 @@
 #include "base/trace.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 cy_status cy_trace_open(cy_trace *trace, int64_t capacity)
 {

@@ -1,7 +1,7 @@
 #include "checkpoint/chunks.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/manifest.h"
 

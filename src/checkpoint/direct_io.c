@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "checkpoint/direct_io.h"
 
-#include "base/assert.h"
 #include "base/io.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

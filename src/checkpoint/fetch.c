@@ -1,7 +1,7 @@
 #include "checkpoint/fetch.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/convert.h"

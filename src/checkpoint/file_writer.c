@@ -1,11 +1,10 @@
 #define _GNU_SOURCE
 #include "checkpoint/file_writer.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "checkpoint/direct_io.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/folder_lock.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "checkpoint/manifest.h"
 
 #include <dirent.h>

@@ -1,4 +1,4 @@
-#include "base/assert.h"
+#include "base/status.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/manifest.h"

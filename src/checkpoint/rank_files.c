@@ -1,8 +1,8 @@
 #include "checkpoint/rank_files.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/bytes.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/folder.h"

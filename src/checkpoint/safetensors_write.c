@@ -1,6 +1,6 @@
 #include "checkpoint/safetensors.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <jansson.h>

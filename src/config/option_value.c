@@ -1,9 +1,9 @@
 // Reads the value of one key from JSON, or from the text behind --section.key=, into its field, and
 // writes the field as JSON.
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/nearest.h"
+#include "base/status.h"
+#include "base/text.h"
 #include "config/option_table.h"
 
 #include <ctype.h>

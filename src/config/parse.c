@@ -1,7 +1,7 @@
 // Fills a configuration from its JSON file and from --section.key=value, and collects all errors.
 
 #include "base/file.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/option_table.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 #include "data/prepare.h"
 
-#include "base/pending_folder.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "data/shard.h"
 

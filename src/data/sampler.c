@@ -1,7 +1,7 @@
 #include "data/sampler.h"
 
-#include "base/assert.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #define ROUNDS 6
 #define ONE    ((uint64_t)1 << 32)

@@ -2,7 +2,6 @@
 // .bin (nothing but tokens of 2 bytes) and Megatron's .bin with its .idx.
 
 #include "base/file.h"
-#include "base/input_file.h"
 #include "base/memory.h"
 #include "data/source.h"
 

@@ -1,9 +1,9 @@
 // A folder of shards as one row of tokens: shard-00000.tokens, shard-00001.tokens and on, which
 // `data prepare` wrote. Also one of them by itself, under any name.
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "data/shard.h"
 #include "data/source.h"
 

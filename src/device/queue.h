@@ -11,7 +11,7 @@
 #ifndef CY_DEVICE_QUEUE_H
 #define CY_DEVICE_QUEUE_H
 
-#include "base/arena.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
 

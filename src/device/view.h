@@ -12,8 +12,8 @@
 
 #include <cyclotron/dtype.h>
 
-#include "base/arena.h"
-#include "base/assert.h"
+#include "base/memory.h"
+#include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>

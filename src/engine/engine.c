@@ -2,9 +2,9 @@
 
 #include "engine/engine.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 #include "model/shape.h"
 #include "observe/free_memory.h"
 #include "engine/engine_parts.h"

@@ -1,8 +1,8 @@
 // Binds the pipeline schedule to the stages of this rank: opens both and runs microbatches through
 // them.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "optim/adamw.h"
 #include "config/config.h"
 #include "engine/engine_parts.h"

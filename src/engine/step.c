@@ -1,6 +1,6 @@
 // Runs one optimizer step, and an evaluation.
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "optim/adamw.h"
 #include "engine/engine_parts.h"
 

@@ -1,7 +1,7 @@
 #include "infer/decoder.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "model/shape.h"
 
 #define PAGE_SIZE     64

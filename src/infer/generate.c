@@ -4,8 +4,8 @@
 #include <cyclotron/generate.h>
 
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "checkpoint/identity.h"
 #include "infer/model.h"
 #include "infer/sampler.h"

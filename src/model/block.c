@@ -2,7 +2,7 @@
 
 #include "model/block.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 static cy_view weight(const cy_block *block, cy_role role, int fused_extra)
 {

@@ -2,8 +2,8 @@
 
 #include "model/stage.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- places of stashes
 

@@ -1,7 +1,7 @@
 #include "model/storage.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "kernel/kernel.h"
 
 // Fused groups start at a multiple of this many elements: 64 bytes of 16-bit data.

@@ -1,8 +1,8 @@
 #include "observe/history.h"
 
-#include "base/input_file.h"
-#include "base/median.h"
+#include "base/file.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,11 +1,10 @@
 #define _GNU_SOURCE
 #include "observe/metrics.h"
 
-#include "base/assert.h"
 #include "base/file.h"
-#include "base/input_file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "observe/number.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 
 #include "optim/lr_schedule.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <math.h>
 

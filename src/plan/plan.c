@@ -1,7 +1,7 @@
 #include "plan/plan.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "observe/free_memory.h"
 #include "observe/rss.h"
 #include "config/config.h"

@@ -1,8 +1,8 @@
 #include "tokenizer/bpe.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <string.h>

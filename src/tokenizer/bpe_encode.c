@@ -4,7 +4,7 @@
 #include "tokenizer/bpe.h"
 
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
 
 #include <string.h>
 

@@ -6,9 +6,9 @@
 
 #include "tokenizer/tokenizer.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "tokenizer/train_words.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 #include "tokenizer/train_words.h"
 
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/thread_pool.h"
-#include "base/hash.h"
 
 #include <string.h>
 

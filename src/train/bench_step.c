@@ -1,8 +1,8 @@
 #include "train/bench_step.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "kernel/peak.h"
 #include "observe/flops.h"

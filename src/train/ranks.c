@@ -1,8 +1,8 @@
 #include "train/ranks.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "train/algorithms.h"
 #include "config/config.h"
 

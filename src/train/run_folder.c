@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/folder_lock.h"
+#include "base/output.h"
 #include "train/check_outputs.h"
 
 #include <unistd.h>

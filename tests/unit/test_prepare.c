@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "base/folder_lock.h"
+#include "base/output.h"
 #include "tokenizer/bpe.h"
 #include "data/inspect.h"
 #include "data/prepare.h"

@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include <cyclotron/tokenizer.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
+#include "base/status.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/hf/export_texts.h"
 #include "checkpoint/folder.h"

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/hf/hf.h"

@@ -3,8 +3,8 @@
 #include "cli/bench/comm.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "build_info.h"
 #include "comm/mpi/native.h"
 

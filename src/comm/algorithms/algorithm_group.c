@@ -1,10 +1,10 @@
 // Groups that follow plans: the table of functions, progress, and the choice of an algorithm.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "comm/algorithms/executor.h"
 
 #include <sched.h>

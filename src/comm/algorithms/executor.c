@@ -1,7 +1,7 @@
 #include "comm/algorithms/executor.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/reduce.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #define _GNU_SOURCE
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/thread_pool.h"
 #include "comm/mpi/ranks.h"
 
 #include <stdio.h>

@@ -2,10 +2,9 @@
 // machine, how the run begins, and how it ends.
 
 #define _GNU_SOURCE
-#include "base/build_id.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "build_info.h"
 #include "comm/mpi/ranks.h"
 

@@ -1,7 +1,7 @@
 // What members tell each other about a collective, and how long it is held.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/threads/threads.h"
 
 #include <stdio.h>

@@ -2,9 +2,9 @@
 // of functions behind comm/group.h.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/threads/threads.h"
 
 #include <stdio.h>

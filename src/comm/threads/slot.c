@@ -2,8 +2,8 @@
 // one to come cuts the work into tasks (threads_task.c), and whoever waits takes some.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/threads/threads.h"
 
 #include <sched.h>

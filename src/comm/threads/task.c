@@ -1,7 +1,7 @@
 // The work of a slot: whether the members' operations agree, how it is cut into tasks, and one
 // task.
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "comm/reduce.h"
 #include "comm/threads/threads.h"
 

@@ -2,11 +2,11 @@
 // ends.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "comm/threads/threads.h"
 
 #include <sched.h>
