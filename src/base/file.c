@@ -99,13 +99,13 @@ static cy_status check_kind(const char *path, mode_t mode, bool stream)
     return CY_FAIL(CY_ERR_IO, "%s is %s, not a regular file", path, kind_name(mode));
 }
 
-// Without O_NONBLOCK the open of a pipe that nobody writes to never returns.
+// Without O_NONBLOCK, opening a pipe without a writer never returns.
 static int open_at_once(const char *path)
 {
     struct stat info;
     const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    // A regular file that a file server has lent out is not opened at once; the server takes it
-    // back.
+    // A regular file with a lease is not opened at once: a blocking open waits until the holder has
+    // given up the lease.
     if (fd < 0 && errno == EWOULDBLOCK && cy_io_stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
         return cy_io_open(path, O_RDONLY | O_CLOEXEC);
     }
@@ -115,7 +115,7 @@ static int open_at_once(const char *path)
 static cy_status open_to_read(int *fd, const char *path, bool stream)
 {
     struct stat info;
-    // A stream that is a pipe waits for its writer, so it is looked at before it is opened.
+    // Opening a pipe waits for its writer, so the kind of file is known before it is opened.
     if (stream && cy_io_stat(path, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
     const bool waits = stream && S_ISFIFO(info.st_mode);
     const int made = waits ? cy_io_open(path, O_RDONLY | O_CLOEXEC) : open_at_once(path);
@@ -141,7 +141,7 @@ cy_status cy_file_open_stream(int *fd, const char *path)
     return open_to_read(fd, path, true);
 }
 
-// The system gives the lowest number that is free, so a high one means that many are in use.
+// The system assigns the lowest free descriptor, so a high one means that many are in use.
 bool cy_fd_is_scarce(int fd)
 {
     struct rlimit limit;
@@ -207,12 +207,11 @@ static cy_status write_all(int fd, const char *path, const char *bytes, size_t c
     return CY_OK;
 }
 
-// A number that no other process, thread or machine has just taken.
 uint64_t cy_file_unique_number(void)
 {
     uint64_t number = 0;
     if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == (ssize_t)sizeof(number)) return number;
-    // The system has no random numbers yet. Threads differ in where their stacks are.
+    // The system has no random numbers yet. Threads differ in the addresses of their stacks.
     return (uint64_t)cy_clock_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&number << 20;
 }
 
@@ -220,7 +219,7 @@ cy_status cy_path_temporary(cy_text *beside, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
-    // Not of the file's own name, which may be as long as names can be.
+    // The temporary name does not contain the file's name, which may have the maximal length.
     return cy_text_add(
         beside, "%.*s.cyclotron-%016" PRIx64 ".tmp", folder, path, cy_file_unique_number());
 }
@@ -273,7 +272,7 @@ cy_status cy_file_write(const char *path, const void *bytes, size_t count)
     return cy_folder_sync_above(path);
 }
 
-// A new folder has its name on the disk only when the folder above it is forced there.
+// The name of a new folder is on the disk only after the folder above it was synced.
 static cy_status make_one(const char *path)
 {
     if (path[0] == '\0') return CY_OK;
@@ -333,7 +332,7 @@ cy_status cy_folder_sync(const char *path)
     const int fd = cy_io_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
     cy_status status = CY_OK;
-    // Some file systems cannot force a folder, and say so.
+    // Some file systems cannot sync a folder and return EINVAL.
     if (cy_io_sync(fd) != 0 && errno != EINVAL) status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
     cy_io_close(fd);
     return status;
@@ -473,7 +472,7 @@ cy_status cy_lines_next(cy_lines *lines, const char **line, size_t *length)
     for (size_t searched = 0;;) {
         const size_t left = lines->end - lines->first;
         const bool all = lines->read == lines->file->bytes;
-        if (all && left == 0) return CY_OK; // of an empty file there is no buffer either
+        if (all && left == 0) return CY_OK; // also for an empty file, which has no buffer
         const char *from = lines->buffer == NULL ? NULL : lines->buffer + lines->first;
         const char *end = left > searched ? memchr(from + searched, '\n', left - searched) : NULL;
         if (end == NULL && !all) {

@@ -1,4 +1,4 @@
-// Makes the system's calls on files and folders, and shows each as what this thread does.
+// Makes the system's calls on files and folders, and shows each in the activity of the thread.
 #define _GNU_SOURCE
 #include "base/io.h"
 
@@ -18,7 +18,7 @@
 #define NAME_BYTES (CY_ACTIVITY_NAME_WORDS * sizeof(uint64_t))
 
 static _Thread_local cy_activity *shown;
-static _Thread_local int depth; // of begins inside of begins
+static _Thread_local int depth; // of nested begins
 
 cy_activity *cy_activity_attach(cy_activity *activity)
 {
@@ -28,7 +28,7 @@ cy_activity *cy_activity_attach(cy_activity *activity)
     return before;
 }
 
-// Only this thread writes: a load and a store are one step.
+// Only this thread writes the counter, so a load and a store need not be one atomic operation.
 static void advance(cy_activity *activity)
 {
     const uint64_t count = atomic_load_explicit(&activity->count, memory_order_relaxed);
@@ -102,7 +102,7 @@ void cy_activity_describe(const cy_activity *activity, int process, char *text, 
         snprintf(link, sizeof(link), "/proc/%d/fd/%d", process, descriptor);
         const ssize_t length = readlink(link, path, sizeof(path) - 1);
         path[length > 0 ? length : 0] = '\0';
-        // The kernel marks a file whose name is gone, as another rank's cleaning up leaves it.
+        // The kernel marks a file that was unlinked, for example by another rank that cleans up.
         char *mark = strstr(path, " (deleted)");
         if (mark != NULL && mark[strlen(" (deleted)")] == '\0') *mark = '\0';
     } else {
@@ -122,7 +122,7 @@ void cy_activity_describe(const cy_activity *activity, int process, char *text, 
 #define FILE_MODE   0666
 #define FOLDER_MODE 0777
 
-// Returns what `call` does, made between a begin and an end.
+// Makes a call between a begin and an end of the activity, and returns its result.
 #define SHOWN(type, kind, path, fd, call)                                                          \
     do {                                                                                           \
         cy_activity_begin((kind), (path), fd);                                                     \

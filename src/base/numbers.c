@@ -1,4 +1,4 @@
-// Sizes and names of dtypes, and the median.
+// Knows the size and the names of each dtype, and sorts measurements for their median.
 #include "base/numbers.h"
 
 #include <cyclotron/dtype.h>
@@ -9,7 +9,7 @@
 static const struct {
     cy_dtype dtype;
     size_t size;
-    const char *names[4]; // the first is ours
+    const char *names[4]; // the first is the one that is printed
 } dtypes[] = {
     {CY_F32, 4, {"fp32", "float32", "float"}},
     {CY_F64, 8, {"fp64", "float64", "double"}},

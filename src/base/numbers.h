@@ -1,4 +1,5 @@
-// base/numbers.h: small pure functions of numbers.
+// base/numbers.h: small functions of numbers: 16-bit floats, integers, a hash, the median. They
+// have no state; any thread may call them.
 
 #ifndef CY_BASE_NUMBERS_H
 #define CY_BASE_NUMBERS_H
@@ -7,11 +8,10 @@
 #include <stdint.h>
 #include <string.h>
 
-// ---- 16-bit floats
+// ---- 16-bit floats as bits
 //
-// 16-bit floats as bits, and their conversions, bit-exact on every machine.
-//
-// Rounding is to nearest, ties to even; subnormals are kept; a NaN stays a NaN (quiet).
+// Conversions give the same bits on every machine. They round to nearest, ties to even, keep
+// subnormals, and make every NaN quiet.
 
 typedef uint16_t cy_bf16; // 1 sign, 8 exponent, 7 mantissa bits
 typedef uint16_t cy_f16;  // 1 sign, 5 exponent, 10 mantissa bits
@@ -79,9 +79,7 @@ static inline cy_f16 cy_f16_from_f32(float x)
     return (cy_f16)(sign | ((rounded - 0x38000000u) >> 13));
 }
 
-// ---- integers
-//
-// arithmetic of sizes and counts that are int64_t.
+// ---- sizes and counts
 
 static inline int64_t cy_min(int64_t a, int64_t b)
 {
@@ -93,7 +91,7 @@ static inline int64_t cy_max(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// How many chunks of `step` cover `size`; the last one may be shorter.
+// The number of chunks of `step` that cover `size`; the last one may be shorter.
 static inline int64_t cy_ceil_div(int64_t size, int64_t step)
 {
     return (size + step - 1) / step;
@@ -105,9 +103,7 @@ static inline int64_t cy_round_up(int64_t size, int64_t step)
     return cy_ceil_div(size, step) * step;
 }
 
-// ---- hash
-//
-// a quick hash of a few bytes, for tables in memory. Not kept in files.
+// ---- a fast hash of a few bytes, for tables in memory; no file holds it
 
 #define CY_HASH_A 0x9e3779b97f4a7c15u
 #define CY_HASH_B 0xd6e8feb86659fd93u
@@ -152,11 +148,9 @@ static inline uint64_t cy_hash_pair(uint64_t pair)
 }
 
 // ---- median
-//
-// the median of measurements.
 
-// Sorts values [count] in ascending order, count at least 1. The mean of the two in the middle
-// where count is even. A pure function but for the order it leaves; no value may be NaN.
+// Sorts values [count] in ascending order and returns their median: the mean of the two in the
+// middle where count is even. count is at least 1, and no value is NaN.
 double cy_median(double *values, int count);
 
 #endif

@@ -1,4 +1,4 @@
-// Puts an output, a file or a folder, at its place where nothing stands that must not be replaced.
+// Writes files and folders for the user without replacing what is not an output, and locks folders.
 #define _GNU_SOURCE
 #include "base/output.h"
 
@@ -62,7 +62,7 @@ static bool is_of_kind(const cy_output_kind *kind, const ends *file)
     return false;
 }
 
-// Up to `count` bytes at `offset`; how many there are.
+// Reads up to `count` bytes at `offset`; fewer at the end of the file.
 static cy_status read_at(
     size_t *got_out, int fd, const char *path, char *to, size_t count, off_t offset)
 {
@@ -78,7 +78,7 @@ static cy_status read_at(
     return CY_OK;
 }
 
-// A regular file, opened at `fd`.
+// Compares the ends of a regular file, opened at `fd`, with the marks of a kind.
 static cy_status look_into(bool *own, int fd, const char *path, const cy_output_kind *kind)
 {
     char head[CY_OUTPUT_HEAD], tail[TAIL];
@@ -111,21 +111,21 @@ static cy_status refuse(const char *path, const cy_output_kind *kind, const char
     return status;
 }
 
-// *there: a file that may be replaced stands there.
+// *there: a file that may be replaced exists. Fails where one exists that may not.
 static cy_status look_at_place(bool *there, const char *path, const cy_output_kind *kind)
 {
     struct stat info;
     *there = false;
     if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
     if (cy_io_lstat(path, &info) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR) return CY_OK; // writing says what is wrong
+        if (errno == ENOENT || errno == ENOTDIR) return CY_OK; // the write reports what is wrong
         return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
     }
     const char *stands = what_stands(info.st_mode);
     if (stands != NULL) return refuse(path, kind, stands);
     const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
-        if (errno == ENOENT) return CY_OK; // it is gone again
+        if (errno == ENOENT) return CY_OK; // it was removed meanwhile
         return CY_FAIL_ERRNO(CY_ERR_IO, "open %s, which would be replaced", path);
     }
     const cy_status status = look_into(there, fd, path, kind);
@@ -140,7 +140,7 @@ cy_status cy_output_check(const char *path, const cy_output_kind *kind)
     return look_at_place(&there, path, kind);
 }
 
-// Where nothing stood, what has come to stand there in the meantime is not replaced either: *taken.
+// Renames. Where no file was there and one was made meanwhile, it is not replaced: *taken is true.
 static cy_status move(bool *taken, const char *from, const char *to, bool there)
 {
     *taken = false;
@@ -149,7 +149,7 @@ static cy_status move(bool *taken, const char *from, const char *to, bool there)
         *taken = true;
         return CY_OK;
     }
-    // Some file systems know only the plain call.
+    // Some file systems support only the plain call.
     if (!there && errno != EINVAL && errno != ENOSYS) {
         return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", from, to);
     }
@@ -163,7 +163,7 @@ cy_status cy_output_write(
     const size_t tail = count < TAIL ? count : TAIL;
     const ends made = {bytes, count < CY_OUTPUT_HEAD ? count : CY_OUTPUT_HEAD,
         (const char *)bytes + (count - tail), tail};
-    CY_ASSERT(is_of_kind(kind, &made)); // or it could not be replaced the next time
+    CY_ASSERT(is_of_kind(kind, &made)); // otherwise the next run could not replace it
     bool there, taken = false;
     CY_TRY(look_at_place(&there, path, kind));
     cy_text beside = {0};
@@ -185,7 +185,7 @@ cy_status cy_output_write(
 
 // ---- locks of folders
 
-// The words are for people only: the lock holds without them.
+// Writes the owner into the lock file. It is only for messages: the lock holds without it.
 static void sign(int fd)
 {
     char owner[300], host[200] = "";
@@ -265,7 +265,7 @@ static cy_status split(cy_pending_folder *place, const char *path)
     return CY_OK;
 }
 
-// An empty folder is replaced by a rename, which the root of a file system refuses.
+// A rename replaces an empty folder, but not one where a file system is mounted.
 static cy_status check_replaceable(const cy_pending_folder *place)
 {
     struct stat there, parent;
@@ -311,8 +311,9 @@ cy_status cy_pending_folder_open(cy_pending_folder *out, const char *path)
 static const cy_folder_lock_kind making_lock = {
     .file = LOCK_NAME, .doing = "is made in", .hint = "try again"};
 
-// Whether the folder's lock was taken and is free again. One that has no owner's name in it is
-// about to be taken; a folder without one is about to be renamed.
+// Whether the writer of the folder is dead: its lock was held and is free again. A lock file
+// without an owner's name is about to be locked; a folder without a lock file is about to be
+// renamed.
 static bool is_dead(const char *folder)
 {
     cy_text path = {0};
@@ -328,7 +329,7 @@ static bool is_dead(const char *folder)
     return dead;
 }
 
-// Of a name such as .NAME.0123456789abcdef.tmp.
+// Whether an entry is a temporary name such as .NAME.0123456789abcdef.tmp.
 static bool is_attempt(const char *entry, const char *name)
 {
     const size_t length = strlen(name);
@@ -381,12 +382,12 @@ static cy_status give_name(const cy_pending_folder *place)
     }
     cy_text_free(&path);
     CY_TRY(status);
-    // Before the folder has its name, its files have theirs.
+    // The names of the files are on the disk before the folder has its final name.
     CY_TRY(cy_folder_sync(place->making));
     if (cy_io_rename(place->making, place->place) == 0) {
         status = cy_folder_sync(place->parent);
-        // A loss of power could still undo this rename, so the folder gets its old name back and
-        // the caller an error. The folder is whole under either name.
+        // A loss of power could still undo this rename, so the folder is renamed back and the call
+        // fails. The folder is complete under either name.
         if (status != CY_OK && cy_io_rename(place->place, place->making) != 0) {
             cy_error_prefix("%s is there: ", place->place);
         }
@@ -401,7 +402,7 @@ static cy_status give_name(const cy_pending_folder *place)
     return status;
 }
 
-// Keeps the words of the failure that was recorded.
+// Keeps the text of the failure that was recorded.
 static cy_status remove_made(const cy_pending_folder *place, cy_status status)
 {
     char text[4096], hint[1024];
@@ -409,7 +410,7 @@ static cy_status remove_made(const cy_pending_folder *place, cy_status status)
     snprintf(hint, sizeof(hint), "%s", cy_error_hint());
     bool there = false;
     cy_status removed = cy_path_find(&there, place->making);
-    // The name is gone from the disk, too, before any file is.
+    // The final name is removed from the disk before any file is.
     if (there) removed = cy_folder_sync(place->parent);
     if (there && removed == CY_OK) removed = cy_folder_remove(place->making);
     const char *stays = removed != CY_OK ? " (and what was written could not be removed)" : "";

@@ -87,8 +87,8 @@ static void detect_features(cy_cpu *cpu)
     cpu->neon = (getauxval(AT_HWCAP) & HWCAP_ASIMD) != 0;
 }
 
-// There are no words to read, only the numbers of the maker and of the part, which the kernel lets
-// programs read.
+// The processor has no name to read, only the numbers of its maker and of its part, which the
+// kernel lets programs read.
 static void detect_name(cy_cpu *cpu)
 {
     if ((getauxval(AT_HWCAP) & HWCAP_CPUID) == 0) return;
@@ -109,9 +109,9 @@ static void detect_name(cy_cpu *cpu)
 }
 #endif
 
-// What Linux tells of the first core's cache, where the C library does not, as on aarch64: that of
-// this level which is not for instructions alone.
-static size_t told_bytes(int level)
+// The size of the first core's data or unified cache of a level as Linux lists it. Used where the C
+// library does not know it, as on aarch64.
+static size_t listed_bytes(int level)
 {
     for (int i = 0; i < 8; i++) {
         char path[96], text[16];
@@ -134,7 +134,7 @@ static size_t told_bytes(int level)
 static size_t cache_bytes(int name, int level)
 {
     const long bytes = sysconf(name);
-    return bytes > 0 ? (size_t)bytes : told_bytes(level);
+    return bytes > 0 ? (size_t)bytes : listed_bytes(level);
 }
 
 void cy_cpu_limit(cy_cpu *cpu, const char *level)
@@ -168,8 +168,8 @@ int cy_cores_allowed(void)
     return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Numbers of the `turn`-th processing unit of every core that has one, in the order of the tree,
-// which puts cores with a common cache or memory side by side.
+// Adds processing unit number `turn` of every core that has one, in the order of the tree, which
+// has cores with a common cache or memory next to each other.
 static int add_turn(hwloc_topology_t topology, int turn, int *cores, int count, int most)
 {
     const int total = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
@@ -190,7 +190,7 @@ int cy_cores_find(int *cores, int most)
     int count = 0;
     if (hwloc_topology_load(topology) == 0) {
         hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-        // What this process may not use leaves the tree.
+        // Restricts the tree to the units that this process may use.
         if (mine != NULL && hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) == 0) {
             hwloc_topology_restrict(topology, mine, 0);
         }
@@ -210,7 +210,7 @@ int cy_cores_find(int *cores, int most)
 #define DIGEST_BYTES ((size_t)8)
 
 typedef struct search {
-    uintptr_t code; // an address of ours
+    uintptr_t code; // an address in this file
     char *text;
     size_t bytes;
 } search;
@@ -225,7 +225,7 @@ static bool holds(const struct dl_phdr_info *file, uintptr_t address)
     return false;
 }
 
-// Notes follow each other: header, name and contents, each filled up to 4 bytes.
+// Each note is a header, a name and contents, each padded to a multiple of 4 bytes.
 static bool find_note(const search *wanted, const char *notes, size_t size)
 {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {

@@ -6,47 +6,48 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// ---- the processor
+//
+// One binary runs on all processors: code for an instruction set runs only where cy_cpu_detect has
+// found it. Detection cannot fail: what it cannot find out is false or 0. Any thread may call it
+// and gets the same answer.
+
 typedef struct cy_cpu {
-    char name[64];    // the maker's words, "" where the processor does not tell
-    bool avx2;        // AVX2, FMA and F16C, kept by the operating system
+    char name[64];    // as the processor gives it; "" where it gives none
+    bool avx2;        // AVX2, FMA and F16C, with state that the operating system saves
     bool avx512;      // AVX-512 F, BW, DQ and VL, and all of the above
     bool avx512_bf16; // products of bf16 pairs in vectors, and all of the above
     bool amx;         // products of bf16 tiles, granted to this process, and all of the above
-    bool neon;        // aarch64 with Advanced SIMD, which all of them that run Linux have
-    int cores;        // that this process may use
+    bool neon;        // Advanced SIMD of aarch64
+    int cores;        // processing units that this process may use
     size_t l1_bytes;  // data cache of one core
     size_t l2_bytes;
-    size_t l3_bytes; // as the system tells it, however many cores share it
+    size_t l3_bytes; // of the whole cache, however many cores share it
 } cy_cpu;
 
-// Also asks the kernel for the tile registers, which Linux grants on request only. A build made
-// with -DCY_MAX_ISA=LEVEL finds no more than that level has, whatever the processor.
+// Detects the processor. It also requests the tile registers of AMX, which Linux grants on request
+// only. A build with -DCY_MAX_ISA=LEVEL detects nothing beyond that level.
 void cy_cpu_detect(cy_cpu *cpu);
 
-// Takes from x86-64's instruction sets those beyond a level: "ref" (none of them), "avx2",
-// "avx512", "avx512_bf16" or "amx".
+// Clears the instruction sets beyond a level: "ref" (which has none), "avx2", "avx512",
+// "avx512_bf16" or "amx".
 void cy_cpu_limit(cy_cpu *cpu, const char *level);
 
-// ---- cores
-//
-// the processors that the threads of this process may run on, and in what order they
-// are pinned. Safe from any thread.
+// ---- cores. Any thread may call these.
 
-// Processing units that this process may use; 1 where the system does not say. Quick.
+// The number of processing units that this process may use; 1 where the system does not say.
 int cy_cores_allowed(void);
 
-// From hwloc: one processing unit of every core first, cores that share a cache or a memory node
-// next to each other, then the second units of cores with several. Takes a few milliseconds, so ask
-// once. cores [most] get the operating system's numbers; returns how many there are (at most
-// `most`), 0 where the topology cannot be read.
+// Writes the operating system's numbers of the processing units that this process may use to cores
+// [most], in the order in which threads are pinned: first one unit of every core, with cores that
+// share a cache or a memory node next to each other, then the second units. Returns how many it
+// wrote; 0 where hwloc cannot read the topology. It takes a few milliseconds.
 int cy_cores_find(int *cores, int most);
 
-// ---- build
-//
-// which build of the program is running.
+// ---- the build
 
-// The first 16 hexadecimal digits of the linker's build id of the file that holds this code, a hash
-// of its contents; "" where the linker gave it none. `bytes` is at least 17.
+// Writes the first 16 hexadecimal digits of the linker's build id, a hash of the contents of the
+// file that holds this code; "" where the linker made none. `bytes` is at least 17.
 void cy_build_id(char *text, size_t bytes);
 
 #endif

@@ -1,3 +1,5 @@
+// Draws random numbers as functions of a key and an index.
+
 #include "base/random.h"
 
 uint64_t cy_random_key(uint64_t seed, const char *name)

@@ -1,9 +1,9 @@
-// base/random.h: random numbers that are a function of (key, index), with no state.
+// base/random.h: random numbers as functions of a key and an index, without state.
 //
-// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A shard
-// of a tensor draws the numbers that the whole tensor has at its global indices, so the split does
-// not change the initial weights. Only IEEE basic operations are used: the bits are the same on
-// every machine. All functions are pure and safe from any thread.
+// The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011). A shard of a tensor draws the numbers that the whole tensor has at its global indices, so
+// the split does not change the initial weights. The functions use IEEE basic operations only, so
+// the bits are the same on every machine. They are pure; any thread may call them.
 
 #ifndef CY_BASE_RANDOM_H
 #define CY_BASE_RANDOM_H
@@ -28,9 +28,9 @@ void cy_random_normal(float *out, uint64_t key, uint64_t first, int64_t count);
 
 // ---- inner loops
 //
-// the inner loops of base/random.h, for files that compile them for a wider
-// instruction set. The bits do not depend on it: only IEEE basic operations are used, and the
-// compiler may not fuse them.
+// Files that are compiled for a wider instruction set include the loops of the functions above. The
+// bits do not depend on it: the loops use IEEE basic operations only, and the compiler does not
+// fuse them.
 
 // One Philox block makes four 32-bit words, hence two pairs of normal numbers.
 #define CY_RANDOM_WORDS 4

@@ -1,4 +1,4 @@
-// Records the text of a failure for each thread, stops at a programmer error, writes to a log.
+// Records the text of a failure for each thread, aborts at a programmer error, and writes to logs.
 #include "base/status.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #define TEXT_BYTES 4096
 #define HINT_BYTES 1024
 
-// The one exception to the rule against mutable globals: a rank may be a thread, and a signature
-// with an error object everywhere would be longer for a value that is read in one place.
+// The only mutable globals of the library. They are per thread, because a rank may be a thread. An
+// error object as an argument would lengthen every signature for a value that is read in one place.
 static _Thread_local char error_text[TEXT_BYTES];
 static _Thread_local char error_hint[HINT_BYTES];
 

@@ -1,18 +1,18 @@
 // base/status.h: how a failure is recorded and passed on.
 //
-// The one who detects a fault calls CY_FAIL with what, which and how many; callers forward it with
-// CY_TRY, or go to a label that is named for what it undoes. The text lives in thread-local
-// storage, so a rank that is a thread has its own.
+// The function that detects a fault calls CY_FAIL with what, which and how many. Callers forward
+// the status with CY_TRY, or go to a label that is named for what it undoes. The text lives in
+// thread-local storage, so a rank that is a thread has its own.
 
 #ifndef CY_BASE_STATUS_H
 #define CY_BASE_STATUS_H
 
 #include <cyclotron/status.h>
 
-// Records the text and returns `code`: visibly, so that analysers know that it is no success.
+// Records the text and returns `code`. A macro, so that analysers see that the result is not CY_OK.
 #define CY_FAIL(code, ...) (cy_error_set(__VA_ARGS__), (code))
 
-// The same, followed by ": " and the words for errno.
+// The same with ": " and the text of errno behind the message.
 #define CY_FAIL_ERRNO(code, ...) (cy_error_set_errno(__VA_ARGS__), (code))
 
 #define CY_TRY(call)                                                                               \
@@ -27,13 +27,12 @@ void cy_error_set_errno(const char *format, ...) __attribute__((format(printf, 1
 // Adds advice to the failure that was just recorded.
 void cy_error_set_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Puts words in front of the recorded text: "reading x: ..." Keeps code and hint.
+// Puts a prefix before the recorded text, such as "reading x: ". The hint stays.
 void cy_error_prefix(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // ---- programmer errors
 //
-// programmer errors. On in release builds; never for input, configuration or what a
-// peer sent.
+// Assertions are on in release builds. They never check input, configuration or data of a peer.
 
 // Prints the condition and its place on stderr and aborts.
 _Noreturn void cy_assert_failed(const char *condition, const char *file, int line);
@@ -48,12 +47,10 @@ _Noreturn void cy_assert_failed(const char *condition, const char *file, int lin
 #define CY_DEBUG_ASSERT(condition) ((void)0)
 #endif
 
-// ---- log
+// ---- log: messages of the library that are neither results nor errors
 //
-// the one place where the library says something that is not a result or an error.
-//
-// A log is opened by the program (or by whoever embeds the library) and handed down; a NULL log
-// swallows what it is told. Any thread may write; lines do not mix.
+// The program, or another that embeds the library, makes a log and passes it down. A NULL log drops
+// all messages. Any thread may write; lines do not mix.
 
 typedef enum cy_log_level {
     CY_LOG_INFO,

@@ -43,7 +43,7 @@ cy_status cy_text_add_bytes(cy_text *text, const void *bytes, size_t count)
     return CY_OK;
 }
 
-// Bytes of the UTF-8 character at the start of bytes [count], or 0 where there is none.
+// The length of the UTF-8 character at the start of bytes [count]; 0 where there is none.
 static size_t character_length(const unsigned char *bytes, size_t count)
 {
     static const unsigned char least_second[] = {[0xe0 - 0xe0] = 0xa0, [0xf0 - 0xe0] = 0x90};
@@ -55,7 +55,7 @@ static size_t character_length(const unsigned char *bytes, size_t count)
     for (size_t i = 1; i < length; i++) {
         if ((bytes[i] & 0xc0) != 0x80) return 0;
     }
-    // Longer forms than needed, surrogates, and numbers beyond the last character.
+    // Overlong forms, surrogates, and numbers beyond the last character.
     const size_t row = first >= 0xe0 ? (size_t)(first - 0xe0) : sizeof(least_second);
     if (row < sizeof(least_second) && bytes[1] < least_second[row]) return 0;
     if (row < sizeof(most_second) && most_second[row] != 0 && bytes[1] > most_second[row]) {
@@ -105,7 +105,8 @@ void cy_number_set_point(char *printed)
     char *out = printed;
     for (const char *c = printed; *c != '\0'; c++) {
         const bool plain = (*c >= '0' && *c <= '9') || *c == '-' || *c == '+' || *c == 'e';
-        const bool again = !plain && out > printed && out[-1] == '.'; // a mark of several bytes
+        const bool again =
+            !plain && out > printed && out[-1] == '.'; // a decimal mark of several bytes
         if (!again) *out++ = plain ? *c : '.';
     }
     *out = '\0';
@@ -124,7 +125,8 @@ cy_json_text cy_json_number_shortest(double value)
 {
     cy_json_text text;
     if (!isfinite(value)) return (cy_json_text){"null"};
-    if (value == 0 && signbit(value)) return (cy_json_text){"-0.0"}; // a whole 0 has no sign
+    if (value == 0 && signbit(value))
+        return (cy_json_text){"-0.0"}; // printing as a whole number would drop the sign
     if (value == nearbyint(value) && fabs(value) < 1e15) {
         snprintf(text.bytes, sizeof(text.bytes), "%.0f", value);
         return text;
@@ -157,7 +159,7 @@ int cy_edit_distance(const char *a, const char *b)
     const size_t cols = strlen(b);
     if (rows > LONGEST || cols > LONGEST) return strcmp(a, b) == 0 ? 0 : LONGEST;
 
-    // Three rows of the table of prefixes: a swap of neighbours looks two rows back.
+    // Three rows of the table of prefixes: a swap of neighbours needs the row two above.
     int table[3][LONGEST + 1] = {{0}};
     for (size_t j = 0; j <= cols; j++)
         table[0][j] = (int)j;
@@ -178,7 +180,7 @@ int cy_edit_distance(const char *a, const char *b)
 }
 
 // Whether each word of `name` (parts between `_` and `-`) is in `in`: "num_layers" in
-// "num_hidden_layers". Words of fewer than three letters are everywhere and do not count.
+// "num_hidden_layers". Words of fewer than three letters do not count.
 static int has_words(const char *in, const char *name)
 {
     int found = 0;
@@ -197,7 +199,7 @@ static int has_words(const char *in, const char *name)
     return found >= 4;
 }
 
-// Too many changes for names of which the longer one has so many letters.
+// Whether two names differ too much; `longer` is the length of the longer one.
 static int is_far(int distance, size_t longer)
 {
     return distance > 2 && (size_t)distance * 5 > longer * 2;
@@ -213,10 +215,10 @@ const char *cy_nearest(const char *name, const char *const *names, size_t count)
         const size_t other = strlen(names[i]);
         const size_t longer = other > length ? other : length;
         const int words = has_words(names[i], name);
-        // No distance is below that of the lengths, and most names are told apart by it.
+        // The distance is at least the difference of the lengths, which excludes most names.
         if (!words && is_far((int)(longer - (other < length ? other : length)), longer)) continue;
         int distance = cy_edit_distance(name, names[i]);
-        // A word that was cut short ("layers" for "num_hidden_layers") is one or two steps away.
+        // A shortened name ("layers" for "num_hidden_layers") counts as at most two changes.
         if (words) distance = least(distance, 2);
         if (is_far(distance, longer) || (size_t)distance >= longer) continue;
         if (best == NULL || distance < best_distance) {

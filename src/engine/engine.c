@@ -114,9 +114,8 @@ static cy_status open_reducer(cy_engine *engine)
     const cy_config_distributed *distributed = &engine->options.config->distributed;
     const cy_storage *storage = &engine->storage;
     const int range_count = storage->unit_count + 2 * storage->tensor_count;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)range_count, sizeof(cy_flat_range)));
-    cy_flat_range *units = block;
+    cy_flat_range *units = NULL;
+    CY_TRY(CY_ALLOC(&units, (size_t)range_count));
     storage_ranges ranges = {
         .units = units,
         .parameters = units + storage->unit_count,
@@ -140,7 +139,7 @@ static cy_status open_reducer(cy_engine *engine)
         .parameter_count = storage->tensor_count,
     };
     const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
-    cy_memory_free(block);
+    cy_memory_free(units);
     return status;
 }
 
@@ -297,13 +296,12 @@ static cy_status check_memory(cy_engine *engine)
     if (world == NULL) return compare_needs(&mine, &mine, 1, NULL);
     cy_group *group = engine->options.groups.world;
     const int count = cy_group_size(group);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(need)));
-    need *needs = block;
+    need *needs = NULL;
+    CY_TRY(CY_ALLOC(&needs, (size_t)count));
     cy_status status = cy_group_all_gather(group, &engine->queue,
         cy_view_of(needs, CY_I64, count, NEED_NUMBERS), cy_view_of(&mine, CY_I64, 1, NEED_NUMBERS));
     if (status == CY_OK) status = compare_needs(&mine, needs, count, world);
-    cy_memory_free(block);
+    cy_memory_free(needs);
     return status;
 }
 
@@ -329,9 +327,8 @@ static cy_status fill_tables(cy_engine *engine)
     const cy_config *config = engine->options.config;
     const int64_t length = config->training.seq_length;
     cy_context_tables_fill(&engine->tables);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
-    double *inv_freq = block;
+    double *inv_freq = NULL;
+    CY_TRY(CY_ALLOC(&inv_freq, (size_t)config->shape.head_dim / 2));
     const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
     cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
     cy_memory_free(inv_freq);

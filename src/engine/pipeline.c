@@ -110,9 +110,7 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
         spec.head = spec.head || segment.head;
     }
     CY_TRY(cy_stage_slots_open(&engine->slots, &spec));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)engine->schedule.chunks, sizeof(cy_stage)));
-    engine->stages = block;
+    CY_TRY(CY_ALLOC(&engine->stages, (size_t)engine->schedule.chunks));
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment segment = segment_of(engine, ranges, chunk);
         engine->stages[chunk] = cy_stage_of(&engine->slots, &engine->storage, &segment);
@@ -123,20 +121,18 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
 cy_status cy_engine_open_pipeline(cy_engine *engine)
 {
     CY_TRY(open_schedule(engine));
-    void *ranges = NULL, *segments = NULL, *times = NULL;
+    cy_layer_range *ranges = NULL;
+    cy_segment *segments = NULL;
     const size_t count = (size_t)cy_schedule_segments(&engine->schedule);
     const size_t actions = engine->schedule.ranks[engine->executor.rank].count;
-    cy_status status = cy_memory_alloc(&ranges, count, sizeof(cy_layer_range));
-    if (status == CY_OK) status = cy_memory_alloc(&segments, count, sizeof(cy_segment));
+    cy_status status = CY_ALLOC(&ranges, count);
+    if (status == CY_OK) status = CY_ALLOC(&segments, count);
     if (status == CY_OK) {
         status = cy_config_partition(ranges, engine->options.config, &engine->schedule);
     }
     if (status == CY_OK) status = open_storage(engine, segments, ranges);
     if (status == CY_OK) status = open_stages(engine, ranges);
-    if (status == CY_OK && engine->options.measure) {
-        status = cy_memory_alloc(&times, actions, sizeof(cy_timed_action));
-    }
-    engine->times = times;
+    if (status == CY_OK && engine->options.measure) status = CY_ALLOC(&engine->times, actions);
     cy_memory_free(ranges);
     cy_memory_free(segments);
     return status;
