@@ -1,3 +1,5 @@
+// Plans a run: opens the engine of each rank without memory and rehearses its steps on a dry queue.
+
 #include "plan/plan.h"
 
 #include "base/memory.h"
@@ -31,7 +33,7 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
         planned->parameters += slice->rows * slice->cols;
     }
     const int layers = storage->manifest.shape.layers;
-    for (int i = storage->unit_count - 1; i >= 0; i--) { // the last layer is first there
+    for (int i = storage->unit_count - 1; i >= 0; i--) { // the last layer comes first
         const int layer = storage->units[i].layer;
         planned->embedding = planned->embedding || layer < 0;
         planned->head = planned->head || layer == layers;
@@ -140,7 +142,7 @@ static cy_status plan_rank(cy_plan *plan, const cy_config_machine *machine, int 
     return status;
 }
 
-// ---- all of them
+// ---- all ranks
 
 static cy_status plan_schedule(cy_plan *plan)
 {
@@ -151,8 +153,8 @@ static cy_status plan_schedule(cy_plan *plan)
     return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);
 }
 
-// The first of the ranks that hold, compute and send the same as this one: without ZeRO the
-// data-parallel replicas do.
+// The first rank that holds, computes and sends the same as this one: without ZeRO that of another
+// data-parallel replica.
 static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 {
     const bool sharded = plan->config->distributed.zero_stage > 0;
