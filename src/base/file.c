@@ -215,7 +215,8 @@ uint64_t cy_file_unique_number(void)
     return (uint64_t)cy_clock_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&number << 20;
 }
 
-cy_status cy_path_temporary(cy_text *beside, const char *path)
+// Makes an unused name in the folder of `path`.
+static cy_status temporary_name(cy_text *beside, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
@@ -229,7 +230,7 @@ cy_status cy_file_write_temporary(
 {
     cy_text made = {0};
     if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
-    CY_TRY(cy_path_temporary(&made, path));
+    CY_TRY(temporary_name(&made, path));
     const int fd = cy_io_open(made.bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
     cy_status status = CY_OK;
     if (fd < 0) {

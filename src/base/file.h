@@ -49,12 +49,9 @@ size_t cy_file_read_some(const char *path, char *bytes, size_t room);
 // A number for a name that no other thread, process or machine uses.
 uint64_t cy_file_unique_number(void);
 
-// Makes an unused name in the folder of `path`, for a file that will be renamed to `path`. *beside
-// must be zeroed; the caller owns it.
-CY_MUST_CHECK cy_status cy_path_temporary(cy_text *beside, const char *path);
-
-// Writes bytes [count] to a new file with such a name and syncs it. The caller renames or removes
-// the file. An empty path is CY_ERR_REQUEST.
+// Writes bytes [count] to a new file in the folder of `path`, under an unused name, and syncs it.
+// The caller renames it to `path` or removes it. *beside must be zeroed and gets the name; the
+// caller owns it. An empty path is CY_ERR_REQUEST.
 CY_MUST_CHECK cy_status cy_file_write_temporary(
     cy_text *beside, const char *path, const void *bytes, size_t count);
 

@@ -277,11 +277,6 @@ int cy_io_access(const char *path, int mode)
     SHOWN(int, CY_ACTIVITY_STAT, path, -1, access(path, mode));
 }
 
-int cy_io_access_at(int folder, const char *name, int mode)
-{
-    SHOWN(int, CY_ACTIVITY_STAT, name, -1, faccessat(folder, name, mode, 0));
-}
-
 DIR *cy_io_open_folder(const char *path)
 {
     cy_activity_begin(CY_ACTIVITY_STAT, path, -1);

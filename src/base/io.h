@@ -108,7 +108,6 @@ int cy_io_stat(const char *path, struct stat *info);
 int cy_io_lstat(const char *path, struct stat *info);
 int cy_io_fstat(int fd, struct stat *info);
 int cy_io_access(const char *path, int mode);
-int cy_io_access_at(int folder, const char *name, int mode);
 
 DIR *cy_io_open_folder(const char *path);
 // NULL with errno 0 at the end; NULL with another errno where the folder cannot be read further.
