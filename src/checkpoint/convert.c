@@ -1,7 +1,7 @@
 #include "checkpoint/convert.h"
 
-#include "base/assert.h"
-#include "base/half.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 
 #include "checkpoint/fetch.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/manifest.h"

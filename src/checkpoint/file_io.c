@@ -3,12 +3,11 @@
 #define _GNU_SOURCE
 #include "checkpoint/file_io.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "checkpoint/folder.h"
 
 #include <errno.h>

@@ -2,9 +2,9 @@
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
-#include "base/folder_lock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "checkpoint/manifest.h"
 
 #include <dirent.h>

@@ -1,8 +1,8 @@
 // Which rank reads and checks which chunk, and the threads that do it.
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 #include "checkpoint/fetch.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"

@@ -2,8 +2,8 @@
 
 #include "checkpoint/manifest.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/safetensors.h"
 #include "model/shape.h"
 

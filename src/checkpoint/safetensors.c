@@ -3,10 +3,10 @@
 #define _GNU_SOURCE
 #include "checkpoint/safetensors.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,13 +4,12 @@
 #define _GNU_SOURCE
 #include "checkpoint/save.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"

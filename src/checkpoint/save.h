@@ -13,7 +13,7 @@
 #ifndef CY_CHECKPOINT_SAVE_H
 #define CY_CHECKPOINT_SAVE_H
 
-#include "base/log.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 
 typedef struct cy_saver cy_saver;

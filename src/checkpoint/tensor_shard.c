@@ -1,7 +1,7 @@
 #include "checkpoint/tensor_shard.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 // looked up.
 
 #define _GNU_SOURCE
-#include "base/cpu.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/platform.h"
 #include "base/thread_pool.h"
 #include "build_info.h"
 #include "cli/commands.h"

@@ -1,6 +1,6 @@
 #include "cli/load_config.h"
 
-#include "base/cores.h"
+#include "base/platform.h"
 #include "cli/report.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 // The program: finds the subcommand and hands it its arguments.
 
 #include "base/io.h"
-#include "base/thread.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"

@@ -1,8 +1,7 @@
 #include "cli/options.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/nearest.h"
+#include "base/status.h"
 #include "base/text.h"
 #include "cli/report.h"
 #include "cli/usage.h"

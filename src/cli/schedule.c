@@ -4,8 +4,8 @@
 #include "cli/options.h"
 #include "cli/report.h"
 
-#include "base/assert.h"
 #include "base/output.h"
+#include "base/status.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/timeline.h"
 

@@ -3,7 +3,7 @@
 #include "cli/signal_watch.h"
 
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/thread_pool.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 // cyclotron version, and --version: what this binary is and what it found.
 
-#include "base/cpu.h"
+#include "base/platform.h"
 #include "build_info.h"
 #include "cli/commands.h"
 #include "cli/options.h"

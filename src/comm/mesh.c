@@ -1,6 +1,6 @@
 #include "comm/mesh.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <stdint.h>
 #include <string.h>

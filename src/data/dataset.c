@@ -4,9 +4,9 @@
 
 #include "data/dataset.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include "data/loader.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <stdbool.h>

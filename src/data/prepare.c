@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
 #include "base/text.h"
 #include "data/shard.h"
 #include "data/source.h"

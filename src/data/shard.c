@@ -1,10 +1,10 @@
 #define _GNU_SOURCE
 #include "data/shard.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
 #ifndef CY_DATA_SHARD_H
 #define CY_DATA_SHARD_H
 
-#include "base/input_file.h"
+#include "base/file.h"
 #include "base/status.h"
 
 #include <stdbool.h>

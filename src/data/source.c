@@ -5,12 +5,10 @@
 
 #include "data/source.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/file.h"
-#include "base/input_file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "data/corpus.h"
 #include "data/shard.h"
 

@@ -1,8 +1,8 @@
 #include "infer/bench_decode.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "infer/decoder.h"
 #include "infer/sampler.h"

@@ -3,8 +3,8 @@
 
 #include "infer/decoder.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/state_dict.h"
 #include "model/shape.h"
 

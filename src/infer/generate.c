@@ -7,9 +7,9 @@
 #include <cyclotron/generate.h>
 
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/file.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "checkpoint/identity.h"
 #include "infer/decoder.h"
 #include "infer/sampler.h"

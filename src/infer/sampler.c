@@ -1,9 +1,9 @@
 #include "infer/sampler.h"
 
-#include "base/assert.h"
-#include "base/half.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "model/block.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 void cy_block_stash_alloc_to_input(
     cy_block_stash *stash, const cy_model_context *context, cy_arena *arena, int64_t tokens)

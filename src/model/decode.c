@@ -3,8 +3,8 @@
 
 #include "model/decode.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- a batch of tokens
 

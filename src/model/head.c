@@ -3,7 +3,7 @@
 
 #include "model/head.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 // ---- embedding
 

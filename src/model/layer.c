@@ -2,7 +2,7 @@
 
 #include "model/layer.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 cy_view cy_layer_weight(const cy_layer *layer, cy_role role, int fused_extra)
 {

@@ -2,12 +2,11 @@
 #define _GNU_SOURCE
 #include "observe/async_writer.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 #include "observe/curve.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/output.h"
+#include "base/status.h"
 #include "observe/progress.h"
 
 #include <math.h>

@@ -3,13 +3,12 @@
 #define _GNU_SOURCE
 #include "observe/metrics.h"
 
-#include "base/assert.h"
 #include "base/file.h"
-#include "base/input_file.h"
 #include "base/io.h"
 #include "base/json.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "observe/progress.h"
 
 #include <errno.h>

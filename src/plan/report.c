@@ -11,7 +11,7 @@
 #define GB 0x1p-30
 #define MB 0x1p-20
 
-// The list of ranks ends here, but always has the largest.
+// The longest list of ranks. It always contains the rank that needs most memory.
 #define MOST_RANKS 64
 
 static const char *layer_kind(const cy_model_shape *shape, int layer)
@@ -20,7 +20,7 @@ static const char *layer_kind(const cy_model_shape *shape, int layer)
     return layer == shape->layers ? "end" : "each layer";
 }
 
-// Which parameters lie in one matrix with this one.
+// The parameters that lie in one matrix with this one.
 static const char *fused(cy_role role)
 {
     if (role == CY_ROLE_Q || role == CY_ROLE_K || role == CY_ROLE_V) return "q k v";
@@ -29,7 +29,7 @@ static const char *fused(cy_role role)
     return bias ? "q k v bias" : "";
 }
 
-// The name without what differs from layer to layer.
+// The name without the part that differs between layers.
 static const char *short_name(const char *name)
 {
     static const char layers[] = "model.layers.0.";
@@ -111,7 +111,7 @@ static cy_status add_buckets(cy_text *text, const cy_plan *plan)
         (double)most * element * MB);
 }
 
-// "e 0-1 h"; of several chunks "0-1,4-5", or "0,4,..,28".
+// Writes "e 0-1 h"; for several chunks "0-1,4-5" or "0,4,..,28".
 static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
 {
     size_t length = (size_t)snprintf(text, bytes, "%s", rank->embedding ? "e " : "");
@@ -127,7 +127,7 @@ static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
     snprintf(text + length, bytes - length, "%s", rank->head ? " h" : "");
 }
 
-// Of the column of layers: chunks make lists of them.
+// The width of the column of layers, which holds lists where a rank has several chunks.
 static int layers_width(const cy_plan *plan)
 {
     return plan->config->distributed.pp_chunks > 1 ? 20 : 10;
@@ -201,7 +201,7 @@ static cy_status add_work(cy_text *text, const cy_plan *plan)
     return CY_OK;
 }
 
-// "steps 1-50, ratio 0.25: 0.24 MB a step" for each stage, and the whole run.
+// Adds "steps 1-50, ratio 0.25: 0.24 MB a step" for each stage, and the sum of the run.
 static cy_status add_topk(cy_text *text, const cy_plan *plan)
 {
     if (plan->stage_count == 0) return CY_OK;
@@ -223,7 +223,8 @@ static cy_status add_topk(cy_text *text, const cy_plan *plan)
         100.0 * cy_plan_topk_bytes(plan) / cy_plan_dense_bytes(plan));
 }
 
-// By what `train` would refuse to run all ranks here; libraries are resident already.
+// Warns where `train` would refuse to run all ranks on this machine. Libraries are resident
+// already.
 static cy_status add_fit(cy_text *text, const cy_plan *plan)
 {
     const size_t needed = cy_plan_bytes(plan) - plan->resident;
@@ -302,7 +303,7 @@ static json_t *schedule_json(const cy_plan *plan)
 {
     const int microbatches = (int)plan->config->training.gradient_accumulation_steps;
     if (!plan->has_schedule) {
-        // A forward counts one tick, a backward two.
+        // A forward pass takes one tick, a backward pass two.
         return json_pack("{s:n, s:i, s:i, s:i, s:I, s:i, s:[i]}", "engine", "stages", 1,
             "microbatches", microbatches, "chunks", 1, "ticks", (json_int_t)3 * microbatches,
             "bubble", 0, "peak_stash", 1);

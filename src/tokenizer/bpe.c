@@ -4,9 +4,9 @@
 
 #include "tokenizer/bpe.h"
 
-#include "base/assert.h"
-#include "base/hash.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <string.h>

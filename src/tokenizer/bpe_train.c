@@ -7,9 +7,9 @@
 
 #include "tokenizer/bpe.h"
 
-#include "base/assert.h"
-#include "base/hash.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "base/thread_pool.h"
 
 #include <inttypes.h>

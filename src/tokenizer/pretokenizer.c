@@ -4,8 +4,8 @@
 
 #include "tokenizer/pretokenizer.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <string.h>
 

@@ -2,8 +2,8 @@
 
 #include "tokenizer/unicode.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <string.h>
 #include <utf8proc.h>

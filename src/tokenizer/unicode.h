@@ -6,7 +6,7 @@
 #ifndef CY_TOKENIZER_UNICODE_H
 #define CY_TOKENIZER_UNICODE_H
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "base/text.h"
 
 #include <stdbool.h>

@@ -1,10 +1,10 @@
 #include "train/bench_step.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
-#include "engine/strict.h"
+#include "engine/engine_parts.h"
 #include "kernel/peak.h"
 #include "observe/memory.h"
 #include "observe/profile.h"

@@ -1,9 +1,9 @@
 // Runs a function as all ranks of a configuration, each with its groups.
 #include "train/ranks.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "train/algorithms.h"
 #include "config/config.h"
 #include "engine/memory_check.h"

@@ -3,9 +3,9 @@
 #include "train/run_folder.h"
 
 #include "base/file.h"
-#include "base/folder_lock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "train/check_outputs.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "engine/strict.h"
+#include "engine/engine_parts.h"
 #include "observe/memory.h"
 #include "observe/profile.h"
 #include "optim/lr_schedule.h"

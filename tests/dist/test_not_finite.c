@@ -6,8 +6,8 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/state_dict.h"
 #include "train/state.h"

@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "base/memory.h"
-#include "engine/pipeline.h"
+#include "engine/engine_parts.h"
 
 void cy_test_config(cy_config *config, cy_dtype dtype)
 {

@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "engine/pipeline.h"
+#include "engine/engine_parts.h"
 #include "infer/decoder.h"
 #include "infer/sampler.h"
 #include "model/shape.h"

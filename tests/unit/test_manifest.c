@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/folder.h"
 

@@ -5,11 +5,11 @@
 
 #include <cyclotron/tokenizer.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
+#include "base/status.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
 #include "checkpoint/fetch.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"

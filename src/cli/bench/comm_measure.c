@@ -2,10 +2,10 @@
 
 #include "cli/bench/comm.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "build_info.h"
 #include "comm/mpi/native.h"
 

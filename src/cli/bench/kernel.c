@@ -5,9 +5,9 @@
 #include "cli/report.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/platform.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
 

@@ -2,11 +2,10 @@
 // machine, how the run begins, and how it ends.
 
 #define _GNU_SOURCE
-#include "base/build_id.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/thread_pool.h"
 #include "build_info.h"
 #include "comm/mpi/ranks.h"
 

@@ -2,8 +2,8 @@
 // from the descriptors; the work on many bytes is cut into tasks, which whoever waits takes.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/reduce.h"
 #include "comm/threads/threads.h"
 

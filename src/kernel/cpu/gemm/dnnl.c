@@ -3,8 +3,8 @@
 
 #include "kernel/cpu/gemm/dnnl.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm/matmul.h"
 

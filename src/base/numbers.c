@@ -1,11 +1,15 @@
+// Knows the size and the names of each dtype, and sorts measurements for their median.
+#include "base/numbers.h"
+
 #include <cyclotron/dtype.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
     cy_dtype dtype;
     size_t size;
-    const char *names[4]; // the first is ours
+    const char *names[4]; // the first is the one that is printed
 } dtypes[] = {
     {CY_F32, 4, {"fp32", "float32", "float"}},
     {CY_F64, 8, {"fp64", "float64", "double"}},
@@ -43,4 +47,18 @@ int cy_dtype_from_name(cy_dtype *dtype, const char *name)
         }
     }
     return 0;
+}
+
+// ---- median
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cy_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof(double), ascending);
+    return count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
