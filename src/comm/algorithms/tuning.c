@@ -110,7 +110,7 @@ cy_status cy_algorithm_measure(
     cy_status status = CY_OK;
     void *data = NULL;
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
-        // A server only shows what not to do.
+        // The server is never the fastest.
         if (a == CY_ALGORITHM_SERVER || a == CY_ALGORITHM_HIERARCHICAL) continue;
         if (!cy_algorithm_keeps_order((cy_algorithm)a, group->size)) continue;
         const cy_algorithm_options options = {
@@ -136,7 +136,7 @@ cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times)
         if (seconds[CY_ALGORITHM_NATIVE] <= 0.0) break; // no time was left for it
         cy_algorithm best = CY_ALGORITHM_NATIVE;
         for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
-            // What is faster by less than a twentieth may be so by chance.
+            // A difference of less than a twentieth may be chance.
             const double limit = seconds[best] * (best == CY_ALGORITHM_NATIVE ? 0.95 : 1.0);
             if (seconds[a] > 0.0 && seconds[a] < limit) best = (cy_algorithm)a;
         }
