@@ -1,12 +1,12 @@
-// comm/algorithm.h: groups whose collectives are made of messages alone, and links that are slow on
-// purpose.
+// comm/algorithm.h: groups whose collectives are made of point-to-point messages, and delayed
+// links.
 //
 // cy_algorithm_open wraps a group: the result has the same ranks and does every collective by a
-// plan (algorithms/plan.h) over the sends and receives of the group inside, which it owns. It makes
-// progress in the calls that its rank makes on it and, when asked, in a thread of its own that
-// sleeps while nothing is in flight. Ranks that wait on several such groups in different orders
-// need the thread, or they may wait for each other for ever; cy_world_open_group asks for it. Sums
-// of 16-bit floats travel as fp32 and are rounded once.
+// schedule (algorithms/schedule.h) over the sends and receives of the group inside, which it owns.
+// It makes progress in the calls that its rank makes on it and, when asked, in a thread of its own
+// that sleeps while nothing is in flight. Ranks that wait on several such groups in different
+// orders need the thread, or they may wait for each other for ever; cy_world_open_group asks for
+// it. Sums of 16-bit floats travel as fp32 and are rounded once.
 //
 // cy_delay_open wraps a group whose messages then take latency + bytes / bandwidth, per pair of
 // ranks, one message at a time per direction. Waiting for that takes no core, so overlap,
@@ -33,8 +33,8 @@ typedef enum cy_algorithm {
 const char *cy_algorithm_name(cy_algorithm algorithm);
 CY_MUST_CHECK cy_status cy_algorithm_from_name(cy_algorithm *algorithm, const char *name);
 
-// Which algorithm an all_reduce takes, by its size: the first row with `bytes` not below it. For
-// the whole life of a group.
+// Which algorithm an all_reduce takes: that of the first row whose `bytes` are not below its size.
+// It holds for the whole life of a group.
 #define CY_ALGORITHM_ROWS 32
 typedef struct cy_algorithm_table {
     int count;
@@ -50,9 +50,9 @@ cy_algorithm_table cy_algorithm_always(cy_algorithm algorithm);
 // Whether it takes the backend's own at every size.
 bool cy_algorithm_is_native(const cy_algorithm_table *table);
 
-// What a configuration's text means for the groups of a dimension: a name for all of them, or a
+// Reads a configuration's text for the groups of a dimension. It is one name for all of them, or a
 // table for each, "tp:tree<=1536,native;dp:native", where a dimension without one is native.
-// *tables tells which of the two it is.
+// *tables says whether the text has tables.
 CY_MUST_CHECK cy_status cy_algorithm_find(
     cy_algorithm_table *table, bool *tables, const char *text, const char *dimension);
 
@@ -69,7 +69,7 @@ typedef struct cy_topology {
 } cy_topology;
 
 // Seconds of an all_reduce of so many bytes, by its rounds and bytes; docs/collectives.md has the
-// formulas. Native is what a group of messages makes of it, the ring.
+// formulas. Native counts as the ring, which a group without collectives of its own uses.
 double cy_algorithm_seconds(cy_algorithm algorithm, const cy_topology *links, double bytes);
 
 // The fastest at each size by these formulas: a function of the links alone, the same everywhere
@@ -87,7 +87,7 @@ typedef struct cy_algorithm_options {
     bool keep_inside; // closing does not close the group inside
 } cy_algorithm_options;
 
-// What has really been sent, as the plans say.
+// What the schedules have sent.
 typedef struct cy_algorithm_counters {
     double bytes;
     double bytes_between_nodes;
@@ -100,8 +100,8 @@ CY_MUST_CHECK cy_status cy_algorithm_open(
     cy_group **group, cy_group *inside, const cy_algorithm_options *options);
 cy_algorithm_counters cy_algorithm_count(const cy_group *group);
 
-// Whether sums of so many ranks have the bits that native ones have. What a clock decides must be
-// among these: docs/decisions/automatic-algorithm.md.
+// Whether sums of so many ranks have the bits of native sums. A choice by measured times must be
+// among these algorithms: docs/decisions/automatic-algorithm.md.
 bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks);
 
 // Sizes that are measured: 8 bytes, 64, 512, and so on to 16 MiB, and 64 MiB.

@@ -25,7 +25,7 @@ typedef enum cy_operation_kind {
     CY_OP_RECV,
 } cy_operation_kind;
 
-// Between two members, not of all.
+// Whether it is between two members; the other kinds are collectives.
 static inline bool cy_operation_is_message(cy_operation_kind kind)
 {
     return kind == CY_OP_SEND || kind == CY_OP_RECV;
@@ -41,8 +41,8 @@ typedef struct cy_operation {
     int tag;
     const int64_t *out_rows; // borrowed until start returns: [size], of all_to_allv only
     const int64_t *in_rows;
-    // Of a receive in a group that folds arrivals: what becomes of the data, by `reduce`, and where
-    // an overflow is told (borrowed until the receive is done; NULL: nowhere).
+    // Of a receive in a group with reduces_on_recv: how `reduce` takes the data in, and a flag that
+    // an overflow sets (borrowed until the receive is done; NULL: none).
     cy_recv_action recv_action;
     _Atomic bool *overflow;
 } cy_operation;
@@ -59,7 +59,7 @@ typedef struct cy_watchdog {
     int rank;
     uint64_t heartbeat;
     int64_t looked_ns; // when the rank that waits looked last
-    int64_t silent_ns; // since the sign: see cy_watch_silence_s
+    int64_t silent_ns; // since the heartbeat: see cy_watch_silence_s
     int64_t begun_ns;  // where others are watched instead of the one that is missing; 0: not yet
 } cy_watchdog;
 
@@ -70,8 +70,8 @@ typedef struct cy_group_ops {
     // Completes the transfer and gives its record back, also when it fails.
     cy_status (*wait)(cy_group *group, cy_queue *queue, cy_transfer *transfer);
     cy_status (*test)(cy_group *group, cy_transfer *transfer, bool *done);
-    // For those who test instead of waiting: fails when the group has failed, or when who this
-    // transfer waits for has shown no heartbeat for the time limit.
+    // For callers that test instead of waiting: fails when the group has failed, or when the rank
+    // that this transfer waits for has shown no heartbeat for the time limit.
     cy_status (*check_peers)(cy_group *group, const cy_transfer *transfer, cy_watchdog *watch);
     void (*abort)(cy_group *group, const char *text);
     void (*close)(cy_group *group);
@@ -96,8 +96,8 @@ struct cy_group {
 void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension);
 
-// Tells the group which nodes its members are of, [size], numbered from 0 by their first members;
-// NULL: all of one. Copied.
+// Sets the node of each member: nodes [size], numbered from 0 by their first members; NULL: one
+// node has them all. Copied.
 CY_MUST_CHECK cy_status cy_group_set_nodes(cy_group *group, const int *nodes);
 
 // The name of a kind of operation, as messages spell it: "all_reduce".

@@ -1,3 +1,6 @@
+// The calls of a group: checks arguments, serves groups of one and dry queues, counts traffic, and
+// passes the rest to the backend.
+
 #include "comm/group.h"
 
 #include "base/clock.h"

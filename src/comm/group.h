@@ -51,19 +51,19 @@ const char *cy_group_backend(const cy_group *group);
 // Counts since the group was opened, dry operations included.
 cy_traffic cy_group_counters(const cy_group *group);
 
-// What was counted in between is forgotten: for what is not part of a run's work.
+// Sets the counters back to what they were, so that work such as a measurement is not counted.
 void cy_group_set_counters(cy_group *group, cy_traffic counters);
 
-// data [rows, cols]: every rank's becomes the reduction over all ranks.
+// data [rows, cols]: replaces every rank's data by the reduction over all ranks.
 CY_MUST_CHECK cy_status cy_group_start_all_reduce(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, cy_reduce_op op);
 
-// `in` holds size equal parts of rows; `out` becomes the reduction of part `rank`. out may be that
-// part of in.
+// `in` holds size equal parts of rows; writes the reduction of part `rank` to `out`. out may be
+// that part of in.
 CY_MUST_CHECK cy_status cy_group_start_reduce_scatter(cy_group *group, cy_queue *queue,
     cy_request *request, cy_view out, cy_view in, cy_reduce_op op);
 
-// `out` becomes all ranks' `in`, in order of rank, by rows. in may be part `rank` of out.
+// Writes all ranks' `in` to `out`, in order of rank, by rows. in may be part `rank` of out.
 CY_MUST_CHECK cy_status cy_group_start_all_gather(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view out, cy_view in);
 
@@ -75,12 +75,13 @@ CY_MUST_CHECK cy_status cy_group_start_all_to_all(
 CY_MUST_CHECK cy_status cy_group_start_all_to_allv(cy_group *group, cy_queue *queue,
     cy_request *request, cy_view out, const int64_t *out_rows, cy_view in, const int64_t *in_rows);
 
-// Everybody's data becomes rank root's.
+// Copies the root's data to every rank.
 CY_MUST_CHECK cy_status cy_group_start_broadcast(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int root);
 
 // Point to point: messages between a pair of ranks with one tag arrive in the order sent. A tag is
-// in [0, CY_TAG_LIMIT); larger ones belong to the algorithms. A group of one has nobody to send to.
+// in [0, CY_TAG_LIMIT); larger ones belong to the algorithms. A group of one has no peer to send
+// to.
 #define CY_TAG_LIMIT 16384
 CY_MUST_CHECK cy_status cy_group_start_send(
     cy_group *group, cy_queue *queue, cy_request *request, cy_view data, int to, int tag);
@@ -94,7 +95,7 @@ CY_MUST_CHECK cy_status cy_group_wait(cy_group *group, cy_queue *queue, cy_reque
 // Sets *done; a done request still needs its wait, which then returns at once.
 CY_MUST_CHECK cy_status cy_group_test(cy_group *group, cy_request *request, bool *done);
 
-// Returns when all ranks have come here.
+// Returns when all ranks have called it.
 CY_MUST_CHECK cy_status cy_group_barrier(cy_group *group);
 
 // The group of this rank alone. Static storage: nothing to close.

@@ -1,3 +1,6 @@
+// Computes the mesh of ranks from a configuration: coordinates, the members of each group, and an
+// overview for people.
+
 #include "comm/mesh.h"
 
 #include "base/status.h"
@@ -47,7 +50,7 @@ const char *cy_mesh_kind_dimension(cy_mesh_kind kind)
     return kinds[kind].dimension;
 }
 
-// ---- from what a user wrote
+// ---- from a configuration
 
 static cy_status read_order(cy_axis *order, const char *text)
 {

@@ -1,4 +1,4 @@
-// comm/mesh.h: which rank does what. World ranks as coordinates, and the ranks that talk together.
+// comm/mesh.h: world ranks as coordinates of the parallel dimensions, and the ranks of each group.
 //
 // Attention layers cut the ranks of one pipeline stage into (dp, cp, tp); expert layers cut the
 // same ranks into (edp, ep, etp), so ep need not divide dp. A mesh is a value without pointers and
@@ -55,7 +55,8 @@ typedef enum cy_mesh_kind {
 
 #define CY_MESH_KINDS 13
 
-// What a user asks for. `rank_order` lists the axes, fastest first: "tp,cp,pp,dp".
+// The sizes that a configuration asks for. `rank_order` lists the axes, fastest first:
+// "tp,cp,pp,dp".
 typedef struct cy_mesh_spec {
     int tp, cp, pp, dp;
     int ep, etp;

@@ -1,4 +1,4 @@
-// What ranks say of themselves: written by each, read by those who wait for it.
+// The state that ranks publish, and how a waiting rank judges it.
 #define _POSIX_C_SOURCE 200809L
 #include "comm/rank_page.h"
 
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// Ranks that wait look many times in this.
+// Ranks that wait look many times in this interval.
 #define LOOK_NS_MOST 500000000
 
 void cy_rank_page_init(cy_rank_page *page)
@@ -63,7 +63,7 @@ static char state_of(const cy_rank_page *page)
     const int process = atomic_load(&page->process);
     if (process == (int)getpid()) return '?';
     snprintf(path, sizeof(path), "/proc/%d/stat", process);
-    // Looking at another is no sign of this thread's own life.
+    // Reading another's state is not a heartbeat of this thread.
     cy_activity *shown = cy_activity_attach(NULL);
     const size_t bytes = cy_file_read_some(path, text, sizeof(text));
     cy_activity_attach(shown);

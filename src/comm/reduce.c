@@ -1,3 +1,5 @@
+// The arithmetic of reductions: adds operands of every dtype in the fixed order of comm/reduce.h.
+
 #include "comm/reduce.h"
 
 #include "base/numbers.h"

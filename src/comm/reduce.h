@@ -2,9 +2,9 @@
 //
 // Operands are added in a fixed order: with P = 2^k + e of them the first 2 e in pairs, then pairs
 // of what there is, pairs of these, and so on. 16-bit floats are added in fp32 with one rounding at
-// the end. So a result depends on the operands alone and not on who computes it or in which pieces,
-// and recursive halving and doubling (algorithms/tree.c) come to the same bits. A NaN operand makes
-// the minimum and the maximum NaN. Pure functions: any thread, nothing owned.
+// the end. So a result depends on the operands alone and not on which rank computes it or in which
+// chunks, and recursive halving and doubling (algorithms/schedule.c) come to the same bits. A NaN
+// operand makes the minimum and the maximum NaN. Pure functions: any thread, nothing owned.
 
 #ifndef CY_COMM_REDUCE_H
 #define CY_COMM_REDUCE_H

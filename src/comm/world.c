@@ -1,3 +1,6 @@
+// Opens the groups of a world: by its backend, by the algorithm of the configuration, over delayed
+// links where they are asked for.
+
 #include "comm/world.h"
 
 #include "base/memory.h"

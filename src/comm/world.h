@@ -4,7 +4,7 @@
 // processes that MPI started ("mpi"), or threads of such processes, the same number in each. Each
 // rank gets a handle of its own, which its thread alone uses; the handle belongs to the world and
 // lives until the rank's function returns. When a rank's function fails, every wait of every other
-// rank fails too, so nobody hangs.
+// rank fails too, so no rank hangs.
 
 #ifndef CY_COMM_WORLD_H
 #define CY_COMM_WORLD_H
@@ -17,7 +17,7 @@
 
 typedef struct cy_world cy_world;
 
-// Ranks as threads of one process: more make no sense on any machine that we know.
+// The most ranks as threads of one process: more than any machine has cores.
 #define CY_WORLD_THREADS 1024
 
 // Links that are slower than the machine: nodes of `node_ranks` consecutive world ranks.
@@ -68,14 +68,14 @@ CY_MUST_CHECK cy_status cy_world_run_mpi(
 // printed; it returns where this process is the only one.
 void cy_world_end_job(int exit_status);
 
-// Whether this process has joined its MPI job. What fails before that every process may meet.
+// Whether this process has joined its MPI job. Before that every process meets the same failures.
 bool cy_world_has_begun(void);
 
 int cy_world_rank(const cy_world *world);
 int cy_world_size(const cy_world *world);
 const char *cy_world_backend(const cy_world *world);
 
-// The machine that world rank `rank` runs on, told by the lowest world rank there.
+// The machine that world rank `rank` runs on, identified by the lowest world rank there.
 int cy_world_node_of(const cy_world *world, int rank);
 
 // Whether world rank `rank` runs on this rank's machine.
@@ -105,8 +105,9 @@ CY_MUST_CHECK cy_status cy_world_open_kind(
     cy_world *world, cy_group **group, const cy_mesh *mesh, cy_mesh_kind kind);
 
 // For a rank's function that is about to return `status`, a failure whose text is the last one:
-// ends the waits of all other ranks with it, so that what the rank used may go. Returns whether its
-// groups may be closed then: under MPI that takes the others, who do not come any more.
+// ends the waits of all other ranks with it, so that the memory that the rank used may be freed.
+// Returns whether its groups may be closed then: closing under MPI needs the other members, which
+// do not call it any more.
 CY_MUST_CHECK bool cy_world_fail(cy_world *world, cy_status status);
 
 // Ends the run: every wait of every rank fails with CY_ERR_PEER and this text.

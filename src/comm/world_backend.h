@@ -24,7 +24,7 @@ struct cy_world { // first member of every backend's own struct
     cy_rank_page *page; // borrowed, or of the backend's own struct
 };
 
-// Threads that are some of the ranks of a larger world, one after the other.
+// Threads that are consecutive ranks of a larger world.
 typedef struct cy_world_local {
     int first;            // world rank of the first thread
     int size;             // ranks of the world
@@ -32,15 +32,15 @@ typedef struct cy_world_local {
     char (*hosts)[64];    // borrowed, [size]
     bool spin;            // there is a core for every thread of every rank
     void *context;        // of what follows
-    // Why the world has ended, with its text; CY_OK: it has not. Asked some times a second.
+    // Why the world has ended, with its text; CY_OK: it has not. Called some times a second.
     cy_status (*failure)(void *context);
     // The first failure among these threads: `text` names the rank. Any of them may call it.
     void (*failed)(void *context, const char *text);
 } cy_world_local;
 
-// cy_world_run_threads for such a part; `part` NULL: the threads are the whole world. What ends the
-// world ends the waits of these threads, and the other way round. *left: one has not ended and goes
-// on, for options->left_behind.
+// cy_world_run_threads for such a part; `part` NULL: the threads are the whole world. A failure of
+// the world ends the waits of these threads, and a failure of theirs ends the world. *left: a
+// thread has not ended and goes on, for options->left_behind.
 CY_MUST_CHECK cy_status cy_world_run_local(bool *left, const cy_world_options *options,
     const cy_world_local *part, cy_rank_function function, void *context);
 

@@ -1,6 +1,6 @@
-// Messages that take their time. A message goes with a note of when it is due: the sender knows
-// when the link is free, the receiver only has to wait for the hour. Both clocks are of one
-// machine.
+// Delayed links: a message takes latency and bandwidth into account. The sender, which knows when
+// the link is free, sends the time at which the message is due in a second message; the receiver
+// waits until then. Both read the clock of one machine.
 
 #define _GNU_SOURCE
 #include "base/clock.h"

@@ -288,7 +288,7 @@ static bool rounds_before_are_over(const algorithm_transfer *record, int round)
         (record->recv.over || record->recv.awaited.round >= round);
 }
 
-// What is sent must not change before it has gone.
+// Whether a round adds to what it sends, which must not change before it has gone.
 static bool sends_what_changes(const cy_round *round)
 {
     return round->to >= 0 && round->recv_action != CY_RECV_STORE &&
@@ -310,7 +310,8 @@ static bool may_send(const algorithm_transfer *record, algorithm_place at)
     return at.round == 0 || is_over(record, &record->recv, at.round - 1, number_of(record, at));
 }
 
-// Where a result of a ring is stored is what the rank sent P - 1 rounds before.
+// A ring stores a result where the rank has sent from P - 1 rounds before. That message has gone
+// when the result comes, but MPI wants it completed before a receive into the same place is posted.
 static bool may_receive(
     const algorithm_group *group, const algorithm_transfer *record, algorithm_place at)
 {
@@ -334,7 +335,7 @@ static cy_status post(algorithm_group *group, algorithm_direction *way, const cy
     return CY_OK;
 }
 
-// What arrives next goes to its place, or waits where it is to be added.
+// The next message goes to its place, or to a buffer from which it is added.
 static cy_status post_receive(algorithm_group *group, algorithm_transfer *record)
 {
     algorithm_direction *way = &record->recv;
@@ -628,7 +629,7 @@ static void record_give(algorithm_group *group, algorithm_transfer *record)
     group->records = record;
 }
 
-// Collectives that the group inside does itself.
+// Whether the group inside does the collective itself.
 static bool is_native(const algorithm_group *group, const cy_operation *operation)
 {
     if (!group->options.native_others || group->inside->messages_only) return false;
@@ -740,7 +741,8 @@ static cy_status algorithm_check_peers(
     return status;
 }
 
-// Until a collective of messages is over, or one that the group inside does beside some.
+// Waits for a collective of messages, or for an operation of the group inside while such
+// collectives are in flight: these go on only while somebody looks.
 static cy_status wait_looking(algorithm_group *group, algorithm_transfer *record)
 {
     int64_t moved = cy_clock_ns(); // when a message came or went last

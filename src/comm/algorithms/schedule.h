@@ -1,4 +1,4 @@
-// comm/algorithms/schedule.h: a collective as data: what one rank sends and receives in each round.
+// comm/algorithms/schedule.h: collectives as data: what one rank sends and receives in each round.
 //
 // A plan is made by a pure function of (rank, ranks, sizes), so that its rounds and bytes can be
 // counted and checked without ranks. In a round a rank sends at most one piece and receives at most
@@ -60,21 +60,20 @@ CY_MUST_CHECK cy_status cy_coll_schedule_ring_reduce_scatter(
 CY_MUST_CHECK cy_status cy_coll_schedule_ring_all_gather(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t part);
 
-// Halving, then doubling, in 2 ceil(log2 P) rounds, halving and then doubling: as many bytes as the
-// ring where P is a power of two; otherwise some ranks first hand all to a neighbour and get the
-// sum from it.
+// Halving, then doubling: 2 ceil(log2 P) rounds. As many bytes as the ring where P is a power of
+// two; otherwise some ranks first send all to a neighbour and get the sum from it.
 CY_MUST_CHECK cy_status cy_coll_schedule_tree(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
-// ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of two):
-// for small messages.
+// Doubling: ceil(log2 P) rounds in which everything is exchanged (2 more when P is no power of
+// two), for small messages.
 CY_MUST_CHECK cy_status cy_coll_schedule_doubling(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count);
 
 CY_MUST_CHECK cy_status cy_coll_schedule_broadcast(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count, int root);
 
-// Nothing moves, but nobody ends before everybody has begun.
+// Nothing moves, but no rank ends before every rank has begun.
 CY_MUST_CHECK cy_status cy_coll_schedule_barrier(cy_coll_schedule *plan, cy_coll_rank place);
 
 // hierarchical.c: nodes [size] has the node of each rank, numbered from 0 by first ranks. Parts are

@@ -6,10 +6,16 @@
 #include "comm/algorithm.h"
 #include "comm/backend.h"
 
-#define TUNE_SAMPLES 5
+// Samples of an all_reduce, and of one that takes longer than TUNE_LONG_S.
+#define TUNE_SAMPLES      5
+#define TUNE_LONG_SAMPLES 3
+#define TUNE_LONG_S       1e-3
+
+// All_reduces of a sample: as many as take TUNE_BATCH_S, within this limit.
 #define TUNE_BATCH   16
 #define TUNE_BATCH_S 50e-6
-#define TUNE_STEP    8 // from one size to the next
+
+#define TUNE_STEP 8 // from one size to the next
 
 bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
 {
@@ -30,22 +36,30 @@ static cy_status time_batch(
     return CY_OK;
 }
 
-// Short ones are timed many at a time. Every rank gets the same number, from what one takes on the
-// slowest.
-static cy_status choose_batch(int *batch, cy_group *const *groups, cy_queue *queue, cy_view data)
+// How often a size is timed: samples of so many one after the other.
+typedef struct tuning {
+    int batch;
+    int samples;
+} tuning;
+
+// Short ones are timed many at a time. All ranks choose alike, by what the slowest algorithm takes
+// on the slowest rank.
+static cy_status choose_tuning(
+    tuning *chosen, cy_group *const *groups, cy_queue *queue, cy_view data)
 {
     double slowest = 0.0;
     for (int a = 0; a < CY_ALGORITHMS; a++) {
         double seconds = 0.0;
         if (groups[a] == NULL) continue;
-        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1)); // takes buffers, too
+        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1)); // the first one takes its memory
         CY_TRY(time_batch(&seconds, groups[a], queue, data, 1));
         if (seconds > slowest) slowest = seconds;
     }
     CY_TRY(cy_group_all_reduce(
         groups[CY_ALGORITHM_NATIVE], queue, cy_view_of(&slowest, CY_F64, 1, 1), CY_MAX));
     const double wanted = TUNE_BATCH_S / (slowest + 1e-9);
-    *batch = wanted < 1.0 ? 1 : wanted > TUNE_BATCH ? TUNE_BATCH : (int)wanted;
+    chosen->batch = wanted < 1.0 ? 1 : wanted > TUNE_BATCH ? TUNE_BATCH : (int)wanted;
+    chosen->samples = slowest > TUNE_LONG_S ? TUNE_LONG_SAMPLES : TUNE_SAMPLES;
     return CY_OK;
 }
 
@@ -55,16 +69,16 @@ static cy_status time_algorithms(
     double *seconds, cy_group *const *groups, cy_queue *queue, cy_view data)
 {
     double times[CY_ALGORITHMS][TUNE_SAMPLES];
-    int batch = 1;
-    CY_TRY(choose_batch(&batch, groups, queue, data));
-    for (int i = 0; i < TUNE_SAMPLES; i++) {
+    tuning chosen = {1, 1};
+    CY_TRY(choose_tuning(&chosen, groups, queue, data));
+    for (int i = 0; i < chosen.samples; i++) {
         for (int a = 0; a < CY_ALGORITHMS; a++) {
             if (groups[a] == NULL) continue;
-            CY_TRY(time_batch(&times[a][i], groups[a], queue, data, batch));
+            CY_TRY(time_batch(&times[a][i], groups[a], queue, data, chosen.batch));
         }
     }
     for (int a = 0; a < CY_ALGORITHMS; a++)
-        seconds[a] = groups[a] == NULL ? 0.0 : cy_median(times[a], TUNE_SAMPLES);
+        seconds[a] = groups[a] == NULL ? 0.0 : cy_median(times[a], chosen.samples);
     return CY_OK;
 }
 
@@ -110,7 +124,7 @@ cy_status cy_algorithm_measure(
     cy_status status = CY_OK;
     void *data = NULL;
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
-        // A server only shows what not to do.
+        // The server is never the fastest.
         if (a == CY_ALGORITHM_SERVER || a == CY_ALGORITHM_HIERARCHICAL) continue;
         if (!cy_algorithm_keeps_order((cy_algorithm)a, group->size)) continue;
         const cy_algorithm_options options = {
@@ -136,7 +150,7 @@ cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times)
         if (seconds[CY_ALGORITHM_NATIVE] <= 0.0) break; // no time was left for it
         cy_algorithm best = CY_ALGORITHM_NATIVE;
         for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++) {
-            // What is faster by less than a twentieth may be so by chance.
+            // A difference of less than a twentieth may be chance.
             const double limit = seconds[best] * (best == CY_ALGORITHM_NATIVE ? 0.95 : 1.0);
             if (seconds[a] > 0.0 && seconds[a] < limit) best = (cy_algorithm)a;
         }

@@ -1,5 +1,5 @@
-// Collectives over MPI. Small sums: everybody sends everything to everybody and adds. Large ones
-// come in two phases: parts go to the rank that adds them, results to everybody.
+// Collectives over MPI. For a small sum every rank sends all its data to every other, and each adds
+// them. A large sum has two phases: parts go to the rank that adds them, results go to all ranks.
 
 #include "base/memory.h"
 #include "comm/mpi/ranks.h"
@@ -8,17 +8,16 @@
 #include <stdio.h>
 #include <string.h>
 
-// What an exchange of messages of n bytes takes, in nanoseconds, where everybody sends to
-// everybody: a beginning that messages above EAGER_BYTES have to agree on, and n bytes a message.
-// Rough, and the same everywhere: both ways of a sum have the same bits, so the choice is one of
-// time alone.
+// What an exchange of messages of n bytes between all pairs takes, in nanoseconds: a start, longer
+// for messages above EAGER_BYTES because of their handshake, and the bytes of each message. Rough,
+// and the same everywhere: both ways of a sum have the same bits, so the choice affects time alone.
 #define EAGER_BYTES 4032
 #define EAGER_NS    400.0
 #define AGREE_NS    2600.0
 #define BYTES_A_NS  20.0
 #define SUM_A_NS    30.0
 
-// Up to so many members data go straight from each to each. MPI's collectives that do not block
+// Up to so many members data go directly between all pairs. MPI's collectives that do not block
 // walk through a schedule for the same messages, which takes longer than small ones.
 #define PAIRS_MOST 8
 
@@ -65,7 +64,7 @@ static double exchange_ns(double bytes, double others)
     return (bytes > EAGER_BYTES ? AGREE_NS : EAGER_NS) + others * bytes / BYTES_A_NS;
 }
 
-// Everybody gets everything and reduces it itself: one exchange of more bytes, not two.
+// Whether every rank gets all data and reduces them itself: one exchange of more bytes, not two.
 static bool gathers_all(const mpi_group *group, const cy_operation *o)
 {
     const double bytes = (double)cy_view_bytes(o->in);
@@ -87,7 +86,7 @@ bool mpi_self_describing(const mpi_group *group, const cy_operation *operation)
         cy_view_bytes(operation->in) <= EAGER_BYTES && gathers_all(group, operation);
 }
 
-// Bytes before the data in a message that says what is called.
+// Bytes before the data in a message that contains the call.
 static size_t head_bytes(const mpi_group *group, const cy_operation *o)
 {
     return mpi_self_describing(group, o) ? sizeof(uint64_t) : 0;
@@ -105,8 +104,8 @@ static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *da
                 : MPI_Irecv(data, count, MPI_BYTE, to.process, to.tag, to.communicator, request);
 }
 
-// Everybody's data to everybody, in order of rank in the staging memory. The own ones go from there
-// too when the call goes before them.
+// Sends all data of every rank to every other, in order of rank in the staging memory. The rank's
+// own are sent from there, too, when the call precedes them.
 static int post_all_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
     const size_t head = head_bytes(group, o);
@@ -150,7 +149,7 @@ static int post_scatter_pairs(mpi_group *group, mpi_transfer *record, const cy_o
     return code;
 }
 
-// The reduced parts to everybody.
+// Sends the reduced parts to all ranks.
 static int post_result_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
     const int size = group->base.size;
@@ -315,7 +314,7 @@ static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
     return MPI_ERR_OTHER;
 }
 
-// Of a collective that adds nothing; at most, where parts are uneven.
+// The longest message of a collective that adds nothing; an upper bound where parts are uneven.
 static size_t largest_message(const cy_operation *o)
 {
     const size_t in = cy_view_bytes(o->in), out = cy_view_bytes(o->out);
@@ -485,7 +484,8 @@ static cy_status advance_group(mpi_group *group)
 
 cy_status mpi_advance(mpi_group *group, mpi_transfer *record)
 {
-    // Whoever this rank waits for may itself wait for a second phase that this rank has to begin.
+    // The rank that this one waits for may itself wait for a second phase that this rank has to
+    // begin.
     for (mpi_group *each = group->world->process->groups; each != NULL; each = each->next) {
         const cy_status status = advance_group(each);
         if (status == CY_OK) continue;

@@ -48,7 +48,7 @@ static cy_status publish_call(mpi_group *group, const mpi_transfer *record)
     if (group->entries == NULL) return CY_OK;
     mpi_entry *entry = group->entries[group->base.rank];
     // Small messages carry the call with them: the others' entries are lines of other cores, and to
-    // look at them at every call costs more than the message. Nobody waits for these stores.
+    // look at them at every call costs more than the message. No rank waits for these stores.
     if (mpi_self_describing(group, &record->operation)) {
         atomic_store_explicit(
             &entry->calls[record->sequence % CALL_RING], record->call, memory_order_relaxed);
@@ -83,7 +83,7 @@ static cy_status advance_locked(mpi_group *group, mpi_transfer *record)
     return advance_inside(group, record);
 }
 
-// The thread that is inside of MPI moves the data of all: there is no use in waiting for its end.
+// The thread that is inside of MPI moves the data of all, so this one does not wait for the lock.
 static cy_status advance_if_free(mpi_group *group, mpi_transfer *record)
 {
     mpi_process *process = group->world->process;
@@ -99,7 +99,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
     mpi_transfer *record = (mpi_transfer *)transfer;
     const mpi_process *process = group->world->process;
     cy_rank_page *page = group->world->base.page;
-    // Waiting is news once; afterwards only looks tell of it.
+    // The beginning of a wait is a heartbeat; afterwards only looks are counted.
     atomic_fetch_add(&page->heartbeat, 1);
     const int64_t start = cy_clock_ns();
     int64_t looked = start;
@@ -253,7 +253,7 @@ static void mpi_abort_group(cy_group *base, const char *text)
     cy_world_abort(&group->world->base, whole);
 }
 
-// Freeing a communicator is collective: after a failure nobody would come.
+// Freeing a communicator is collective: after a failure the others would not call it.
 static void close_communicators(mpi_group *group)
 {
     if (group->contexts != NULL) return;

@@ -1,3 +1,5 @@
+// Calls MPI's own blocking collectives, for benchmarks.
+
 #include "comm/mpi/native.h"
 
 #include <mpi.h>

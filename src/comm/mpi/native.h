@@ -1,5 +1,5 @@
-// comm/mpi/native.h: MPI's own blocking collectives, to compare ours with. Only in builds with MPI,
-// only inside a world of it.
+// comm/mpi/native.h: MPI's own blocking collectives, for benchmarks that compare ours with them.
+// Only in builds with MPI, only inside a world of MPI.
 //
 // `count` floats are the whole data: of a reduce_scatter and an all_to_all what every rank brings,
 // of an all_gather what every rank gets, a multiple of the ranks. `in` and `out` have space for

@@ -1,8 +1,8 @@
 // comm/mpi/ranks.h: the inside of the `mpi` backend. Included by comm/mpi/*.c only.
 //
 // MPI moves the data; sums are ours, in the order of comm/reduce.h, so that a run under MPI has the
-// bits of a run with threads. Ranks of one machine share a page each, on which they say what they
-// do, so that a wait can tell who is missing. MPI makes progress inside its own calls only: a
+// bits of a run with threads. Ranks of one machine share their rank pages, so that a wait can tell
+// which rank is missing. MPI makes progress inside its own calls only: a
 // transfer goes on while a rank of this process is in a start, a test or a wait of any group.
 //
 // A process has one rank, or several as threads, the same number in each. Groups inside of a
@@ -42,7 +42,7 @@ typedef struct mpi_failure {
     char text[1024];
 } mpi_failure;
 
-// What a member tells the others of its group: its last collectives, see call_pack.
+// What a member publishes to its group: its last collectives, see mpi_call_pack.
 typedef struct mpi_entry {
     _Alignas(MPI_LINE) _Atomic uint64_t came; // number of collectives started
     _Atomic uint64_t calls[CALL_RING];
@@ -88,8 +88,8 @@ typedef struct mpi_world {
 } mpi_world;
 
 typedef enum mpi_phase {
-    MPI_PHASE_FIRST,  // the data are on their way to who reduces them
-    MPI_PHASE_SECOND, // the results are on their way to everybody
+    MPI_PHASE_FIRST,  // the data are on their way to the ranks that reduce them
+    MPI_PHASE_SECOND, // the results are on their way to all ranks
     MPI_PHASE_DONE,
 } mpi_phase;
 
@@ -151,8 +151,8 @@ uint64_t mpi_call_pack(const cy_operation *operation);
 // else.
 cy_status mpi_check_calls(mpi_group *group, uint64_t sequence);
 
-// Looks whether the others of a transfer that this rank waits for are alive; `watchdog` keeps who
-// was watched, between two looks. Fails, and the group with it, when a process is gone, a member
+// Looks whether the others of a transfer that this rank waits for are alive; `watchdog` keeps the
+// watched rank between two looks. Fails, and the group with it, when a process is gone, a member
 // calls something else, or one has shown no heartbeat for the run's timeout_s.
 cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog);
 
@@ -181,7 +181,7 @@ cy_status mpi_routes_meet(mpi_group *group);
 
 // ---- collective.c
 
-// Whether the members' messages contain the call, so that nobody has to look at the entries.
+// Whether the members' messages contain the call, so that no member has to look at the entries.
 bool mpi_self_describing(const mpi_group *group, const cy_operation *operation);
 
 // Posts the first phase of an operation.

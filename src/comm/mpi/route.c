@@ -82,8 +82,8 @@ mpi_route mpi_route_collective(const mpi_group *group, int member, bool send, in
         : (mpi_route){.communicator = group->second, .process = member, .tag = tag};
 }
 
-// An entry of the entry_used that is free, as long after its last use as can be: members of a group
-// that this rank has closed may still look at it.
+// A free entry, the one whose last use is longest ago: members of a group that this rank has closed
+// may still look at theirs.
 static int take_entry(mpi_world *world)
 {
     for (int i = 0; i < MPI_ENTRIES; i++) {

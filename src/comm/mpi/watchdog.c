@@ -97,9 +97,9 @@ cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
     return CY_OK;
 }
 
-// ---- who is missing
+// ---- the missing member
 
-// A member that this transfer may be waiting for, or -1 where all have come.
+// A member that this transfer may be waiting for, or -1 where all have started it.
 static int missing_member(const mpi_group *group, const mpi_transfer *record)
 {
     if (cy_operation_is_message(record->base.kind)) return record->operation.peer;

@@ -1,5 +1,5 @@
-// The ranks of a run as processes of MPI: what they say of themselves on the pages of their
-// machine, how the run begins, and how it ends.
+// The ranks of a run as processes of MPI: how the run begins, with the pages that ranks of a
+// machine share, and how it ends.
 
 #define _GNU_SOURCE
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 // A start takes its time on a busy machine, whatever the limit for heartbeats is.
 #define START_S 10.0
 
-// Ranks say what is missing one after the other, so that the first ends the others before they
-// repeat it. The launcher takes a second or two for that.
+// Ranks report one after the other that some are missing, so that the first ends the others before
+// they repeat it. The launcher takes a second or two for that.
 #define TURN_S 3.0
 #define TURNS  4
 
@@ -162,8 +162,8 @@ static void mpi_abort(cy_world *world, const char *text)
     claim_failure_of(((mpi_world *)world)->process, world->rank, text);
 }
 
-// A rank alone in its process: the end of cy_world_run_mpi tells the others. Among several it lets
-// the others go, who still use the process, and takes part in nothing that all must come to.
+// A rank alone in its process does nothing here: the end of cy_world_run_mpi informs the others.
+// Among several ranks of a process it ends the waits of the others, and joins no collective call.
 static bool mpi_fail(cy_world *world, cy_status status)
 {
     cy_world *local = ((mpi_world *)world)->local;
@@ -314,7 +314,7 @@ static cy_status open_pages(mpi_process *process)
     return status;
 }
 
-// How many ranks each process has, so that all processes together have those that are asked for.
+// Divides the ranks of the configuration evenly among the processes.
 static cy_status share_out(mpi_process *process)
 {
     const cy_world_options *options = &process->options;
@@ -474,9 +474,9 @@ static void sleep_ms(int64_t ms)
     nanosleep(&pause, NULL);
 }
 
-// The first to fail goes on to print why and to end the job; the others would only repeat it: they
-// wait here for the end. Where the first is stopped itself, or does not end the job in time, one of
-// those that wait takes its place.
+// The first process to fail prints why and ends the job; the others would only repeat it and wait
+// here for the end. Where the first is stopped itself, or does not end the job in time, one of the
+// others takes its place.
 static void await_turn_to_tell(mpi_process *process)
 {
     mpi_failure *failure = process->failure;
@@ -510,7 +510,7 @@ static void process_close(mpi_process *process)
 static cy_status report(mpi_process *process, cy_status status)
 {
     if (process->failure == NULL) {
-        // A verdict on the request is the same everywhere: rank 0 tells it.
+        // Every rank refuses the request for the same reason: rank 0 reports it.
         if (process->number != 0) sleep_ms(GRACE_NS / 1000000);
         return status;
     }

@@ -1,5 +1,5 @@
-// Collectives of threads. Members tell each other in descriptors what they call. Few bytes are read
-// from the descriptors; the work on many bytes is cut into tasks, which whoever waits takes.
+// Collectives of threads. Members publish what they call in descriptors. Few bytes are read from
+// the descriptors; the work on many bytes is cut into tasks, which members take while they wait.
 
 #define _GNU_SOURCE
 #include "base/memory.h"
@@ -11,16 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
-// A member reads the data of all others when they are small: so many bytes in all.
+// The most bytes that a member reads from descriptors in one collective.
 #define READ_BYTES ((size_t)4 * BUFFER_BYTES)
 
-// How many descriptors ahead a line is asked for.
+// How many descriptors ahead a line is prefetched.
 #define AHEAD 3
 
-// Up to so many bytes the last member to come does all the work at once: a handshake costs more.
+// Up to so many bytes the last member to start does all the work at once: a handshake costs more.
 #define ALONE_BYTES 32768
 
-// A task is large enough to forget its handing out and small enough to share the end of the work.
+// Bytes of a task: enough that taking it costs little, few enough that members end at the same
+// time.
 #define GRAIN_MIN ((size_t)16 << 10)
 #define GRAIN_MAX ((size_t)256 << 10)
 
@@ -141,7 +142,7 @@ static void descriptor_complete(threads_group *group, uint64_t sequence)
     // The lines of the next descriptors have been read by the others; ask for one before it is
     // needed.
     __builtin_prefetch(&me->descriptors[(group->sequence + AHEAD) % SLOTS], 1);
-    // Sequentially consistent, as the looks of those who are late: one of the two is seen.
+    // Sequentially consistent, as the loads of members that wait for this: one sees the other.
     atomic_store(&me->completed, now);
     if (atomic_load(&group->shared->late) > 0) group_notify(group->shared);
 }
@@ -190,7 +191,7 @@ static cy_status await_ring(threads_group *group, const threads_transfer *record
     return status;
 }
 
-// A buffer that nobody reads any more, the first one because it is in the cache.
+// A buffer that no member reads any more, the first one because it is in the cache.
 static int find_buffer(const threads_group *group, char *const *buffers)
 {
     int at = 0;
@@ -255,7 +256,7 @@ static void descriptor_publish(threads_group *group, threads_transfer *record)
     mine->call = call_pack(o);
     mine->count = o->kind == CY_OP_ALL_TO_ALLV ? o->in.cols : cy_view_count(o->in);
     const size_t bytes = descriptor_bytes(group, record);
-    // The buffer is this member's own; the others are told that they may only read.
+    // The buffer is this member's own; for the others it is const.
     char *place = mine->data;
     if (mine->buffer != NULL) memcpy(&place, &mine->buffer, sizeof(place));
     if (bytes > 0) memcpy(place, o->in.data, bytes);
@@ -388,7 +389,7 @@ static void reduce_chunk(
     if (overflow) atomic_store_explicit(&at->overflow, true, memory_order_relaxed);
 }
 
-// The same bytes of one member's data, to a place in everybody's out.
+// Copies the same bytes of one member's data to a place in every member's out.
 static void spread(const threads_shared *shared, const slot *at, int from, size_t skip,
     size_t offset, size_t bytes)
 {
@@ -487,8 +488,8 @@ static bool is_over(void *context)
     return atomic_load(&c->at->state) >= SLOT_DONE;
 }
 
-// Asked a few times a second while somebody is missing. A member that calls something small comes
-// to no slot, but its descriptor tells; the group fails then.
+// Called a few times a second while a member is missing. A member that calls something small enters
+// no slot, but its descriptor shows the difference; the group fails then.
 static int first_absent(void *context)
 {
     const slot_context *c = context;
@@ -500,7 +501,7 @@ static int first_absent(void *context)
 static int nobody(void *context)
 {
     (void)context;
-    return -1; // who is inside a task will come out of it
+    return -1; // a member inside a task will come out of it
 }
 
 // ---- slots: work
@@ -516,7 +517,7 @@ static void finish_task(threads_shared *shared, slot *at)
 static bool help_once(threads_shared *shared, slot *at)
 {
     bool worked = false;
-    // Announced before the look at the state: who gives up waits until nobody is inside.
+    // Announced before the look at the state: a member that gives up waits until none is inside.
     atomic_fetch_add(&at->running, 1);
     if (atomic_load(&at->state) == SLOT_READY) {
         const int64_t task = atomic_fetch_add_explicit(&at->next, 1, memory_order_relaxed);
@@ -690,8 +691,8 @@ static bool are_here(void *context)
         if (missing < 0 || missing >= r->end) return true;
         r->next = missing;
         if (atomic_load_explicit(&rank->parked, memory_order_relaxed) == 0) return false;
-        // About to sleep: whom this rank wants to be woken by, then one more look, in case it has
-        // just come. Others read that line at every call, so it is left alone before.
+        // About to sleep: publishes which descriptor it waits for, then looks once more, in case
+        // that has just come. Others read this line at every call, so it is not written before.
         const void *wanted =
             &r->group->shared->descriptor_rings[missing].descriptors[sequence % SLOTS];
         if (atomic_load_explicit(&rank->wanted, memory_order_relaxed) == wanted) return false;
@@ -771,7 +772,7 @@ static cy_status complete_small(threads_group *group, cy_queue *queue, threads_t
     return CY_OK;
 }
 
-// Completes a collective, whoever waits for it.
+// Completes a collective: in its wait, or when a later one needs its descriptor.
 static cy_status collective_complete(
     threads_group *group, cy_queue *queue, threads_transfer *record)
 {
@@ -781,8 +782,8 @@ static cy_status collective_complete(
     return CY_OK;
 }
 
-// Completes the collective a ring before this one, and waits until nobody reads its descriptor any
-// more. The record then has its operation, its sequence and whether it is small.
+// Completes the collective a ring before this one, and waits until no member reads its descriptor
+// any more. The record then has its operation, its sequence and whether it is small.
 static cy_status descriptor_begin(
     threads_group *group, threads_transfer *record, const cy_operation *operation)
 {

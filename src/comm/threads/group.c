@@ -56,8 +56,8 @@ static cy_status record_take(threads_group *group, threads_transfer **record)
 
 // ---- the table
 
-// In a checked run the buffers in flight hold NaN, so that whoever uses them too early is found
-// out. The operation goes on with copies.
+// In a checked run the buffers in flight hold NaN, so that a use before the wait shows. The
+// operation goes on with copies.
 static cy_status hide_buffers(threads_transfer *record, cy_operation *operation, int rank)
 {
     const bool writes = operation->kind != CY_OP_SEND && operation->kind != CY_OP_BARRIER &&
@@ -122,7 +122,8 @@ static cy_status threads_wait(cy_group *base, cy_queue *queue, cy_transfer *tran
     return status;
 }
 
-// Who tests instead of waiting: the algorithms.
+// The member that a transfer waits for, or -1. For callers that test instead of waiting:
+// algorithms.
 static int awaited_member(threads_group *group, const threads_transfer *record)
 {
     if (!cy_operation_is_message(record->base.kind)) {
@@ -193,7 +194,7 @@ void threads_shared_free(threads_shared *shared)
     cy_memory_free(shared);
 }
 
-// What is still in flight after a failure: others may not use it once it is gone.
+// Withdraws a transfer that is in flight after a failure: others may not use its buffers any more.
 static void abandon(threads_group *group, threads_transfer *record)
 {
     if (cy_operation_is_message(record->base.kind)) {

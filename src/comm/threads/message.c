@@ -10,8 +10,8 @@
 // messages of one tag keep their order.
 //
 // Many bytes stay where they are until both ends have come, under the lock of the pair. Then they
-// are copied, or added to what is there, in chunks. Whoever waits takes chunks until none is left,
-// so an end that computes costs nothing but its help, and an end that waits alone does all of it.
+// are copied, or added to what is there, in chunks. An end that waits takes chunks until none is
+// left: both ends share the copy where both wait, and one does all of it where the other computes.
 
 #define _GNU_SOURCE
 #include "base/memory.h"
@@ -21,13 +21,13 @@
 #include <stdio.h>
 #include <string.h>
 
-// Up to so many bytes whoever completes a pair copies at once.
+// Up to so many bytes the second end to come copies at once.
 #define AT_ONCE_BYTES 16384
 
 #define CHUNK_MIN ((size_t)16 << 10)
 #define CHUNK_MAX ((size_t)256 << 10)
 
-// An eager message that nobody waited for when it was taken out.
+// An eager message that was taken out before its receive was posted.
 typedef struct unexpected_message {
     threads_transfer record;
     struct unexpected_message *next;
@@ -124,7 +124,7 @@ static cy_status message_check(
 
 // ---- memory of pairs
 
-// Zeroed lines of a cache; *block is what is freed.
+// Zeroed memory that begins at a cache line; *block is to be freed.
 static cy_status take_lines(void **lines, void **block, size_t bytes)
 {
     CY_TRY(cy_memory_alloc(block, bytes + 63, 1));
@@ -158,8 +158,8 @@ void pairs_free(threads_shared *shared)
     const int count = shared->pairs == NULL ? 0 : shared->size * shared->size;
     for (int i = 0; i < count; i++) {
         pair *at = &shared->pairs[i];
-        while (
-            at->sends != NULL) { // only unexpected eager messages are left: nobody asked for them
+        // Only unexpected eager messages are left, which were never received.
+        while (at->sends != NULL) {
             threads_transfer *left = at->sends;
             at->sends = left->next;
             if (left->unexpected) eager_release(at, left);
@@ -191,7 +191,7 @@ static eager_message *next_eager(const pair *between)
     return atomic_load(&next->number) == taken + 1 ? next : NULL;
 }
 
-// Whether there is an eager message that nobody has taken out.
+// Whether the mailbox has an eager message.
 static bool eager_pending(const pair *between)
 {
     return next_eager(between) != NULL;
@@ -279,7 +279,7 @@ static cy_status eager_send(threads_group *group, pair *between, threads_transfe
     const size_t bytes = cy_view_bytes(record->view);
     if (bytes > 0) memcpy(mine->data, record->view.data, bytes);
     box->written++;
-    // Sequentially consistent, as the look at who sleeps that follows.
+    // Sequentially consistent, as the load of `parked` that follows.
     atomic_store(&mine->number, box->written);
     atomic_store_explicit(&record->state, MESSAGE_DONE, memory_order_relaxed);
     return CY_OK;
@@ -332,7 +332,7 @@ static void copy_help(threads_group *group, const threads_transfer *record)
 {
     message_copy *copy = record->copy;
     bool last = false;
-    // Announced before a chunk is taken: who gives up waits until nobody is inside.
+    // Announced before a chunk is taken: an end that gives up waits until none is inside.
     atomic_fetch_add(&copy->inside, 1);
     for (int64_t i; (i = atomic_fetch_add(&copy->taken, 1)) < copy->chunks;) {
         const size_t at = (size_t)i * copy->grain;
@@ -373,7 +373,7 @@ static void copy_cancel(pair *between, threads_transfer *record)
 {
     message_copy *copy = record->copy;
     pthread_mutex_lock(&between->lock);
-    // An end that has left has its data: it is not told.
+    // An end that has left has its data and does not fail.
     if (copy->ends == 2) atomic_store(&record->partner->state, MESSAGE_FAILED);
     atomic_store(&copy->taken, copy->chunks);
     pthread_mutex_unlock(&between->lock);
@@ -399,12 +399,13 @@ static cy_status match(pair *between, threads_transfer *sender, threads_transfer
     return CY_OK;
 }
 
-// Under the lock: meets its counterpart, or waits for it. A counterpart that was matched is told.
+// Under the lock: matches its counterpart, or is listed for it. *tell: the counterpart is to be
+// notified.
 static cy_status meet(threads_group *group, pair *between, threads_transfer *record, bool *tell)
 {
     const int from = sender_of(group, record);
     const int to = receiver_of(group, record);
-    // Letters were sent before this message, and may be what this receive waits for.
+    // Eager messages were sent before this one, and one may match this receive.
     CY_TRY(eager_match(group, between, from, to));
     const bool sends = is_send(record);
     threads_transfer *partner =
@@ -474,7 +475,7 @@ static bool has_moved(void *context)
 static int other_end(void *context)
 {
     const message_context *c = context;
-    // Who copies is at work; it need not be watched.
+    // An end that copies is at work; it need not be watched.
     return atomic_load(&c->record->state) == MESSAGE_POSTED ? c->record->peer : -1;
 }
 

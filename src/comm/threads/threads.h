@@ -1,14 +1,14 @@
 // comm/threads/threads.h: the inside of the `threads` backend. Included by comm/threads/*.c only.
 //
 // Ranks are threads of one process, so one rank may read and write another's buffers once both have
-// said where they are. A member says what it calls in a descriptor: a cache line that it alone
-// writes.
+// published where they are. A member publishes what it calls in a descriptor: a cache line that it
+// alone writes.
 //
 // Few bytes travel in the descriptor itself or in a buffer beside it, and every member reads those
 // of the others: one line from core to core, no handshake. Many bytes stay where they are. Their
 // collective is a slot: every member leaves its operation there, the last one to come cuts the work
-// into tasks, and whoever waits takes tasks until none is left. Traffic is thus done by ranks that
-// would otherwise be idle; nothing is done while all members compute.
+// into tasks, and members take tasks while they wait, until none is left. Traffic is thus done by
+// ranks that would otherwise be idle; nothing is done while all members compute.
 //
 // Ownership: the run owns the ranks; members share a group, and the last to close frees it.
 
@@ -49,7 +49,7 @@ typedef struct threads_rank {
     pthread_t thread;
     cy_status status;
 
-    // Whoever has nothing to do sleeps here; see rank_park.
+    // A rank that waits sleeps here; see rank_park.
     _Alignas(64) _Atomic int parked;
     _Atomic uint32_t event;
     _Atomic(const void *) wanted; // the one descriptor that it waits for next; NULL: anything
@@ -168,7 +168,7 @@ typedef struct message_copy {
     _Atomic int64_t finished;
 } message_copy;
 
-// Messages from one member to another. Letters come after all of `sends`, and in order.
+// Messages from one member to another. Eager messages come after all of `sends`, and in order.
 typedef struct pair {
     _Alignas(64) pthread_mutex_t lock; // of all but the box's inside
     threads_transfer
@@ -205,7 +205,7 @@ typedef struct threads_shared {
 
 typedef enum message_state {
     MESSAGE_POSTED,
-    MESSAGE_MATCHED, // its counterpart is here: whoever waits copies
+    MESSAGE_MATCHED, // its counterpart is here: an end that waits copies
     MESSAGE_DONE,
     MESSAGE_FAILED,
 } message_state;
@@ -290,7 +290,8 @@ void group_fail(threads_shared *shared, cy_status status, const char *text);
 cy_status group_failure(const threads_shared *shared);
 
 // Waits until `holds`, or fails when the group does, or when member `missing(context)` ends or
-// shows no heartbeat for the time limit. -1 means nobody is missing: then only failures count.
+// shows no heartbeat for the time limit. -1 means that no member is missing: then only failures
+// count.
 cy_status group_await(threads_group *group, bool (*holds)(void *), int (*missing)(void *),
     void *context, const threads_transfer *record);
 
@@ -310,7 +311,7 @@ bool collective_test(threads_group *group, threads_transfer *record);
 // none.
 int descriptor_missing(const threads_group *group, uint64_t sequence, int member);
 
-// After a failure: when this returns nobody touches this member's buffers any more.
+// After a failure: when this returns no member touches this member's buffers any more.
 void slot_cancel(threads_group *group, const threads_transfer *record);
 
 // ---- message.c
@@ -323,7 +324,7 @@ bool message_test(threads_group *group, threads_transfer *record);
 // False while the other end is what this one waits for.
 bool message_has_moved(threads_group *group, const threads_transfer *record);
 
-// After a failure: when this returns nobody touches this end's buffer any more.
+// After a failure: when this returns the other end does not touch this end's buffer any more.
 void message_cancel(threads_group *group, threads_transfer *record);
 
 cy_status pairs_make(threads_shared *shared);

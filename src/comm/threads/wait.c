@@ -153,7 +153,6 @@ static cy_status report_missing(
     return CY_FAIL(status, "%s", text);
 }
 
-// Looks whether the missing member still lives; called a few times a second at most.
 cy_status group_check_member(threads_group *group, cy_watchdog *watchdog, int member, bool finished,
     const threads_transfer *record)
 {

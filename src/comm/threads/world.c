@@ -16,8 +16,6 @@
 
 #define GRACE_NS 5000000000
 
-// ---- the world
-
 // Ends the run, unless it has ended already: returns whether this is its end.
 static bool run_end(threads_run *run, cy_status status, const char *text, const char *hint)
 {
@@ -112,7 +110,7 @@ static void *rank_main(void *argument)
         run_abort(run, rank->base.rank, rank->status, cy_error_text(), cy_error_hint());
     }
     atomic_store(&rank->base.page->ended, 1);
-    // Who waits for this rank now waits in vain and looks at `ended` when it wakes.
+    // A rank that waits for this one looks at `ended` when it wakes, and fails.
     for (int i = 0; i < run->size; i++)
         rank_notify(&run->ranks[i]);
     pthread_mutex_lock(&run->lock);
@@ -193,8 +191,7 @@ static bool await_ranks(threads_run *run, int started, bool may_leave)
     return ended;
 }
 
-// What the ranks say of themselves and how they wait: theirs, or that of the world they are part
-// of.
+// The rank pages and whether waits spin: the run's own, or those of the world that it is part of.
 static cy_status place_run(threads_run *run, const cy_world_local *part, int threads)
 {
     run->part = part;
