@@ -8,7 +8,7 @@
 #include "checkpoint/identity.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "cli/report.h"
 #include "model/shape.h"

@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "model/shape.h"
 

@@ -8,7 +8,7 @@
 #include "base/thread_pool.h"
 #include "build_info.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "cli/report.h"
 #include "kernel/dispatch.h"

@@ -3,7 +3,7 @@
 #include "plan/plan.h"
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "cli/report.h"
 
 #include "base/file.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "comm/world.h"
 
 #include <errno.h>

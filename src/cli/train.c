@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "cli/signal_watch.h"
 #include "observe/progress.h"

@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "base/io.h"
 #include "cli/bench/comm.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #include "infer/bench_decode.h"
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "config/config.h"
 

@@ -4,7 +4,7 @@
 
 #include "base/output.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/process_start.h"
 #include "cli/report.h"
 #include "observe/profile.h"

@@ -1,7 +1,7 @@
-// cli/load_config.h: a command's CONFIG and its --section.key=value, read and checked.
+// cli/job.h: a command's CONFIG and its --section.key=value, read and checked.
 
-#ifndef CY_CLI_LOAD_CONFIG_H
-#define CY_CLI_LOAD_CONFIG_H
+#ifndef CY_CLI_JOB_H
+#define CY_CLI_JOB_H
 
 #include "cli/options.h"
 #include "config/config.h"

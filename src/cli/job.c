@@ -1,4 +1,4 @@
-#include "cli/load_config.h"
+#include "cli/job.h"
 
 #include "base/cores.h"
 #include "cli/report.h"
