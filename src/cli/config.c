@@ -4,9 +4,9 @@
 #include "cli/commands.h"
 #include "cli/job.h"
 #include "cli/report.h"
+#include "config/config.h"
 #include "train/check_inputs.h"
 #include "train/check_outputs.h"
-#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,10 +11,10 @@
 #include "cli/job.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "config/config.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
 #include "observe/free_memory.h"
-#include "config/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>

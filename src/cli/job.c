@@ -1,10 +1,22 @@
+// Finds what the launcher gave this process, reads its configuration, and reports failures for all
+// of a job.
+
+#define _GNU_SOURCE
 #include "cli/job.h"
 
+#include "base/clock.h"
 #include "base/cores.h"
+#include "base/file.h"
 #include "cli/report.h"
+#include "comm/world.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+// ---- what this process was given
 
 // A count from the first of these variables that is set; 0 without any.
 static int count_from(const char *const *names, int count)
@@ -52,6 +64,67 @@ cy_config_machine cy_machine_found(void)
     machine.sharing = bound ? 1 : count_from(neighbours, CY_COUNT(neighbours));
     return machine;
 }
+
+// ---- when this process began
+
+// Field 22 of /proc/self/stat: clock ticks since the system booted.
+#define START_FIELD 22
+
+// The field after the process's name, which may hold spaces, is number 3.
+static double start_since_boot_s(const char *stat)
+{
+    const char *at = strrchr(stat, ')');
+    if (at == NULL) return -1;
+    for (int field = 2; field < START_FIELD; field++) {
+        at = strchr(at + 1, ' ');
+        if (at == NULL) return -1;
+    }
+    return strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
+}
+
+double cy_process_start_s(void)
+{
+    const double now = cy_clock_s();
+    struct timespec boot;
+    cy_text stat = {0};
+    if (cy_file_read(&stat, "/proc/self/stat", 4096) != CY_OK) return now;
+    const double start = start_since_boot_s(stat.bytes);
+    cy_text_free(&stat);
+    if (start < 0 || clock_gettime(CLOCK_BOOTTIME, &boot) != 0) return now;
+    const double age = (double)boot.tv_sec + (double)boot.tv_nsec * 1e-9 - start;
+    return age > 0 ? now - age : now;
+}
+
+// ---- failures of a job
+
+// How long a rank waits for rank 0 to report what both have met.
+#define RANK_ZERO_S 5
+
+void cy_report_leave_to_rank_zero(void)
+{
+    if (cy_machine_found().rank > 0 && !cy_world_has_begun()) sleep(RANK_ZERO_S);
+}
+
+int cy_report_ranks(cy_status status)
+{
+    if (status != CY_OK && !cy_world_has_begun()) {
+        cy_report_leave_to_rank_zero();
+        const int rank = cy_machine_found().rank;
+        if (rank > 0) cy_error_prefix("rank %d: ", rank);
+    }
+    const int exit_status = cy_report_status(status);
+    if (status != CY_OK) cy_world_end_job(exit_status);
+    return exit_status;
+}
+
+void cy_report_left_behind(cy_status status)
+{
+    const int exit_status = cy_report_ranks(status);
+    fflush(stdout);
+    _exit(exit_status); // no destructor runs beside the rank
+}
+
+// ---- the configuration
 
 int cy_report_config(cy_status status, const cy_config_errors *errors)
 {

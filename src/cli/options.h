@@ -88,4 +88,18 @@ void cy_arguments_free(cy_arguments *arguments);
 int cy_usage_error(const cy_usage *usage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+// ---- the pages made from a table
+
+typedef enum cy_help_form {
+    CY_HELP_PAGE,  // --help or -h: for a person
+    CY_HELP_MAN,   // --help=man: a section of the manual page, in man's language
+    CY_HELP_WORDS, // --help=words: one option a line, for the shell's completion
+} cy_help_form;
+
+// Whether this argument asks for help, and in which form.
+bool cy_help_asked(cy_help_form *form, const char *argument);
+
+// Prints the page on stdout; returns the exit status.
+int cy_help_print(const cy_usage *usage, cy_help_form form);
+
 #endif

@@ -2,8 +2,6 @@
 #include "cli/report.h"
 
 #include "base/file.h"
-#include "cli/job.h"
-#include "comm/world.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -34,9 +32,6 @@ static void say(const char *colour, const char *label, const char *text, size_t 
         fprintf(stderr, "%s%.*s\n", label, (int)length, text);
     }
 }
-
-// How long a rank waits for rank 0 to tell of what both have met.
-#define RANK_ZERO_S 5
 
 static const char error_label[] = "cyclotron: error: ";
 static const char error_colour[] = "1;31";
@@ -104,30 +99,6 @@ int cy_report_status(cy_status status)
     if (cy_error_hint()[0] != '\0') cy_report_hint("%s", cy_error_hint());
     if (status == CY_ERR_REQUEST) return CY_EXIT_REQUEST;
     return status == CY_ERR_STOPPED ? CY_EXIT_INTERRUPTED : CY_EXIT_FAILED;
-}
-
-void cy_report_leave_to_rank_zero(void)
-{
-    if (cy_machine_found().rank > 0 && !cy_world_has_begun()) sleep(RANK_ZERO_S);
-}
-
-int cy_report_ranks(cy_status status)
-{
-    if (status != CY_OK && !cy_world_has_begun()) {
-        cy_report_leave_to_rank_zero();
-        const int rank = cy_machine_found().rank;
-        if (rank > 0) cy_error_prefix("rank %d: ", rank);
-    }
-    const int exit_status = cy_report_status(status);
-    if (status != CY_OK) cy_world_end_job(exit_status);
-    return exit_status;
-}
-
-void cy_report_left_behind(cy_status status)
-{
-    const int exit_status = cy_report_ranks(status);
-    fflush(stdout);
-    _exit(exit_status); // no destructor runs beside the rank
 }
 
 bool cy_report_missing(const char *const *paths, int count)

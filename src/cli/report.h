@@ -27,17 +27,6 @@ void cy_report_hint(const char *format, ...) __attribute__((format(printf, 1, 2)
 // and returns the exit status that goes with it. Says nothing and returns CY_EXIT_DONE for CY_OK.
 int cy_report_status(cy_status status);
 
-// What fails before the processes of a job have met fails in all of them, mostly: then the launcher
-// ends the job once rank 0 has told of it, and this does not return in the others. A rank in which
-// it does, after some seconds, is alone with its fault and tells of it.
-void cy_report_leave_to_rank_zero(void);
-
-// As cy_report_status, and then ends the other processes of an MPI job; once for all of them.
-int cy_report_ranks(cy_status status);
-
-// The same where a rank goes on that uses what this process has: ends the process.
-void cy_report_left_behind(cy_status status);
-
 // Reports each of these paths that does not exist; true when there was one. "-" is stdin.
 bool cy_report_missing(const char *const *paths, int count);
 

@@ -5,7 +5,6 @@
 #include "base/output.h"
 #include "cli/commands.h"
 #include "cli/job.h"
-#include "cli/process_start.h"
 #include "cli/report.h"
 #include "observe/profile.h"
 
