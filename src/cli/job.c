@@ -18,7 +18,7 @@
 
 // ---- what this process was given
 
-// A count from the first of these variables that is set; 0 without any.
+// The first of these variables that holds a count above 0; 0 where none does.
 static int count_from(const char *const *names, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -29,7 +29,7 @@ static int count_from(const char *const *names, int count)
     return 0;
 }
 
-// The first of these variables that is set; NULL without any.
+// The value of the first of these variables that is set; NULL where none is.
 static const char *variable_from(const char *const *names, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -53,10 +53,11 @@ cy_config_machine cy_machine_found(void)
     if (!machine.under_mpi) return machine;
     machine.world = count_from(sizes, CY_COUNT(sizes));
     machine.rank = count_from(ranks, launchers);
-    // The last name is Slurm's own: without another nobody has told the tasks of each other.
+    // The last name is Slurm's own. Where it is the only one set, no launcher has connected the
+    // tasks.
     machine.unwired = variable_from(ranks, CY_COUNT(ranks) - 1) == NULL;
     if (machine.unwired && machine.world == 1) {
-        // A process like any other.
+        // A single task that no launcher connects is a process like any other.
         return (cy_config_machine){.cores = machine.cores, .left_behind = machine.left_behind};
     }
     // A launcher that binds gives each rank cores of its own.

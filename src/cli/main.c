@@ -79,7 +79,7 @@ int cy_commands_run(const cy_command *commands, int count, const char *group, in
 
 // ---- the commands
 
-// In the order of a user's work. One line a command; its function stands in commands.h.
+// In the order of a user's work: one line a command, whose function commands.h declares.
 static const cy_command commands[] = {
     {"train", cy_command_train, "train as a configuration says"},
     {"generate", cy_command_generate, "continue a text with a trained model"},
@@ -98,7 +98,7 @@ static const cy_command commands[] = {
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };
 
-// Commands that this version does not have yet, and what does their work meanwhile.
+// Commands that this version does not have yet, and what to use instead.
 static const struct {
     const char *name;
     const char *instead;
@@ -130,9 +130,9 @@ int cy_command_bench(int argc, char **argv)
 
 // ---- starting
 
-// Where a standard stream is closed, its number would go to the first file that is opened, and what
-// is printed into that file. These take the numbers, and fail to be written to or read as closed
-// ones do.
+// Where a standard stream is closed, the first file that is opened would get its number, and prints
+// would go into that file. Opens /dev/null under such numbers, in the mode that makes reads and
+// writes fail as on a closed stream.
 static bool hold_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -142,7 +142,7 @@ static bool hold_standard_streams(void)
     return true;
 }
 
-// Whoever runs out of stack ends with a fault that says nothing.
+// Checked at the start, because running out of stack ends the program without a message.
 static bool has_stack(void)
 {
     struct rlimit limit;
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
 {
     if (!hold_standard_streams()) return CY_EXIT_FAILED;
     if (!has_stack()) return CY_EXIT_REQUEST;
-    // A file that grows beyond its limit is then a write that fails, told as a full disk is.
+    // Growing a file beyond its limit is then a failed write, reported like a full disk.
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         return cy_command_version(argc - 2, argv + 2);

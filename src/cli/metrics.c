@@ -104,8 +104,7 @@ static cy_status find_folder(cy_text *folder, const char *run)
     return cy_text_add(folder, "%.*s", length, run);
 }
 
-// The last part of a path: "runs/one/" is "one". One that ends in dots is called as it is
-// elsewhere.
+// The last part of a path: "one" of "runs/one/". A path that ends in dots is resolved first.
 static void name_from_path(char *name, size_t bytes, const char *path)
 {
     size_t length = strlen(path);
@@ -145,7 +144,7 @@ static void fill_from_config(metrics_row *row, const cy_config *config)
     row->status = done ? "completed" : "incomplete";
 }
 
-// A configuration that cannot be read leaves its columns empty, which is said.
+// Warns about a configuration that cannot be read, and leaves its columns empty.
 static cy_status read_config(metrics_row *row, const char *folder)
 {
     cy_text path = {0};
@@ -161,7 +160,7 @@ static cy_status read_config(metrics_row *row, const char *folder)
         status = cy_config_read(&config, &errors, text.bytes, text.length, path.bytes, NULL, 0);
     }
     if (status == CY_OK) {
-        // Only the batch is needed: that the model's folder may be gone since is no fault here.
+        // Only the batch is needed: a model folder that has been removed since is no fault here.
         const cy_status resolved = cy_config_resolve(&config, &errors);
         if (resolved == CY_ERR_MEMORY) status = resolved;
         fill_from_config(row, &config);
@@ -215,7 +214,7 @@ static cy_status add_number(cy_text *table, const metrics_row *row, int index, c
     return cy_text_add(table, "%.12g", number);
 }
 
-// A text as a CSV field: in quotes, where it needs them.
+// Adds a text as a CSV field, in quotes where it needs them.
 static cy_status add_csv_text(cy_text *table, const char *text)
 {
     if (strpbrk(text, ",\"\r\n") == NULL) return cy_text_add(table, "%s", text);
@@ -230,7 +229,7 @@ static cy_status add_csv_text(cy_text *table, const char *text)
 // How a file with such a table, CSV or JSON, is recognised.
 static const cy_output_kind table_kind = {
     .name = "a table of runs",
-    // picotron's tables begin alike and have fewer columns.
+    // picotron's tables begin with the same columns and have fewer.
     .marks = {{.begins = "run_name,status,dp,tp,", .holds = ",mfu_causal,", .ends = "\n"},
         {.begins = "[\n{\"run_name\": ", .holds = ", \"mfu_causal\": ", .ends = "}\n]\n"}},
 };

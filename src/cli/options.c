@@ -20,7 +20,7 @@
 
 #define OPTIONS_MAX 64
 
-// A command line while it is read.
+// The state of parsing a command line.
 typedef struct parser {
     const cy_usage *usage;
     cy_arguments *arguments;
@@ -221,7 +221,7 @@ static void read_option(parser *p, const char *text)
     }
     if (found < 0) {
         unknown_option(p, text, length);
-        // What follows may be its value: leave it out, so that one mistake is one error.
+        // The next argument may be its value: skip it, so that one mistake is one error.
         if (text[length] == '\0' && p->next < p->argc && p->argv[p->next][0] != '-' &&
             p->arguments->count >= usage->least) {
             p->next++;
@@ -379,7 +379,7 @@ static int option_form(char *text, size_t bytes, const cy_option *option)
         text, bytes, "--%s%s%s", option->name, word != NULL ? "=" : "", word != NULL ? word : "");
 }
 
-// What is said of an option after its own words: its default, that it is needed.
+// The words after an option's own doc: its default, or that it is required.
 static void print_notes(const cy_option *option)
 {
     if (option->required) printf(" (required)");
@@ -413,7 +413,8 @@ static void print_page(const cy_usage *usage)
     }
 }
 
-// man reads a backslash, and a dot or quote at the start of a line, as its own.
+// Prints text for man, which takes a backslash, and a dot or quote at the start of a line, as
+// commands.
 static void print_escaped(const char *text)
 {
     for (bool at_start = true; *text != '\0'; text++) {

@@ -1,4 +1,4 @@
-// cyclotron plan: what a configuration comes to, before a job starts.
+// cyclotron plan: prints the mesh, memory, work and traffic of a configuration before a job starts.
 
 #include "plan/plan.h"
 

@@ -1,3 +1,5 @@
+// Prints the program's errors, warnings and hints, and chooses its exit status.
+
 #define _GNU_SOURCE
 #include "cli/report.h"
 
@@ -23,7 +25,7 @@ bool cy_colours(FILE *stream)
     return isatty(fileno(stream)) == 1;
 }
 
-// One write for a line, so that lines of several ranks do not mix.
+// Prints a line in one write, so that lines of several ranks do not mix.
 static void say(const char *colour, const char *label, const char *text, size_t length)
 {
     if (cy_colours(stderr)) {
@@ -38,8 +40,8 @@ static const char error_colour[] = "1;31";
 static const char hint_label[] = "  hint: ";
 static const char hint_colour[] = "36";
 
-// Each line of the text becomes a line of its own with the label in front. Within an error, a line
-// that begins with two spaces is advice, one with "  - " an item of the list that the error is.
+// Prints each line of the text behind the label. Within an error, a line that begins with "  - " is
+// an item of a list, and another line that begins with two spaces is advice.
 static void say_lines(const char *colour, const char *label, const char *text)
 {
     while (*text != '\0') {

@@ -1,4 +1,4 @@
-// cyclotron train: trains as a configuration says.
+// cyclotron train: trains a model as a configuration says.
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/clock.h"
@@ -61,7 +61,8 @@ static void show_line(shown_run *run, const cy_step_metrics *metrics)
     cy_text_free(&line);
 }
 
-// Between the lines of steps: a bar on a terminal, elsewhere a plain line each ten seconds.
+// Shows progress between the lines of steps: a bar on a terminal, elsewhere a line each ten
+// seconds.
 static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
     shown_run *run = context;
@@ -80,7 +81,7 @@ static void note(void *context, const char *text)
     cy_text_free(&line);
 }
 
-// A reader that has closed standard output asks to stop as a signal does.
+// Where the reader of standard output has closed it, the run stops as on a signal.
 static int should_stop(void *context)
 {
     shown_run *run = context;

@@ -1,4 +1,4 @@
-// cyclotron bench checkpoint: saving and loading a model's state beside plain files.
+// cyclotron bench checkpoint: times saving and loading a model's state beside plain files.
 
 #include "cli/commands.h"
 #include "cli/job.h"

@@ -65,7 +65,7 @@ static cy_status rows_to_json(cy_text *text, const bench_table *t)
 static const char *const algorithms[] = {
     "auto", "native", "ring", "tree", "doubling", "hierarchical", "server"};
 
-// The fastest all_reduce of this size over the backend, of those that are no choice among others.
+// The fastest all_reduce of this size over the backend, without "auto".
 static const bench_row *fastest(const bench_table *t, const char *backend, int64_t bytes)
 {
     const bench_row *best = NULL;
@@ -91,7 +91,7 @@ static void print_algorithm_row(const bench_table *t, const char *backend, int64
     printf("\n");
 }
 
-// How far what `auto` chose is behind the fastest.
+// Prints by how many per cent `auto` is slower than the fastest algorithm, at most.
 static void print_auto(const bench_table *t, const char *backend)
 {
     const bench_row *worst = NULL;
@@ -119,7 +119,7 @@ static void print_auto(const bench_table *t, const char *backend)
     }
 }
 
-// Microseconds of every algorithm of all_reduce by size, and what `auto` makes of it.
+// Prints microseconds of every algorithm of all_reduce by size, and the choice of `auto`.
 static void print_algorithms(const bench_table *t, const char *backend)
 {
     bool titled = false;
@@ -139,7 +139,7 @@ static void print_algorithms(const bench_table *t, const char *backend)
     if (titled) print_auto(t, backend);
 }
 
-// One cell: microseconds, or a dash.
+// Prints one cell: microseconds, or a dash.
 static void print_us(const bench_row *r)
 {
     if (r == NULL) {
@@ -149,7 +149,7 @@ static void print_us(const bench_row *r)
     }
 }
 
-// Every operation as the backends do it, beside what MPI does by itself between processes.
+// Prints every operation of the backends beside MPI's own between processes.
 static void print_operations(const bench_table *t)
 {
     printf("\nmicroseconds of each backend's own, and of the MPI library between processes\n"
@@ -169,7 +169,8 @@ static void print_operations(const bench_table *t)
     }
 }
 
-// A message takes alpha + bytes / beta: from the smallest and the largest that were sent.
+// Prints alpha and beta of a message, which takes alpha + bytes / beta, from the smallest and the
+// largest that were sent.
 static void print_link(const bench_table *t, const bench_values *v, const char *backend)
 {
     const bench_row *small = find_row(t, backend, BENCH_SEND, "native", 8);
@@ -184,7 +185,7 @@ static void print_link(const bench_table *t, const bench_values *v, const char *
         "beta %.2f GB/s\n", (double)(large->bytes - small->bytes) / (large->us - small->us) * 1e-3);
 }
 
-// The ring against what its links carry when every rank sends to its neighbour at once.
+// Compares the ring with what its links carry when every rank sends to its neighbour at once.
 static void print_ring(const bench_table *t, const bench_values *v, const char *backend)
 {
     const bench_row *ring = find_row(t, backend, BENCH_ALL_REDUCE, "ring", v->bytes);
@@ -195,8 +196,8 @@ static void print_ring(const bench_table *t, const bench_values *v, const char *
         link->bus_gb_s);
 }
 
-// Bytes that memory must give and take for n bytes on P ranks of one process, as multiples of n:
-// what is read, each datum once, and what is written.
+// Bytes that memory reads, each datum once, and writes for an operation of n bytes on P ranks of
+// one process, as multiples of n.
 typedef struct touched {
     double read;
     double written;
@@ -224,7 +225,7 @@ static touched touched_by(bench_op op, double ranks)
     return (touched){0.0, 0.0};
 }
 
-// The largest operations between threads against a copy of as many bytes by as many threads.
+// Compares the largest operations between threads with a copy of as many bytes by as many threads.
 static cy_status print_memory(const bench_table *t, const bench_values *v)
 {
     if (v->bytes < 1 << 20) return CY_OK;
@@ -270,7 +271,7 @@ static cy_status print_rows(const bench_table *t, const bench_values *v)
 
 // ---- under mpirun
 
-// Rows that this program printed under mpirun.
+// Reads the rows that this program printed under mpirun.
 static cy_status read_rows(bench_table *t, const char *text, size_t length)
 {
     json_error_t error;
@@ -304,7 +305,7 @@ static cy_status read_rows(bench_table *t, const char *text, size_t length)
     return status;
 }
 
-// A failure where mpirun ended in another way than with status 0.
+// Waits for mpirun; fails where it ends in another way than with status 0.
 static cy_status wait_for(pid_t child)
 {
     int how = 0;
@@ -316,6 +317,7 @@ static cy_status wait_for(pid_t child)
     return CY_FAIL(CY_ERR_PEER, "mpirun ended with status %d", WEXITSTATUS(how));
 }
 
+// Starts this program again under mpirun and adds the rows that it prints.
 static cy_status run_under_mpi(const bench_values *v, bench_table *t)
 {
     char self[1024];
@@ -326,7 +328,7 @@ static cy_status run_under_mpi(const bench_values *v, bench_table *t)
     char bytes[48];
     snprintf(ranks, sizeof(ranks), "%d", (int)v->ranks);
     snprintf(bytes, sizeof(bytes), "--bytes=%lld", (long long)v->bytes);
-    // Open MPI refuses root and more ranks than cores unless it is told that this is meant.
+    // Open MPI refuses to run as root, or more ranks than cores, unless options allow it.
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     char words[][20] = {

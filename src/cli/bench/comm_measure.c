@@ -1,4 +1,4 @@
-// Timing collectives between the ranks of a world.
+// Times collectives and messages between the ranks of a world.
 
 #include "cli/bench/comm.h"
 
@@ -50,7 +50,7 @@ typedef struct buffers {
     int64_t bytes; // of each
 } buffers;
 
-// What is timed: an operation of a group, or MPI's own.
+// The operation that is timed: a group's, or MPI's own.
 typedef struct subject {
     bench_op op;
     const char *algorithm;
@@ -58,7 +58,7 @@ typedef struct subject {
     cy_group *meet;  // borrowed: where samples begin together
 } subject;
 
-// There and back between the first two.
+// Sends a message from rank 0 to rank 1 and back.
 static cy_status run_send(cy_group *group, cy_view data)
 {
     const int rank = cy_group_rank(group);
@@ -72,8 +72,8 @@ static cy_status run_send(cy_group *group, cy_view data)
     return CY_OK;
 }
 
-// Everybody sends the first half of its data to the right and receives the second from the left, at
-// the same time: what the links of a ring carry, in as much memory as an all_reduce of it uses.
+// Every rank sends the first half of its data to the right and receives the second from the left,
+// at the same time: what the links of a ring carry, in as much memory as an all_reduce uses.
 static cy_status run_neighbour(cy_group *group, float *data, int64_t half)
 {
     const cy_view in = cy_view_of(data, CY_F32, 1, half);
@@ -144,7 +144,7 @@ static cy_status time_op(double *seconds, const subject *what, const buffers *b,
         CY_TRY(cy_group_barrier(what->meet));
         start = cy_clock_s();
         CY_TRY(run(what, b, bytes, repeats));
-        // A broadcast is over when all have it, not when the root goes on; so are messages.
+        // A broadcast or a message ends when all have the data, not when the sender goes on.
         if (what->op == BENCH_BROADCAST || what->op == BENCH_NEIGHBOUR)
             CY_TRY(cy_group_barrier(what->meet));
         times[i] = (cy_clock_s() - start) / repeats;
@@ -180,7 +180,7 @@ static bool has_parts(bench_op op)
     return op == BENCH_REDUCE_SCATTER || op == BENCH_ALL_GATHER || op == BENCH_ALL_TO_ALL;
 }
 
-// Powers of eight times 8 bytes, and the largest.
+// Times an operation at powers of eight times 8 bytes, and at the largest size.
 static cy_status measure(
     const bench_run *run, cy_world *world, const subject *what, const buffers *b)
 {
@@ -226,7 +226,7 @@ static cy_status measure_algorithms(
     return CY_OK;
 }
 
-// What a run's `auto` comes to on this group, and how fast that is.
+// Measures the algorithm that `auto` chooses on this group.
 static cy_status measure_auto(
     const bench_run *run, cy_world *world, cy_group *group, const buffers *b)
 {
@@ -255,7 +255,7 @@ static cy_status measure_all(
         const subject ours = {(bench_op)op, "native", group, group};
         CY_TRY(measure(run, world, &ours, b));
         const subject theirs = {(bench_op)op, BENCH_MPI, group, group};
-        // MPI has no such call of its own.
+        // MPI has no call for it.
         if (mpi && op != BENCH_NEIGHBOUR) CY_TRY(measure(run, world, &theirs, b));
     }
     CY_TRY(measure_algorithms(run, world, group, b));
@@ -267,7 +267,7 @@ static cy_status take_buffer(float **buffer, int64_t bytes)
     void *block = NULL;
     CY_TRY(cy_memory_map(&block, (size_t)bytes));
     *buffer = block;
-    // Its pages are there before they are timed; lines of zeros move faster than data does.
+    // Filled before it is timed: its pages must exist, and lines of zeros move faster than data.
     for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
         (*buffer)[i] = (float)(1 + i % 7);
     return CY_OK;

@@ -1,4 +1,4 @@
-// cyclotron bench decode: how fast a saved model speaks.
+// cyclotron bench decode: measures how fast a saved model generates.
 
 #include "infer/bench_decode.h"
 
