@@ -13,10 +13,11 @@
 
 // ---- a checkpoint and a model
 
-// An error holds no longer list; a longer one is folded.
+// An error text holds no longer list. In a longer one, lines that differ only in their layer are
+// folded.
 #define LIST_BYTES 3000
 
-// Lines that differ only in the number of their layer, for layers that follow each other.
+// Lines that differ only in the number of their layer, for consecutive layers.
 typedef struct fold {
     const char *line; // borrowed: the first of them
     int head, length; // of the line: up to the number, and in all
@@ -48,7 +49,8 @@ static long rest_length(const fold *f)
     return f->line + f->length - f->rest;
 }
 
-// Of folds that a line could follow: by what they say apart from the layer, and by the next layer.
+// Orders folds by their last layer and by their text without the layer, to find the one that a line
+// continues.
 static int by_what_follows(const void *left, const void *right)
 {
     const fold *a = left;
@@ -66,13 +68,13 @@ static cy_status add_fold(cy_text *out, const fold *f)
         (int)(f->line + f->length - f->rest), f->rest);
 }
 
-// The tree's folds stand in a list.
+// Frees nothing: the folds of the tree are elements of an array.
 static void keep_fold(void *f)
 {
     (void)f;
 }
 
-// Adds a line to the fold that it follows, or as one of its own. `ends` is a tree of the folds that
+// Adds a line to the fold that it continues, or as a new fold. `ends` is a tree of the folds that
 // have a layer.
 static cy_status fold_line(fold *folds, int *count, void **ends, fold next)
 {
@@ -152,7 +154,7 @@ static int by_kind_and_name(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-// The tensors that are there and not in the list, of the kinds that the list has.
+// Lists the stored tensors of the kinds that occur in `tensors` which `tensors` does not name.
 static cy_status list_unknown(cy_text *lines, int *wrong, const cy_checkpoint *checkpoint,
     const cy_global_tensor *tensors, int count)
 {

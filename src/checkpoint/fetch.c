@@ -22,7 +22,7 @@ static int by_place(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-// Adds the pieces of one tensor.
+// Adds the stored shards of one tensor.
 static void add_pieces(cy_chunks *chunks, const cy_checkpoint *checkpoint, int tensor)
 {
     const cy_stored_tensor *stored = &checkpoint->tensors[tensor];
@@ -86,7 +86,8 @@ void cy_chunks_close(cy_chunks *chunks)
     *chunks = (cy_chunks){0};
 }
 
-// The last range that begins at or before a chunk: the ranges before it that begin there are empty.
+// The range that holds a chunk: the last one whose first chunk is not after it. Earlier ranges with
+// the same first chunk are empty.
 static const cy_chunk_range *range_of(const cy_chunks *chunks, int64_t number)
 {
     int64_t low = 0, high = chunks->range_count;
@@ -215,7 +216,7 @@ void cy_load_plan_close(cy_load_plan *plan)
     *plan = (cy_load_plan){0};
 }
 
-// The read items of a tensor are neighbours: the first of them, and NULL behind the last.
+// The read items of a tensor are neighbours in the list. Returns the first, or NULL.
 static const cy_read_item *first_item(const cy_load_plan *plan, int tensor)
 {
     int64_t low = 0, high = plan->count;
@@ -237,7 +238,7 @@ static const cy_read_item *next_item(const cy_load_plan *plan, const cy_read_ite
     return next < plan->list + plan->count && next->tensor == item->tensor ? next : NULL;
 }
 
-// What is wanted of a chunk, run by run.
+// The runs of elements of a chunk that are wanted.
 typedef struct overlap {
     int64_t elements;
     int64_t runs;
@@ -277,7 +278,7 @@ uint64_t cy_load_plan_bytes(const cy_load_plan *plan, const cy_chunk *chunk)
 
 // ---- one chunk
 
-// Where elements that follow each other in the file go.
+// The place in memory of elements that follow each other in the file.
 typedef struct target {
     void *data;
     int64_t count;
@@ -335,7 +336,7 @@ void cy_fetcher_read_block(
     in->buffered_end = offset + bytes;
 }
 
-// All of the chunk, where the buffer holds it; or NULL.
+// The chunk's bytes in the buffer, or NULL where it does not hold all of them.
 static const char *buffered_chunk(const cy_fetcher *in)
 {
     const cy_chunk *chunk = in->chunk;
@@ -351,8 +352,7 @@ static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts
     return cy_bytes_read(in->checkpoint, in->chunk->range->file, offset, parts, count);
 }
 
-// Reads the runs that wait, straight to where they belong or, where the type changes, through the
-// buffer.
+// Reads the waiting runs straight to their places, or through the buffer where the type changes.
 static cy_status flush(cy_fetcher *in)
 {
     if (in->count == 0) return CY_OK;
@@ -373,7 +373,8 @@ static cy_status flush(cy_fetcher *in)
     return CY_OK;
 }
 
-// Elements that are dense in the file and in memory.
+// Fills elements that are dense in the file and in memory: from the chunk's bytes where they were
+// read, otherwise by adding a run to those that wait.
 static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int64_t count)
 {
     const cy_dtype from = in->chunk->piece.dtype;
@@ -393,7 +394,8 @@ static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int6
     return CY_OK;
 }
 
-// A run of elements that wanted piece and chunk share; rows may lie apart in memory.
+// Fills a run of elements that the wanted shard and the chunk share; its rows may lie apart in
+// memory.
 static cy_status scatter_run(
     void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
 {
@@ -425,7 +427,8 @@ static cy_status scatter_wanted(cy_fetcher *in)
     return CY_OK;
 }
 
-// Where all of a chunk lies in memory as it does in the file, once it is read; or NULL.
+// The place of the whole chunk, where one shard wants all of it, dense and in the stored type; or
+// NULL.
 static void *whole_destination(const cy_fetcher *in)
 {
     const cy_tensor_shard *chunk = &in->chunk->piece;
@@ -436,7 +439,7 @@ static void *whole_destination(const cy_fetcher *in)
     return cy_tensor_shard_dense(found.piece) ? cy_tensor_shard_at(found.piece, found.index) : NULL;
 }
 
-// Reads all of a chunk: to its place, which is returned, or to the buffer.
+// Reads all of a chunk to its place, which *place then is, or to the buffer; *place is then NULL.
 static cy_status read_chunk(cy_fetcher *in, void **place)
 {
     *place = whole_destination(in);

@@ -1,5 +1,4 @@
-// checkpoint/fetch.h: the chunks of a checkpoint's files, and reading one into the shards that want
-// it.
+// checkpoint/fetch.h: divides files into chunks, and reads chunks into the shards that want them.
 //
 // A chunk is at most 1 MiB of a file: the unit that has a checksum and that is read. It lies in the
 // head of a file or in one stored shard, never in two. Chunks are numbered in the order of files

@@ -86,7 +86,7 @@ bool cy_direct_read(const cy_direct_file *file, char *memory, uint64_t offset, u
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return false;
         done += (uint64_t)got;
-        // Only the end of the file may cut a block, and then all that is wanted is here.
+        // Only the end of the file may cut a block, and then all wanted bytes have been read.
         if (done < wanted && done % CY_DIRECT_ALIGN != 0) return false;
     }
     return true;
@@ -128,7 +128,8 @@ static cy_status write_at(cy_file_writer *out, const char *bytes, size_t count, 
         if (put < 0 && errno == EINTR) continue;
         const int flags = put < 0 && errno == EINVAL ? fcntl(out->fd, F_GETFL) : 0;
         if (put < 0 && flags > 0 && (flags & O_DIRECT) != 0) {
-            // This file system wants another alignment than CY_DIRECT_ALIGN: then plainly.
+            // The file system wants another alignment than CY_DIRECT_ALIGN: write through the page
+            // cache.
             if (fcntl(out->fd, F_SETFL, flags & ~O_DIRECT) == 0) continue;
             errno = EINVAL;
         }
@@ -200,7 +201,7 @@ static void stop_threads(cy_file_writer *out)
     out->thread_count = 0;
 }
 
-// The block that was filled is written, here or by a thread; the next one may be filled on return.
+// Writes the full block, or leaves it to a thread. On return the next block may be filled.
 static cy_status submit(cy_file_writer *out)
 {
     const int at = (int)(out->current % out->blocks);
@@ -234,7 +235,7 @@ static cy_status create(cy_file_writer *out, bool direct)
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
     out->fd = direct ? cy_io_open(out->path, flags | O_DIRECT) : -1;
     direct = out->fd >= 0;
-    // Where it was refused for another reason the plain way says so.
+    // Where it was refused for another reason, the next open fails and names it.
     if (!direct) out->fd = cy_io_open(out->path, flags);
     if (out->fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "create %s", out->path);
     if (cy_io_allocate(out->fd, (int64_t)out->total) != 0 && errno != EOPNOTSUPP &&
@@ -266,7 +267,7 @@ cy_status cy_file_writer_open(cy_file_writer **writer, const char *path, uint64_
     for (int i = 0; i < CY_FILE_WRITER_BLOCKS_MAX; i++)
         out->idle[i] = true;
     cy_status status = cy_memory_copy_text(&out->path, path);
-    // Less than a block has nothing to gain.
+    // A file of less than a block gains nothing by it.
     if (status == CY_OK) status = create(out, blocks > 0 && total >= BLOCK_BYTES);
     if (status == CY_OK) {
         *writer = out;
@@ -310,7 +311,8 @@ cy_status cy_file_writer_add(cy_file_writer *out, const void *bytes, size_t coun
     return CY_OK;
 }
 
-// The last block: whole disk blocks of it as before, the rest through the page cache.
+// Writes the last block: its whole disk blocks past the page cache, the rest through it. Then
+// forces the file to disk.
 static cy_status finish(cy_file_writer *out)
 {
     stop_threads(out);

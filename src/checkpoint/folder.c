@@ -1,3 +1,5 @@
+// Names, lists, locks and sweeps folders of checkpoints.
+
 #define _GNU_SOURCE
 #include "checkpoint/folder.h"
 
@@ -64,7 +66,7 @@ static int by_step(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-// Whether an entry of a folder is a checkpoint that is whole; *step is its.
+// Whether an entry of a folder is a complete checkpoint, and its step.
 static cy_status is_checkpoint(bool *whole, int64_t *step, const char *folder, const char *entry)
 {
     char *manifest = NULL;

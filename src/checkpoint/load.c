@@ -1,4 +1,5 @@
-// Which rank reads and checks which chunk, and the threads that do it.
+// Loads and verifies checkpoints: decides which rank reads and checks which chunk, and runs the
+// threads that do it.
 
 #include "base/memory.h"
 #include "base/random.h"
@@ -12,19 +13,20 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-// The disk is asked for this much ahead of what is read, on all ranks together.
+// How many bytes ahead of the reads the system is asked to prefetch, on all ranks together.
 #define PREFETCH_BYTES     ((uint64_t)64 << 20)
 #define PREFETCH_BYTES_MIN ((uint64_t)4 << 20)
 
-// Reads past the page cache that are in flight on all ranks together, and of one rank: a disk likes
-// several. Shorter ones would cost more in whole blocks than they save.
+// Reads past the page cache in flight on all ranks together, and on one rank: a disk is fastest
+// with several. Reads below DIRECT_BYTES go through the page cache: whole blocks would cost more
+// than they save.
 #define READERS      8
 #define READERS_MAX  4
 #define DIRECT_BYTES ((uint64_t)128 << 10)
 
 #define UNASSIGNED INT64_MAX
 
-// Chunks that follow each other in a file, or one.
+// One chunk, or several that follow each other in a file and are read together.
 typedef struct batch {
     int64_t first, count; // in the tasks
     int file;
@@ -67,7 +69,7 @@ typedef struct loader {
 
 // ---- who checks what
 
-// True for chunks whose checksums somebody compares: on all ranks alike.
+// True for a chunk whose checksum one of the ranks compares. All ranks get the same answer.
 static bool is_checked(const loader *in, const cy_chunk *chunk)
 {
     const cy_chunk_range *range = chunk->range;
@@ -75,8 +77,9 @@ static bool is_checked(const loader *in, const cy_chunk *chunk)
     return range->tensor < 0 || in->checkpoint->tensors[range->tensor].tensor.kind < in->kinds;
 }
 
-// A bid for a chunk, the lowest of all ranks wins: whoever wants most of it, of those that want the
-// same a random one, so that copies share the work; the rank stands in the lowest bits.
+// A rank's bid for a chunk. The lowest bid of all ranks wins: that of the rank that wants most of
+// the chunk and, of several that want the same, a random one, so that copies share the work. The
+// lowest bits are the rank.
 #define RANK_BITS   20
 #define RANDOM_BITS 20
 #define RANKS_MAX   (1 << RANK_BITS)
@@ -92,8 +95,8 @@ static int64_t bid_of(const loader *in, const cy_chunk *chunk)
     return (int64_t)((missing << RANDOM_BITS | random) << RANK_BITS | rank);
 }
 
-// Without bids each rank has an even part. With them it gets what it wants, and of what nobody
-// wants its part.
+// Sets the rank that checks each chunk: the winner of the bids. Chunks without a bid are divided
+// evenly among the ranks.
 static cy_status assign_checkers(loader *in)
 {
     const int64_t count = in->chunks.count;
@@ -119,7 +122,7 @@ static cy_status assign_checkers(loader *in)
     return CY_OK;
 }
 
-// Opened here, since the threads that read may not.
+// Opens a file before the threads start, since they may not change the checkpoint.
 static cy_status open_file(loader *in, int file)
 {
     const cy_checkpoint_file *entry = &in->checkpoint->files[file];
@@ -133,7 +136,7 @@ static cy_status open_file(loader *in, int file)
     return CY_OK;
 }
 
-// Whether a chunk that is read directly can be read together with those of a batch before it.
+// True where a chunk can be read past the page cache together with the batch before it.
 static bool follows(const cy_chunk *chunk, const batch *last)
 {
     return last->direct && last->file == chunk->range->file &&
@@ -141,8 +144,8 @@ static bool follows(const cy_chunk *chunk, const batch *last)
         cy_direct_block_bytes(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES;
 }
 
-// Adds a chunk to the last batch, or as one of its own. What this rank checks is read whole, so
-// neighbours can be read together; of the rest a rank may want a few rows.
+// Adds a chunk to the last batch, or as a batch of its own. Chunks that this rank checks are read
+// whole, so neighbours can be read together; of the others it may want only a few rows.
 static void add_task(loader *in, const cy_chunk *chunk)
 {
     const bool mine = in->checkers[chunk->number] == in->rank;
@@ -177,8 +180,8 @@ static cy_status list_tasks(loader *in)
 
 // ---- the threads
 
-// Asks the system for what comes, while it reads and checks what is here. One thread at a time; the
-// others go on reading.
+// Asks the system to prefetch the next batches. One thread at a time does so; the others go on
+// reading.
 static void prefetch(loader *in)
 {
     const uint64_t share = PREFETCH_BYTES / (uint64_t)in->size;
@@ -206,13 +209,13 @@ static void note_failure(loader *in, cy_status status)
     atomic_store(&in->failed, true);
 }
 
-// What the page cache has is taken from there.
+// Reads a batch past the page cache, unless the page cache holds it.
 static void read_block(const loader *in, const batch *some, int worker)
 {
     if (!some->direct || some->bytes < DIRECT_BYTES) return;
     const cy_direct_file *file = &in->direct[some->file];
     if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
-    // Where it fails the chunks are read plainly, which names what is wrong.
+    // Where this fails, cy_fetch reads through the page cache and names what is wrong.
     cy_fetcher_read_block(in->fetchers[worker], file, some->file, some->offset, some->bytes);
 }
 
@@ -232,7 +235,8 @@ static void fetch_batch(void *context, int64_t number, int worker)
     }
 }
 
-// Reads that wait for the disk need threads, not cores: a rank that has too few gets some for it.
+// Reads that wait for the disk need threads, not cores: a rank with too few threads opens a pool
+// for the load.
 static cy_status open_pool(loader *in)
 {
     const int share = READERS / in->size;
@@ -269,7 +273,8 @@ static cy_status fetch_all(loader *in)
 
 // ---- all of it
 
-// A load that checks nothing reads what is wanted: its cost does not depend on the other tensors.
+// Lists the chunks of the wanted tensors alone: the cost of a load that checks nothing must not
+// depend on the other tensors.
 static cy_status list_wanted(loader *in)
 {
     void *memory = NULL;

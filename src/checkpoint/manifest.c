@@ -179,7 +179,7 @@ cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint)
         json->length--; // its line end
         CY_TRY(cy_text_add(json, ",\n"));
     }
-    // Not through the format: a text may be longer than a formatted one should be.
+    // Not through cy_text_add, which formats texts of moderate length only.
     const char *const keys[3] = {"config", "state", "identity"};
     const char *const texts[3] = {
         checkpoint->config_json, checkpoint->state_json, checkpoint->identity_json};
@@ -240,7 +240,7 @@ static cy_status check_tail(const char *json, size_t length, const char *where)
         found, told);
 }
 
-// A member that must be a count of at least 0.
+// Reads a member that must be an integer of at least 0.
 static cy_status take_count(
     int64_t *count, const json_t *object, const char *key, const char *where)
 {
@@ -261,7 +261,7 @@ static cy_status take_name(char **name, const json_t *object, const char *where)
     return cy_memory_copy_text(name, text);
 }
 
-// A pair [first, count] within `total`; absent: all of it.
+// Reads a member [first, count] within `total`; where it is absent, the range is all of it.
 static cy_status take_range(int64_t *first, int64_t *count, const json_t *object, const char *key,
     int64_t total, const char *where)
 {
@@ -406,7 +406,7 @@ static cy_status read_tensor(
     const json_t *pieces = json_object_get(value, "pieces");
     stored->piece_count = (int64_t)json_array_size(pieces);
     for (size_t i = 0; i < json_array_size(pieces); i++) {
-        // Counted before it is read, so that closing finds what a failed reading left.
+        // Counted before it is read, so that closing frees what a failed read allocated.
         cy_stored_shard *piece = &checkpoint->pieces[checkpoint->piece_count++];
         CY_TRY(read_piece(piece, json_array_get(pieces, i), &stored->tensor, checkpoint, where));
     }
@@ -454,7 +454,7 @@ static int by_place(const void *left, const void *right)
     return a->offset < b->offset ? -1 : a->offset > b->offset;
 }
 
-// The pieces of a file must fill it: head, then one after the other without gap or overlap.
+// Checks that head and shards fill each file without gap or overlap.
 static cy_status check_fill(
     const cy_checkpoint *checkpoint, const cy_stored_shard *const *sorted, const char *where)
 {
@@ -488,7 +488,7 @@ static cy_status check_places(const cy_checkpoint *checkpoint, const char *where
     return status;
 }
 
-// A member object as a text of its own, or NULL where it is absent.
+// Copies a member that must be an object as a text; leaves NULL where it is absent.
 static cy_status take_object(char **text, const json_t *root, const char *key, const char *where)
 {
     const json_t *value = json_object_get(root, key);
@@ -540,7 +540,7 @@ cy_status cy_checkpoint_from_json(
     if (!json_is_integer(version)) {
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: no format_version: not a checkpoint", where);
     } else if (json_integer_value(version) != CY_CHECKPOINT_FORMAT) {
-        // Said before the checksum is looked at: another version may count otherwise.
+        // Checked before the checksum, which another version may compute in another way.
         status = CY_FAIL(CY_ERR_UNSUPPORTED,
             "%s: format version %" JSON_INTEGER_FORMAT ", this program reads version %d", where,
             json_integer_value(version), CY_CHECKPOINT_FORMAT);

@@ -59,7 +59,7 @@ static cy_status read_dtype(
         text);
 }
 
-// Reads the shape and the number of bytes that follows from it.
+// Reads the shape and computes the number of bytes.
 static cy_status read_shape(
     cy_safetensors_entry *entry, const char *path, const char *name, const json_t *value)
 {
@@ -170,7 +170,7 @@ static int by_offset(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-// The tensors must follow each other without gap or overlap and fill the file.
+// Checks that the tensors follow each other without gap or overlap and fill the file.
 static cy_status check_layout(cy_safetensors *file, const char *path)
 {
     if (file->count > 0) {

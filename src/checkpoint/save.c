@@ -27,7 +27,7 @@
 
 // ---- the files of a rank
 
-// Blocks in flight of all ranks together: a disk likes several, more only take memory.
+// Blocks in flight of all ranks together: a disk is fastest with several; more only take memory.
 #define BLOCKS 8
 
 typedef struct rank_writer {
@@ -52,7 +52,7 @@ static bool is_whole(const cy_tensor_shard *piece, const cy_global_tensor *tenso
     return piece->count == tensor->rows * tensor->cols;
 }
 
-// The tensor of a safetensors file that holds a piece.
+// The entry of a safetensors header for a shard. The caller frees its name.
 static cy_status make_entry(
     cy_safetensors_entry *entry, const cy_tensor_shard *piece, const cy_global_tensor *tensor)
 {
@@ -81,7 +81,8 @@ static cy_status make_entry(
     return CY_OK;
 }
 
-// The next dense portion of a piece, of at most a chunk: *bytes is where it lies, or is copied to.
+// Elements [index, index + count) of a shard, at most a chunk: *bytes is where they lie dense in
+// memory, or the buffer, to which they are copied.
 static cy_status take_chunk(const char **bytes, rank_writer *out, const cy_tensor_shard *piece,
     int64_t index, int64_t count)
 {
@@ -131,7 +132,7 @@ static cy_status write_piece(
     return CY_OK;
 }
 
-// Writes the pieces [first, first + count) of the rank's table, all of one file, in order.
+// Writes the shards [first, first + count) of the rank's table, in order, as the file `path`.
 static cy_status write_body(rank_writer *out, cy_safetensors_entry *entries,
     const cy_tensor_shard **sources, int64_t first, int count, const char *path)
 {
@@ -165,7 +166,7 @@ static bool belongs(const cy_save *save, const cy_tensor_shard *piece, bool weig
     return (save->tensors[piece->tensor].kind == CY_TENSOR_WEIGHT) == weights;
 }
 
-// Writes this rank's weights, or all but the weights, as one file; none when there is nothing.
+// Writes this rank's weights, or all but the weights, as one file; no file where it has none.
 static cy_status write_file(rank_writer *out, const cy_tensor_shard **sources, bool weights)
 {
     const cy_save *save = out->save;
@@ -204,7 +205,7 @@ static cy_status write_file(rank_writer *out, const cy_tensor_shard **sources, b
     return status;
 }
 
-// Room in a table for so many files, tensors and pieces.
+// Allocates the arrays of a table for so many files, tensors and shards.
 static cy_status take_table(cy_checkpoint *table, size_t files, size_t tensors, size_t pieces)
 {
     void *memory = NULL;
@@ -217,7 +218,7 @@ static cy_status take_table(cy_checkpoint *table, size_t files, size_t tensors, 
     return CY_OK;
 }
 
-// Adds a tensor with no pieces, under a name that the table owns.
+// Adds a tensor without shards; the table owns a copy of its name.
 static cy_status add_tensor(cy_checkpoint *table, const cy_global_tensor *tensor)
 {
     char *name = NULL;
@@ -228,8 +229,8 @@ static cy_status add_tensor(cy_checkpoint *table, const cy_global_tensor *tensor
     return CY_OK;
 }
 
-// Puts the pieces of each tensor beside each other, in place of the order of the files, and hangs
-// them under the tensors, which stand in the order of the caller's list.
+// Sorts the shards by tensor, which were in the order of the files, and sets `pieces` and
+// `piece_count` of each tensor. `piece.tensor` is an index into the table's tensors.
 static cy_status group_pieces(cy_checkpoint *table)
 {
     void *memory = NULL;
@@ -314,7 +315,7 @@ static cy_status read_part(cy_checkpoint *part, const char *folder, int rank)
     return status;
 }
 
-// Moves the files and pieces of a part into the table. Tensors are told by kind and name.
+// Moves the files and shards of a part into the table. Tensors are found by kind and name.
 static void move_part(cy_checkpoint *table, cy_checkpoint *part)
 {
     const int file_first = table->file_count;
@@ -398,7 +399,7 @@ static cy_status begin(const cy_save *save, const char *folder, const char *pend
     return CY_OK;
 }
 
-// Writes a file into the checkpoint and its table.
+// Writes a file into the folder of the checkpoint and adds it to the table.
 static cy_status add_file(cy_checkpoint *table, const cy_extra_file *saved, const char *folder)
 {
     cy_text text = {0};
@@ -461,19 +462,20 @@ cy_status cy_commit_manifest(const cy_save *save, const char *pending, int ranks
     return status;
 }
 
-// The names are on the disk, or as they were before: `swapped` says that the two were exchanged.
+// Forces the names to the disk. Where that fails, gives both folders the names that they had
+// before; `swapped`: the two were exchanged.
 static cy_status sync_names(
     const char *folder, const char *pending, const char *target, bool swapped)
 {
     const cy_status status = cy_folder_sync(folder);
     if (status == CY_OK) return CY_OK;
-    // Both folders are whole, so that either may have the name.
+    // Both folders are complete, so either may have the name.
     const int undone = swapped ? cy_io_exchange(pending, target) : cy_io_rename(target, pending);
     if (undone != 0) cy_error_prefix("%s is there, on the disk perhaps not: ", target);
     return status;
 }
 
-// On a file system that cannot exchange names.
+// Replaces `target` on a file system that cannot exchange names.
 static cy_status rename_twice(
     const char *folder, const char *pending, const char *target, const char *old)
 {
@@ -511,7 +513,7 @@ struct cy_saver {
     const cy_log *log; // borrowed, may be NULL
     int lock;          // rank 0: holds the folder; otherwise -1
 
-    // Rank 0: removes the files of what was replaced or retired while the run goes on.
+    // Rank 0: a thread that removes replaced and retired checkpoints while the run goes on.
     pthread_t sweeper;
     bool sweeping;
     cy_status swept; // written by the sweeper, with the text of a failure
@@ -531,14 +533,14 @@ static void *sweep(void *context)
     return NULL;
 }
 
-// The new checkpoint stands; that an old one could not be removed does not undo it.
+// Only a warning: the new checkpoint is complete although an old one could not be removed.
 static void log_sweep(const cy_saver *saver)
 {
     if (saver->swept == CY_OK) return;
     cy_log_add(saver->log, CY_LOG_WARNING, "old checkpoints stay: %s", saver->swept_text);
 }
 
-// To be called before anything else has a name that a sweep removes.
+// Call it before anything is given a name that a sweep removes.
 static void await_sweeper(cy_saver *saver)
 {
     if (!saver->sweeping) return;
@@ -549,7 +551,7 @@ static void await_sweeper(cy_saver *saver)
     log_sweep(saver);
 }
 
-// Giving back a file's room can take as long as a good part of writing it.
+// In a thread, because removing a file can take as long as a good part of writing it.
 static void start_sweeper(cy_saver *saver)
 {
     saver->sweeping = cy_thread_start(&saver->sweeper, sweep, saver) == 0;
@@ -607,8 +609,8 @@ void cy_saver_close(cy_saver *saver)
     cy_memory_free(saver);
 }
 
-// Whether the folder is still the one that rank 0 holds. A lock keeps other runs out as long as its
-// file has its name.
+// Whether the folder is still the one that rank 0 has locked: a lock keeps other runs out only as
+// long as the locked file has its name.
 static cy_status check_lock(bool *held, const cy_saver *saver)
 {
     char *path = NULL;
@@ -627,8 +629,8 @@ static cy_status check_lock(bool *held, const cy_saver *saver)
     return status;
 }
 
-// A folder that was deleted or moved away is made again, and held. Where another run has taken the
-// place since, this save fails, and the training goes on.
+// Makes and locks the folder again where it was deleted or moved away. Where another run has made
+// it since, this save fails, and the training goes on.
 static cy_status reacquire_folder(cy_saver *saver)
 {
     int lock = -1;
@@ -658,7 +660,7 @@ static cy_status commit(const cy_saver *saver, int64_t step, const char *pending
     return status;
 }
 
-// A checkpoint loses its name before it loses its files, which are swept later.
+// Takes the name from a checkpoint. The sweeper removes its files later.
 static cy_status retire(const cy_saver *saver, int64_t step)
 {
     char *place = NULL, *old = NULL;
@@ -673,7 +675,8 @@ static cy_status retire(const cy_saver *saver, int64_t step)
     return status;
 }
 
-// Steps above this one belong to a run that this one left behind: they are not counted or touched.
+// Retires all but the newest keep_last steps up to `step`. Later steps belong to a training that
+// this run went back behind: they are neither counted nor touched.
 static cy_status retire_old(const cy_saver *saver, int64_t step)
 {
     int64_t *steps = NULL;
@@ -715,7 +718,7 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *pe
     return CY_OK;
 }
 
-// What a failed save left is removed; its own error is what the caller hears.
+// Removes what a failed save left, and keeps the text of its error.
 static void clean_up(cy_saver *saver, const char *pending, cy_status status)
 {
     char text[1024];

@@ -1,4 +1,4 @@
-// Writes a run's standard output and standard error from threads of their own (see console.h).
+// Writes a run's standard output and standard error from threads of their own.
 #define _POSIX_C_SOURCE 200809L
 #include "cli/console.h"
 
@@ -21,7 +21,7 @@ static bool is_same_file(int one, int other)
         of_one.st_dev == of_other.st_dev && of_one.st_ino == of_other.st_ino;
 }
 
-// False: a writer is still inside a write to standard error.
+// False where a writer is still inside a write to standard error.
 static bool finish(cy_console *console)
 {
     bool ended = true;
@@ -91,7 +91,7 @@ static void report_lost(cy_async_writer *writer)
     cy_text_free(&reason);
 }
 
-// A write would wait for a reader for ever, and the run never end.
+// A write would wait for a reader forever, and the run would never end.
 static void drop_standard_error(void)
 {
     const int nowhere = cy_io_open("/dev/null", O_WRONLY | O_CLOEXEC);

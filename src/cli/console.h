@@ -1,4 +1,4 @@
-// cli/console.h: standard output and standard error of a run, written without ever holding it up.
+// cli/console.h: writes a run's standard output and standard error without ever blocking the run.
 //
 // A terminal that is stopped, a pipe that nobody reads and a full disk delay lines or lose them;
 // the run goes on (observe/async_writer.h). One thread uses a console.
@@ -23,14 +23,14 @@ CY_MUST_CHECK cy_status cy_console_open(cy_console *console);
 void cy_console_out(cy_console *console, const char *text, size_t length);
 void cy_console_err(cy_console *console, const char *text, size_t length);
 
-// What it means that nobody reads standard output any more: SIGHUP where it was a terminal, SIGPIPE
-// where it was a pipe. 0 as long as somebody may.
+// The signal that says that standard output has no reader any more: SIGHUP where it was a terminal,
+// SIGPIPE where it was a pipe. 0 while it may have a reader.
 int cy_console_broken_by(const cy_console *console);
 
-// Writes what is left, within some seconds, and reports on standard error what was lost. Where
-// nobody reads standard error, what is written to it from then on goes nowhere, or it would wait.
-// Returns `exit_status`, or where that is CY_EXIT_DONE the status of what befell standard output:
-// 141 or 129 for a reader that has gone, CY_EXIT_FAILED for lines that could not be written.
+// Writes the remaining lines, within some seconds, and reports lost lines on standard error. Where
+// nobody reads standard error, later writes to it are discarded, since they would wait. Returns
+// `exit_status`; where that is CY_EXIT_DONE and standard output failed, 141 or 129 for a reader that
+// has gone, or CY_EXIT_FAILED for lines that could not be written.
 int cy_console_close(cy_console *console, int exit_status);
 
 #endif

@@ -1,3 +1,5 @@
+// cyclotron data: makes token shards from text, and shows what shards hold.
+
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"

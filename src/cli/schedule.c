@@ -1,4 +1,4 @@
-// `cyclotron schedule`: prints, checks and draws what a pipeline will run.
+// cyclotron schedule: prints, checks and draws the schedule of a pipeline.
 
 #include "cli/commands.h"
 #include "cli/options.h"

@@ -1,10 +1,10 @@
-// cyclotron train: trains as a configuration says.
+// cyclotron train: trains a model as a configuration says.
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "cli/signal_watch.h"
 #include "observe/progress.h"
@@ -62,7 +62,8 @@ static void show_line(shown_run *run, const cy_step_metrics *metrics)
     cy_text_free(&line);
 }
 
-// Between the lines of steps: a bar on a terminal, elsewhere a plain line each ten seconds.
+// Shows progress between the lines of steps: a bar on a terminal, elsewhere a line each ten
+// seconds.
 static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
     shown_run *run = context;
@@ -81,7 +82,7 @@ static void note(void *context, const char *text)
     cy_text_free(&line);
 }
 
-// A reader that has gone from standard output asks to stop as its signal does.
+// Where standard output has no reader any more, the run stops as on the signal of that.
 static int should_stop(void *context)
 {
     shown_run *run = context;

@@ -61,8 +61,7 @@ static cy_status copy_text(
     return status;
 }
 
-// Writes FOLDER/NAME and releases `root`, the value of the file; NULL where there was no memory for
-// it.
+// Writes `root` as FOLDER/NAME and releases it. NULL means that there was no memory for it.
 static cy_status write_json(const char *folder, const char *name, json_t *root)
 {
     cy_text text = {0};
@@ -177,8 +176,8 @@ static uint64_t bytes_of(const exporter *out, int tensor)
     return (uint64_t)(wanted->rows * wanted->cols) * cy_dtype_size(dtype_of(out, tensor));
 }
 
-// What a reader of the folder could not compute with is no model: the values of a tensor that are
-// not finite, or would not be in the dtype of the export, are counted in what is stored.
+// Fails with the number of stored values of a tensor that are not finite, or would not be finite in
+// the dtype of the export: such a folder could not be computed with.
 static cy_status refuse_not_finite(exporter *out, int tensor)
 {
     const cy_global_tensor *wanted = &out->tensors[tensor];
@@ -260,7 +259,7 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
     return status;
 }
 
-// One past the last tensor of the shard that begins with `first`.
+// The index after the last tensor of the shard that begins with `first`.
 static int shard_end(const exporter *out, int first)
 {
     uint64_t bytes = bytes_of(out, first);
@@ -320,8 +319,8 @@ static cy_status write_all(exporter *out)
     return status;
 }
 
-// A model that was trained here ends its texts with the tokenizer's end token: who reads the folder
-// must know it. What came from elsewhere says so itself.
+// Sets the model's end token to that of the tokenizer, which ends the texts of a model trained
+// here. An imported model names its own.
 static cy_status find_end_token(cy_checkpoint *source)
 {
     char *path = NULL;

@@ -29,7 +29,7 @@ static cy_status link_file(const char *folder, const char *from_folder, const ch
     char *from = NULL, *to = NULL;
     CY_TRY(cy_folder_join(&from, from_folder, name));
     cy_status status = cy_folder_join(&to, folder, name);
-    // A folder of a download cache holds symbolic links: the file is meant, not the link to it.
+    // A download cache holds symbolic links: cy_io_link links to the file, not to the link.
     if (status == CY_OK && cy_io_link(from, to) != 0) {
         const bool elsewhere = errno == EXDEV;
         status = CY_FAIL_ERRNO(elsewhere ? CY_ERR_REQUEST : CY_ERR_IO, "link %s to %s", from, to);
@@ -64,7 +64,7 @@ static cy_status checksum_range(
     return CY_OK;
 }
 
-// From the start of the first file to the end of the last, as the disk likes it.
+// Computes all checksums, reading the files one after the other from start to end.
 static cy_status checksum_files(cy_checkpoint *source)
 {
     cy_chunks chunks;
@@ -131,7 +131,7 @@ cy_status cy_checkpoint_weights_of(
     return status;
 }
 
-// The tensors of the folder as they are, each a piece that is read from there.
+// Lists the tensors of the folder, each as one shard that is read from there.
 static void take_pieces(
     const cy_checkpoint *source, cy_global_tensor *tensors, cy_tensor_shard *pieces)
 {
@@ -195,7 +195,7 @@ static cy_status check_tokenizer(const char *path)
     return status;
 }
 
-// A file that is cut short or of no use here is found now, not when a text is asked for.
+// Checks the copied files now, so that an unusable one does not fail at the first text.
 static cy_status check_copied(const cy_extra_file *files, int count)
 {
     for (int i = 0; i < count; i++) {
