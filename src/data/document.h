@@ -17,8 +17,8 @@
 
 typedef struct cy_document_options {
     const char *field; // borrowed; of .jsonl; NULL is "text"
-    const uint8_t
-        *classes; // borrowed; where set, long texts are cut at lines, see tokenizer/pretokenizer.h
+    // Borrowed; where set, long texts are cut at lines (tokenizer/pretokenizer.h).
+    const uint8_t *classes;
 } cy_document_options;
 
 typedef struct cy_document_reader cy_document_reader;

@@ -44,12 +44,11 @@ struct cy_token_source {
 };
 
 typedef struct cy_source_options {
-    const cy_tokenizer
-        *tokenizer;     // borrowed; to encode text, and for ids to be compared with; NULL: none
-    const char *field;  // of .jsonl; NULL is "text"
-    int threads;        // for text; 0 is 1
-    int32_t vocab_size; // the reader's, for files that do not store theirs; 0: any token
-    bool any_tokenizer; // accept shards of another tokenizer
+    const cy_tokenizer *tokenizer; // borrowed; encodes text, and shards must fit it; NULL: none
+    const char *field;             // of .jsonl; NULL is "text"
+    int threads;                   // for text; 0 is 1
+    int32_t vocab_size;            // the reader's, for files that do not store theirs; 0: any token
+    bool any_tokenizer;            // accept shards of another tokenizer
 } cy_source_options;
 
 // Opens a path: a folder of shards or one shard, a token file of llm.c or nanoGPT (.bin) or of

@@ -20,9 +20,8 @@ typedef struct cy_bench_decode_options {
     const char *dtype; // borrowed; NULL: what the model was trained in
     const char *isa;   // borrowed: "auto", or a level as cy_kernels_open has them
     int threads;
-    int64_t prompt; // tokens; 0: 128, fewer where the model has few positions
-    int64_t
-        tokens; // generated behind it, at least 2; 0: 64, fewer where the model has few positions
+    int64_t prompt;  // tokens; 0: 128, fewer where the model has few positions
+    int64_t tokens;  // generated, at least 2; 0: 64, fewer where the model has few positions
     int64_t repeats; // runs; the results are medians over them
 } cy_bench_decode_options;
 
@@ -33,9 +32,8 @@ typedef struct cy_bench_decode_result {
     double weight_bytes_s; // the rate at which weights are read, at that speed
     double weight_bytes;   // that each token reads
     double cache_bytes;
-    double
-        context_bytes; // of keys and values that a token reads, the mean over the generated tokens
-    double read_bytes_s; // the memory's rate with the same threads: the best of before and after
+    double context_bytes; // of keys and values that a token reads, mean over the tokens
+    double read_bytes_s;  // the memory's rate with the same threads: the best of before and after
     // The rate of reading only the weights with the same threads, measured after each run, and the
     // share of it that the run reached: a memory whose rate changes does not change the share.
     double beside_bytes_s, share_beside; // medians over the runs

@@ -67,8 +67,7 @@ static void penalise(cy_sampler *sampler, const float *logits, double penalty,
     if (penalty == 1) return; // also avoids 0 * inf
     for (int64_t i = 0; i < history_count; i++) {
         const int32_t id = history[i];
-        if (id < 0 || id >= sampler->vocab)
-            continue; // the tokenizer may have ids that the model lacks
+        if (id < 0 || id >= sampler->vocab) continue; // an id that the model lacks
         const double logit = (double)logits[id];
         sampler->scores[id] = logit > 0 ? logit / penalty : logit * penalty;
     }
