@@ -14,14 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// Read, then encoded by all threads, then handed on; a task takes about this much of it.
+// A batch is read, then encoded by all threads, then passed on; a task is a part of it.
 #define BATCH_BYTES ((size_t)8 << 20)
 #define TASK_BYTES  ((size_t)128 << 10)
 
 typedef struct chunk {
     size_t first; // in the text of the batch
     size_t bytes;
-    bool ends; // a document
+    bool ends; // it ends a document
 } chunk;
 
 typedef struct task {
@@ -37,7 +37,7 @@ typedef struct task {
 typedef struct corpus {
     const cy_corpus_options *options; // borrowed
     int32_t end_token;
-    bool adds_end; // the template does not
+    bool adds_end; // the end token is added here, not by the template
     cy_text text;  // of the batch
     chunk *chunks; // owned
     size_t chunk_count;
@@ -167,7 +167,7 @@ static cy_status encode_files(corpus *c, cy_corpus_emit emit, void *context)
 {
     const cy_corpus_options *options = c->options;
     const bool cuts = cy_tokenizer_cuts_at_lines(options->tokenizer);
-    CY_TRY(cy_text_add_bytes(&c->text, "", 0)); // empty documents have a place too
+    CY_TRY(cy_text_add_bytes(&c->text, "", 0)); // so that an empty document has an address
     const cy_document_options document_options = {
         .field = options->field, .classes = cuts ? options->tokenizer->pretokenizer.classes : NULL};
     for (int i = 0; i < options->count; i++) {

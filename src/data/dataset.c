@@ -46,7 +46,7 @@ void cy_mixture_init(cy_mixture *mixture, const double *weights, int count)
     mixture->count = count;
     for (int k = 0; k < count; k++) {
         CY_ASSERT(weights[k] > 0);
-        // The last source takes all that is left, whatever rounding made of the sum.
+        // The last source takes all that is left, so that rounding loses nothing.
         const double share = k + 1 == count ? 1.0 : weights[k] / left;
         mixture->share[k] = share >= 1.0 ? ONE : (uint64_t)(share * (double)ONE);
         left -= weights[k];
@@ -74,12 +74,12 @@ cy_mixture_sample cy_mixture_pick(const cy_mixture *mixture, int64_t number)
 
 // ---- datasets
 
-// A source and how it is cut.
+// A source and its splits.
 typedef struct part {
     cy_token_source *source; // owned
-    int64_t train_tokens;    // the first ones; the rest is held out
+    int64_t train_tokens;    // the rest, at the end, is held out
     int64_t samples[2];      // by split
-    uint64_t key;            // of its order
+    uint64_t key;            // of its permutation
 } part;
 
 struct cy_dataset {
@@ -166,7 +166,7 @@ static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_opti
     return CY_OK;
 }
 
-// Weights of the sources, and with them the limit on samples.
+// Sets the weights of the sources and divides the limit on samples by them.
 static void open_mixture(cy_dataset *dataset, const cy_dataset_options *options)
 {
     const int count = dataset->count;

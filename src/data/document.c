@@ -160,7 +160,7 @@ static cy_status refill_input(byte_stream *stream)
     return read_file(stream, stream->input, INPUT_BYTES, &stream->input_count);
 }
 
-// One call of the decompressor; *count is what came out.
+// Calls the decompressor once; *count is the number of bytes that it wrote.
 static cy_status inflate_gzip(byte_stream *stream, void *bytes, size_t room, size_t *count)
 {
     if (!stream->within) inflateReset(&stream->gzip); // a file may hold several members
@@ -201,7 +201,7 @@ static cy_status read_stream(byte_stream *stream, void *bytes, size_t room, size
     if (room > (size_t)1 << 30) room = (size_t)1 << 30;
     if (stream->kind == STREAM_PLAIN) return read_file(stream, bytes, room, count);
     for (;;) {
-        // What the decompressor still holds comes out before more goes in.
+        // The decompressor gives out what it holds before it gets more.
         if (stream->within || stream->input_at < stream->input_count) {
             *count = 0;
             CY_TRY(stream->kind == STREAM_GZIP ? inflate_gzip(stream, bytes, room, count)
@@ -222,8 +222,8 @@ static cy_status read_stream(byte_stream *stream, void *bytes, size_t room, size
 
 #define CHUNK_BYTES ((size_t)1 << 20)
 
-// A compressed file of some kilobytes can hold gigabytes of one line, which would all be in memory
-// at once, several times over.
+// Limits, because a compressed file of some kilobytes can hold a line of gigabytes, which would be
+// in memory several times.
 #define LINE_LIMIT  ((size_t)64 << 20)
 #define WHOLE_LIMIT ((size_t)4 << 30) // of a text that may not be cut
 
@@ -233,15 +233,15 @@ struct cy_document_reader {
     char *field;            // owned
     const uint8_t *classes; // borrowed or NULL
     bool lines;             // .jsonl
-    cy_text buffer;         // read and not handed out: from `at`
+    cy_text buffer;         // from `at` on: bytes that were read and are not passed on yet
     size_t at;
     int64_t line;
     size_t line_bytes; // of .txt: since the last newline that was read
     bool ended;        // the stream is at its end
-    bool done;         // the last document was handed out
+    bool done;         // the last document was passed on
 };
 
-// Where the ending `.name` stands in a path, or NULL.
+// The place of the ending `name` in a path [length], or NULL.
 static const char *ending(const char *path, size_t length, const char *name)
 {
     const size_t wanted = strlen(name);
@@ -305,7 +305,7 @@ int64_t cy_document_position(const cy_document_reader *reader)
     return reader->stream->position;
 }
 
-// Reads more into the buffer, behind what is still to be handed out.
+// Reads more into the buffer, behind the bytes that are not passed on yet.
 static cy_status read_more(cy_document_reader *reader)
 {
     cy_text *buffer = &reader->buffer;
@@ -332,8 +332,8 @@ static cy_status read_more(cy_document_reader *reader)
 
 // ---- text
 
-// The last place in s [count] where a text may be cut, or 0: behind a newline with a character
-// that is no space on either side. The last 4 bytes may be half a character.
+// Finds the last place in s [count] where a text may be cut, or 0: behind a newline that has no
+// space on either side. The last 4 bytes may be an incomplete character.
 static size_t last_cut(const uint8_t *classes, const unsigned char *s, size_t count)
 {
     for (size_t at = count > 4 ? count - 4 : 0; at > 1; at--) {
@@ -394,7 +394,7 @@ static cy_status add_field(
 {
     json_error_t error;
     if (reader->line == 1 && bytes >= 3 && memcmp(line, "\xef\xbb\xbf", 3) == 0) {
-        line += 3; // some editors begin with a mark
+        line += 3; // the byte order mark that some editors write
         bytes -= 3;
     }
     json_t *root = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
@@ -423,7 +423,7 @@ static bool is_blank(const char *line, size_t bytes)
     return true;
 }
 
-// A line without its end: *bytes of it at the front of the buffer. False at the end of the file.
+// Brings a line to the front of the buffer: *bytes, without its end. False at the end of the file.
 static cy_status find_line(cy_document_reader *reader, size_t *bytes, bool *found)
 {
     size_t searched = 0;

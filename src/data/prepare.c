@@ -19,7 +19,7 @@ typedef struct preparation {
     cy_pending_folder place;
     cy_shard_writer writer;
     bool writing;
-    cy_shard_header header; // what all shards have in common
+    cy_shard_header header; // the fields that all shards share
     int64_t shard_tokens;
     cy_prepare_result result;
 } preparation;
@@ -107,7 +107,7 @@ static cy_status verify_shard(const char *path, cy_shard_header *header)
     return status;
 }
 
-// Shards have a check of their own; of other kinds every token is read and compared.
+// Verifies shards by the checks in their headers.
 static cy_status verify_shards(const char *path, cy_shard_header *header, int *count)
 {
     cy_text name = {0};
@@ -130,6 +130,7 @@ static cy_status verify_shards(const char *path, cy_shard_header *header, int *c
     return status;
 }
 
+// Reads every token of another kind of source, which compares it with the vocabulary.
 static cy_status verify_others(const cy_token_source *source)
 {
     int32_t tokens[4096];

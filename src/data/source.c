@@ -80,7 +80,7 @@ static cy_status check_tokens(
     return CY_OK;
 }
 
-// The last stretch ends with the last token.
+// Samples runs at even distances; the last run ends with the last token.
 static cy_status sample_tokens(
     uint64_t *check, const cy_token_source *source, int32_t *ids, int64_t tokens)
 {

@@ -50,8 +50,8 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
 }
 
-// One pass over `count` tokens whose inputs, positions and sequences are in place: a piece of a
-// prompt operator by operator, a token alone by all threads at once.
+// Runs a pass over `count` tokens whose inputs, positions and sequences are filled: a chunk of a
+// prompt operator by operator, a single token in one call of all threads.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
     const cy_cache_batch cache = {
@@ -76,7 +76,7 @@ static cy_status pass(cy_decoder *decoder, int64_t count)
     return cy_head_logits(&decoder->head, decoder->logits, cy_view_rows(hidden, count - 1, 1));
 }
 
-// Runs a pass over `count` tokens dry: scratch->peak is then what it takes.
+// Runs a dry pass over `count` tokens; scratch->peak is the scratch memory that it needs.
 static cy_status rehearse(cy_decoder *decoder, cy_arena *scratch, int64_t count)
 {
     cy_arena_measure(scratch, "scratch");
@@ -119,7 +119,7 @@ static cy_status place_scratch(cy_decoder *decoder, size_t bytes)
     return CY_OK;
 }
 
-// What operators take for fewer rows is not always less: they are cut otherwise.
+// Fewer rows do not always need less scratch memory: operators cut them differently.
 static cy_status make_room(cy_decoder *decoder, int64_t count)
 {
     if (count == decoder->measured) return CY_OK;
@@ -270,7 +270,7 @@ cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tok
 
 // ---- opening a folder
 
-// The dtype that the run computed in, from the configuration that was saved with it.
+// Reads the dtype that the run computed in from the configuration that was saved with it.
 static bool dtype_of_run(cy_dtype *dtype, const char *config_json)
 {
     json_error_t error;

@@ -43,8 +43,8 @@ typedef struct cy_decoder {
     size_t mapped_bytes;
     void *scratch_mapped; // owned
     size_t scratch_bytes;
-    int64_t reach;    // positions that dynamic scaling is made for
-    int64_t measured; // tokens of the last pass that was found to fit
+    int64_t reach;    // the length that dynamic scaling is set for
+    int64_t measured; // tokens of the last pass that was measured to fit
     cy_arena run, scratch;
     cy_view weights;                         // [1, storage.count]
     cy_kv_pages *pages;                      // owned, [layers]
@@ -53,7 +53,7 @@ typedef struct cy_decoder {
     cy_view hidden;                          // [chunk, hidden]
     cy_view logits;                          // [1, vocab] fp32 or fp64
     int64_t length;                          // positions in the cache
-    bool one_by_one; // a token alone goes operator by operator too: what tests compare with
+    bool one_by_one; // a single token goes operator by operator too, for tests to compare
 } cy_decoder;
 
 // Opens in place, with weights undefined: the caller loads them into decoder->storage.
@@ -71,9 +71,9 @@ size_t cy_decoder_cache_bytes(const cy_decoder *decoder);
 // Forgets all positions from `length` on.
 void cy_decoder_rewind(cy_decoder *decoder, int64_t length);
 
-// Reads tokens [count] behind those in the cache. Afterwards logits [vocab] are those that follow
-// the last of them, on the host. More tokens than the cache has room for is CY_ERR_REQUEST with
-// both numbers, before anything was read.
+// Reads tokens [count] behind those in the cache and writes the logits [vocab] of the token after
+// the last of them, on the host. More tokens than the cache has room for is CY_ERR_REQUEST, with
+// both numbers, before anything is read.
 CY_MUST_CHECK cy_status cy_decoder_read(
     cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count);
 

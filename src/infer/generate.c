@@ -30,7 +30,7 @@ bool cy_stop_tokens_has(const cy_stop_tokens *stops, int32_t token)
     return false;
 }
 
-// Some files say -1 for none.
+// Some files have -1 for no token.
 static cy_status add_stop(cy_stop_tokens *stops, int64_t token, const char *path)
 {
     if (token < 0 || token > INT32_MAX || cy_stop_tokens_has(stops, (int32_t)token)) return CY_OK;
@@ -97,8 +97,9 @@ cy_status cy_stop_tokens_find(
 
 // ---- UTF-8 streams
 
-// The range that a byte may be in behind `lead` as its first follower: some leads would otherwise
-// spell overlong forms, surrogates, or numbers beyond U+10FFFF.
+// Whether a byte may be number `place` of the character that `lead` begins. Behind some leads the
+// first byte has a smaller range, which excludes overlong forms, surrogates and numbers beyond
+// U+10FFFF.
 static bool may_follow(unsigned char lead, int place, unsigned char byte)
 {
     unsigned char low = 0x80, high = 0xbf;
@@ -132,7 +133,7 @@ static cy_status add_byte(cy_utf8_stream *characters, cy_text *out, unsigned cha
 {
     if (characters->held_count > 0 &&
         !may_follow(characters->held[0], characters->held_count, byte)) {
-        CY_TRY(cy_utf8_stream_finish(characters, out)); // and `byte` begins something new
+        CY_TRY(cy_utf8_stream_finish(characters, out)); // and `byte` begins a new character
     }
     characters->held[characters->held_count++] = byte;
     const int length = length_of(characters->held[0]);
@@ -159,16 +160,16 @@ struct cy_generator {
     cy_tokenizer *tokenizer; // owned
     cy_decoder decoder;
     bool decoding;        // the decoder is open
-    bool knows_tokenizer; // it was compared, or there is nothing that it should be
+    bool knows_tokenizer; // compared with the checkpoint, or there was nothing to compare with
     cy_sampler sampler;
     float *logits;    // owned, [vocab]
-    int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer has not
+    int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer lacks
     int64_t unnamed_count;
     cy_stop_tokens stops;
 };
 
-// Vocabularies are padded, so a model has logits for ids that stand for no text. One that ends a
-// text may still be chosen.
+// Lists the ids that stand for no text: vocabularies are padded, so a model has logits for them. A
+// stop token may be chosen although it has no text.
 static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
 {
     void *block = NULL;
@@ -280,7 +281,7 @@ typedef struct generation {
     size_t prompt_tokens;
     cy_utf8_stream characters;
     cy_text text;
-    size_t told; // bytes of text that the callback has seen
+    size_t told; // bytes of text that the callback has got
     bool ended;
 } generation;
 
@@ -292,7 +293,7 @@ static void tell(generation *run)
     run->told = run->text.length;
 }
 
-// Chooses the next token from the logits and appends it, unless it is the end.
+// Chooses the next token from the logits, and appends it unless it is a stop token.
 static cy_status choose(generation *run)
 {
     cy_generator *generator = run->generator;
@@ -372,7 +373,7 @@ static cy_status generate(generation *run, cy_generated *generated)
         made = (int64_t)(run->tokens.count - run->prompt_tokens);
     }
     CY_TRY(cy_utf8_stream_finish(&run->characters, &run->text));
-    CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // no text is "", not NULL
+    CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // an empty text is "", not NULL
     tell(run);
     const double seconds = cy_clock_s() - first;
     generated->prefill_s = first - start;
@@ -399,7 +400,7 @@ cy_status cy_generate(
         cy_text_free(&run.text);
         return status;
     }
-    // The list keeps its memory; what came before the new tokens is moved away.
+    // The new tokens are moved to the front of the list, over the prompt.
     generated->count = (int64_t)(run.tokens.count - run.prompt_tokens);
     for (int64_t i = 0; i < generated->count; i++) {
         run.tokens.ids[i] = run.tokens.ids[(size_t)i + run.prompt_tokens];

@@ -41,7 +41,7 @@ typedef struct cy_utf8_stream {
 CY_MUST_CHECK cy_status cy_utf8_stream_add(
     cy_utf8_stream *characters, cy_text *out, const void *bytes, size_t count);
 
-// Ends the text: what is still held will not be completed.
+// Ends the text: a beginning of a character that is still held will not be completed.
 CY_MUST_CHECK cy_status cy_utf8_stream_finish(cy_utf8_stream *characters, cy_text *out);
 
 #endif

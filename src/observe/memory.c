@@ -39,10 +39,10 @@ static bool find_number(uint64_t *number, const char *text, const char *key)
 
 // ---- memory that the system can still give
 
-#define TEXT_BYTES 16384 // of a file; the largest has some 3000
+#define TEXT_BYTES 16384 // of a file; the largest has about 3000
 #define PATH_BYTES 4096
 
-// The files of a control group, by version.
+// The files of a control group, for each version of control groups.
 typedef struct group_files {
     const char *controller; // as /proc/self/cgroup lists it
     const char *mount;
@@ -76,14 +76,14 @@ static uint64_t less(uint64_t from, uint64_t what)
     return from > what ? from - what : 0;
 }
 
-// What one control group leaves, where that is less than what was found so far.
+// Reduces the free memory to what one control group leaves.
 static void hold_to_group(cy_free_memory *memory, const char *root, const char *folder,
     const group_files *files, uint64_t swap)
 {
     uint64_t limit = 0, usage = 0, inactive = 0, active = 0;
     if (!read_number(&limit, root, folder, files->limit, "")) return;
     if (!read_number(&usage, root, folder, files->usage, "")) return;
-    // Without these the files count as used.
+    // Where these cannot be read, the memory of files counts as used.
     (void)read_number(&inactive, root, folder, "memory.stat", files->inactive);
     (void)read_number(&active, root, folder, "memory.stat", files->active);
     const uint64_t left = less(limit, less(usage, inactive + active));
@@ -95,8 +95,8 @@ static void hold_to_group(cy_free_memory *memory, const char *root, const char *
     if (length < PATH_BYTES && cy_io_stat(path, &info) == 0) memory->group = info.st_ino;
 }
 
-// The group itself and those above it: the limit of each holds. In a container the path may be that
-// of the host, of which only the top is seen.
+// Applies the limits of the group and of those above it. In a container the path may be that of the
+// host, of which only the top is visible.
 static void hold_to_groups(
     cy_free_memory *memory, const char *root, char *group, const group_files *files, uint64_t swap)
 {
@@ -157,7 +157,7 @@ cy_free_memory cy_free_memory_read(const char *root)
             memory.bytes = (available + swap) * 1024;
         }
     }
-    // A group may have less swap than the machine: then it is refused less than could be.
+    // A group may have less swap than the machine: the result is too large then, never too small.
     if (read_text(text, root, "/proc/self", "cgroup")) {
         follow_groups(&memory, root, text, swap * 1024);
     }

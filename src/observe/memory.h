@@ -49,7 +49,7 @@ typedef struct cy_rss {
 
 CY_MUST_CHECK cy_status cy_rss_read(cy_rss *resident);
 
-// Starts the peak anew from what is resident now. CY_ERR_UNSUPPORTED where the system cannot.
+// Resets the peak to what is resident now. CY_ERR_UNSUPPORTED where the system cannot.
 CY_MUST_CHECK cy_status cy_rss_reset_peak(void);
 
 #endif

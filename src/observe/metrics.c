@@ -129,7 +129,7 @@ cy_status cy_metrics_add_validation(
 
 // ---- the file
 
-// The step of a line, or -1 when it is not a JSON object with one.
+// Returns the step of a line, -1 when it is no JSON object with a step.
 static int64_t step_of(const char *line, size_t length)
 {
     int64_t step = -1;
@@ -198,7 +198,7 @@ cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer, c
     return CY_OK;
 }
 
-// Gives `path` the first name that is free.
+// Renames `path` to the first name that is free.
 static cy_status rename_to_free(int *number, const char *path)
 {
     cy_text name = {0};

@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Traffic of one dimension in one step, over all ranks; exposed is what nothing else hid.
+// Traffic of one dimension in one step, over all ranks. Exposed seconds are those that did not
+// overlap with computation.
 typedef struct cy_comm_metrics {
     const char *dimension; // borrowed: "dp", "tp", "pp", "cp", "ep"
     int64_t bytes;
@@ -43,20 +44,20 @@ typedef struct cy_step_metrics {
     double mfu;        // fractions; NaN where no peak was measured
     double mfu_causal;
     double memory_bytes; // resident, of the largest rank
-    double data_s;       // that the slowest rank waited for microbatches
-    double data_ready;   // part of all ranks' microbatches that were there when they were asked for
+    double data_s;       // the time that the slowest rank waited for microbatches
+    double data_ready;   // the fraction of all ranks' microbatches that were ready when asked for
     bool skipped;        // the update was not applied: loss scaling met an overflow
-    int repeats;         // strict mode: how often the step was done again
+    int repeats;         // strict mode: how often the step was repeated
     bool has_params_hash;
     uint64_t params_hash;
     // Top-k compression: the ratio of this step, and how many elements all ranks sent of how many.
-    double topk_ratio; // 0: nothing was compressed so, and none of it is written
+    double topk_ratio; // 0: no top-k compression, and these fields are not written
     int64_t topk_sent, topk_elements;
     cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]
     int comm_count;
 } cy_step_metrics;
 
-// The console's line, without a line end:
+// Appends the console's line, without a line end:
 // `[rank 0] Step: 12 | Loss: 5.1234 | Global batch size: 8.19K | Tokens/s: 4.21K | Tokens/s/GPU:
 // 2.10K | Tokens: 98.3K/1.00M | MFU: 61.20% | Memory usage: 1.20GB | Grad norm: 1.2345 | LR:
 // 3.00e-04`. Picotron's fields in its order, then ours. Counts have three significant digits
@@ -64,7 +65,7 @@ typedef struct cy_step_metrics {
 // left out where there is no limit.
 CY_MUST_CHECK cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics);
 
-// One JSON object without a line end, as docs/observe.md describes it.
+// Append one JSON object, without a line end, as docs/observe.md describes it.
 CY_MUST_CHECK cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics);
 CY_MUST_CHECK cy_status cy_metrics_add_validation(
     cy_text *line, int64_t step, double val_loss, int64_t val_tokens);
@@ -83,7 +84,7 @@ typedef struct cy_metrics_file {
 CY_MUST_CHECK cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer,
     const char *path, int64_t last_step, int64_t *unreadable);
 
-// What was written is the writer's: it is on its way until cy_async_writer_finish.
+// Lines that were passed to the writer may be unwritten until cy_async_writer_finish.
 void cy_metrics_file_close(cy_metrics_file *file);
 
 // Keeps a file that the run does not continue, because the run begins (`last_step` 0) or because no
@@ -92,7 +93,7 @@ void cy_metrics_file_close(cy_metrics_file *file);
 // that nobody else takes such names at the same time.
 CY_MUST_CHECK cy_status cy_metrics_file_rotate(int *number, const char *path, int64_t last_step);
 
-// Append one line each. They fail for want of memory alone.
+// Append one line each. They fail only for memory.
 CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);
 CY_MUST_CHECK cy_status cy_metrics_file_validation(
     cy_metrics_file *file, int64_t step, double val_loss, int64_t val_tokens);
@@ -103,7 +104,7 @@ typedef struct cy_series {
     double *step;  // owned, [count]
     double *value; // owned, [count]
     int64_t count;
-    size_t step_capacity, value_capacity; // elements there is memory for
+    size_t step_capacity, value_capacity; // elements that are allocated
 } cy_series;
 
 // Series of a run, in the order of the file, which is that of the steps: one value a step, except
@@ -122,7 +123,7 @@ typedef struct cy_history {
     cy_series data_s;
     cy_series data_ready;
     cy_series val_loss;
-    int64_t unreadable; // lines passed over
+    int64_t unreadable; // lines that were skipped
 } cy_history;
 
 CY_MUST_CHECK cy_status cy_history_open(cy_history *history, const char *path);

@@ -90,7 +90,7 @@ static cy_status row_of(
 {
     for (int i = 0; i < profile->count; i++) {
         cy_profile_row *known = &profile->rows[i];
-        // The same name may stand at two addresses.
+        // Equal names may have different addresses.
         if (known->kind == span->kind && strcmp(known->name, span->name) == 0) {
             *row = known;
             return CY_OK;
@@ -152,7 +152,7 @@ double cy_profile_share(const cy_profile_row *row, cy_peaks peaks, bool *memory_
     const double memory_s = peaks.bytes_s > 0 ? row->cost.bytes / peaks.bytes_s : 0;
     if (memory_bound != NULL) *memory_bound = memory_s > compute_s;
     const double least_s = fmax(compute_s, memory_s);
-    // A transfer's bytes go over a link, of which the memory's peak says nothing.
+    // The bytes of a transfer go over a link, which the peak of the memory does not bound.
     if (row->kind != CY_SPAN_COMPUTE || least_s <= 0 || row->time_ns <= 0) return (double)NAN;
     return least_s / ((double)row->time_ns * 1e-9);
 }
@@ -174,7 +174,7 @@ static cy_status add_cell(cy_text *out, double value, int digits, const char *un
     return status;
 }
 
-// A figure a second in units of 10^9; NaN where there is nothing to tell.
+// An amount per second, in units of 10^9; NaN where it is not known.
 static double giga_per_s(double amount, int64_t time_ns)
 {
     return amount > 0 && time_ns > 0 ? amount / (double)time_ns : (double)NAN;

@@ -37,13 +37,13 @@ int64_t cy_params_active(const cy_model_shape *shape);
 double cy_flops_per_token(const cy_model_shape *shape, int64_t sequence);
 double cy_flops_per_token_causal(const cy_model_shape *shape, int64_t sequence);
 
-// The share of the machine's peak that `tok_s` tokens a second reach, both of the same set of
-// cores; NaN where the peak is not known (0).
+// The share of the peak that `tok_s` tokens a second reach; rate and peak are of the same cores.
+// NaN where the peak is not known (0).
 double cy_flops_utilization(double tok_s, double flops_per_token, double peak_flop_s);
 
 // ---- profiles of traces
 
-// What the machine can do, measured; 0 where it was not.
+// Measured peaks of the machine; 0 where not measured.
 typedef struct cy_peaks {
     double flop_s;
     double bytes_s;
@@ -61,28 +61,29 @@ typedef struct cy_profile {
     cy_profile_row *rows; // owned, [count], the most time first
     int count;
     int64_t wall_ns; // from the first start to the last end
-    int64_t dropped; // spans that the ring had overwritten
+    int64_t dropped; // spans that newer ones had overwritten
 } cy_profile;
 
 CY_MUST_CHECK cy_status cy_profile_open(cy_profile *profile, const cy_trace *trace);
 void cy_profile_close(cy_profile *profile);
 
-// The share of the bounding peak: the least time that operations and bytes allow, over the time
-// taken. NaN where no peak is known, the row has no cost or took no time. *memory_bound, unless
-// NULL, says which of the two bounds it.
+// The share of the peak that bounds a row: the least time that its operations and bytes allow,
+// divided by its time. NaN where no peak is known or the row has no cost or no time. *memory_bound,
+// unless NULL, tells whether bytes bound it.
 double cy_profile_share(const cy_profile_row *row, cy_peaks peaks, bool *memory_bound);
 
-// A table for people: name, calls, ms, share of wall time, GFLOP/s, GB/s, share of the peak and
-// which; unknown figures are `-`. Sections: operators, transfers, waits, schedule.
+// Appends a table for people: name, calls, ms, share of wall time, GFLOP/s, GB/s, share of the peak
+// and which peak; unknown figures are `-`. Sections: operators, transfers, waits, schedule.
 CY_MUST_CHECK cy_status cy_profile_add_table(
     cy_text *out, const cy_profile *profile, cy_peaks peaks);
 
-// The same as a JSON object.
+// Appends the same figures as a JSON object.
 CY_MUST_CHECK cy_status cy_profile_add_json(
     cy_text *out, const cy_profile *profile, cy_peaks peaks);
 
-// The timelines of ranks 0..count-1 in Chrome's trace format (Perfetto and chrome://tracing read
-// it): one process a rank, one row a kind of span, times from the earliest span.
+// Appends the timelines of ranks 0..count-1 in Chrome's trace format, which Perfetto and
+// chrome://tracing read: a process for each rank, a row for each kind of span, times from the
+// earliest span on.
 CY_MUST_CHECK cy_status cy_profile_add_timeline(
     cy_text *out, const cy_trace *const *traces, int count);
 

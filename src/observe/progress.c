@@ -10,7 +10,7 @@
 
 // ---- numbers
 
-// The sign of what is no number says nothing and differs from processor to processor.
+// The sign of a NaN means nothing and differs between processors.
 static cy_status add_not_finite(cy_text *text, double value)
 {
     return cy_text_add(text, "%g", isnan(value) ? fabs(value) : value);

@@ -41,7 +41,7 @@ typedef struct cy_progress {
     const char *what; // borrowed: "tokenizer"
     const char *unit; // borrowed: "bytes", "steps"
     int64_t total;    // 0: unknown
-    int64_t first;    // units that were done before it began
+    int64_t first;    // units that an earlier run did
     double start_s;
     double shown_s; // when a line was last written
     double mark_s;  // where the current rate is measured from

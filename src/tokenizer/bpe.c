@@ -193,7 +193,7 @@ static size_t first_ids(const cy_bpe *bpe, int32_t *ids, const unsigned char *wo
 
 static size_t merge_short(const cy_bpe *bpe, int32_t *ids, size_t count)
 {
-    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; // of the pair that begins here
+    int32_t ranks[SHORT_WORD], merged[SHORT_WORD]; // of the pair that begins at each id
     for (size_t i = 0; i + 1 < count; i++) {
         const cy_bpe_pair *pair = find_pair(bpe, ids[i], ids[i + 1]);
         ranks[i] = pair != NULL ? pair->rank : NO_RANK;
@@ -303,7 +303,7 @@ static cy_status encode_long(const cy_bpe *bpe, cy_bpe_scratch *scratch, cy_toke
     if (bytes >= UINT32_MAX / 4) {
         return CY_FAIL(CY_ERR_UNSUPPORTED, "a word of %zu bytes is too long", bytes);
     }
-    // Each of the two pairs that a merge makes enters the heap once: 3 entries a byte at most.
+    // A merge pushes at most two new pairs, so the heap has at most 3 entries a byte.
     const size_t each = 3 * sizeof(uint64_t) + sizeof(symbol) + sizeof(int32_t);
     CY_TRY(cy_memory_grow(&scratch->long_word, &scratch->long_word_capacity, bytes + 1, each));
     heap h = {.entries = scratch->long_word};

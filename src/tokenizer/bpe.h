@@ -24,10 +24,10 @@ typedef enum cy_bpe_kind {
 } cy_bpe_kind;
 
 typedef struct cy_bpe_token {
-    size_t first; // of its bytes in the pool
+    size_t first; // byte of the token in the pool
     uint32_t bytes;
     cy_bpe_kind kind;
-    bool special; // decoding may leave it out
+    bool special; // decoding can skip it
 } cy_bpe_token;
 
 typedef struct cy_bpe_pair {
@@ -44,9 +44,9 @@ typedef struct cy_bpe {
     size_t tokens_capacity;
     int32_t count;         // highest id plus one
     int32_t byte_ids[256]; // -1 where a byte has no token
-    int32_t unknown;       // id for such a byte, or -1: it is dropped
-    bool fuse_unknown;     // one id for a run of them
-    bool ignore_merges;    // a word that is a token needs no merges
+    int32_t unknown;       // id of a byte that has no token; -1: such bytes are dropped
+    bool fuse_unknown;     // a run of such bytes gets one id
+    bool ignore_merges;    // a word that is a token is not built by merges
     cy_bpe_pair *pairs;    // owned, [pairs_mask + 1], open addressing
     size_t pairs_mask;
     int32_t *words; // owned, [words_mask + 1]: ids of CY_BPE_BYTES tokens by their bytes, -1 free
@@ -80,7 +80,7 @@ typedef struct cy_bpe_scratch {
     size_t words_length;
     size_t words_capacity;
     cy_tokens ids;   // of cached words
-    void *long_word; // owned: room for a word too long for the stack
+    void *long_word; // owned: work space for words that are too long for the stack
     size_t long_word_capacity;
 } cy_bpe_scratch;
 
@@ -128,7 +128,7 @@ typedef struct cy_word_table {
     size_t pool_capacity;
     uint32_t *slots; // owned, [slot_mask + 1]: index in words plus one, 0 free
     size_t slot_mask;
-    cy_status status; // the first failure of an add
+    cy_status status; // of the first word that could not be added
 } cy_word_table;
 
 void cy_word_table_free(cy_word_table *table);

@@ -194,7 +194,7 @@ typedef struct pair_entry {
     uint32_t *words; // owned, [word_count]: that hold the pair, or held it before a merge
     size_t word_count;
     size_t words_capacity;
-    size_t touched; // the merge that last raised its count, counted from 1
+    size_t touched; // number of the merge that last raised its count
 } pair_entry;
 
 typedef struct candidate {
@@ -219,7 +219,7 @@ typedef struct trainer {
     size_t *raised; // owned: entries whose count this merge raised
     size_t raised_count;
     size_t raised_room;
-    size_t merge;          // the number of this merge
+    size_t merge;          // number of the current merge, from 1
     uint32_t *token_slots; // owned: id plus one, by hash of the token's bytes
     cy_text end_bytes;     // what the characters of token 0 spell; empty where they spell no bytes
     size_t token_mask;
@@ -436,7 +436,7 @@ static cy_status push(trainer *t, candidate made)
     return CY_OK;
 }
 
-// Puts `made` in the place of the best and lets it sink.
+// Replaces the best candidate by `made` and restores the order of the heap.
 static void replace_best(trainer *t, candidate made)
 {
     size_t at = 0;
@@ -451,7 +451,7 @@ static void replace_best(trainer *t, candidate made)
     t->heap[at] = made;
 }
 
-// Takes the most frequent pair out; false when no pair is left.
+// Removes the most frequent pair; false when no pair is left.
 static bool pop(trainer *t, size_t *index)
 {
     while (t->heap_count > 0) {
@@ -516,7 +516,7 @@ static cy_status merge_pair(trainer *t, size_t index)
     int32_t id;
     CY_TRY(put_merge(t, &id, left, right));
     t->merge++;
-    // The list is taken out: merging may make new entries, which moves them all.
+    // The entry gives up its list, because a merge may add entries, which moves the array.
     uint32_t *words = t->entries[index].words;
     const size_t count = t->entries[index].word_count;
     t->entries[index].words = NULL;

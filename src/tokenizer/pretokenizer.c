@@ -21,7 +21,7 @@ static inline int kind_at(
     return classes[point] & KIND;
 }
 
-// The end of the run of characters of one kind that goes on at `at`.
+// Returns the end of a run of characters of one kind that has reached `at`.
 static inline size_t run_end(
     const uint8_t *classes, const unsigned char *text, size_t at, size_t bytes, int kind)
 {
@@ -60,7 +60,7 @@ static inline size_t contraction(const unsigned char *text, size_t bytes)
     return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
 }
 
-// The same whatever the case; the long s is an s too.
+// The same in any case; the long s counts as an s.
 static inline size_t contraction_any_case(const unsigned char *text, size_t bytes)
 {
     if (bytes < 2) return 0;
@@ -298,7 +298,7 @@ bool cy_pretokenizer_cuts_at_lines(const cy_pretokenizer *pretokenizer)
     return cuts;
 }
 
-// One walk over a text: the matches of a step are put together with what is between them.
+// One walk of a step over a text: its matches, and the text between them, become pieces.
 typedef struct walk {
     const cy_pretokenizer *pretokenizer;
     cy_pretokenizer_scratch *scratch;
@@ -308,10 +308,10 @@ typedef struct walk {
     cy_pretokenizer_emit emit;
     void *context;
     size_t seen;  // end of the last match
-    size_t first; // of a piece that may still grow
+    size_t first; // of a held piece, which may still grow
     size_t end;
-    bool holds;    // there is such a piece
-    bool matching; // it ends in a match
+    bool holds;    // a piece is held
+    bool matching; // the held piece ends in a match
 } walk;
 
 static void cut(const cy_pretokenizer *pretokenizer, cy_pretokenizer_scratch *scratch, int step,
@@ -330,13 +330,13 @@ static void release(walk *w)
     w->holds = false;
 }
 
-// Takes the next stretch of the text, a match or not, by the step's behaviour.
+// Handles the next part of the text, a match or not, by the step's behaviour.
 static void take(walk *w, size_t first, size_t end, bool match)
 {
     const cy_pretokenizer_step *step = &w->pretokenizer->steps[w->step];
     if (first == end) return;
     if (step->invert) match = !match;
-    bool join = false; // with what is held
+    bool join = false; // with the held piece
     switch (step->behavior) {
     case CY_PRETOKENIZER_REMOVED:
         if (!match) pass(w, first, end);
@@ -391,7 +391,7 @@ static void fail(cy_pretokenizer_scratch *scratch, cy_status status)
     if (scratch->status == CY_OK) scratch->status = status;
 }
 
-// The piece with a space before it, unless one is there.
+// Passes on the piece with a space before it, unless it begins with one.
 static void add_prefix_space(const cy_pretokenizer *pretokenizer, cy_pretokenizer_scratch *scratch,
     int step, const unsigned char *text, size_t bytes, cy_pretokenizer_emit emit, void *context)
 {

@@ -1,4 +1,5 @@
-// tokenizer/tokenizer.h: the parts of a cy_tokenizer, for the files that make and use it.
+// tokenizer/tokenizer.h: the inside of a cy_tokenizer: its parts, added tokens, reading and writing
+// of tokenizer.json. The public face is cyclotron/tokenizer.h.
 
 #ifndef CY_TOKENIZER_TOKENIZER_H
 #define CY_TOKENIZER_TOKENIZER_H
@@ -26,7 +27,7 @@ typedef struct cy_added_token {
 
 // Start from a zeroed struct.
 typedef struct cy_added_vocabulary {
-    cy_added_token *tokens; // owned, [count], in order of their bytes once sorted
+    cy_added_token *tokens; // owned, [count], in the order of their bytes after cy_added_sort
     size_t count;
     size_t capacity;
     bool first[256]; // bytes that begin a token
@@ -34,10 +35,10 @@ typedef struct cy_added_vocabulary {
 
 void cy_added_free(cy_added_vocabulary *set);
 
-// Takes over token->text on success only.
+// Adds a token; takes over token->text on success only.
 CY_MUST_CHECK cy_status cy_added_put(cy_added_vocabulary *set, const cy_added_token *token);
 
-// Call once after the last one.
+// Call it once, after the last token.
 void cy_added_sort(cy_added_vocabulary *set);
 
 // A token found in a text: its id, and the bytes [first, end) that it replaces.
@@ -57,7 +58,7 @@ bool cy_added_next(const cy_added_vocabulary *set, cy_added_match *match, size_t
 // The state that one thread needs to encode; kept by the tokenizer between calls, with its cache of
 // words.
 typedef struct cy_encoder {
-    struct cy_encoder *next;       // of those that are idle
+    struct cy_encoder *next;       // in the list of idle encoders
     const cy_tokenizer *tokenizer; // borrowed
     cy_pretokenizer_scratch split;
     cy_bpe_scratch bpe;
@@ -69,15 +70,15 @@ typedef struct cy_encoder {
 struct cy_tokenizer {
     cy_bpe bpe;
     cy_pretokenizer pretokenizer;
-    cy_added_vocabulary added;        // looked for in the text as it is
-    cy_added_vocabulary added_normal; // looked for in the normalised text
+    cy_added_vocabulary added;        // searched in the text as it is
+    cy_added_vocabulary added_normal; // searched in the normalised text
     bool compose;                     // the normalizer is NFC
     cy_tokens before;                 // what the post_processor puts before a text
     cy_tokens after;
     int32_t end_token;
     cy_text json;         // the file, as it was read
     uint64_t hash;        // of the file's bytes
-    uint64_t fingerprint; // of what decides ids
+    uint64_t fingerprint; // of all parts of the file that decide ids
     pthread_mutex_t lock; // guards idle
     cy_encoder *idle;     // owned
 };
@@ -100,7 +101,7 @@ extern const cy_output_kind cy_tokenizer_kind;
 CY_MUST_CHECK cy_status cy_tokenizer_write(
     cy_text *json, const cy_bpe_trained *trained, cy_tokenizer_style style);
 
-// The pretokenizer of a style.
+// Opens the pretokenizer of a style.
 CY_MUST_CHECK cy_status cy_pretokenizer_open_style(
     cy_pretokenizer *pretokenizer, cy_tokenizer_style style);
 

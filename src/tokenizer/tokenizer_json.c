@@ -50,7 +50,7 @@ static cy_status get_bool(bool *value, const json_t *object, const char *key, bo
 
 // ---- the vocabulary
 
-// The bytes that the characters of a token stand for. False where one stands for none.
+// Writes the bytes that the characters of a token spell. False where one spells no byte.
 static bool spell(unsigned char *bytes, size_t *count, const char *token, size_t length)
 {
     const unsigned char *s = (const unsigned char *)token;
@@ -103,7 +103,7 @@ static cy_status read_vocabulary(cy_bpe *bpe, json_t *vocabulary)
     return status;
 }
 
-// Both parts of a merge: ["a", "b"], or "a b" as older files have it.
+// Reads both parts of a merge: ["a", "b"], or "a b" in older files.
 static cy_status merge_parts(cy_text parts[2], const json_t *merge, size_t rank)
 {
     parts[0].length = parts[1].length = 0;
@@ -246,7 +246,7 @@ static cy_status read_added(cy_tokenizer *tokenizer, const json_t *added, const 
     return CY_OK;
 }
 
-// ---- what happens around the model
+// ---- normalizer, pre_tokenizer, decoder, post_processor
 
 static cy_status read_normalizer(cy_tokenizer *tokenizer, const json_t *normalizer)
 {
@@ -410,7 +410,7 @@ static cy_status read_all(cy_tokenizer *tokenizer, const json_t *root, bool gene
 
 // ---- fingerprint
 
-// FNV-1a goes on over bytes [count]; the result is kept in files and must not change.
+// Continues an FNV-1a hash over bytes [count]. The result is kept in files and must not change.
 static uint64_t hash_on(uint64_t hash, const void *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -431,7 +431,7 @@ static uint64_t hash_tokens(uint64_t hash, const cy_bpe *bpe)
     return hash;
 }
 
-// The table has no order of its own, so what its slots give is added up.
+// The table is in no particular order, so the hashes of its slots are added up.
 static uint64_t hash_merges(const cy_bpe *bpe)
 {
     uint64_t sum = 0;
@@ -464,7 +464,7 @@ static cy_status take_fingerprint(cy_tokenizer *tokenizer, const json_t *root)
         hash = hash_on(hash, text, strlen(text) + 1);
         free(text);
     }
-    tokenizer->fingerprint = hash + 1 > 1 ? hash : 1; // 0 and UINT64_MAX have meanings of their own
+    tokenizer->fingerprint = hash + 1 > 1 ? hash : 1; // 0 and UINT64_MAX are reserved
     return CY_OK;
 }
 
@@ -485,7 +485,7 @@ cy_status cy_tokenizer_parse(cy_tokenizer *tokenizer, bool general)
 
 // ---- files
 
-// The eos_token of the tokenizer_config.json in the same folder, where both are there.
+// Takes eos_token from the tokenizer_config.json in the same folder, where both exist.
 static cy_status read_config(cy_tokenizer *tokenizer, const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -26,8 +26,8 @@ size_t cy_utf8_encode(unsigned char *s, uint32_t point)
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)point, s);
 }
 
-// Printable characters of Latin-1 stand for themselves, the 68 other bytes for U+0100 and on, in
-// order. That is GPT-2's alphabet, which all byte-level tokenizers share.
+// The alphabet of GPT-2, which all byte-level tokenizers share: printable characters of Latin-1
+// spell themselves, U+0100 to U+0143 spell the 68 other bytes in order.
 static bool stands_for_itself(uint32_t byte)
 {
     return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) ||
