@@ -115,8 +115,8 @@ compose() {
         --distributed.timeout_s="$silence" --checkpoint.resume=auto "$@")
     if [ "$way" = mpi ]; then
         mkdir -p "$case/tmp.$name"
-        # mpirun kills ranks that take longer than that after a signal.
-        command=(env TMPDIR="$case/tmp.$name" mpirun --mca odls_base_sigkill_timeout 60 --oversubscribe
+        # mpirun sleeps that long after SIGTERM before it kills, whether or not its ranks have ended.
+        command=(env TMPDIR="$case/tmp.$name" mpirun --mca odls_base_sigkill_timeout "$grace" --oversubscribe
             -n 2 "${command[@]}")
     fi
 }
@@ -157,7 +157,8 @@ draw_rank() {
 over() {
     if [ "$terminal" = yes ]; then [ -s "$case/status" ]; else ! kill -0 "$job" 2>/dev/null; fi
 }
-size_of_output() { cat "$case"/*.out "$case"/*.err 2>/dev/null | wc -c; }
+# What the run said, and which of its calls were slow.
+size_of_output() { cat "$case"/*.out "$case"/*.err "$case/mark" 2>/dev/null | wc -c; }
 
 # ended: waits for the run; `status` is how it ended, 124 for one that said nothing for two minutes.
 ended() {
@@ -288,6 +289,7 @@ fault_stop() {
 }
 # A hang-up of a rank, of the launcher, or of the terminal that both are in (where script(1) makes one).
 fault_hup() {
+    grace=5
     if command -v script >/dev/null; then draw 3; else draw 2; fi
     if [ "$drawn" -eq 2 ]; then
         begin_in_terminal
@@ -322,6 +324,7 @@ begin_in_terminal() {
 # A reader that goes away after some lines.
 fault_pipe() {
     local command
+    grace=5
     compose fault
     rm -f "$case/fifo" && mkfifo "$case/fifo"
     head -n $((5 + drawn_step / 4)) "$case/fifo" >"$case/fault.out" &
@@ -336,6 +339,7 @@ fault_pipe() {
     last_step_saved
 }
 fault_int() {
+    grace=5
     begin fault
     somewhere "$drawn_step"
     kill -INT "$job" 2>/dev/null
@@ -435,7 +439,7 @@ fault_tokenizer() {
 fault_two_runs() {
     begin fault
     local one=$job
-    somewhere "$drawn_step"
+    somewhere $((drawn_step / 4)) # a second one takes its time to begin
     begin second
     ended
     if kill -0 "$one" 2>/dev/null; then
@@ -465,7 +469,7 @@ fault_clock() {
 # What the fault left: a whole newest checkpoint, if there was one, that a resume ends from; no process.
 check_what_is_left() {
     local newest tries=0
-    terminal=no
+    terminal=no grace=1
     while pgrep -f "run_dir=$files/run" >"$case/left"; do
         tries=$((tries + 1))
         if [ $tries -gt 100 ]; then
@@ -494,7 +498,7 @@ run_case() {
     at=$(date +%s%N)
     start_case "$number"
     draw $((steps - 2 * each))
-    local drawn_step=$drawn problems='' status=0 marked=no met=no terminal=no rank='' job
+    local drawn_step=$drawn problems='' status=0 marked=no met=no terminal=no rank='' grace=1 job
     local case=$root/case-$number
     local files=$case/files
     rm -rf "$case" && mkdir -p "$files"

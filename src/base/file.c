@@ -318,6 +318,15 @@ static cy_status remove_entries(const char *path, DIR *entries)
 
 cy_status cy_folder_remove(const char *path)
 {
+    struct stat info;
+    if (cy_io_lstat(path, &info) != 0) {
+        return errno == ENOENT ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    // What a link leads to is somebody else's.
+    if (!S_ISDIR(info.st_mode)) {
+        if (cy_io_unlink(path) == 0 || errno == ENOENT) return CY_OK;
+        return CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", path);
+    }
     DIR *entries = cy_io_open_folder(path);
     if (entries == NULL && errno == ENOENT) return CY_OK;
     if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);

@@ -114,9 +114,10 @@ cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
 
 cy_status cy_folder_remove_renamed(const char *folder, const char *path)
 {
-    bool there = false;
-    CY_TRY(cy_path_find(&there, path));
-    if (!there) return CY_OK;
+    struct stat info;
+    if (cy_io_lstat(path, &info) != 0) {
+        return errno == ENOENT ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
     CY_TRY(cy_folder_sync(folder));
     return cy_folder_remove(path);
 }

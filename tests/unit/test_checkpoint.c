@@ -462,6 +462,39 @@ static void two_runs_do_not_share_a_folder(void **state)
     cy_saver_close(second);
 }
 
+// A place of a checkpoint may be a link to another disk: that is not removed with it.
+static void what_links_lead_to_stays(void **state)
+{
+    (void)state;
+    char kept[256], file[400], folder[256], path[400];
+    cy_test_folder(kept, sizeof(kept));
+    snprintf(file, sizeof(file), "%s/kept", kept);
+    CY_CHECK_OK(cy_file_write(file, "x", 1));
+    cy_test_folder(folder, sizeof(folder));
+    static const struct {
+        const char *name, *target; // NULL: a plain file
+    } found[] = {
+        {".step-00000003.tmp", ""},
+        {".step-00000004.old", NULL},
+        {".step-00000005.tmp", "/no/such/folder"},
+        {"step-00000012", ""},
+    };
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, found[i].name);
+        if (found[i].target == NULL) {
+            CY_CHECK_OK(cy_file_write(path, "x", 1));
+        } else {
+            assert_int_equal(
+                symlink(found[i].target[0] != '\0' ? found[i].target : kept, path), 0);
+        }
+    }
+    job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12}};
+    cy_test_ranks(1, save_rank, &j); // sweeps, and replaces the step
+    cy_test_ranks(1, load_rank, &j);
+    assert_int_equal(entries(folder, true), 2); // the step and the lock
+    assert_true(cy_path_exists(file));
+}
+
 static void count_warnings(void *context, cy_log_level level, const char *line)
 {
     // That a sweep found no folder may be told, too.
@@ -534,6 +567,7 @@ int main(void)
         cmocka_unit_test(gaps_and_doubles_are_refused),
         cmocka_unit_test(keep_last_counts_up_to_the_step_saved),
         cmocka_unit_test(two_runs_do_not_share_a_folder),
+        cmocka_unit_test(what_links_lead_to_stays),
         cmocka_unit_test(a_folder_that_goes_is_made_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
