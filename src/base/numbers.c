@@ -1,4 +1,4 @@
-// Knows the size and the names of each dtype, and sorts measurements for their median.
+// Looks up the sizes and names of dtypes, and computes the median of measurements.
 #include "base/numbers.h"
 
 #include <cyclotron/dtype.h>
