@@ -67,8 +67,8 @@ CY_MUST_CHECK cy_status cy_file_write_unsynced(const char *path, const void *byt
 // Makes a folder and those above it, and syncs their names. A folder that exists is not an error.
 CY_MUST_CHECK cy_status cy_folder_make(const char *path);
 
-// Removes a folder and the files in it, or a link itself and nothing behind it. A folder that does not
-// exist is not an error.
+// Removes a folder and the files in it, or a link itself and nothing behind it. A folder that does
+// not exist is not an error.
 CY_MUST_CHECK cy_status cy_folder_remove(const char *path);
 
 // Syncs the entries of a folder, or of the folder that contains a path, to the disk.

@@ -12,7 +12,7 @@ typedef struct cy_console {
     // Owned. A thread for each stream, so that none waits for the other's reader; one for both
     // where they are the same terminal, pipe or file, and lines keep their order there.
     cy_async_writer *out_writer, *err_writer;
-    int out, err; // their targets
+    int out, err;  // their targets
     bool terminal; // standard output is one
 } cy_console;
 
@@ -29,8 +29,8 @@ int cy_console_broken_by(const cy_console *console);
 
 // Writes the remaining lines, within some seconds, and reports lost lines on standard error. Where
 // nobody reads standard error, later writes to it are discarded, since they would wait. Returns
-// `exit_status`; where that is CY_EXIT_DONE and standard output failed, 141 or 129 for a reader that
-// has gone, or CY_EXIT_FAILED for lines that could not be written.
+// `exit_status`; where that is CY_EXIT_DONE and standard output failed, 141 or 129 for a reader
+// that has gone, or CY_EXIT_FAILED for lines that could not be written.
 int cy_console_close(cy_console *console, int exit_status);
 
 #endif

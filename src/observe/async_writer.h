@@ -5,8 +5,8 @@
 // of all targets in the order of the calls. Where a write fails, as on a full disk, the records
 // stay, the write is tried again twice a second, and the failure and its end are each reported
 // once. A deleted file or folder is made again;
-// a keeper restores what else belongs into the folder. Records that do not fit into a full backlog are
-// dropped and counted.
+// a keeper restores what else belongs into the folder. Records that do not fit into a full backlog
+// are dropped and counted.
 //
 // A writer owns its thread, its backlogs and the files that it opened. Any thread may call
 // cy_async_write, cy_async_flush and the queries below; one thread opens, finishes and closes.

@@ -484,8 +484,7 @@ static void what_links_lead_to_stays(void **state)
         if (found[i].target == NULL) {
             CY_CHECK_OK(cy_file_write(path, "x", 1));
         } else {
-            assert_int_equal(
-                symlink(found[i].target[0] != '\0' ? found[i].target : kept, path), 0);
+            assert_int_equal(symlink(found[i].target[0] != '\0' ? found[i].target : kept, path), 0);
         }
     }
     job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12}};
