@@ -65,7 +65,8 @@ CY_MUST_CHECK cy_status cy_file_write_unsynced(const char *path, const void *byt
 // Makes a folder and those above it, on the disk too; one that is there already is fine.
 CY_MUST_CHECK cy_status cy_folder_make(const char *path);
 
-// Removes a folder and the files in it. One that is not there is fine; of a link the link alone goes.
+// Removes a folder and the files in it. One that is not there is fine; of a link the link alone
+// goes.
 CY_MUST_CHECK cy_status cy_folder_remove(const char *path);
 
 // Forces the entries of a folder, or of the folder that a file is in, to disk.

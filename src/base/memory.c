@@ -90,8 +90,8 @@ void cy_memory_unmap(void *base, size_t bytes)
 
 bool cy_memory_may_map(size_t bytes)
 {
-    void *place = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *place = mmap(
+        NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED) return false;
     munmap(place, bytes);
     return true;

@@ -12,7 +12,7 @@ typedef struct cy_console {
     // Owned. A thread for each stream, so that none waits for the other's reader; one for both
     // where they are the same terminal, pipe or file, and lines keep their order there.
     cy_async_writer *out_writer, *err_writer;
-    int out, err; // their targets
+    int out, err;  // their targets
     bool terminal; // standard output is one
 } cy_console;
 

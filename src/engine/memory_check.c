@@ -35,7 +35,8 @@ static cy_status check_room(int64_t needed, int64_t room_bytes)
     const cy_status status = CY_FAIL(CY_ERR_MEMORY,
         "this run needs %.2f GB of addresses in this process, and %s of %.2f GB leaves %.2f GB",
         (double)needed * GB, room.limit, (double)room.limit_bytes * GB, (double)room_bytes * GB);
-    cy_error_set_hint("%s unlimited; or what 'cyclotron plan CONFIG' shows to take less", room.limit);
+    cy_error_set_hint(
+        "%s unlimited; or what 'cyclotron plan CONFIG' shows to take less", room.limit);
     return status;
 }
 

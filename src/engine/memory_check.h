@@ -5,7 +5,8 @@
 // So ranks tell each other what they have planned before any of them touches a page. What the
 // system does not tell of its memory refuses nothing.
 //
-// Part of the engine: its thread. What comes after the plan is collective over the ranks of the run.
+// Part of the engine: its thread. What comes after the plan is collective over the ranks of the
+// run.
 
 #ifndef CY_ENGINE_MEMORY_CHECK_H
 #define CY_ENGINE_MEMORY_CHECK_H
@@ -16,8 +17,8 @@
 // a process whose limits (ulimit -v, -d) leave less.
 CY_MUST_CHECK cy_status cy_engine_check_memory(cy_engine *engine);
 
-// Before anything is planned: CY_ERR_MEMORY where the limits do not even leave what `ranks` ranks of
-// this process map beside any plan.
+// Before anything is planned: CY_ERR_MEMORY where the limits do not even leave what `ranks` ranks
+// of this process map beside any plan.
 CY_MUST_CHECK cy_status cy_engine_check_room(int ranks);
 
 #endif

@@ -432,8 +432,8 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     if (at->failing && final && dropped > 0) {
         at->dropped_told = at->dropped;
         at->failing_told = true;
-        return cy_text_add(line, "%s: %s: %lld lines were lost", at->name, at->error,
-            (long long)dropped);
+        return cy_text_add(
+            line, "%s: %s: %lld lines were lost", at->name, at->error, (long long)dropped);
     }
     if (at->failing && !at->failing_told) {
         at->failing_told = true;

@@ -15,7 +15,7 @@
 typedef struct cy_run_folder_keeper cy_run_folder_keeper;
 
 typedef struct cy_run_folder {
-    cy_async_writer *writer; // owned: writes all files that grow with the run
+    cy_async_writer *writer;      // owned: writes all files that grow with the run
     cy_run_folder_keeper *keeper; // owned by the writer: the lock, and what is made again
     cy_metrics_file metrics;
     cy_event_file events; // of TensorBoard; its writer is NULL where logging.tensorboard is false

@@ -1,10 +1,10 @@
 // A library to be loaded in front of the C library (LD_PRELOAD): one allocation of the program
 // fails.
 //
-// CY_FAIL_AT=N is the allocation or mapping that fails, counted from 1 over all threads; those after it
-// succeed again. Only calls from the program's own code count, not those that libraries make for
-// themselves. CY_FAIL_MARK=FILE is made when it has failed, so that who counts up knows where the
-// end is.
+// CY_FAIL_AT=N is the allocation or mapping that fails, counted from 1 over all threads; those
+// after it succeed again. Only calls from the program's own code count, not those that libraries
+// make for themselves. CY_FAIL_MARK=FILE is made when it has failed, so that who counts up knows
+// where the end is.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -39,8 +39,7 @@ static void tell(const char *name, const char *call, const char *path)
     char line[4200];
     const char *mark = getenv(name);
     const int fd = mark != NULL
-        ? (int)syscall(
-              SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600)
+        ? (int)syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600)
         : -1;
     if (fd < 0) return;
     const int length = snprintf(line, sizeof(line), "%s %s\n", call, path);

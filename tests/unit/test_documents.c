@@ -105,8 +105,8 @@ static void rename_it(const char *path, size_t count)
 static void a_text_that_changes_is_named(void **state)
 {
     (void)state;
-    CY_CHECK_FAILS(
-        read_changed("cut.txt", cut), CY_ERR_CORRUPT, "cut.txt ends at byte 1572864, it had 3145728");
+    CY_CHECK_FAILS(read_changed("cut.txt", cut), CY_ERR_CORRUPT,
+        "cut.txt ends at byte 1572864, it had 3145728");
     CY_CHECK_FAILS(read_changed("over.txt", overwrite), CY_ERR_CORRUPT,
         "over.txt was written to while it was read: it has 3145728 bytes, it had 3145728 when");
     CY_CHECK_FAILS(read_changed("more.txt", append), CY_ERR_CORRUPT,

@@ -184,7 +184,8 @@ static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
     cy_text report = {0};
     while (!cy_async_take_report(first.writer, &report))
         usleep(1000);
-    assert_non_null(strstr(report.bytes, "metrics.jsonl cannot be written: another run writes its"));
+    assert_non_null(
+        strstr(report.bytes, "metrics.jsonl cannot be written: another run writes its"));
     cy_text_free(&report);
     write_validation(&second, 7);
     close_folder(&second);
