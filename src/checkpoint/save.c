@@ -572,7 +572,12 @@ static cy_status open_folder(cy_saver *saver)
     int swept = 0;
     CY_TRY(cy_folder_make(saver->folder));
     CY_TRY(cy_folder_lock(&saver->lock, saver->folder));
-    CY_TRY(cy_folder_sweep(&swept, saver->folder));
+    const cy_status status = cy_folder_sweep(&swept, saver->folder);
+    if (status != CY_OK && status != CY_ERR_IO) return status;
+    if (status != CY_OK) {
+        // It stops nobody: a file that somebody reads over NFS stays until it is closed.
+        cy_log_add(saver->log, CY_LOG_WARNING, "what a dead run left stays: %s", cy_error_text());
+    }
     if (swept > 0) {
         cy_log_add(saver->log, CY_LOG_INFO, "%s: removed %d unfinished checkpoint%s of a dead run",
             saver->folder, swept, swept == 1 ? "" : "s");

@@ -494,6 +494,29 @@ static void what_links_lead_to_stays(void **state)
     assert_true(cy_path_exists(file));
 }
 
+static void keep_warning(void *context, cy_log_level level, const char *line)
+{
+    if (level == CY_LOG_WARNING) snprintf(context, 400, "%s", line);
+}
+
+// A rest of a dead run that cannot be removed, such as one that somebody still reads over NFS.
+static void a_rest_that_stays_stops_no_run(void **state)
+{
+    (void)state;
+    char folder[256], path[400], warning[400] = "";
+    const cy_log log = {.write = keep_warning, .context = warning};
+    cy_saver *saver = NULL;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp/within", folder);
+    CY_CHECK_OK(cy_folder_make(path));
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp/within/file", folder);
+    CY_CHECK_OK(cy_file_write(path, "x", 1));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), &log));
+    assert_non_null(strstr(warning, "what a dead run left stays: remove "));
+    assert_non_null(strstr(warning, ".step-00000003.tmp/within: Is a directory"));
+    cy_saver_close(saver);
+}
+
 static void count_warnings(void *context, cy_log_level level, const char *line)
 {
     // That a sweep found no folder may be told, too.
@@ -567,6 +590,7 @@ int main(void)
         cmocka_unit_test(keep_last_counts_up_to_the_step_saved),
         cmocka_unit_test(two_runs_do_not_share_a_folder),
         cmocka_unit_test(what_links_lead_to_stays),
+        cmocka_unit_test(a_rest_that_stays_stops_no_run),
         cmocka_unit_test(a_folder_that_goes_is_made_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
