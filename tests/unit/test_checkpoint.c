@@ -511,7 +511,7 @@ static void a_rest_that_stays_stops_no_run(void **state)
     CY_CHECK_OK(cy_folder_make(path));
     snprintf(path, sizeof(path), "%s/.step-00000003.tmp/within/file", folder);
     CY_CHECK_OK(cy_file_write(path, "x", 1));
-    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), &log));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_group_self(), NULL, &log));
     assert_non_null(strstr(warning, "what a dead run left stays: remove "));
     assert_non_null(strstr(warning, ".step-00000003.tmp/within: Is a directory"));
     cy_saver_close(saver);
