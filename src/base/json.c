@@ -39,15 +39,23 @@ void cy_json_append(json_t **array, json_t *value)
     *array = NULL;
 }
 
-static int take_bytes(const char *bytes, size_t count, void *text)
+typedef struct dump_target {
+    cy_text *text; // borrowed
+    bool failed;   // jansson 2.14 goes on after a field's name could not be taken
+} dump_target;
+
+static int take_bytes(const char *bytes, size_t count, void *target)
 {
-    return cy_text_add_bytes(text, bytes, count) == CY_OK ? 0 : -1;
+    dump_target *to = target;
+    if (!to->failed) to->failed = cy_text_add_bytes(to->text, bytes, count) != CY_OK;
+    return to->failed ? -1 : 0;
 }
 
 cy_status cy_json_add(cy_text *text, json_t *value, size_t flags)
 {
-    const bool made =
-        value != NULL && json_dump_callback(value, take_bytes, text, flags | JSON_ENCODE_ANY) == 0;
+    dump_target to = {.text = text, .failed = value == NULL};
+    const bool made = !to.failed &&
+        json_dump_callback(value, take_bytes, &to, flags | JSON_ENCODE_ANY) == 0 && !to.failed;
     json_decref(value);
     return made ? CY_OK : CY_FAIL(CY_ERR_MEMORY, "no memory for JSON");
 }

@@ -240,7 +240,8 @@ static cy_status make_product(cy_dnnl *dnnl, product *made)
     void *memories = NULL;
     if (!cy_memory_may_map(CODE_BYTES)) {
         const cy_status status = CY_FAIL(CY_ERR_MEMORY,
-            "oneDNN has no room to compile a product: it may not map %zu bytes", CODE_BYTES);
+            "no memory for the code of a product of oneDNN: the process may not map %zu bytes",
+            CODE_BYTES);
         cy_error_set_hint("ulimit -v unlimited, and ulimit -d");
         return status;
     }
