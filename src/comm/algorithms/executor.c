@@ -425,7 +425,10 @@ static cy_status algorithm_prepare(
     if (most > record->fragment) most = record->fragment;
     if (receives > FRAGMENTS_IN_FLIGHT) receives = FRAGMENTS_IN_FLIGHT;
     record->place_bytes = (size_t)most * cy_dtype_size(record->dtype);
-    CY_TRY(take(&record->arrived, &record->arrived_bytes, (size_t)receives * record->place_bytes));
+    if (most > 0) {
+        CY_TRY(
+            take(&record->arrived, &record->arrived_bytes, (size_t)receives * record->place_bytes));
+    }
     begin_direction(record, &record->send, true);
     begin_direction(record, &record->recv, false);
     return CY_OK;
@@ -751,7 +754,7 @@ static cy_status wait_looking(algorithm_group *group, algorithm_transfer *record
     cy_watchdog watch = {.rank = -1};
     bool done = false;
     cy_status status = look(group, record, &done, &moves);
-    for (int turn = 1; status == CY_OK && !done; turn++) {
+    for (unsigned turn = 1; status == CY_OK && !done; turn++) {
         const int64_t now = cy_clock_ns();
         if (now - moved > YIELD_NS)
             nap();
