@@ -2,6 +2,7 @@
 #include "cli/report.h"
 
 #include "base/file.h"
+#include "base/io.h"
 #include "cli/load_config.h"
 #include "comm/world.h"
 
@@ -125,7 +126,7 @@ static void await_launcher(void)
     struct stat info;
     int unread = 0;
     fflush(stderr);
-    if (fstat(STDERR_FILENO, &info) != 0 || !S_ISFIFO(info.st_mode)) return;
+    if (cy_io_fstat(STDERR_FILENO, &info) != 0 || !S_ISFIFO(info.st_mode)) return;
     for (int ms = 0; ms < LAUNCHER_MS; ms++) {
         if (ioctl(STDERR_FILENO, FIONREAD, &unread) != 0 || unread == 0) return;
         nanosleep(&pause, NULL);
