@@ -21,7 +21,7 @@ figures=$out/figures.txt
 # What a part takes on two idle cores: kernel, comm, overlap and algorithms some minutes each, step,
 # peers and before longer, the others less than a minute.
 all="kernel comm overlap bubble balance algorithms adamw buckets compression step peers start
-    recompute decode answers faults run_cost"
+    recompute decode answers faults upkeep"
 read -r -a parts <<<"$(tr '\n' ' ' <<<"${PARTS:-$all}")"
 for part in "${parts[@]}"; do
     case " $(tr -s '[:space:]' ' ' <<<"$all") before " in
@@ -328,13 +328,13 @@ bench_faults() {
 }
 
 # What a run does beside its steps, of a step of the first shape.
-bench_run_cost() {
+bench_upkeep() {
     measured smollm-135m-bf16
     local step=$out/step-smollm-135m-bf16.json
-    CYCLOTRON=$(realpath "$program") bash bench/run_cost.sh \
+    CYCLOTRON=$(realpath "$program") bash bench/upkeep.sh \
         "$(awk "BEGIN { print $(field "$step" batch) * $(field "$step" seq) / $(field "$step" tok_s) }")" \
-        "$(field "$step" threads)" | tee "$out/run-cost.txt"
-    grep '^run_cost\.' "$out/run-cost.txt" >>"$figures"
+        "$(field "$step" threads)" | tee "$out/upkeep.txt"
+    grep '^upkeep\.' "$out/upkeep.txt" >>"$figures"
 }
 
 bench_before() {
@@ -380,7 +380,7 @@ for part in "${parts[@]}"; do
     decode) bench_decode ;;
     answers) bench_answers ;;
     faults) bench_faults ;;
-    run_cost) bench_run_cost ;;
+    upkeep) bench_upkeep ;;
     before) bench_before ;;
     esac
 done

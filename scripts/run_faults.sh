@@ -2,7 +2,7 @@
 # What happens to runs: faults of fourteen kinds at random moments, each followed by a resume.
 #
 #   scripts/run_faults.sh [--seed=S] [--cases=N] [--seconds=S] [--kinds="KIND..."] [--case=N] [--jobs=N]
-#                         [--steps=N] [--silence=S] [--keep]
+#                         [--first=N] [--steps=N] [--silence=S] [--keep]
 #
 # Case N meets a fault of the kind N modulo the number of kinds, on two ranks that are threads or, in every
 # second round, processes under mpirun. The run is tests' tiny model for --steps (600), saved twelve times.
@@ -41,6 +41,7 @@ for argument in "$@"; do
     --seconds=*) seconds=${argument#*=} cases=1000000 ;;
     --kinds=*) kinds=${argument#*=} ;;
     --case=*) first=${argument#*=} cases=1 keep=yes ;;
+    --first=*) first=${argument#*=} ;; # goes on where an earlier call of the same seed ended
     --jobs=*) jobs=${argument#*=} ;;
     --steps=*) steps=${argument#*=} ;;
     --silence=*) silence=${argument#*=} ;;

@@ -98,7 +98,7 @@ run_fuzzers() {
 
 fuzz_meshes() { scripts/mesh_fuzz.sh --seconds="${FUZZ_MESHES_SECONDS:-3600}" --ranks=16; }
 
-run_faults() { scripts/run_faults.sh --cases="${RUN_FAULTS_CASES:-1400}"; }
+run_faults() { scripts/run_faults.sh --cases="${RUN_FAULTS_CASES:-1400}" --jobs="$jobs"; }
 
 file_faults() { build/tests/test_unit_file_faults_slow --cases="${FILE_FAULTS_CASES:-100000}"; }
 

@@ -3,7 +3,7 @@
 # console lines and the checks of its folders. A tiny model's step in `cyclotron train` with all of it, less
 # the same step in `cyclotron bench step`, in wall and in processor time. Neither grows with the model.
 #
-#     bench/run_cost.sh STEP_S CORES
+#     bench/upkeep.sh STEP_S CORES
 #
 # STEP_S is how long a step of the shape takes that the costs are divided by, CORES how many cores it has.
 # Prints both costs in ms and as figures of make bench; CYCLOTRON is the program, ROUNDS (5) how many turns
@@ -12,7 +12,7 @@ set -euo pipefail
 [ $# = 2 ] || { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p;}' "$0"; exit 2; }
 cd "$(dirname "$0")/.."
 cyclotron=${CYCLOTRON:-build/cyclotron}
-folder=$(mktemp -d "${TMPDIR:-/tmp}/cyclotron-run-cost-XXXXXX")
+folder=$(mktemp -d "${TMPDIR:-/tmp}/cyclotron-upkeep-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 # shellcheck source=tests/cli/tiny.sh
 . tests/cli/tiny.sh
@@ -56,7 +56,7 @@ for ((turn = 0; turn < ${ROUNDS:-5}; turn++)); do
         awk '{ printf "a step with all of it %.3f ms, bare %.3f ms: %.3f ms more, %.3f ms of processors\n", $3, $4, $1, $2 }'
 done
 awk -v wall="$(median 1)" -v processor="$(median 2)" -v step="$1" -v cores="$2" 'BEGIN {
-    printf "run_cost.wall_ms %.4f ms\nrun_cost.processor_ms %.4f ms\n", wall, processor
-    printf "run_cost.wall_of_step %.6f of-step\n", wall / 1000 / step
-    printf "run_cost.processor_of_step %.6f of-step\n", processor / 1000 / (step * cores)
+    printf "upkeep.wall_ms %.4f ms\nupkeep.processor_ms %.4f ms\n", wall, processor
+    printf "upkeep.wall_of_step %.6f of-step\n", wall / 1000 / step
+    printf "upkeep.processor_of_step %.6f of-step\n", processor / 1000 / (step * cores)
 }'
