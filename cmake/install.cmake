@@ -4,7 +4,7 @@
 include(GNUInstallDirs)
 
 # What a program that links the library needs besides. A static library's needs are its users'.
-set(CY_REQUIRES "jansson libpcre2-8 zlib libzstd hwloc")
+set(CY_REQUIRES "jansson libpcre2-8 libutf8proc zlib libzstd hwloc libxxhash")
 set(CY_LIBRARIES "-lm -lpthread")
 if(CY_HAVE_DNNL)
     string(APPEND CY_LIBRARIES " -ldnnl -lgomp")

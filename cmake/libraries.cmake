@@ -1,5 +1,5 @@
-# What is not ours. Required: a JSON library, PCRE2, zlib, zstd, hwloc. Optional: oneDNN, MPI; the
-# program says in --version and doctor which it was built with.
+# What is not ours. Required: jansson, PCRE2, utf8proc, zlib, zstd, hwloc, xxHash. Optional: oneDNN,
+# MPI; the program says in --version and doctor which it was built with.
 
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
@@ -12,9 +12,11 @@ macro(cy_require name package debian)
 endmacro()
 cy_require(JANSSON jansson libjansson-dev)
 cy_require(PCRE2 libpcre2-8 libpcre2-dev)
+cy_require(UTF8PROC libutf8proc libutf8proc-dev)
 cy_require(ZLIB zlib zlib1g-dev)
 cy_require(ZSTD libzstd libzstd-dev)
 cy_require(HWLOC hwloc libhwloc-dev)
+cy_require(XXHASH libxxhash libxxhash-dev)
 if(CY_TESTS)
     cy_require(CMOCKA cmocka libcmocka-dev)
 endif()
@@ -24,8 +26,9 @@ if(CY_MISSING)
 endif()
 
 add_library(cy_libraries INTERFACE)
-target_link_libraries(cy_libraries INTERFACE PkgConfig::JANSSON PkgConfig::PCRE2 PkgConfig::ZLIB
-    PkgConfig::ZSTD PkgConfig::HWLOC Threads::Threads m)
+target_link_libraries(cy_libraries INTERFACE PkgConfig::JANSSON PkgConfig::PCRE2
+    PkgConfig::UTF8PROC PkgConfig::ZLIB PkgConfig::ZSTD PkgConfig::HWLOC PkgConfig::XXHASH
+    Threads::Threads m)
 
 if(CY_WITH_DNNL)
     find_path(CY_DNNL_INCLUDE dnnl.h)

@@ -21,7 +21,7 @@ figures=$out/figures.txt
 # What a part takes on two idle cores: kernel, comm, overlap and algorithms some minutes each, step,
 # peers and before longer, the others less than a minute.
 all="kernel comm overlap bubble balance algorithms adamw buckets compression step peers start
-    recompute decode answers faults"
+    recompute decode answers faults run_cost"
 read -r -a parts <<<"$(tr '\n' ' ' <<<"${PARTS:-$all}")"
 for part in "${parts[@]}"; do
     case " $(tr -s '[:space:]' ' ' <<<"$all") before " in
@@ -327,6 +327,16 @@ bench_faults() {
         bash tests/cli/test_stopped_rank_slow.sh
 }
 
+# What a run does beside its steps, of a step of the first shape.
+bench_run_cost() {
+    measured smollm-135m-bf16
+    local step=$out/step-smollm-135m-bf16.json
+    CYCLOTRON=$(realpath "$program") bash bench/run_cost.sh \
+        "$(awk "BEGIN { print $(field "$step" batch) * $(field "$step" seq) / $(field "$step" tok_s) }")" \
+        "$(field "$step" threads)" | tee "$out/run-cost.txt"
+    grep '^run_cost\.' "$out/run-cost.txt" >>"$figures"
+}
+
 bench_before() {
     if ! git rev-parse --quiet --verify HEAD~1 >/dev/null 2>&1; then
         figure before.over_last_commit - "no commit before this one"
@@ -370,6 +380,7 @@ for part in "${parts[@]}"; do
     decode) bench_decode ;;
     answers) bench_answers ;;
     faults) bench_faults ;;
+    run_cost) bench_run_cost ;;
     before) bench_before ;;
     esac
 done

@@ -74,7 +74,7 @@ trap 'rm -rf "$work"' EXIT
 # ---- the places: FILE:LINE:COL FROM TO, what stands there and what it becomes, in the order in which
 # they are taken.
 
-left_out='/unicode_|/presets\.c|/process_start\.c'
+left_out='/presets\.c|/process_start\.c'
 grep -qw amx_tile /proc/cpuinfo || left_out="$left_out|/amx/"
 grep -qw avx512_bf16 /proc/cpuinfo || left_out="$left_out|/avx512/"
 grep -qw avx2 /proc/cpuinfo || left_out="$left_out|/avx2/"

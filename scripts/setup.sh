@@ -4,9 +4,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-packages=(build-essential cmake pkg-config git libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev
-    libhwloc-dev libcmocka-dev libdnnl-dev libopenmpi-dev openmpi-bin slurm-wlm munge
-    python3 xz-utils zstd bible-kjv-text bible-kjv)
+packages=(build-essential cmake pkg-config git libjansson-dev libpcre2-dev libutf8proc-dev
+    zlib1g-dev libzstd-dev libhwloc-dev libxxhash-dev libcmocka-dev libdnnl-dev libopenmpi-dev
+    openmpi-bin slurm-wlm munge python3 xz-utils zstd bible-kjv-text bible-kjv)
 
 # Without these the tests of other processors are skipped.
 wanted=()

@@ -11,14 +11,16 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 sysroot=$(realpath -m "${1:-build-aarch64/sysroot}")
-packages=(libc6-dev libjansson-dev libpcre2-dev zlib1g-dev libzstd-dev libhwloc-dev libcmocka-dev)
+packages=(libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev zlib1g-dev libzstd-dev libhwloc-dev
+    libxxhash-dev libcmocka-dev)
 
 unable() {
     echo "setup_cross: $1"
     exit 77
 }
 
-[ ! -e "$sysroot/complete" ] || exit 0
+# A folder of an older list of packages is made anew.
+[ "$(cat "$sysroot/complete" 2>/dev/null)" != "${packages[*]}" ] || exit 0
 command -v apt-get >/dev/null || unable "needs apt"
 
 own=$sysroot.apt
@@ -41,5 +43,5 @@ find "$sysroot" -type l -lname '/*' | while read -r link; do
     ln -sfn "$sysroot$(readlink "$link")" "$link"
 done
 rm -rf "$own"
-touch "$sysroot/complete"
+echo "${packages[*]}" >"$sysroot/complete"
 echo "setup_cross: $(du -sh "$sysroot" | cut -f1) of aarch64 libraries in $sysroot"

@@ -6,7 +6,7 @@
 #ifndef CY_BENCH_CLAIMS_FIGURES_H
 #define CY_BENCH_CLAIMS_FIGURES_H
 
-#include "base/median.h"
+#include "base/numbers.h"
 #include "base/status.h"
 
 #include <stdio.h>

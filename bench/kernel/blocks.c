@@ -9,8 +9,8 @@
 #include "numbers.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "kernel/cpu/gemm/microkernel.h"
 

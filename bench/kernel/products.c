@@ -10,10 +10,9 @@
 
 #include "numbers.h"
 
-#include "base/arena.h"
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/status.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"

@@ -8,9 +8,9 @@
 #include "numbers.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/platform.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "kernel/cpu/gemm/microkernel.h"

@@ -12,9 +12,9 @@
 // nanoseconds of a take and its give in a range of twice those bytes.
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
 #include "base/memory_pool.h"
+#include "base/numbers.h"
 #include "base/random.h"
 
 #include <math.h>

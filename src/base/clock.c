@@ -1,3 +1,4 @@
+// Reads the monotonic clock. A file of its own: a test program links another clock in its place.
 #define _POSIX_C_SOURCE 200809L
 #include "base/clock.h"
 

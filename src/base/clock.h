@@ -5,10 +5,10 @@
 
 #include <stdint.h>
 
-// Nanoseconds since some fixed instant; never goes back.
+// Nanoseconds since a fixed instant. The clock never goes back.
 int64_t cy_clock_ns(void);
 
-// Seconds, for what is printed.
+// The same in seconds.
 double cy_clock_s(void);
 
 #endif

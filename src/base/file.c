@@ -1,9 +1,11 @@
+// Reads and writes whole files, makes and removes folders, and reads files at any place.
 #define _GNU_SOURCE
 #include "base/file.h"
 
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -97,13 +99,13 @@ static cy_status check_kind(const char *path, mode_t mode, bool stream)
     return CY_FAIL(CY_ERR_IO, "%s is %s, not a regular file", path, kind_name(mode));
 }
 
-// Without O_NONBLOCK the open of a pipe that nobody writes to never returns.
+// Without O_NONBLOCK, opening a pipe without a writer never returns.
 static int open_at_once(const char *path)
 {
     struct stat info;
     const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    // A regular file that a file server has lent out is not opened at once; the server takes it
-    // back.
+    // A regular file with a lease is not opened at once: a blocking open waits until the holder has
+    // given up the lease.
     if (fd < 0 && errno == EWOULDBLOCK && cy_io_stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
         return cy_io_open(path, O_RDONLY | O_CLOEXEC);
     }
@@ -113,7 +115,7 @@ static int open_at_once(const char *path)
 static cy_status open_to_read(int *fd, const char *path, bool stream)
 {
     struct stat info;
-    // A stream that is a pipe waits for its writer, so it is looked at before it is opened.
+    // Opening a pipe waits for its writer, so the kind of file is known before it is opened.
     if (stream && cy_io_stat(path, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", path);
     const bool waits = stream && S_ISFIFO(info.st_mode);
     const int made = waits ? cy_io_open(path, O_RDONLY | O_CLOEXEC) : open_at_once(path);
@@ -139,7 +141,7 @@ cy_status cy_file_open_stream(int *fd, const char *path)
     return open_to_read(fd, path, true);
 }
 
-// The system gives the lowest number that is free, so a high one means that many are in use.
+// The system assigns the lowest free descriptor, so a high one means that many are in use.
 bool cy_fd_is_scarce(int fd)
 {
     struct rlimit limit;
@@ -205,20 +207,20 @@ static cy_status write_all(int fd, const char *path, const char *bytes, size_t c
     return CY_OK;
 }
 
-// A number that no other process, thread or machine has just taken.
 uint64_t cy_file_unique_number(void)
 {
     uint64_t number = 0;
     if (getrandom(&number, sizeof(number), GRND_NONBLOCK) == (ssize_t)sizeof(number)) return number;
-    // The system has no random numbers yet. Threads differ in where their stacks are.
+    // The system has no random numbers yet. Threads differ in the addresses of their stacks.
     return (uint64_t)cy_clock_ns() ^ (uint64_t)getpid() << 40 ^ (uint64_t)(uintptr_t)&number << 20;
 }
 
-cy_status cy_path_temporary(cy_text *beside, const char *path)
+// Makes an unused name in the folder of `path`.
+static cy_status temporary_name(cy_text *beside, const char *path)
 {
     const char *slash = strrchr(path, '/');
     const int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
-    // Not of the file's own name, which may be as long as names can be.
+    // The temporary name does not contain the file's name, which may have the maximal length.
     return cy_text_add(
         beside, "%.*s.cyclotron-%016" PRIx64 ".tmp", folder, path, cy_file_unique_number());
 }
@@ -228,7 +230,7 @@ cy_status cy_file_write_temporary(
 {
     cy_text made = {0};
     if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
-    CY_TRY(cy_path_temporary(&made, path));
+    CY_TRY(temporary_name(&made, path));
     const int fd = cy_io_open(made.bytes, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);
     cy_status status = CY_OK;
     if (fd < 0) {
@@ -271,7 +273,7 @@ cy_status cy_file_write(const char *path, const void *bytes, size_t count)
     return cy_folder_sync_above(path);
 }
 
-// A new folder has its name on the disk only when the folder above it is forced there.
+// The name of a new folder is on the disk only after the folder above it was synced.
 static cy_status make_one(const char *path)
 {
     if (path[0] == '\0') return CY_OK;
@@ -316,6 +318,15 @@ static cy_status remove_entries(const char *path, DIR *entries)
 
 cy_status cy_folder_remove(const char *path)
 {
+    struct stat info;
+    if (cy_io_lstat(path, &info) != 0) {
+        return errno == ENOENT ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
+    // What a link leads to is somebody else's.
+    if (!S_ISDIR(info.st_mode)) {
+        if (cy_io_unlink(path) == 0 || errno == ENOENT) return CY_OK;
+        return CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", path);
+    }
     DIR *entries = cy_io_open_folder(path);
     if (entries == NULL && errno == ENOENT) return CY_OK;
     if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
@@ -331,7 +342,7 @@ cy_status cy_folder_sync(const char *path)
     const int fd = cy_io_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", path);
     cy_status status = CY_OK;
-    // Some file systems cannot force a folder, and say so.
+    // Some file systems cannot sync a folder and return EINVAL.
     if (cy_io_sync(fd) != 0 && errno != EINVAL) status = CY_FAIL_ERRNO(CY_ERR_IO, "fsync %s", path);
     cy_io_close(fd);
     return status;
@@ -351,4 +362,144 @@ cy_status cy_folder_sync_above(const char *path)
     const cy_status status = cy_folder_sync(folder.bytes);
     cy_text_free(&folder);
     return status;
+}
+
+// ---- input files
+
+cy_status cy_input_open(cy_input_file *file, const char *path)
+{
+    struct stat info;
+    cy_input_file made = {.fd = -1};
+    CY_TRY(cy_file_open(&made.fd, path));
+    cy_status status = cy_memory_copy_text(&made.path, path);
+    if (status == CY_OK && cy_io_fstat(made.fd, &info) != 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", path);
+    }
+    if (status != CY_OK) {
+        cy_io_close(made.fd);
+        cy_memory_free(made.path);
+        return status;
+    }
+    made.bytes = (uint64_t)info.st_size;
+    made.device = (uint64_t)info.st_dev;
+    made.inode = (uint64_t)info.st_ino;
+    if (cy_fd_is_scarce(made.fd)) {
+        cy_io_close(made.fd);
+        made.fd = -1;
+    }
+    *file = made;
+    return CY_OK;
+}
+
+void cy_input_close(cy_input_file *file)
+{
+    if (file->path != NULL && file->fd >= 0) cy_io_close(file->fd);
+    cy_memory_free(file->path);
+    *file = (cy_input_file){.fd = -1};
+}
+
+static cy_status open_again(int *fd, const cy_input_file *file)
+{
+    struct stat info;
+    CY_TRY(cy_file_open(fd, file->path));
+    const bool known = cy_io_fstat(*fd, &info) == 0;
+    if (known && (uint64_t)info.st_dev == file->device && (uint64_t)info.st_ino == file->inode) {
+        return CY_OK;
+    }
+    const cy_status status = known
+        ? CY_FAIL(CY_ERR_CORRUPT, "%s was replaced while it was in use", file->path)
+        : CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", file->path);
+    cy_io_close(*fd);
+    return status;
+}
+
+static cy_status fail_short(int fd, const cy_input_file *file)
+{
+    struct stat info = {0};
+    if (cy_io_fstat(fd, &info) != 0) return CY_FAIL_ERRNO(CY_ERR_IO, "stat %s", file->path);
+    return CY_FAIL(CY_ERR_CORRUPT,
+        "%s has %lld bytes, it had %" PRIu64 " when it was opened: it was cut while it was in use",
+        file->path, (long long)info.st_size, file->bytes);
+}
+
+static cy_status read_all(
+    int fd, const cy_input_file *file, char *to, uint64_t offset, size_t count)
+{
+    while (count > 0) {
+        const ssize_t got = cy_io_pread(fd, to, count, (int64_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            return CY_FAIL_ERRNO(CY_ERR_IO, "read %s at byte %" PRIu64, file->path, offset);
+        }
+        if (got == 0) return fail_short(fd, file);
+        to += got;
+        offset += (uint64_t)got;
+        count -= (size_t)got;
+    }
+    return CY_OK;
+}
+
+cy_status cy_input_read(const cy_input_file *file, void *to, uint64_t offset, size_t count)
+{
+    CY_ASSERT(offset <= file->bytes && count <= file->bytes - offset);
+    if (file->fd >= 0) return read_all(file->fd, file, to, offset, count);
+    int fd = -1;
+    CY_TRY(open_again(&fd, file));
+    const cy_status status = read_all(fd, file, to, offset, count);
+    cy_io_close(fd);
+    return status;
+}
+
+// ---- lines
+
+#define PIECE_BYTES ((size_t)65536)
+
+static cy_status read_more(cy_lines *lines)
+{
+    const size_t left = lines->end - lines->first;
+    const uint64_t unread = lines->file->bytes - lines->read;
+    const size_t some = unread < PIECE_BYTES ? (size_t)unread : PIECE_BYTES;
+    if (left > CY_LINE_BYTES_MAX) {
+        return CY_FAIL(CY_ERR_CORRUPT, "%s: line %" PRId64 " has more than %zu bytes",
+            lines->file->path, lines->number + 1, CY_LINE_BYTES_MAX);
+    }
+    if (left > 0) memmove(lines->buffer, lines->buffer + lines->first, left);
+    lines->first = 0;
+    lines->end = left;
+    void *block = lines->buffer;
+    CY_TRY(cy_memory_grow(&block, &lines->room, left + some, 1));
+    lines->buffer = block;
+    CY_TRY(cy_input_read(lines->file, lines->buffer + left, lines->read, some));
+    lines->read += some;
+    lines->end += some;
+    return CY_OK;
+}
+
+cy_status cy_lines_next(cy_lines *lines, const char **line, size_t *length)
+{
+    *line = NULL;
+    *length = 0;
+    for (size_t searched = 0;;) {
+        const size_t left = lines->end - lines->first;
+        const bool all = lines->read == lines->file->bytes;
+        if (all && left == 0) return CY_OK; // also for an empty file, which has no buffer
+        const char *from = lines->buffer == NULL ? NULL : lines->buffer + lines->first;
+        const char *end = left > searched ? memchr(from + searched, '\n', left - searched) : NULL;
+        if (end == NULL && !all) {
+            searched = left;
+            CY_TRY(read_more(lines));
+            continue;
+        }
+        *line = from;
+        *length = end != NULL ? (size_t)(end - from) : left;
+        lines->first += *length + (end != NULL);
+        lines->number++;
+        return CY_OK;
+    }
+}
+
+void cy_lines_free(cy_lines *lines)
+{
+    cy_memory_free(lines->buffer);
+    *lines = (cy_lines){0};
 }

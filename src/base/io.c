@@ -1,20 +1,128 @@
-// The system's calls on files and folders, each shown as what this thread does.
+// Makes the system's calls on files and folders, and shows each in the activity of the thread.
 #define _GNU_SOURCE
 #include "base/io.h"
 
-#include "base/activity.h"
+#include "base/clock.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+// ---- activity
+
+#define NAME_BYTES (CY_ACTIVITY_NAME_WORDS * sizeof(uint64_t))
+
+static _Thread_local cy_activity *shown;
+static _Thread_local int depth; // of nested begins
+
+cy_activity *cy_activity_attach(cy_activity *activity)
+{
+    CY_ASSERT(depth == 0);
+    cy_activity *before = shown;
+    shown = activity;
+    return before;
+}
+
+// Only this thread writes the counter, so a load and a store need not be one atomic operation.
+static void advance(cy_activity *activity)
+{
+    const uint64_t count = atomic_load_explicit(&activity->count, memory_order_relaxed);
+    atomic_store_explicit(&activity->count, count + 1, memory_order_release);
+}
+
+static void show_name(cy_activity *activity, const char *path)
+{
+    uint64_t words[CY_ACTIVITY_NAME_WORDS] = {0};
+    const size_t length = strlen(path);
+    const size_t kept = length < NAME_BYTES ? length : NAME_BYTES;
+    memcpy(words, path + length - kept, kept);
+    for (int i = 0; i < CY_ACTIVITY_NAME_WORDS; i++)
+        atomic_store_explicit(&activity->name[i], words[i], memory_order_relaxed);
+}
+
+void cy_activity_begin(cy_activity_kind kind, const char *path, int descriptor)
+{
+    if (shown == NULL) return;
+    if (depth++ == 0) {
+        if (path != NULL) show_name(shown, path);
+        atomic_store_explicit(
+            &shown->descriptor, path != NULL ? -1 : descriptor, memory_order_relaxed);
+        atomic_store_explicit(&shown->since_ns, cy_clock_ns(), memory_order_relaxed);
+        atomic_store_explicit(&shown->kind, (int)kind, memory_order_release);
+    }
+    advance(shown);
+}
+
+void cy_activity_end(void)
+{
+    if (shown == NULL) return;
+    CY_ASSERT(depth > 0);
+    if (--depth == 0) atomic_store_explicit(&shown->kind, CY_ACTIVITY_NONE, memory_order_release);
+    advance(shown);
+}
+
+static const char *doing(int kind)
+{
+    static const char *const words[] = {
+        [CY_ACTIVITY_OPEN] = "opening",
+        [CY_ACTIVITY_READ] = "reading",
+        [CY_ACTIVITY_WRITE] = "writing",
+        [CY_ACTIVITY_SYNC] = "syncing",
+        [CY_ACTIVITY_CLOSE] = "closing",
+        [CY_ACTIVITY_RENAME] = "renaming",
+        [CY_ACTIVITY_REMOVE] = "removing",
+        [CY_ACTIVITY_MKDIR] = "making",
+        [CY_ACTIVITY_STAT] = "looking at",
+        [CY_ACTIVITY_WAIT] = "waiting for",
+    };
+    return words[kind];
+}
+
+// The last part of a path.
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+void cy_activity_describe(const cy_activity *activity, int process, char *text, size_t bytes)
+{
+    const int kind = atomic_load(&activity->kind);
+    text[0] = '\0';
+    if (kind == CY_ACTIVITY_NONE) return;
+    char path[4096] = "";
+    const int descriptor = atomic_load_explicit(&activity->descriptor, memory_order_relaxed);
+    if (descriptor >= 0) {
+        char link[64];
+        snprintf(link, sizeof(link), "/proc/%d/fd/%d", process, descriptor);
+        const ssize_t length = readlink(link, path, sizeof(path) - 1);
+        path[length > 0 ? length : 0] = '\0';
+        // The kernel marks a file that was unlinked, for example by another rank that cleans up.
+        char *mark = strstr(path, " (deleted)");
+        if (mark != NULL && mark[strlen(" (deleted)")] == '\0') *mark = '\0';
+    } else {
+        uint64_t words[CY_ACTIVITY_NAME_WORDS];
+        for (int i = 0; i < CY_ACTIVITY_NAME_WORDS; i++)
+            words[i] = atomic_load_explicit(&activity->name[i], memory_order_relaxed);
+        memcpy(path, words, sizeof(words));
+        path[sizeof(words)] = '\0';
+    }
+    const int64_t since_ns = atomic_load_explicit(&activity->since_ns, memory_order_relaxed);
+    snprintf(text, bytes, "%s %s for %.0f s", doing(kind),
+        path[0] != '\0' ? last_part(path) : "a file", (double)(cy_clock_ns() - since_ns) * 1e-9);
+}
+
+// ---- calls
+
 #define FILE_MODE   0666
 #define FOLDER_MODE 0777
 
-// Returns what `call` does, made between a begin and an end.
+// Makes a call between a begin and an end of the activity, and returns its result.
 #define SHOWN(type, kind, path, fd, call)                                                          \
     do {                                                                                           \
         cy_activity_begin((kind), (path), fd);                                                     \
@@ -167,11 +275,6 @@ int cy_io_fstat(int fd, struct stat *info)
 int cy_io_access(const char *path, int mode)
 {
     SHOWN(int, CY_ACTIVITY_STAT, path, -1, access(path, mode));
-}
-
-int cy_io_access_at(int folder, const char *name, int mode)
-{
-    SHOWN(int, CY_ACTIVITY_STAT, name, -1, faccessat(folder, name, mode, 0));
 }
 
 DIR *cy_io_open_folder(const char *path)

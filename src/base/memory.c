@@ -1,30 +1,30 @@
+// Allocates blocks of host memory, maps large ranges, and allocates from arenas.
 #define _GNU_SOURCE
 #include "base/memory.h"
 
-#include "base/assert.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define UNPOISON(p, n) __asan_unpoison_memory_region((p), (n))
-#else
-#define UNPOISON(p, n) ((void)(p), (void)(n))
-#endif
-
 #define HUGE_PAGE ((size_t)2 << 20)
+
+void *cy_memory_zeroed(size_t count, size_t size)
+{
+    void *block = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
+    if (block == NULL) cy_error_set("no memory for %zu elements of %zu bytes", count, size);
+    return block;
+}
 
 cy_status cy_memory_alloc(void **pointer, size_t count, size_t size)
 {
-    void *block = calloc(count > 0 ? count : 1, size > 0 ? size : 1);
-    if (block == NULL) {
-        return CY_FAIL(CY_ERR_MEMORY, "no memory for %zu elements of %zu bytes", count, size);
-    }
-    *pointer = block;
-    return CY_OK;
+    void *block = cy_memory_zeroed(count, size);
+    if (block != NULL) *pointer = block;
+    return cy_memory_status(block);
 }
 
 cy_status cy_memory_grow(void **pointer, size_t *capacity, size_t count, size_t size)
@@ -75,7 +75,7 @@ cy_status cy_memory_map(void **base, size_t bytes)
     const size_t head = (HUGE_PAGE - (uintptr_t)wide % HUGE_PAGE) % HUGE_PAGE;
     if (head > 0) munmap(wide, head);
     if (head < HUGE_PAGE) munmap(wide + head + size, HUGE_PAGE - head);
-    if (size > 0) madvise(wide + head, size, MADV_HUGEPAGE); // a hint: refusal changes no result
+    if (size > 0) madvise(wide + head, size, MADV_HUGEPAGE); // a hint: a refusal changes no result
     *base = wide + head;
     return CY_OK;
 }
@@ -83,9 +83,18 @@ cy_status cy_memory_map(void **base, size_t bytes)
 void cy_memory_unmap(void *base, size_t bytes)
 {
     if (base == NULL) return;
-    // What an arena has poisoned would stay so for whatever the system puts there next.
-    UNPOISON(base, map_size(bytes));
+    // Poison that arenas left would stay for the next mapping at these addresses.
+    CY_UNPOISON(base, map_size(bytes));
     munmap(base, map_size(bytes));
+}
+
+bool cy_memory_may_map(size_t bytes)
+{
+    void *place = mmap(
+        NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED) return false;
+    munmap(place, bytes);
+    return true;
 }
 
 #ifndef MADV_POPULATE_WRITE
@@ -101,4 +110,53 @@ static void fill_page(void *context, int64_t page, int worker)
 void cy_memory_populate(cy_thread_pool *pool, void *base, size_t bytes)
 {
     cy_thread_pool_run(pool, fill_page, base, (int64_t)(map_size(bytes) / HUGE_PAGE));
+}
+
+// ---- arenas
+
+void cy_arena_measure(cy_arena *arena, const char *name)
+{
+    // An address that no process has mapped: an access faults and corrupts nothing.
+    *arena = (cy_arena){
+        .name = name,
+        .base = (char *)(uintptr_t)CY_ARENA_ALIGN, // NOLINT(performance-no-int-to-ptr): no memory
+        .capacity = SIZE_MAX / 2,
+        .measuring = true,
+    };
+}
+
+void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes)
+{
+    CY_ASSERT(base != NULL || bytes == 0);
+    CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0);
+    *arena = (cy_arena){.name = name, .base = base, .capacity = bytes};
+    CY_POISON(base, bytes);
+}
+
+void *cy_arena_alloc(cy_arena *arena, size_t bytes)
+{
+    CY_ASSERT(bytes <= SIZE_MAX / 2); // rounding up a negative size would give a small one
+    const size_t size = cy_arena_bytes(bytes);
+    if (size > arena->capacity - arena->used) {
+        fprintf(stderr, "cyclotron: error: arena %s: %zu bytes asked, %zu of %zu left\n",
+            arena->name, size, arena->capacity - arena->used, arena->capacity);
+        CY_ASSERT(!"the arena is as large as its plan");
+    }
+    char *piece = arena->base + arena->used;
+    arena->used += size;
+    if (arena->used > arena->peak) arena->peak = arena->used;
+    if (!arena->measuring) CY_UNPOISON(piece, bytes);
+    return piece;
+}
+
+size_t cy_arena_mark(const cy_arena *arena)
+{
+    return arena->used;
+}
+
+void cy_arena_rewind(cy_arena *arena, size_t mark)
+{
+    CY_ASSERT(mark <= arena->used);
+    if (!arena->measuring) CY_POISON(arena->base + mark, arena->used - mark);
+    arena->used = mark;
 }

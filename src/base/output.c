@@ -1,16 +1,21 @@
-// Puts an output at its place, where nothing stands that must not be replaced.
+// Writes files and folders for the user without replacing what is not an output, and locks folders.
 #define _GNU_SOURCE
 #include "base/output.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/memory.h"
+#include "base/status.h"
+#include "base/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,7 +62,7 @@ static bool is_of_kind(const cy_output_kind *kind, const ends *file)
     return false;
 }
 
-// Up to `count` bytes at `offset`; how many there are.
+// Reads up to `count` bytes at `offset`; fewer at the end of the file.
 static cy_status read_at(
     size_t *got_out, int fd, const char *path, char *to, size_t count, off_t offset)
 {
@@ -73,7 +78,7 @@ static cy_status read_at(
     return CY_OK;
 }
 
-// A regular file, opened at `fd`.
+// Compares the ends of a regular file, opened at `fd`, with the marks of a kind.
 static cy_status look_into(bool *own, int fd, const char *path, const cy_output_kind *kind)
 {
     char head[CY_OUTPUT_HEAD], tail[TAIL];
@@ -106,21 +111,21 @@ static cy_status refuse(const char *path, const cy_output_kind *kind, const char
     return status;
 }
 
-// *there: a file that may be replaced stands there.
+// *there: a file that may be replaced exists. Fails where one exists that may not.
 static cy_status look_at_place(bool *there, const char *path, const cy_output_kind *kind)
 {
     struct stat info;
     *there = false;
     if (path[0] == '\0') return CY_FAIL(CY_ERR_REQUEST, "\"\" is not a place for a file");
     if (cy_io_lstat(path, &info) != 0) {
-        if (errno == ENOENT || errno == ENOTDIR) return CY_OK; // writing says what is wrong
+        if (errno == ENOENT || errno == ENOTDIR) return CY_OK; // the write reports what is wrong
         return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
     }
     const char *stands = what_stands(info.st_mode);
     if (stands != NULL) return refuse(path, kind, stands);
     const int fd = cy_io_open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
-        if (errno == ENOENT) return CY_OK; // it is gone again
+        if (errno == ENOENT) return CY_OK; // it was removed meanwhile
         return CY_FAIL_ERRNO(CY_ERR_IO, "open %s, which would be replaced", path);
     }
     const cy_status status = look_into(there, fd, path, kind);
@@ -135,7 +140,7 @@ cy_status cy_output_check(const char *path, const cy_output_kind *kind)
     return look_at_place(&there, path, kind);
 }
 
-// Where nothing stood, what has come to stand there in the meantime is not replaced either: *taken.
+// Renames. Where no file was there and one was made meanwhile, it is not replaced: *taken is true.
 static cy_status move(bool *taken, const char *from, const char *to, bool there)
 {
     *taken = false;
@@ -144,7 +149,7 @@ static cy_status move(bool *taken, const char *from, const char *to, bool there)
         *taken = true;
         return CY_OK;
     }
-    // Some file systems know only the plain call.
+    // Some file systems support only the plain call.
     if (!there && errno != EINVAL && errno != ENOSYS) {
         return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", from, to);
     }
@@ -158,7 +163,7 @@ cy_status cy_output_write(
     const size_t tail = count < TAIL ? count : TAIL;
     const ends made = {bytes, count < CY_OUTPUT_HEAD ? count : CY_OUTPUT_HEAD,
         (const char *)bytes + (count - tail), tail};
-    CY_ASSERT(is_of_kind(kind, &made)); // or it could not be replaced the next time
+    CY_ASSERT(is_of_kind(kind, &made)); // otherwise the next run could not replace it
     bool there, taken = false;
     CY_TRY(look_at_place(&there, path, kind));
     cy_text beside = {0};
@@ -175,5 +180,250 @@ cy_status cy_output_write(
         }
     }
     cy_text_free(&beside);
+    return status;
+}
+
+// ---- locks of folders
+
+// Writes the owner into the lock file. It is only for messages: the lock holds without it.
+static void sign(int fd)
+{
+    char owner[300], host[200] = "";
+    gethostname(host, sizeof(host) - 1);
+    const int length = snprintf(owner, sizeof(owner), "process %ld on %s\n", (long)getpid(), host);
+    const bool told = cy_io_truncate(fd, 0) == 0 && cy_io_pwrite(fd, owner, (size_t)length, 0) > 0;
+    (void)told;
+}
+
+static cy_status refuse_lock(int fd, const char *folder, const cy_folder_lock_kind *use)
+{
+    char owner[300] = "";
+    const ssize_t got = cy_io_pread(fd, owner, sizeof(owner) - 1, 0);
+    owner[got > 0 ? strcspn(owner, "\n") : 0] = '\0';
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST, "another run %s %s: %s", use->doing, folder,
+        owner[0] != '\0' ? owner : "it is locked");
+    cy_error_set_hint("%s", use->hint);
+    return status;
+}
+
+cy_status cy_folder_lock_acquire(int *fd_out, const char *folder, const cy_folder_lock_kind *use)
+{
+    cy_text path = {0};
+    CY_TRY(cy_text_add(&path, "%s/%s", folder, use->file));
+    cy_status status = CY_OK;
+    const int fd = cy_io_open(path.bytes, O_RDWR | O_CREAT | O_CLOEXEC);
+    if (fd < 0) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path.bytes);
+    } else if (cy_io_lock(fd, LOCK_EX) == 0) {
+        sign(fd);
+        *fd_out = fd;
+    } else if (errno == EWOULDBLOCK) {
+        status = refuse_lock(fd, folder, use);
+    } else {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "lock %s", path.bytes);
+    }
+    if (status != CY_OK && fd >= 0) cy_io_close(fd);
+    cy_text_free(&path);
+    return status;
+}
+
+// ---- pending folders
+
+static void free_place(cy_pending_folder *place)
+{
+    cy_memory_free(place->place);
+    cy_memory_free(place->parent);
+    cy_memory_free(place->making);
+    *place = (cy_pending_folder){.lock = -1};
+}
+
+static cy_status split(cy_pending_folder *place, const char *path)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (length == 0 || (length == 1 && path[0] == '/')) {
+        return CY_FAIL(CY_ERR_REQUEST, "\"%s\" is not a place for a folder", path);
+    }
+    cy_text text = {0};
+    CY_TRY(cy_text_add(&text, "%.*s", (int)length, path));
+    place->place = text.bytes;
+    const char *slash = strrchr(place->place, '/');
+    const char *name = slash != NULL ? slash + 1 : place->place;
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        return CY_FAIL(CY_ERR_REQUEST, "\"%s\" is not a place for a folder", path);
+    }
+    const int head = slash == NULL ? 0 : slash == place->place ? 1 : (int)(slash - place->place);
+    cy_text parent = {0};
+    CY_TRY(cy_text_add(&parent, "%.*s", head, place->place));
+    if (head == 0) CY_TRY(cy_text_add(&parent, "."));
+    place->parent = parent.bytes;
+    cy_text making = {0};
+    CY_TRY(cy_text_add(
+        &making, "%s/.%s.%016" PRIx64 ".tmp", place->parent, name, cy_file_unique_number()));
+    place->making = making.bytes;
+    return CY_OK;
+}
+
+// A rename replaces an empty folder, but not one where a file system is mounted.
+static cy_status check_replaceable(const cy_pending_folder *place)
+{
+    struct stat there, parent;
+    if (cy_io_lstat(place->place, &there) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", place->place);
+    }
+    if (cy_io_stat(place->parent, &parent) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", place->parent);
+    }
+    if (there.st_dev == parent.st_dev) return CY_OK;
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "%s is where a file system is mounted: a folder that is made cannot take its place",
+        place->place);
+    cy_error_set_hint("name a folder in it");
+    return status;
+}
+
+cy_status cy_pending_folder_open(cy_pending_folder *out, const char *path)
+{
+    cy_pending_folder place = {.lock = -1};
+    bool there = false, empty = false;
+    cy_status status = split(&place, path);
+    if (status == CY_OK) status = cy_path_find(&there, place.place);
+    if (status == CY_OK) status = cy_path_find_empty_folder(&empty, place.place);
+    if (status == CY_OK && there && !empty) {
+        status =
+            CY_FAIL(CY_ERR_REQUEST, "%s is there already: it is not written over", place.place);
+        cy_error_set_hint("name a new folder, or remove that one");
+    }
+    if (status == CY_OK && there) status = check_replaceable(&place);
+    if (status == CY_OK) {
+        *out = place;
+    } else {
+        free_place(&place);
+    }
+    return status;
+}
+
+// ---- what dead attempts left
+
+#define LOCK_NAME ".making"
+
+static const cy_folder_lock_kind making_lock = {
+    .file = LOCK_NAME, .doing = "is made in", .hint = "try again"};
+
+// Whether the writer of the folder is dead: its lock was held and is free again. A lock file
+// without an owner's name is about to be locked; a folder without a lock file is about to be
+// renamed.
+static bool is_dead(const char *folder)
+{
+    cy_text path = {0};
+    char owner[2];
+    bool dead = false;
+    if (cy_text_add(&path, "%s/" LOCK_NAME, folder) != CY_OK) return false;
+    const int fd = cy_io_open(path.bytes, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        dead = cy_io_lock(fd, LOCK_EX | LOCK_NB) == 0 && cy_io_pread(fd, owner, 1, 0) == 1;
+        cy_io_close(fd);
+    }
+    cy_text_free(&path);
+    return dead;
+}
+
+// Whether an entry is a temporary name such as .NAME.0123456789abcdef.tmp.
+static bool is_attempt(const char *entry, const char *name)
+{
+    const size_t length = strlen(name);
+    if (entry[0] != '.' || strncmp(entry + 1, name, length) != 0) return false;
+    const char *number = entry + 1 + length;
+    return number[0] == '.' && strspn(number + 1, "0123456789abcdef") == 16 &&
+        strcmp(number + 17, ".tmp") == 0;
+}
+
+static cy_status sweep(const cy_pending_folder *place)
+{
+    const char *slash = strrchr(place->place, '/');
+    const char *name = slash != NULL ? slash + 1 : place->place;
+    DIR *entries = cy_io_open_folder(place->parent);
+    if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", place->parent);
+    const char *entry = NULL;
+    cy_status status = cy_folder_next(&entry, entries, place->parent);
+    while (status == CY_OK && entry != NULL) {
+        cy_text path = {0};
+        if (is_attempt(entry, name)) {
+            status = cy_text_add(&path, "%s/%s", place->parent, entry);
+            if (status == CY_OK && is_dead(path.bytes)) status = cy_folder_remove(path.bytes);
+        }
+        cy_text_free(&path);
+        if (status == CY_OK) status = cy_folder_next(&entry, entries, place->parent);
+    }
+    closedir(entries);
+    return status;
+}
+
+// ---- making and naming
+
+cy_status cy_pending_folder_make(cy_pending_folder *place)
+{
+    CY_TRY(cy_folder_make(place->parent));
+    CY_TRY(sweep(place));
+    if (cy_io_make_folder(place->making) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", place->making);
+    }
+    return cy_folder_lock_acquire(&place->lock, place->making, &making_lock);
+}
+
+static cy_status give_name(const cy_pending_folder *place)
+{
+    cy_text path = {0};
+    CY_TRY(cy_text_add(&path, "%s/" LOCK_NAME, place->making));
+    cy_status status = CY_OK;
+    if (cy_io_unlink(path.bytes) != 0 && errno != ENOENT) {
+        status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", path.bytes);
+    }
+    cy_text_free(&path);
+    CY_TRY(status);
+    // The names of the files are on the disk before the folder has its final name.
+    CY_TRY(cy_folder_sync(place->making));
+    if (cy_io_rename(place->making, place->place) == 0) {
+        status = cy_folder_sync(place->parent);
+        // A loss of power could still undo this rename, so the folder is renamed back and the call
+        // fails. The folder is complete under either name.
+        if (status != CY_OK && cy_io_rename(place->place, place->making) != 0) {
+            cy_error_prefix("%s is there: ", place->place);
+        }
+        return status;
+    }
+    const bool taken = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR;
+    if (!taken) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "rename %s to %s", place->making, place->place);
+    }
+    status = CY_FAIL(CY_ERR_REQUEST, "%s is there by now: it is not written over", place->place);
+    cy_error_set_hint("name a new folder, or remove that one");
+    return status;
+}
+
+// Keeps the text of the failure that was recorded.
+static cy_status remove_made(const cy_pending_folder *place, cy_status status)
+{
+    char text[4096], hint[1024];
+    snprintf(text, sizeof(text), "%s", cy_error_text());
+    snprintf(hint, sizeof(hint), "%s", cy_error_hint());
+    bool there = false;
+    cy_status removed = cy_path_find(&there, place->making);
+    // The final name is removed from the disk before any file is.
+    if (there) removed = cy_folder_sync(place->parent);
+    if (there && removed == CY_OK) removed = cy_folder_remove(place->making);
+    const char *stays = removed != CY_OK ? " (and what was written could not be removed)" : "";
+    status = CY_FAIL(status, "%s%s", text, stays);
+    if (hint[0] != '\0') cy_error_set_hint("%s", hint);
+    return status;
+}
+
+cy_status cy_pending_folder_close(cy_pending_folder *place, cy_status status)
+{
+    if (status == CY_OK) status = give_name(place);
+    if (status != CY_OK) status = remove_made(place, status);
+    if (place->lock >= 0) cy_io_close(place->lock);
+    free_place(place);
     return status;
 }

@@ -1,6 +1,6 @@
-#include "base/random.h"
+// Draws random numbers as functions of a key and an index.
 
-#include "base/random_batch.h"
+#include "base/random.h"
 
 uint64_t cy_random_key(uint64_t seed, const char *name)
 {

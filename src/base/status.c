@@ -1,15 +1,18 @@
+// Records the text of a failure for each thread, aborts at a programmer error, and writes to logs.
 #include "base/status.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_BYTES 4096
 #define HINT_BYTES 1024
 
-// The one exception to the rule against mutable globals: a rank may be a thread, and a signature
-// with an error object everywhere would be longer for a value that is read in one place.
+// The only mutable globals of the library. They are per thread, because a rank may be a thread. An
+// error object as an argument would lengthen every signature for a value that is read in one place.
 static _Thread_local char error_text[TEXT_BYTES];
 static _Thread_local char error_hint[HINT_BYTES];
 
@@ -95,4 +98,25 @@ void cy_error_prefix(const char *format, ...)
     if (length >= 0 && (size_t)length < sizeof(error_text)) {
         snprintf(error_text + length, sizeof(error_text) - (size_t)length, "%s", old);
     }
+}
+
+// ---- programmer errors
+
+void cy_assert_failed(const char *condition, const char *file, int line)
+{
+    fprintf(stderr, "cyclotron: error: %s:%d: assertion failed: %s\n", file, line, condition);
+    abort();
+}
+
+// ---- log
+
+void cy_log_add(const cy_log *log, cy_log_level level, const char *format, ...)
+{
+    if (log == NULL || log->write == NULL) return;
+    char line[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    log->write(log->context, level, line);
 }

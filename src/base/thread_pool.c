@@ -1,38 +1,53 @@
+// Starts threads, and hands tasks to the threads of a pool.
 #define _GNU_SOURCE
 #include "base/thread_pool.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/status.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 
+// ---- threads
+
+int cy_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
+{
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0) return error;
+    error = pthread_attr_setstacksize(&attributes, CY_THREAD_STACK_BYTES);
+    if (error == 0) error = pthread_create(thread, &attributes, run, context);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
+// ---- the pool
+
 #define SPIN_NS    50000
 #define MOST_CORES 1024
 
-#define MEET_POLLS 64 // looks at a meeting between two at the clock
+#define BARRIER_POLLS 64 // of a waiting member between two readings of the clock
 
 typedef struct worker {
     cy_thread_pool *pool;
     pthread_t thread;
     int index;
-    int core; // the system's number; -1: not pinned
+    int core; // number of the operating system; -1: not pinned
 } worker;
 
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): counters have a cache line each
 struct cy_thread_pool {
     int size;
     bool spin;
-    pthread_t caller; // whose mask is put back when the pool closes
+    pthread_t caller; // its mask is restored when the pool closes
     cpu_set_t caller_mask;
     worker *workers; // owned, [size]; workers[0] is the caller and has no thread
 
-    // One job at a time. `generation` is bumped when a job is posted; a worker counts itself out
-    // of `running` when it finds no more task.
+    // There is one job at a time. Posting a job increments `generation`; a worker that finds no
+    // more task decrements `running`.
     cy_task task;
     void *context;
     int64_t count;
@@ -42,16 +57,16 @@ struct cy_thread_pool {
     _Alignas(64) _Atomic int running;
     _Atomic bool closing;
 
-    // Members of the team that have come to the next meeting, the meetings that took place, and
-    // the members that sleep until the next.
-    _Alignas(64) _Atomic int met;
-    _Alignas(64) _Atomic uint64_t meetings;
+    // The barrier of a team: members that have arrived, barriers that were passed, and members that
+    // sleep until the next is passed.
+    _Alignas(64) _Atomic int arrived;
+    _Alignas(64) _Atomic uint64_t barriers;
     _Atomic int sleeping;
 
     pthread_mutex_t lock;
     pthread_cond_t posted;
     pthread_cond_t finished;
-    pthread_cond_t all_met;
+    pthread_cond_t barrier_passed;
 };
 
 static void relax(void)
@@ -66,7 +81,7 @@ static void pin(int core)
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET((size_t)core, &set);
-    // A refusal (a container's mask) costs speed, not results.
+    // A refusal, as by the mask of a container, costs speed and changes no result.
     (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
@@ -83,7 +98,7 @@ static void take_tasks(cy_thread_pool *pool, int index)
     }
 }
 
-// Returns when the generation is no longer `seen`.
+// Returns when `generation` is no longer `seen`.
 static void await_job(cy_thread_pool *pool, uint64_t seen)
 {
     if (pool->spin) {
@@ -146,7 +161,7 @@ static void post(cy_thread_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-// The core of each worker: those from first_core on in the order of cores that lie together.
+// Assigns a core to each worker: those from first_core on, in the order of cy_cores_find.
 static void choose_cores(cy_thread_pool *pool, int workers, int first_core)
 {
     int cores[MOST_CORES];
@@ -160,18 +175,16 @@ static void choose_cores(cy_thread_pool *pool, int workers, int first_core)
 cy_status cy_thread_pool_open(cy_thread_pool **pool, int workers, int first_core, bool spin)
 {
     CY_ASSERT(workers > 0);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_thread_pool)));
-    cy_thread_pool *made = block;
+    cy_thread_pool *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->spin = spin;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->posted, NULL);
     pthread_cond_init(&made->finished, NULL);
-    pthread_cond_init(&made->all_met, NULL);
+    pthread_cond_init(&made->barrier_passed, NULL);
     made->size = 1;
-    cy_status status = cy_memory_alloc(&block, (size_t)workers, sizeof(worker));
+    cy_status status = CY_ALLOC(&made->workers, (size_t)workers);
     if (status != CY_OK) goto close;
-    made->workers = block;
     made->caller = pthread_self();
     choose_cores(made, workers, first_core);
     (void)pthread_getaffinity_np(made->caller, sizeof(made->caller_mask), &made->caller_mask);
@@ -205,7 +218,7 @@ void cy_thread_pool_close(cy_thread_pool *pool)
     if (pool->workers != NULL && pool->workers[0].core >= 0) {
         (void)pthread_setaffinity_np(pool->caller, sizeof(pool->caller_mask), &pool->caller_mask);
     }
-    pthread_cond_destroy(&pool->all_met);
+    pthread_cond_destroy(&pool->barrier_passed);
     pthread_cond_destroy(&pool->finished);
     pthread_cond_destroy(&pool->posted);
     pthread_mutex_destroy(&pool->lock);
@@ -250,14 +263,14 @@ void cy_thread_pool_run_team(cy_thread_pool *pool, cy_task task, void *context)
     }
 }
 
-// Whether the next meeting took place within the time that a member spins.
-static bool spin_until_met(cy_thread_pool *pool, uint64_t seen, cy_idle_task idle, void *context)
+// Spins for a limited time. Returns whether the barrier was passed meanwhile.
+static bool spin_at_barrier(cy_thread_pool *pool, uint64_t seen, cy_idle_task idle, void *context)
 {
     if (!pool->spin) return false;
     const int64_t until = cy_clock_ns() + SPIN_NS;
     do {
-        for (int i = 0; i < MEET_POLLS; i++) {
-            if (atomic_load_explicit(&pool->meetings, memory_order_acquire) != seen) return true;
+        for (int i = 0; i < BARRIER_POLLS; i++) {
+            if (atomic_load_explicit(&pool->barriers, memory_order_acquire) != seen) return true;
             if (idle != NULL) {
                 idle(context);
             } else {
@@ -271,22 +284,23 @@ static bool spin_until_met(cy_thread_pool *pool, uint64_t seen, cy_idle_task idl
 void cy_thread_pool_barrier(cy_thread_pool *pool, cy_idle_task idle, void *context)
 {
     if (cy_thread_pool_size(pool) == 1) return;
-    const uint64_t seen = atomic_load_explicit(&pool->meetings, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&pool->met, 1, memory_order_acq_rel) == pool->size - 1) {
-        atomic_store_explicit(&pool->met, 0, memory_order_relaxed);
-        // In one order with `sleeping`: either this sees the sleeper or that sees the meeting.
-        atomic_store(&pool->meetings, seen + 1);
+    const uint64_t seen = atomic_load_explicit(&pool->barriers, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->size - 1) {
+        atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+        // Sequentially consistent with `sleeping`: either this member sees the sleeper, or the
+        // sleeper sees that the barrier was passed.
+        atomic_store(&pool->barriers, seen + 1);
         if (atomic_load(&pool->sleeping) == 0) return;
         pthread_mutex_lock(&pool->lock);
-        pthread_cond_broadcast(&pool->all_met);
+        pthread_cond_broadcast(&pool->barrier_passed);
         pthread_mutex_unlock(&pool->lock);
         return;
     }
-    if (spin_until_met(pool, seen, idle, context)) return;
+    if (spin_at_barrier(pool, seen, idle, context)) return;
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleeping, 1);
-    while (atomic_load(&pool->meetings) == seen)
-        pthread_cond_wait(&pool->all_met, &pool->lock);
+    while (atomic_load(&pool->barriers) == seen)
+        pthread_cond_wait(&pool->barrier_passed, &pool->lock);
     atomic_fetch_sub(&pool->sleeping, 1);
     pthread_mutex_unlock(&pool->lock);
 }

@@ -1,15 +1,17 @@
+// Writes the spans of a rank into a ring.
+
 #include "base/trace.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 cy_status cy_trace_open(cy_trace *trace, int64_t capacity)
 {
     CY_ASSERT(capacity > 0 && (capacity & (capacity - 1)) == 0);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)capacity, sizeof(cy_span)));
-    *trace = (cy_trace){.spans = block, .capacity = capacity};
+    cy_span *spans = NULL;
+    CY_TRY(CY_ALLOC(&spans, (size_t)capacity));
+    *trace = (cy_trace){.spans = spans, .capacity = capacity};
     return CY_OK;
 }
 

@@ -1,7 +1,7 @@
-// base/trace.h: what a rank did when, and how much of it.
+// base/trace.h: the timed operations of a rank.
 //
-// A trace is a ring of spans with times, floating-point operations and bytes; the profile, the
-// timeline and the roofline read it. One thread, the rank's own, writes a trace. With a NULL trace
+// A trace is a ring of spans with times, floating-point operations and bytes. The profile, the
+// timeline and the roofline read it. Only the rank's own thread writes a trace. With a NULL trace
 // every call does nothing.
 
 #ifndef CY_BASE_TRACE_H
@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-// What an operation must do at least: the counts of its mathematics, whoever computes it.
+// The work that the mathematics of an operation requires, whichever kernel computes it.
 typedef struct cy_cost {
     double flops;
     double bytes; // of memory for an operator, of payload for a transfer
@@ -20,8 +20,8 @@ typedef struct cy_cost {
 typedef enum cy_span_kind {
     CY_SPAN_COMPUTE,
     CY_SPAN_COMM,  // from start to completion of a transfer
-    CY_SPAN_WAIT,  // the part of it during which the rank did nothing else
-    CY_SPAN_STAGE, // an action of the schedule, which holds spans of the other kinds
+    CY_SPAN_WAIT,  // the part of a transfer during which the rank did nothing else
+    CY_SPAN_STAGE, // an action of the pipeline schedule, which contains spans of the other kinds
 } cy_span_kind;
 
 typedef struct cy_span {
@@ -30,7 +30,7 @@ typedef struct cy_span {
     int64_t end_ns;
     cy_cost cost;
     cy_span_kind kind;
-    int tag; // free for the writer: a microbatch, a layer
+    int tag; // chosen by the writer: a microbatch, a layer
 } cy_span;
 
 typedef struct cy_trace {
@@ -42,7 +42,7 @@ typedef struct cy_trace {
 CY_MUST_CHECK cy_status cy_trace_open(cy_trace *trace, int64_t capacity);
 void cy_trace_close(cy_trace *trace);
 
-// The time to hand to cy_trace_add as the start; 0 without a trace.
+// The start time for cy_trace_add; 0 without a trace.
 int64_t cy_trace_start(const cy_trace *trace);
 
 // Adds a span that ends now.

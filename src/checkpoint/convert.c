@@ -1,7 +1,9 @@
+// Converts between bf16, fp16, fp32 and fp64, and counts what does not fit.
+
 #include "checkpoint/convert.h"
 
-#include "base/assert.h"
-#include "base/half.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,8 +13,8 @@ bool cy_convert_is_known(cy_dtype to, cy_dtype from)
     return to == from || (cy_dtype_is_float(to) && cy_dtype_is_float(from));
 }
 
-// fp64 to fp32 so that a further rounding to 16 bits is as if from fp64: cut, with the last bit set
-// when something was cut off (rounding to odd).
+// Rounds fp64 to fp32 to odd: truncates, and sets the last bit where that lost something. Rounding
+// the result to 16 bits then gives what rounding from fp64 would.
 static float narrow_to_odd(double x)
 {
     const float nearest = (float)x;
@@ -56,7 +58,7 @@ static void narrow(char *out, cy_dtype to, const double *in, int64_t count)
     }
 }
 
-// The two ways that matter for speed: weights of 16 bits into fp32, and back.
+// The two conversions whose speed matters: bf16 weights to fp32, and back.
 static bool convert_fast(char *out, cy_dtype to, const char *in, cy_dtype from, int64_t count)
 {
     float single;

@@ -1,6 +1,6 @@
-// checkpoint/convert.h: elements from one float type to another, on the way out of a file.
+// checkpoint/convert.h: converts elements from one float type to another.
 //
-// Rounds to nearest even. Pure; safe from any thread.
+// Rounds to nearest even. Pure functions, safe from any thread.
 
 #ifndef CY_CHECKPOINT_CONVERT_H
 #define CY_CHECKPOINT_CONVERT_H
@@ -17,8 +17,8 @@ bool cy_convert_is_known(cy_dtype to, cy_dtype from);
 // aligned.
 void cy_convert(void *out, cy_dtype to, const void *in, cy_dtype from, int64_t count);
 
-// How many of in [count] are not finite, or would not be as numbers of type `to`: of fp32 numbers
-// as fp16 those from 65520 on. `in` is aligned.
+// The number of elements of in [count] that are not finite, or would not be finite in type `to`:
+// from fp32 to fp16 those of magnitude 65520 and more. `in` is aligned to its type.
 int64_t cy_convert_not_finite(cy_dtype to, const void *in, cy_dtype from, int64_t count);
 
 #endif

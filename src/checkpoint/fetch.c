@@ -1,14 +1,154 @@
+// Divides the files of a checkpoint into chunks, and reads chunks into the shards that want them.
+
 #include "checkpoint/fetch.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "checkpoint/bytes.h"
-#include "checkpoint/checksum.h"
+#include "base/status.h"
 #include "checkpoint/convert.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+// ---- chunks
+
+static int by_place(const void *left, const void *right)
+{
+    const cy_chunk_range *a = left;
+    const cy_chunk_range *b = right;
+    if (a->file != b->file) return a->file < b->file ? -1 : 1;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+// Adds the stored shards of one tensor.
+static void add_pieces(cy_chunks *chunks, const cy_checkpoint *checkpoint, int tensor)
+{
+    const cy_stored_tensor *stored = &checkpoint->tensors[tensor];
+    for (int64_t j = 0; j < stored->piece_count; j++) {
+        const cy_stored_shard *piece = &stored->pieces[j];
+        chunks->ranges[chunks->range_count++] = (cy_chunk_range){
+            .file = piece->file,
+            .offset = piece->offset,
+            .bytes = cy_stored_shard_bytes(piece),
+            .checksums = piece->checksums,
+            .tensor = tensor,
+            .piece = piece,
+        };
+    }
+}
+
+static void number_chunks(cy_chunks *chunks)
+{
+    qsort(chunks->ranges, (size_t)chunks->range_count, sizeof(cy_chunk_range), by_place);
+    for (int64_t i = 0; i < chunks->range_count; i++) {
+        chunks->ranges[i].first = chunks->count;
+        chunks->count += cy_chunk_count(chunks->ranges[i].bytes);
+    }
+}
+
+cy_status cy_chunks_open(cy_chunks *chunks, const cy_checkpoint *checkpoint)
+{
+    void *memory = NULL;
+    const size_t most = (size_t)(checkpoint->file_count + checkpoint->piece_count);
+    CY_TRY(cy_memory_alloc(&memory, most, sizeof(cy_chunk_range)));
+    *chunks = (cy_chunks){.ranges = memory};
+    for (int i = 0; i < checkpoint->file_count; i++) {
+        const cy_checkpoint_file *file = &checkpoint->files[i];
+        chunks->ranges[chunks->range_count++] = (cy_chunk_range){
+            .file = i, .bytes = file->head_bytes, .checksums = file->checksums, .tensor = -1};
+    }
+    for (int i = 0; i < checkpoint->tensor_count; i++)
+        add_pieces(chunks, checkpoint, i);
+    number_chunks(chunks);
+    return CY_OK;
+}
+
+cy_status cy_chunks_open_tensors(
+    cy_chunks *chunks, const cy_checkpoint *checkpoint, const int *tensors, int64_t count)
+{
+    void *memory = NULL;
+    size_t most = 1;
+    for (int64_t i = 0; i < count; i++)
+        most += (size_t)checkpoint->tensors[tensors[i]].piece_count;
+    CY_TRY(cy_memory_alloc(&memory, most, sizeof(cy_chunk_range)));
+    *chunks = (cy_chunks){.ranges = memory};
+    for (int64_t i = 0; i < count; i++)
+        add_pieces(chunks, checkpoint, tensors[i]);
+    number_chunks(chunks);
+    return CY_OK;
+}
+
+void cy_chunks_close(cy_chunks *chunks)
+{
+    cy_memory_free(chunks->ranges);
+    *chunks = (cy_chunks){0};
+}
+
+// The range that holds a chunk: the last one whose first chunk is not after it. Earlier ranges with
+// the same first chunk are empty.
+static const cy_chunk_range *range_of(const cy_chunks *chunks, int64_t number)
+{
+    int64_t low = 0, high = chunks->range_count;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (chunks->ranges[middle].first <= number) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return &chunks->ranges[low];
+}
+
+cy_chunk cy_chunks_at(const cy_chunks *chunks, int64_t number)
+{
+    CY_ASSERT(number >= 0 && number < chunks->count);
+    const cy_chunk_range *range = range_of(chunks, number);
+    const uint64_t from = (uint64_t)(number - range->first) * CY_CHUNK_BYTES;
+    const uint64_t left = range->bytes - from;
+    cy_chunk chunk = {
+        .range = range,
+        .number = number,
+        .offset = range->offset + from,
+        .bytes = left < CY_CHUNK_BYTES ? left : CY_CHUNK_BYTES,
+    };
+    if (range->piece != NULL) {
+        // A chunk holds whole elements: their sizes are powers of two.
+        const uint64_t size = cy_dtype_size(range->piece->piece.dtype);
+        chunk.piece = range->piece->piece;
+        chunk.piece.first += (int64_t)(from / size);
+        chunk.piece.count = (int64_t)(chunk.bytes / size);
+    }
+    return chunk;
+}
+
+void cy_chunk_label(
+    char *text, size_t bytes, const cy_checkpoint *checkpoint, const cy_chunk *chunk)
+{
+    char label[256];
+    if (chunk->range->tensor < 0) {
+        snprintf(text, bytes, "no tensor: its header or text");
+        return;
+    }
+    cy_tensor_full_name(label, sizeof(label), &checkpoint->tensors[chunk->range->tensor].tensor);
+    snprintf(text, bytes, "tensor %s", label);
+}
+
+cy_status cy_chunk_check(const cy_checkpoint *checkpoint, const cy_chunk *chunk, const void *data)
+{
+    char label[300];
+    const uint64_t found = cy_checksum(data, chunk->bytes);
+    const uint64_t told = chunk->range->checksums[chunk->number - chunk->range->first];
+    if (found == told) return CY_OK;
+    cy_chunk_label(label, sizeof(label), checkpoint, chunk);
+    return CY_FAIL(CY_ERR_CORRUPT,
+        "%s/%s: bytes %" PRIu64 " to %" PRIu64 ", of %s, changed since they were written: "
+        "checksum %016" PRIx64 ", wanted %016" PRIx64,
+        checkpoint->path, checkpoint->files[chunk->range->file].name, chunk->offset,
+        chunk->offset + chunk->bytes, label, found, told);
+}
 
 #define IOV_MAX_PARTS 1024 // a system call takes no more
 
@@ -76,7 +216,7 @@ void cy_load_plan_close(cy_load_plan *plan)
     *plan = (cy_load_plan){0};
 }
 
-// The read items of a tensor are neighbours: the first of them, and NULL behind the last.
+// The read items of a tensor are neighbours in the list. Returns the first, or NULL.
 static const cy_read_item *first_item(const cy_load_plan *plan, int tensor)
 {
     int64_t low = 0, high = plan->count;
@@ -98,7 +238,7 @@ static const cy_read_item *next_item(const cy_load_plan *plan, const cy_read_ite
     return next < plan->list + plan->count && next->tensor == item->tensor ? next : NULL;
 }
 
-// What is wanted of a chunk, run by run.
+// The runs of elements of a chunk that are wanted.
 typedef struct overlap {
     int64_t elements;
     int64_t runs;
@@ -138,7 +278,7 @@ uint64_t cy_load_plan_bytes(const cy_load_plan *plan, const cy_chunk *chunk)
 
 // ---- one chunk
 
-// Where elements that follow each other in the file go.
+// The place in memory of elements that follow each other in the file.
 typedef struct target {
     void *data;
     int64_t count;
@@ -196,7 +336,7 @@ void cy_fetcher_read_block(
     in->buffered_end = offset + bytes;
 }
 
-// All of the chunk, where the buffer holds it; or NULL.
+// The chunk's bytes in the buffer, or NULL where it does not hold all of them.
 static const char *buffered_chunk(const cy_fetcher *in)
 {
     const cy_chunk *chunk = in->chunk;
@@ -212,8 +352,7 @@ static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts
     return cy_bytes_read(in->checkpoint, in->chunk->range->file, offset, parts, count);
 }
 
-// Reads the runs that wait, straight to where they belong or, where the type changes, through the
-// buffer.
+// Reads the waiting runs straight to their places, or through the buffer where the type changes.
 static cy_status flush(cy_fetcher *in)
 {
     if (in->count == 0) return CY_OK;
@@ -234,7 +373,8 @@ static cy_status flush(cy_fetcher *in)
     return CY_OK;
 }
 
-// Elements that are dense in the file and in memory.
+// Fills elements that are dense in the file and in memory: from the chunk's bytes where they were
+// read, otherwise by adding a run to those that wait.
 static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int64_t count)
 {
     const cy_dtype from = in->chunk->piece.dtype;
@@ -254,7 +394,8 @@ static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int6
     return CY_OK;
 }
 
-// A run of elements that wanted piece and chunk share; rows may lie apart in memory.
+// Fills a run of elements that the wanted shard and the chunk share; its rows may lie apart in
+// memory.
 static cy_status scatter_run(
     void *context, int64_t wanted_index, int64_t stored_index, int64_t count)
 {
@@ -286,7 +427,8 @@ static cy_status scatter_wanted(cy_fetcher *in)
     return CY_OK;
 }
 
-// Where all of a chunk lies in memory as it does in the file, once it is read; or NULL.
+// The place of the whole chunk, where one shard wants all of it, dense and in the stored type; or
+// NULL.
 static void *whole_destination(const cy_fetcher *in)
 {
     const cy_tensor_shard *chunk = &in->chunk->piece;
@@ -297,7 +439,7 @@ static void *whole_destination(const cy_fetcher *in)
     return cy_tensor_shard_dense(found.piece) ? cy_tensor_shard_at(found.piece, found.index) : NULL;
 }
 
-// Reads all of a chunk: to its place, which is returned, or to the buffer.
+// Reads all of a chunk to its place, which *place then is, or to the buffer; *place is then NULL.
 static cy_status read_chunk(cy_fetcher *in, void **place)
 {
     *place = whole_destination(in);

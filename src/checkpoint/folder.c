@@ -1,10 +1,12 @@
+// Names, lists, locks and sweeps folders of checkpoints.
+
 #define _GNU_SOURCE
 #include "checkpoint/folder.h"
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/folder_lock.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "checkpoint/manifest.h"
 
 #include <dirent.h>
@@ -64,7 +66,7 @@ static int by_step(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
-// Whether an entry of a folder is a checkpoint that is whole; *step is its.
+// Whether an entry of a folder is a complete checkpoint, and its step.
 static cy_status is_checkpoint(bool *whole, int64_t *step, const char *folder, const char *entry)
 {
     char *manifest = NULL;
@@ -112,9 +114,10 @@ cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
 
 cy_status cy_folder_remove_renamed(const char *folder, const char *path)
 {
-    bool there = false;
-    CY_TRY(cy_path_find(&there, path));
-    if (!there) return CY_OK;
+    struct stat info;
+    if (cy_io_lstat(path, &info) != 0) {
+        return errno == ENOENT ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+    }
     CY_TRY(cy_folder_sync(folder));
     return cy_folder_remove(path);
 }

@@ -1,7 +1,7 @@
-// checkpoint/folder.h: folders of checkpoints: their names, their lock, and the removal of one.
+// checkpoint/folder.h: names, lists, locks and sweeps a folder of checkpoints.
 //
-// A checkpoint of step 100 is the folder step-00000100; whatever begins with ".step-" is being
-// written or being removed. Used inside src/checkpoint only.
+// A checkpoint of step 100 is the folder step-00000100; an entry whose name begins with ".step-" is
+// being written or being removed. Failures name the path.
 
 #ifndef CY_CHECKPOINT_FOLDER_H
 #define CY_CHECKPOINT_FOLDER_H
@@ -14,13 +14,13 @@
 // The steps of the checkpoints in a folder, ascending. *steps is owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder);
 
-// How many entries have the name of a checkpoint, complete or not, for a message. A folder that
-// cannot be read has none.
+// The number of entries with the name of a checkpoint, complete or not, for a message; 0 where the
+// folder cannot be read.
 int cy_folder_step_names(const char *folder);
 
-// Removes PATH in FOLDER, which has not, or no longer, the name of a checkpoint. The names are
-// forced to the disk first: otherwise a loss of power could bring the name back to a folder that
-// has lost files. What is not there is fine.
+// Removes PATH in FOLDER, which does not have, or no longer has, the name of a checkpoint. The
+// names are forced to the disk first: otherwise a loss of power could bring the old name back to a
+// folder that has lost files. Succeeds where PATH is missing.
 CY_MUST_CHECK cy_status cy_folder_remove_renamed(const char *folder, const char *path);
 
 // FOLDER/step-00000100, or with prefix "." and suffix ".tmp" FOLDER/.step-00000100.tmp. *path is
@@ -31,7 +31,7 @@ CY_MUST_CHECK cy_status cy_folder_step_path(
 // FOLDER/NAME, owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_join(char **path, const char *folder, const char *name);
 
-// Removes what dead runs left: all that begins with ".step-". *count is how many.
+// Removes what dead runs left: every entry that begins with ".step-". *count is how many.
 CY_MUST_CHECK cy_status cy_folder_sweep(int *count, const char *folder);
 
 #define CY_FOLDER_LOCK_NAME ".lock"

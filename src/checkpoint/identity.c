@@ -1,4 +1,5 @@
 // Writes and reads the identity of a checkpoint's data.
+
 #include "checkpoint/identity.h"
 
 #include "base/file.h"

@@ -1,30 +1,32 @@
-// Which rank reads and checks which chunk, and the threads that do it.
+// Loads and verifies checkpoints: decides which rank reads and checks which chunk, and runs the
+// threads that do it.
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
-#include "checkpoint/bytes.h"
-#include "checkpoint/checksum.h"
+#include "base/status.h"
 #include "checkpoint/fetch.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
-// The disk is asked for this much ahead of what is read, on all ranks together.
+// How many bytes ahead of the reads the system is asked to prefetch, on all ranks together.
 #define PREFETCH_BYTES     ((uint64_t)64 << 20)
 #define PREFETCH_BYTES_MIN ((uint64_t)4 << 20)
 
-// Reads past the page cache that are in flight on all ranks together, and of one rank: a disk likes
-// several. Shorter ones would cost more in whole blocks than they save.
+// Reads past the page cache in flight on all ranks together, and on one rank: a disk is fastest
+// with several. Reads below DIRECT_BYTES go through the page cache: whole blocks would cost more
+// than they save.
 #define READERS      8
 #define READERS_MAX  4
 #define DIRECT_BYTES ((uint64_t)128 << 10)
 
 #define UNASSIGNED INT64_MAX
 
-// Chunks that follow each other in a file, or one.
+// One chunk, or several that follow each other in a file and are read together.
 typedef struct batch {
     int64_t first, count; // in the tasks
     int file;
@@ -34,9 +36,11 @@ typedef struct batch {
 
 typedef struct loader {
     cy_checkpoint *checkpoint;
-    cy_checkpoint_comm ranks;
-    bool checks; // checksums are compared, of tensors of the kinds below `kinds`
-    bool bids;   // ranks bid for the chunks that they want
+    cy_group *ranks; // borrowed
+    cy_queue *queue; // borrowed, may be NULL
+    int rank, size;  // of `ranks`
+    bool checks;     // checksums are compared, of tensors of the kinds below `kinds`
+    bool bids;       // ranks bid for the chunks that they want
     cy_tensor_kind kinds;
     cy_chunks chunks;
     cy_load_plan plan;
@@ -65,7 +69,7 @@ typedef struct loader {
 
 // ---- who checks what
 
-// True for chunks whose checksums somebody compares: on all ranks alike.
+// True for a chunk whose checksum one of the ranks compares. All ranks get the same answer.
 static bool is_checked(const loader *in, const cy_chunk *chunk)
 {
     const cy_chunk_range *range = chunk->range;
@@ -73,8 +77,9 @@ static bool is_checked(const loader *in, const cy_chunk *chunk)
     return range->tensor < 0 || in->checkpoint->tensors[range->tensor].tensor.kind < in->kinds;
 }
 
-// A bid for a chunk, the lowest of all ranks wins: whoever wants most of it, of those that want the
-// same a random one, so that copies share the work; the rank stands in the lowest bits.
+// A rank's bid for a chunk. The lowest bid of all ranks wins: that of the rank that wants most of
+// the chunk and, of several that want the same, a random one, so that copies share the work. The
+// lowest bits are the rank.
 #define RANK_BITS   20
 #define RANDOM_BITS 20
 #define RANKS_MAX   (1 << RANK_BITS)
@@ -85,13 +90,13 @@ static int64_t bid_of(const loader *in, const cy_chunk *chunk)
     if (wanted == 0) return UNASSIGNED;
     const uint64_t missing = wanted < chunk->bytes ? chunk->bytes - wanted : 0;
     const uint64_t random =
-        cy_random_bits((uint64_t)chunk->number, (uint64_t)in->ranks.rank) >> (64 - RANDOM_BITS);
-    const uint64_t rank = (uint64_t)in->ranks.rank;
+        cy_random_bits((uint64_t)chunk->number, (uint64_t)in->rank) >> (64 - RANDOM_BITS);
+    const uint64_t rank = (uint64_t)in->rank;
     return (int64_t)((missing << RANDOM_BITS | random) << RANK_BITS | rank);
 }
 
-// Without bids each rank has an even part. With them it gets what it wants, and of what nobody
-// wants its part.
+// Sets the rank that checks each chunk: the winner of the bids. Chunks without a bid are divided
+// evenly among the ranks.
 static cy_status assign_checkers(loader *in)
 {
     const int64_t count = in->chunks.count;
@@ -100,8 +105,11 @@ static cy_status assign_checkers(loader *in)
         in->bytes += chunk.bytes;
         in->checkers[i] = in->bids && is_checked(in, &chunk) ? bid_of(in, &chunk) : UNASSIGNED;
     }
-    if (in->bids) CY_TRY(in->ranks.least(in->ranks.context, in->checkers, count));
-    const uint64_t share = in->bytes / (uint64_t)in->ranks.size + 1;
+    if (in->bids) {
+        const cy_view bids = cy_view_of(in->checkers, CY_I64, 1, count);
+        CY_TRY(cy_group_all_reduce(in->ranks, in->queue, bids, CY_MIN));
+    }
+    const uint64_t share = in->bytes / (uint64_t)in->size + 1;
     uint64_t start = 0;
     for (int64_t i = 0; i < count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
@@ -114,7 +122,7 @@ static cy_status assign_checkers(loader *in)
     return CY_OK;
 }
 
-// Opened here, since the threads that read may not.
+// Opens a file before the threads start, since they may not change the checkpoint.
 static cy_status open_file(loader *in, int file)
 {
     const cy_checkpoint_file *entry = &in->checkpoint->files[file];
@@ -128,7 +136,7 @@ static cy_status open_file(loader *in, int file)
     return CY_OK;
 }
 
-// Whether a chunk that is read directly can be read together with those of a batch before it.
+// True where a chunk can be read past the page cache together with the batch before it.
 static bool follows(const cy_chunk *chunk, const batch *last)
 {
     return last->direct && last->file == chunk->range->file &&
@@ -136,11 +144,11 @@ static bool follows(const cy_chunk *chunk, const batch *last)
         cy_direct_block_bytes(last->offset, last->bytes + chunk->bytes) <= CY_FETCH_BYTES;
 }
 
-// Adds a chunk to the last batch, or as one of its own. What this rank checks is read whole, so
-// neighbours can be read together; of the rest a rank may want a few rows.
+// Adds a chunk to the last batch, or as a batch of its own. Chunks that this rank checks are read
+// whole, so neighbours can be read together; of the others it may want only a few rows.
 static void add_task(loader *in, const cy_chunk *chunk)
 {
-    const bool mine = in->checkers[chunk->number] == in->ranks.rank;
+    const bool mine = in->checkers[chunk->number] == in->rank;
     const bool direct = mine && in->direct != NULL && in->direct[chunk->range->file].fd >= 0;
     if (direct && in->batch_count > 0 && follows(chunk, &in->batches[in->batch_count - 1])) {
         in->batches[in->batch_count - 1].bytes += chunk->bytes;
@@ -163,7 +171,7 @@ static cy_status list_tasks(loader *in)
     for (int64_t i = 0; i < in->chunks.count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, i);
         const bool wanted = cy_load_plan_bytes(&in->plan, &chunk) > 0;
-        if (!wanted && in->checkers[i] != in->ranks.rank) continue;
+        if (!wanted && in->checkers[i] != in->rank) continue;
         CY_TRY(open_file(in, chunk.range->file));
         add_task(in, &chunk);
     }
@@ -172,11 +180,11 @@ static cy_status list_tasks(loader *in)
 
 // ---- the threads
 
-// Asks the system for what comes, while it reads and checks what is here. One thread at a time; the
-// others go on reading.
+// Asks the system to prefetch the next batches. One thread at a time does so; the others go on
+// reading.
 static void prefetch(loader *in)
 {
-    const uint64_t share = PREFETCH_BYTES / (uint64_t)in->ranks.size;
+    const uint64_t share = PREFETCH_BYTES / (uint64_t)in->size;
     const int64_t ahead = (int64_t)(share > PREFETCH_BYTES_MIN ? share : PREFETCH_BYTES_MIN);
     if (pthread_mutex_trylock(&in->lock) != 0) return;
     while (in->asked < in->batch_count &&
@@ -201,13 +209,13 @@ static void note_failure(loader *in, cy_status status)
     atomic_store(&in->failed, true);
 }
 
-// What the page cache has is taken from there.
+// Reads a batch past the page cache, unless the page cache holds it.
 static void read_block(const loader *in, const batch *some, int worker)
 {
     if (!some->direct || some->bytes < DIRECT_BYTES) return;
     const cy_direct_file *file = &in->direct[some->file];
     if (cy_direct_is_cached(file, some->offset, some->bytes)) return;
-    // Where it fails the chunks are read plainly, which names what is wrong.
+    // Where this fails, cy_fetch reads through the page cache and names what is wrong.
     cy_fetcher_read_block(in->fetchers[worker], file, some->file, some->offset, some->bytes);
 }
 
@@ -221,16 +229,17 @@ static void fetch_batch(void *context, int64_t number, int worker)
     read_block(in, some, worker);
     for (int64_t i = 0; i < some->count; i++) {
         const cy_chunk chunk = cy_chunks_at(&in->chunks, in->tasks[some->first + i]);
-        const bool checked = in->checkers[chunk.number] == in->ranks.rank;
+        const bool checked = in->checkers[chunk.number] == in->rank;
         const cy_status status = cy_fetch(in->fetchers[worker], &chunk, checked);
         if (status != CY_OK) note_failure(in, status);
     }
 }
 
-// Reads that wait for the disk need threads, not cores: a rank that has too few gets some for it.
+// Reads that wait for the disk need threads, not cores: a rank with too few threads opens a pool
+// for the load.
 static cy_status open_pool(loader *in)
 {
-    const int share = READERS / in->ranks.size;
+    const int share = READERS / in->size;
     const int readers = share < 1 ? 1 : share < READERS_MAX ? share : READERS_MAX;
     in->pool = in->checkpoint->pool;
     if (!in->checkpoint->read_once || cy_thread_pool_size(in->pool) >= readers) return CY_OK;
@@ -264,7 +273,8 @@ static cy_status fetch_all(loader *in)
 
 // ---- all of it
 
-// A load that checks nothing reads what is wanted: its cost does not depend on the other tensors.
+// Lists the chunks of the wanted tensors alone: the cost of a load that checks nothing must not
+// depend on the other tensors.
 static cy_status list_wanted(loader *in)
 {
     void *memory = NULL;
@@ -284,7 +294,7 @@ static cy_status open_loader(
     loader *in, const cy_global_tensor *tensors, const cy_tensor_shard *pieces, int64_t piece_count)
 {
     void *memory = NULL;
-    CY_ASSERT(in->ranks.size > 0 && in->ranks.size <= RANKS_MAX);
+    CY_ASSERT(in->size > 0 && in->size <= RANKS_MAX);
     CY_TRY(cy_load_plan_open(&in->plan, in->checkpoint, tensors, pieces, piece_count));
     CY_TRY(in->checks ? cy_chunks_open(&in->chunks, in->checkpoint) : list_wanted(in));
     CY_TRY(cy_memory_alloc(&memory, (size_t)in->chunks.count + 1, sizeof(int64_t)));
@@ -320,9 +330,21 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
     pthread_mutex_destroy(&in->lock);
 }
 
+cy_status cy_checkpoint_agree(
+    cy_group *ranks, cy_queue *queue, cy_status mine, const char *did, const char *folder)
+{
+    int64_t worst = mine;
+    const cy_status talked =
+        cy_group_all_reduce(ranks, queue, cy_view_of(&worst, CY_I64, 1, 1), CY_MAX);
+    if (mine != CY_OK) return mine;
+    CY_TRY(talked);
+    if (worst == CY_OK) return CY_OK;
+    return CY_FAIL(CY_ERR_PEER, "another rank %s %s", did, folder);
+}
+
 static cy_status agree(const loader *in, cy_status mine)
 {
-    return cy_checkpoint_agree(&in->ranks, mine, "could not read", in->checkpoint->path);
+    return cy_checkpoint_agree(in->ranks, in->queue, mine, "could not read", in->checkpoint->path);
 }
 
 static cy_status load(
@@ -340,7 +362,8 @@ cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *
 {
     loader in = {
         .checkpoint = checkpoint,
-        .ranks = cy_checkpoint_comm_self(),
+        .ranks = cy_group_self(),
+        .size = 1,
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
     const cy_status status = load(&in, tensors, pieces, piece_count);
@@ -349,14 +372,17 @@ cy_status cy_checkpoint_load(cy_checkpoint *checkpoint, const cy_global_tensor *
 }
 
 cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_tensor *tensors,
-    const cy_tensor_shard *pieces, int64_t piece_count, cy_tensor_kind kinds,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
+    const cy_tensor_shard *pieces, int64_t piece_count, cy_tensor_kind kinds, cy_group *ranks,
+    cy_queue *queue, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
         .ranks = ranks,
+        .queue = queue,
+        .rank = cy_group_rank(ranks),
+        .size = cy_group_size(ranks),
         .checks = true,
-        .bids = ranks.size > 1,
+        .bids = cy_group_size(ranks) > 1,
         .kinds = kinds,
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
@@ -365,12 +391,15 @@ cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_
     return status;
 }
 
-cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
+cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds, cy_group *ranks,
+    cy_queue *queue, cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
         .ranks = ranks,
+        .queue = queue,
+        .rank = cy_group_rank(ranks),
+        .size = cy_group_size(ranks),
         .checks = true,
         .kinds = kinds,
         .lock = PTHREAD_MUTEX_INITIALIZER,

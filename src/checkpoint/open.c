@@ -1,10 +1,12 @@
+// Opens and closes checkpoints, and finds the newest one in a folder.
+
 #define _GNU_SOURCE
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "checkpoint/bytes.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/reader.h"
+#include "checkpoint/hf/hf.h"
 #include "checkpoint/manifest.h"
 #include "model/shape.h"
 
@@ -16,12 +18,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// How often a folder is listed, and a checkpoint opened, that a run takes away meanwhile: between
-// two times it has saved another one.
+// How often a folder is listed, and a checkpoint opened, while a run retires what was found. Each
+// repeat means that the run has saved another checkpoint.
 #define LISTINGS_MAX 8
 #define RETIRED_MAX  16
 
-// Every file of the table must be there with its size; all that are not are named.
+// Checks that every file of the table exists with its size. The failure names all that do not.
 static cy_status check_files(const cy_checkpoint *checkpoint)
 {
     cy_text wrong = {0};
@@ -66,8 +68,8 @@ static cy_status open_own(cy_checkpoint *checkpoint, const char *path, const cha
     return status;
 }
 
-// A run's folder has a config.json too, of another kind: with the run's sections. Says where the
-// run's checkpoints are. Any other config.json is for others to judge.
+// Fails where the config.json is that of a run's folder, which has the sections of a configuration,
+// and says where the run's checkpoints are. Accepts any other config.json.
 static cy_status refuse_run(const char *path, const char *config)
 {
     cy_text text = {0};
@@ -154,7 +156,7 @@ void cy_checkpoint_close(cy_checkpoint *checkpoint)
 }
 
 // The newest complete step of a folder, or -1. While a run saves there, a listing may miss the new
-// checkpoint and name the old one, which is gone when it is looked at: then it is listed again.
+// checkpoint and name an old one that is gone when its manifest is looked for; then it lists again.
 static cy_status find_newest(int64_t *newest, const char *folder)
 {
     *newest = -1;
@@ -201,7 +203,7 @@ cy_status cy_checkpoint_locate(char **path, const char *given)
 
 // ---- reading beside a run that saves
 
-// Which folder stands at a path; zeros: none.
+// The device and inode of the folder at a path; zeros where there is none.
 static cy_status identify(uint64_t id[2], const char *path)
 {
     struct stat info;
@@ -215,8 +217,8 @@ static cy_status identify(uint64_t id[2], const char *path)
     return CY_OK;
 }
 
-// Reads the checkpoint at `path`; *stays: a failure is not that of one that was taken away
-// meanwhile.
+// Calls the reader. *stays: the same folder was at `path` before and after, so that a failure is
+// not due to a run that retired it.
 static cy_status read_one(
     bool *stays, const char *path, cy_checkpoint_reader *reader, void *context)
 {
@@ -265,18 +267,4 @@ static cy_status open_pinned(void *context, const char *path)
 cy_status cy_checkpoint_open_located(cy_checkpoint *checkpoint, const char *given)
 {
     return cy_checkpoint_read_newest(given, open_pinned, checkpoint);
-}
-
-cy_status cy_checkpoint_check_model(const cy_checkpoint *checkpoint, const cy_model_shape *model)
-{
-    cy_text lines = {0};
-    int wrong = 0;
-    if (!checkpoint->has_model) return CY_OK;
-    cy_status status = cy_model_shape_differences(&lines, &wrong, &checkpoint->model, model);
-    if (status == CY_OK && wrong > 0) {
-        status = CY_FAIL(CY_ERR_REQUEST, "%s is of another model: %d difference%s:%s",
-            checkpoint->path, wrong, wrong == 1 ? "" : "s", cy_list_items(&lines, wrong));
-    }
-    cy_text_free(&lines);
-    return status;
 }

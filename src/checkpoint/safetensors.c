@@ -1,10 +1,12 @@
+// Reads and checks the header of a safetensors file, and makes one.
+
 #define _GNU_SOURCE
 #include "checkpoint/safetensors.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+// ---- reading
 
 static const struct {
     const char *name;
@@ -55,7 +59,7 @@ static cy_status read_dtype(
         text);
 }
 
-// Reads the shape and the number of bytes that follows from it.
+// Reads the shape and computes the number of bytes.
 static cy_status read_shape(
     cy_safetensors_entry *entry, const char *path, const char *name, const json_t *value)
 {
@@ -166,7 +170,7 @@ static int by_offset(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-// The tensors must follow each other without gap or overlap and fill the file.
+// Checks that the tensors follow each other without gap or overlap and fill the file.
 static cy_status check_layout(cy_safetensors *file, const char *path)
 {
     if (file->count > 0) {
@@ -332,4 +336,64 @@ const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, cons
         if (strcmp(file->entries[i].name, name) == 0) return &file->entries[i];
     }
     return NULL;
+}
+
+// ---- writing
+
+#define DATA_ALIGN 64
+
+cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what)
+{
+    json_t *value = json_string(name);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    json_decref(value);
+    if (quoted == NULL) return CY_FAIL(CY_ERR_REQUEST, "%s is not UTF-8", what);
+    const cy_status status = cy_text_add(json, "%s", quoted);
+    free(quoted);
+    return status;
+}
+
+static cy_status add_entry(cy_text *text, cy_safetensors_entry *entry, uint64_t offset)
+{
+    const char *dtype = cy_safetensors_dtype_name(entry->dtype);
+    CY_ASSERT(dtype != NULL);
+    CY_TRY(cy_safetensors_add_name(text, entry->name, "a tensor's name"));
+    CY_TRY(cy_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", dtype));
+    uint64_t bytes = cy_dtype_size(entry->dtype);
+    for (int i = 0; i < entry->dimensions; i++) {
+        CY_TRY(cy_text_add(text, "%s%" PRId64, i > 0 ? "," : "", entry->dims[i]));
+        bytes *= (uint64_t)entry->dims[i];
+    }
+    entry->offset = offset; // counts from the data until the header's length is known
+    entry->bytes = bytes;
+    return cy_text_add(
+        text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", offset, offset + bytes);
+}
+
+cy_status cy_safetensors_header(
+    cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata)
+{
+    char length_bytes[8] = {0};
+    CY_ASSERT(header->length == 0);
+    CY_TRY(cy_text_add_bytes(header, length_bytes, sizeof(length_bytes)));
+    CY_TRY(cy_text_add(header, "{"));
+    if (metadata != NULL) {
+        CY_TRY(cy_text_add(header, "\"__metadata__\":%s%s", metadata, count > 0 ? "," : ""));
+    }
+    uint64_t offset = 0;
+    for (int i = 0; i < count; i++) {
+        if (i > 0) CY_TRY(cy_text_add(header, ","));
+        CY_TRY(add_entry(header, &entries[i], offset));
+        offset += entries[i].bytes;
+    }
+    CY_TRY(cy_text_add(header, "}"));
+    const size_t ragged = header->length % DATA_ALIGN;
+    if (ragged > 0) CY_TRY(cy_text_add(header, "%*s", (int)(DATA_ALIGN - ragged), ""));
+
+    const uint64_t total = header->length;
+    for (int i = 0; i < 8; i++)
+        header->bytes[i] = (char)((total - 8) >> (8 * i));
+    for (int i = 0; i < count; i++)
+        entries[i].offset += total;
+    return CY_OK;
 }

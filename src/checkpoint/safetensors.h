@@ -1,12 +1,13 @@
-// checkpoint/safetensors.h: the safetensors file format, read strictly and written as a stream.
+// checkpoint/safetensors.h: reads and makes the header of a safetensors file.
 //
 // A file is an 8-byte little-endian length, a JSON header of that many bytes, and the tensors'
-// bytes one after the other without gaps. Reading a header checks everything that it says against
-// everything else and against the size of the file: what is accepted can be read without further
-// thought. Alignment is not asked for, since files without it exist and nothing here maps tensors.
+// bytes one after the other without gaps. Reading a header checks all of it against itself and
+// against the size of the file, so the ranges of an accepted header can be read without further
+// checks. Tensors need not be aligned, since files without alignment exist and nothing here maps
+// tensors.
 //
-// A header owns its entries. The parser keeps nothing of what it was given. Different headers and
-// writers may be used from different threads. Failures name the file and the tensor.
+// A header owns its entries and borrows nothing. Different headers may be used from different
+// threads. Failures name the file and the tensor.
 
 #ifndef CY_CHECKPOINT_SAFETENSORS_H
 #define CY_CHECKPOINT_SAFETENSORS_H
@@ -38,7 +39,7 @@ typedef struct cy_safetensors {
     char *metadata; // owned: __metadata__ as JSON text, or NULL
 } cy_safetensors;
 
-// The name of a dtype in a header ("BF16"), or NULL for one that such a file cannot hold.
+// The name of a dtype in a header ("BF16"), or NULL for a dtype that the format does not have.
 const char *cy_safetensors_dtype_name(cy_dtype dtype);
 
 // Reads the header of a file of `file_bytes` bytes whose first `count` are at `bytes`: at least the
@@ -46,19 +47,19 @@ const char *cy_safetensors_dtype_name(cy_dtype dtype);
 CY_MUST_CHECK cy_status cy_safetensors_parse(
     cy_safetensors *file, const char *path, const void *bytes, size_t count, uint64_t file_bytes);
 
-// The same from a file: reads the header only.
+// As cy_safetensors_parse, from the file at `path`. Reads the header only.
 CY_MUST_CHECK cy_status cy_safetensors_open(cy_safetensors *file, const char *path);
 void cy_safetensors_close(cy_safetensors *file);
 
 // The entry of that name, or NULL.
 const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, const char *name);
 
-// Adds a name as a JSON string; one that is not UTF-8 is CY_ERR_REQUEST and called `what`.
+// Adds a name as a JSON string. Fails with CY_ERR_REQUEST, "`what` is not UTF-8", where it is not.
 CY_MUST_CHECK cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what);
 
-// Makes the length and the header, in an empty text, of a file that will hold these entries in this
-// order, and fills in their offsets and sizes. `metadata` is a JSON object of texts, or NULL. The
-// data begins at a multiple of 64 bytes.
+// Makes the length and the header of a file that will hold these entries [count] in this order, in
+// an empty text, and sets their offsets and bytes. `metadata` is a JSON object of strings, or NULL.
+// The data begins at a multiple of 64 bytes.
 CY_MUST_CHECK cy_status cy_safetensors_header(
     cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata);
 

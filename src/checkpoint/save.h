@@ -1,30 +1,32 @@
-// checkpoint/save.h: writing checkpoints, by all ranks in parallel, whole or not at all.
+// checkpoint/save.h: saves a checkpoint, by all ranks in parallel, completely or not at all.
 //
-// A saver holds the folder for one run: while it is open, nobody else may save there. A save is
+// A saver locks the folder for one run: while it is open, no other run can save there. A save is
 // written under a name that starts with a dot, forced to disk and renamed, so a folder with a
-// step's name is complete at every instant. What dead runs left is swept when the saver opens. A
-// failed save removes what it wrote and leaves the earlier checkpoints as they were; the run may go
-// on. The files of checkpoints that were replaced or retired have lost their name when a save
-// returns; a thread of rank 0 removes them until the next save, or until the saver closes.
+// step's name is complete at every instant. Opening the saver removes what dead runs left. A failed
+// save removes what it wrote and leaves the earlier checkpoints as they were; the run may go on.
+// Checkpoints that a save replaced or retired have lost their names when it returns; a thread of
+// rank 0 then removes their files. The next save, or closing the saver, waits for that thread.
 //
 // Collective: all ranks make the same calls, each from its own thread with its own saver. Bytes go
-// to the file through blocks of 1 MiB, eight of all ranks together or one a rank.
+// to the file through blocks of 1 MiB: eight in the whole job, at least one a rank.
 
 #ifndef CY_CHECKPOINT_SAVE_H
 #define CY_CHECKPOINT_SAVE_H
 
-#include "base/log.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 
 typedef struct cy_saver cy_saver;
 
-// Opens the folder, making it where it is not there. keep_last 0 keeps all; otherwise, after step n
-// was saved, only the newest keep_last of the steps up to n stay. *saver is owned by the caller.
+// Opens the folder, and makes it where it is missing. keep_last 0 keeps all checkpoints; otherwise
+// a save of step n retires all but the newest keep_last of the steps up to n. `ranks` and `queue`
+// (may be NULL) are borrowed until the saver closes. *saver is owned by the caller. Fails where
+// another run holds the folder.
 CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
-    cy_checkpoint_comm ranks, const cy_log *log);
+    cy_group *ranks, cy_queue *queue, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
 
-// A file that is written into the checkpoint, such as tokenizer.json.
+// A file that is added to the checkpoint, such as tokenizer.json.
 typedef struct cy_extra_file {
     const char *name;   // borrowed: in the checkpoint
     const char *source; // borrowed: the file that is copied; NULL: the bytes are these
@@ -37,30 +39,48 @@ typedef struct cy_save {
     int64_t tokens;
     const char *config_json;   // borrowed, an object: the resolved configuration
     const char *state_json;    // borrowed, an object: scaler, data position, random state; or NULL
-    const char *identity_json; // borrowed, an object: what the data is known by; or NULL
+    const char *identity_json; // borrowed, an object: identity of tokenizer and data; or NULL
     const cy_model_shape *model; // borrowed
     const cy_extra_file *files;  // borrowed, [file_count]
     int file_count;
     // The same list on all ranks.
     const cy_global_tensor *tensors; // borrowed, [tensor_count]
     int tensor_count;
-    // What this rank writes: together the ranks' pieces cover every tensor exactly once, which is
-    // checked. The dtype in memory is the tensor's.
+    // The shards that this rank writes. The shards of all ranks must cover every tensor exactly
+    // once, which is checked. The dtype in memory is the tensor's.
     const cy_tensor_shard *pieces; // borrowed, [piece_count]
     int64_t piece_count;
-    // Where the tensors' bytes are read from as they are written, or NULL. Each piece is then all
-    // of its tensor, the one of that number in `source`, and has no memory.
+    // NULL, or the checkpoint that the tensors are copied from. Each shard is then a whole tensor,
+    // the one of the same number in `source`, and has no memory.
     cy_checkpoint *source; // borrowed
 } cy_save;
 
 typedef struct cy_save_report {
     int64_t bytes;  // written by this rank
-    double total_s; // until the checkpoint stood
+    double total_s; // from the call until all ranks know that the checkpoint has its name
 } cy_save_report;
 
-// Writes FOLDER/step-00000100; a FOLDER that was deleted is made again. A step that is there
-// already is replaced in one instant. `report` may be NULL. On failure the rank that met it has the
-// text; the others fail with CY_ERR_PEER.
+// Writes FOLDER/step-00000100, and makes FOLDER again where it was deleted. A step that is there
+// already is replaced in one instant. `report` may be NULL. The rank where something fails returns
+// the reason; the others fail with CY_ERR_PEER.
 CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_save_report *report);
+
+// ---- used inside src/checkpoint only
+//
+// A rank writes its weights to weights-00000.safetensors and the rest to
+// optimizer-00000.safetensors, with its number in the names. What lies where in them it writes to
+// part-00000.json, which rank 0 reads and removes before the checkpoint gets its name.
+
+// Writes this rank's files into `folder` and forces them to disk, past the page cache, as one of
+// `ranks` ranks that write at the same time. *bytes is what was written.
+CY_MUST_CHECK cy_status cy_rank_files_write(
+    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks);
+
+// FOLDER/part-00000.json, owned by the caller.
+CY_MUST_CHECK cy_status cy_rank_files_part_path(char **path, const char *folder, int rank);
+
+// Rank 0, when all ranks have written: adds the copied files and the manifest, removes the parts,
+// forces the folder to disk. `pending` is the folder under its temporary name.
+CY_MUST_CHECK cy_status cy_commit_manifest(const cy_save *save, const char *pending, int ranks);
 
 #endif

@@ -1,10 +1,12 @@
+// Lists a model's parameters and optimizer state as global tensors and this rank's shards.
+
 #include "checkpoint/state_dict.h"
 
 #include "base/memory.h"
 
 #include <string.h>
 
-// Kinds in the order of the list.
+// The kinds in the order of the list of tensors.
 static const cy_tensor_kind kinds[] = {CY_TENSOR_WEIGHT, CY_TENSOR_ADAM_M, CY_TENSOR_ADAM_V};
 
 static cy_status list_tensors(

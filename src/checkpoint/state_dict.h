@@ -1,7 +1,7 @@
-// checkpoint/state_dict.h: a model's parameters and optimizer state in a checkpoint's words.
+// checkpoint/state_dict.h: lists a model's parameters and optimizer state as tensors and shards.
 //
-// The list of global tensors is the manifest, three times for training (weight and both moments),
-// so it is the same on every mesh. The pieces are what a rank owns of them.
+// The list of global tensors repeats the model's manifest three times for training (weights and
+// both moments), so it is the same on every mesh. The shards are what a rank owns of them.
 
 #ifndef CY_CHECKPOINT_STATE_DICT_H
 #define CY_CHECKPOINT_STATE_DICT_H
@@ -18,23 +18,24 @@ typedef struct cy_state_dict {
     size_t piece_capacity;
 } cy_state_dict;
 
-// Which of the pieces that several ranks hold alike this rank writes: every `size`-th.
+// Which of the shards that several ranks hold alike this rank writes: every `size`-th of them, from
+// number `rank` on.
 typedef struct cy_state_dict_share {
     int rank, size;
 } cy_state_dict_share;
 
-// What a rank owns while training: master copies and, when `moments`, the moments. With `share`,
-// what several ranks hold is in the list of one of them only, as saving wants it; NULL lists all.
+// What a rank owns while training: master copies and, with `moments`, both moments. With `share`, a
+// shard that several ranks hold is listed by one of them only, as a save needs it; NULL lists all.
 CY_MUST_CHECK cy_status cy_state_dict_of_training(cy_state_dict *parameters,
     const cy_storage *storage, const cy_reducer *reducer, bool moments,
     const cy_state_dict_share *share);
 
-// All weights of a storage whose units are placed: for generation and evaluation.
+// All weights of a storage whose units are in memory: for generation and evaluation.
 CY_MUST_CHECK cy_status cy_state_dict_of_weights(
     cy_state_dict *parameters, const cy_storage *storage);
 
-// Adds further tensors, the same on all ranks, and this rank's piece of one of them; its `tensor`
-// counts in `tensors`. Names are borrowed.
+// Adds tensors [count], the same on all ranks, and this rank's shard of one of them; its `tensor`
+// is an index into `tensors`. Names are borrowed.
 CY_MUST_CHECK cy_status cy_state_dict_add(cy_state_dict *parameters,
     const cy_global_tensor *tensors, int count, const cy_tensor_shard *piece);
 

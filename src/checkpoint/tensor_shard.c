@@ -1,12 +1,14 @@
+// Computes with tensor shards: addresses, overlaps, and whether a set covers a tensor once.
+
 #include "checkpoint/tensor_shard.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-// Among so many the one is looked for that is there twice, in order to name it.
+// How many rectangles are searched for one that overlaps another, to name it in the failure.
 #define RECTANGLES_TOLD 1024
 
 const char *cy_tensor_kind_name(cy_tensor_kind kind)
@@ -80,7 +82,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-// The global columns [*from, *to) of one global row that a piece holds.
+// The global columns [*from, *to) of one global row that a shard holds.
 static void row_span(const cy_tensor_shard *piece, int64_t row, int64_t *from, int64_t *to)
 {
     const cy_rectangle *r = &piece->rectangle;
@@ -89,7 +91,7 @@ static void row_span(const cy_tensor_shard *piece, int64_t row, int64_t *from, i
     *to = r->col_first + smaller(piece->first + piece->count - start, r->cols);
 }
 
-// The global rows [*from, *to) in which a piece holds anything.
+// The global rows [*from, *to) in which a shard holds elements.
 static void rows_of(const cy_tensor_shard *piece, int64_t *from, int64_t *to)
 {
     const cy_rectangle *r = &piece->rectangle;
@@ -126,7 +128,8 @@ cy_status cy_tensor_shard_overlap(
     if (row >= row_end) return CY_OK;
 
     if (same_columns(&a->rectangle, &b->rectangle)) {
-        // Both count the same elements in the same order, some rows apart: one run holds it all.
+        // Both number the same elements in the same order, some rows apart: one run holds all that
+        // they share.
         const int64_t shift = (b->rectangle.row_first - a->rectangle.row_first) * a->rectangle.cols;
         const int64_t from = larger(a->first, b->first + shift);
         const int64_t to = smaller(a->first + a->count, b->first + b->count + shift);
@@ -174,7 +177,8 @@ static bool rectangle_fits(const cy_rectangle *r, int64_t rows, int64_t cols)
         r->col_first <= cols - r->cols;
 }
 
-// The pieces of one rectangle, [count] sorted by `first`, must follow each other without gaps.
+// Checks that the shards of one rectangle, [count] sorted by `first`, follow each other without
+// gaps.
 static cy_status check_ranges(const cy_tensor_shard *pieces, int64_t count, const char *name)
 {
     const cy_rectangle *r = &pieces[0].rectangle;
@@ -193,7 +197,8 @@ static cy_status check_ranges(const cy_tensor_shard *pieces, int64_t count, cons
     return CY_OK;
 }
 
-// The pieces are sorted: those of one rectangle stand together. One past the last of them.
+// The index after the last shard with the rectangle of shard `start`. Sorted shards of one
+// rectangle are neighbours.
 static int64_t rectangle_end(const cy_tensor_shard *pieces, int64_t count, int64_t start)
 {
     int64_t end = start + 1;
@@ -233,7 +238,7 @@ static corner *add_corners(corner *at, const cy_rectangle *r)
     return at;
 }
 
-// The first corner that stands an odd number of times in the sorted list, or NULL.
+// The first corner that occurs an odd number of times in the sorted list, or NULL.
 static const corner *first_odd(const corner *corners, int64_t count)
 {
     for (int64_t i = 0; i < count; i += 2) {
@@ -242,7 +247,7 @@ static const corner *first_odd(const corner *corners, int64_t count)
     return NULL;
 }
 
-// The first rectangle that meets an earlier one, or NULL; looked for among the first ones only.
+// The first rectangle that overlaps an earlier one, among the first RECTANGLES_TOLD; or NULL.
 static const cy_rectangle *first_twice(const cy_tensor_shard *pieces, int64_t count)
 {
     int64_t seen = 0;
@@ -262,7 +267,7 @@ static const cy_rectangle *first_twice(const cy_tensor_shard *pieces, int64_t co
     return NULL;
 }
 
-// Why rectangles of `area` elements are no tiling.
+// Fails with the reason why rectangles of `area` elements in all are no tiling.
 static cy_status tell_of_tiling(const cy_tensor_shard *pieces, int64_t count, const char *name,
     const corner *odd, int64_t area, int64_t all)
 {
@@ -281,11 +286,13 @@ static cy_status tell_of_tiling(const cy_tensor_shard *pieces, int64_t count, co
         odd->col);
 }
 
-// Rectangles in a tensor are a tiling of it if their elements are as many as the tensor's and, of
-// the corners of all of them and of the tensor, each stands an even number of times: the corners
-// tell for each element whether the number of rectangles that hold it is odd, and so at least one.
-// Where they are not, the element at the first corner that stands there an odd number of times is
-// held by an even number. The work is that of sorting, however the rectangles lie.
+// Checks that the rectangles are a tiling of the tensor. They are if they have as many elements as
+// the tensor and each point occurs an even number of times among the corners of the rectangles and
+// of the tensor. The corners decide for each element whether the number of rectangles that hold it
+// is odd: if all points are even, each element is held by an odd number of rectangles, so by at
+// least one, and by exactly one because the areas are equal. Otherwise an even number of rectangles
+// holds the element at the first odd point. The work is that of sorting, wherever the rectangles
+// lie.
 static cy_status check_tiling(
     const cy_tensor_shard *pieces, int64_t count, const char *name, int64_t rows, int64_t cols)
 {

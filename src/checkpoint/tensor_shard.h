@@ -1,10 +1,11 @@
-// checkpoint/tensor_shard.h: which elements of a global tensor a rank holds, and where.
+// checkpoint/tensor_shard.h: which elements of a global tensor a rank holds, and where in memory.
 //
-// A checkpoint knows global tensors, matrices of rows by cols (a vector is one row), and pieces of
-// them. A piece is a range of the row-major elements of a rectangle: tensor parallelism cuts
-// rectangles, ZeRO cuts a rectangle's elements anywhere, a pipeline stage holds no piece of the
-// other stages' tensors. What one mesh wrote as pieces any other reads as pieces: both are sets of
-// global elements, and cy_tensor_shard_overlap walks what two of them share.
+// A checkpoint consists of global tensors, matrices of rows by cols (a vector is one row), and of
+// shards of them, which the code calls `piece`. A shard is a range of the row-major elements of a
+// rectangle: tensor parallelism cuts a tensor into rectangles, ZeRO cuts the elements of a
+// rectangle anywhere, a pipeline stage holds no shard of the other stages' tensors. The shards that
+// one mesh saved and those that another loads are sets of global elements: cy_tensor_shard_overlap
+// walks the elements that two of them share, and loading on another mesh needs nothing else.
 //
 // Plain data; all pointers are borrowed. Pure functions, safe from any thread.
 
@@ -14,7 +15,7 @@
 #include "base/status.h"
 #include "device/view.h"
 
-// What a global tensor is to the training. The values of one parameter share its name.
+// The role of a global tensor in training. Weight and moments of one parameter share its name.
 typedef enum cy_tensor_kind {
     CY_TENSOR_WEIGHT, // the master copy of a parameter
     CY_TENSOR_ADAM_M,
@@ -45,7 +46,7 @@ typedef struct cy_rectangle {
 // element at (row, col) of the rectangle lies (row - row0) * stride + (col - col0) elements after
 // `data`, where (row0, col0) is the place of element `first`.
 typedef struct cy_tensor_shard {
-    int tensor;     // its place in the caller's list of global tensors
+    int tensor;     // index into the caller's list of global tensors
     cy_dtype dtype; // in memory
     cy_rectangle rectangle;
     int64_t first;
@@ -54,7 +55,7 @@ typedef struct cy_tensor_shard {
     int64_t stride; // elements between rows in memory, at least rectangle.cols
 } cy_tensor_shard;
 
-// A whole rectangle in a matrix in memory: its corner stands at (row_first, col_first).
+// A matrix in memory as the whole rectangle whose first element is (row_first, col_first).
 cy_tensor_shard cy_tensor_shard_of_view(
     int tensor, cy_view view, int64_t row_first, int64_t col_first);
 
@@ -62,22 +63,23 @@ cy_tensor_shard cy_tensor_shard_of_view(
 cy_tensor_shard cy_tensor_shard_of_range(
     int tensor, cy_rectangle rectangle, int64_t first, int64_t count, void *data, cy_dtype dtype);
 
-// Where element `index` of the rectangle's elements lies; first <= index < first + count.
+// The address of element `index` of the rectangle; first <= index < first + count.
 void *cy_tensor_shard_at(const cy_tensor_shard *piece, int64_t index);
 
 // True if the elements lie one after the other in memory.
 bool cy_tensor_shard_dense(const cy_tensor_shard *piece);
 
-// Calls run(context, a_index, b_index, count) for maximal runs of elements that two pieces of one
-// tensor share and that follow each other in both: a_index and b_index count the elements of the
-// pieces' rectangles. In ascending order of global rows. Stops at the first failure.
+// Calls run(context, a_index, b_index, count) for maximal runs of elements that two shards of one
+// tensor share and that follow each other in both: a_index and b_index are the numbers of the run's
+// first element in the two rectangles. In ascending order of global rows. Stops at the first
+// failure.
 typedef cy_status (*cy_shard_overlap_run)(
     void *context, int64_t a_index, int64_t b_index, int64_t count);
 CY_MUST_CHECK cy_status cy_tensor_shard_overlap(
     const cy_tensor_shard *a, const cy_tensor_shard *b, cy_shard_overlap_run run, void *context);
 
-// Fails with CY_ERR_CORRUPT unless the pieces of one tensor cover each of its elements exactly
-// once. Rectangles must be equal or disjoint. Sorts the pieces. `name` is for the text.
+// Fails with CY_ERR_CORRUPT unless the shards [count] of one tensor cover each of its elements
+// exactly once. Rectangles must be equal or disjoint. Sorts the shards. `name` is for the text.
 CY_MUST_CHECK cy_status cy_tensor_shards_check_cover(
     cy_tensor_shard *pieces, int64_t count, const char *name, int64_t rows, int64_t cols);
 

@@ -1,5 +1,4 @@
-// `cyclotron checkpoint`: what a checkpoint holds, whether it is whole, and Hugging Face folders in
-// and out.
+// cyclotron checkpoint: shows and verifies checkpoints, imports and exports Hugging Face folders.
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -8,7 +7,7 @@
 #include "checkpoint/identity.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "cli/report.h"
 #include "model/shape.h"
@@ -135,7 +134,7 @@ static void print_model(const cy_model_shape *model)
         model->head_dim, model->kv_heads, model->vocab, model->tied ? ", tied" : "");
 }
 
-// What the data of a run is known by.
+// Prints the identity of the run's tokenizer and data.
 static cy_status print_identity(const cy_checkpoint *checkpoint)
 {
     if (checkpoint->is_hf || checkpoint->step == 0) return CY_OK;
@@ -250,7 +249,7 @@ static cy_status verify_located(const char *given, bool json)
     cy_status status = cy_thread_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
     if (status == CY_OK) {
         status =
-            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic);
+            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
         cy_thread_pool_close(checkpoint.pool);
         checkpoint.pool = NULL;
     }
@@ -355,7 +354,7 @@ static const cy_usage export_usage = {
     .option_count = CY_COUNT(export_options),
 };
 
-// "5GB", "500MB", "12345"; 0 when it is none of them.
+// The bytes of a size such as "5GB", "500MB" or "12345"; 0 where it is none.
 static uint64_t read_size(const char *text)
 {
     static const struct {

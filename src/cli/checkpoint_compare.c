@@ -1,12 +1,12 @@
-// cyclotron checkpoint compare: how far two checkpoints of one model lie apart.
+// cyclotron checkpoint compare: measures how far two checkpoints of one model lie apart.
 
 #include "base/memory.h"
-#include "checkpoint/compare.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
-#include "observe/number.h"
+#include "observe/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -40,7 +40,7 @@ static const cy_usage usage = {
     .option_count = CY_COUNT(options),
 };
 
-// What is known of the tensors of one kind.
+// The differences of the tensors of one kind.
 typedef struct summary {
     int count;
     int equal;
@@ -64,7 +64,7 @@ static cy_status add_tensor(
     summary *kind = &all->kinds[tensor->kind];
     kind->count++;
     kind->equal += difference->equal;
-    // What is no number is furthest off.
+    // A NaN counts as the largest difference.
     if (kind->name == NULL || !(relative <= kind->worst || isnan(kind->worst))) {
         kind->worst = relative;
         kind->name = tensor->name;
@@ -87,7 +87,7 @@ static cy_status compare(comparison *all)
     void *memory = NULL;
     CY_TRY(cy_memory_alloc(&memory, (size_t)all->one.tensor_count, sizeof(cy_global_tensor)));
     cy_global_tensor *tensors = memory;
-    // Weights alone, as a Hugging Face folder has them, have no moments to differ.
+    // A checkpoint of weights alone, such as a Hugging Face folder, has no moments to compare.
     bool has[CY_TENSOR_KINDS] = {[CY_TENSOR_WEIGHT] = true};
     for (int i = 0; i < all->other.tensor_count; i++)
         has[all->other.tensors[i].tensor.kind] = true;

@@ -1,7 +1,7 @@
 // cli/commands.h: the subcommands of the program.
 //
-// Each gets the arguments after its own name and returns the exit status. A new one is a function
-// here, a file cli/<name>.c, and a line in the table of main.c.
+// A command's function gets the arguments after its own name and returns the exit status. A new
+// command is a function here, a file cli/<name>.c, and a line in a table of main.c.
 
 #ifndef CY_CLI_COMMANDS_H
 #define CY_CLI_COMMANDS_H
@@ -12,8 +12,8 @@ typedef struct cy_command {
     const char *doc; // one line
 } cy_command;
 
-// Runs the one of `commands` that argv[0] names; for commands that are groups, such as `config
-// check`. `group` is "config", or "" for the program itself.
+// Runs the command of `commands` [count] that argv[0] names: of a group such as `config check`,
+// with `group` "config", or of the program itself, with "".
 int cy_commands_run(
     const cy_command *commands, int count, const char *group, int argc, char **argv);
 
@@ -36,7 +36,7 @@ int cy_command_train(int argc, char **argv);
 int cy_command_tokenizer(int argc, char **argv);
 int cy_command_version(int argc, char **argv);
 
-// Parts of groups that have a file of their own.
+// Commands of groups that have a file of their own.
 int cy_command_bench_checkpoint(int argc, char **argv);
 int cy_command_checkpoint_compare(int argc, char **argv);
 int cy_command_bench_comm(int argc, char **argv);

@@ -1,12 +1,12 @@
-// cyclotron config: make, check and show configurations.
+// cyclotron config: makes, checks and shows configurations.
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
+#include "config/config.h"
 #include "train/check_inputs.h"
 #include "train/check_outputs.h"
-#include "config/config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static const cy_usage check_usage = {
     .overrides = true,
 };
 
-// The faults as an array; each has its advice where there is some.
+// Prints the faults as an array; each item has its advice where there is some.
 static cy_status errors_to_json(cy_text *json, const cy_config_errors *errors)
 {
     bool first = true;

@@ -1,15 +1,15 @@
-// cyclotron config create: picotron's options, and any key, into a file.
+// cyclotron config create: writes a configuration from picotron's options and any key.
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "model/shape.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// The options that are other words for a key. Their values go through the key's own reader.
+// Options that are another name for a key. The key's own reader reads their values.
 static const struct {
     const char *name;
     const char *key;
@@ -98,7 +98,7 @@ static void fill_options(cy_option *options)
     memcpy(options + WORD_COUNT, own_options, sizeof(own_options));
 }
 
-// The keys of the options in *texts, one override each, then those given as --section.key=value.
+// Lists one override for each option in *texts, then those given as --section.key=value.
 static cy_status collect(cy_text *texts, const char **overrides, int *count, const values *v,
     const cy_arguments *arguments)
 {
@@ -126,7 +126,7 @@ static cy_status collect(cy_text *texts, const char **overrides, int *count, con
     return CY_OK;
 }
 
-// Reads, checks and writes; *config is then the resolved one, *path the file.
+// Reads, checks and writes the configuration; *config is then the resolved one, *path the file.
 static cy_status make_file(cy_config *config, cy_config_errors *errors, cy_text *path,
     const values *v, const char *const *overrides, int count)
 {
@@ -138,7 +138,7 @@ static cy_status make_file(cy_config *config, cy_config_errors *errors, cy_text 
     if (status != CY_OK && status != CY_ERR_REQUEST) return status;
     CY_TRY(cy_config_check(config, errors, CY_CONFIG_FOR_FILE, &machine));
 
-    // The file says what was asked for; only picotron's environment is put into our words.
+    // The file holds what was asked for; only picotron's environment becomes a key of ours.
     as_given.distributed.threads_per_rank = config->distributed.threads_per_rank;
     as_given.model.use_flash_attention = config->model.use_flash_attention;
     CY_TRY(cy_text_add(path, "%s/%s", v->out_dir, v->exp_name));

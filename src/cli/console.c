@@ -1,4 +1,4 @@
-// Writes a run's standard output and standard error from threads of their own (see console.h).
+// Writes a run's standard output and standard error from threads of their own.
 #define _POSIX_C_SOURCE 200809L
 #include "cli/console.h"
 
@@ -21,7 +21,7 @@ static bool is_same_file(int one, int other)
         of_one.st_dev == of_other.st_dev && of_one.st_ino == of_other.st_ino;
 }
 
-// False: a writer is still inside a write to standard error.
+// False where a writer is still inside a write to standard error.
 static bool finish(cy_console *console)
 {
     bool ended = true;
@@ -43,7 +43,7 @@ cy_status cy_console_open(cy_console *console)
         .name = "standard output", .fd = STDOUT_FILENO, .backlog_bytes = BACKLOG_BYTES};
     const cy_async_target err = {
         .name = "standard error", .fd = STDERR_FILENO, .backlog_bytes = BACKLOG_BYTES};
-    cy_console opened = {0};
+    cy_console opened = {.terminal = isatty(STDOUT_FILENO) == 1};
     CY_TRY(cy_async_writer_open(&opened.out_writer));
     cy_status status = CY_OK;
     if (is_same_file(STDOUT_FILENO, STDERR_FILENO)) {
@@ -75,9 +75,10 @@ void cy_console_err(cy_console *console, const char *text, size_t length)
     cy_async_write(console->err_writer, console->err, text, length);
 }
 
-bool cy_console_is_broken(const cy_console *console)
+int cy_console_broken_by(const cy_console *console)
 {
-    return cy_async_is_broken(console->out_writer, console->out);
+    if (!cy_async_is_broken(console->out_writer, console->out)) return 0;
+    return console->terminal ? SIGHUP : SIGPIPE;
 }
 
 static void report_lost(cy_async_writer *writer)
@@ -90,7 +91,7 @@ static void report_lost(cy_async_writer *writer)
     cy_text_free(&reason);
 }
 
-// A write would wait for a reader for ever, and the run never end.
+// A write would wait for a reader forever, and the run would never end.
 static void drop_standard_error(void)
 {
     const int nowhere = cy_io_open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -103,13 +104,13 @@ int cy_console_close(cy_console *console, int exit_status)
 {
     if (!finish(console)) drop_standard_error();
     const int64_t dropped = cy_async_dropped(console->out_writer, console->out);
-    const bool broken = cy_console_is_broken(console);
+    const int broken_by = cy_console_broken_by(console);
     const bool failed = cy_async_has_failed(console->out_writer, console->out);
     report_lost(console->out_writer);
     if (console->err_writer != console->out_writer) report_lost(console->err_writer);
     close_writers(console);
     if (exit_status != CY_EXIT_DONE || dropped == 0) return exit_status;
-    if (broken) return 128 + SIGPIPE;
+    if (broken_by != 0) return 128 + broken_by;
     if (!failed)
         return exit_status; // lines that were in nobody's way were dropped for want of time
     cy_report_error("standard output: %lld lines did not arrive", (long long)dropped);

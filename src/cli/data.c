@@ -1,3 +1,5 @@
+// cyclotron data: makes token shards from text, and shows what shards hold.
+
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/file.h"
@@ -5,7 +7,6 @@
 #include "cli/options.h"
 #include "cli/report.h"
 #include "cli/signal_watch.h"
-#include "data/inspect.h"
 #include "data/prepare.h"
 #include "observe/progress.h"
 

@@ -1,20 +1,19 @@
-// cyclotron doctor: what this machine offers, what is missing, and what it reaches: measured, not
-// looked up.
+// cyclotron doctor: shows what this machine offers and lacks, and measures what it reaches.
 
 #define _GNU_SOURCE
-#include "base/cpu.h"
 #include "base/file.h"
 #include "base/io.h"
+#include "base/platform.h"
 #include "base/thread_pool.h"
 #include "build_info.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/options.h"
 #include "cli/report.h"
+#include "config/config.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
-#include "observe/free_memory.h"
-#include "config/config.h"
+#include "observe/memory.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +55,7 @@ typedef enum finding_kind {
     FINDING_MISSING, // there is something to do about it: the advice
 } finding_kind;
 
-// What is found is printed as it comes, or gathered as JSON.
+// Prints each finding at once, or collects them as JSON.
 typedef struct report {
     bool json;
     cy_text text; // owned
@@ -150,7 +149,7 @@ static void find_memory(report *r)
     }
 }
 
-// Whether a program of this name stands in a folder of PATH.
+// Whether a folder of PATH has a program of this name.
 static bool in_path(const char *name)
 {
     const char *path = getenv("PATH");
@@ -187,7 +186,7 @@ static void find_libraries(report *r)
                 : "none found; this build trains on the processor");
 }
 
-// The products that `maker` computes, in words; "" where there are none.
+// The names of the products that `maker` computes; "" where there are none.
 static void list_products(
     char *text, size_t bytes, const cy_queue *queue, cy_dtype dtype, cy_matmul_backend maker)
 {
@@ -208,7 +207,8 @@ static void list_products(
 
 static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
 
-// Which products of each dtype oneDNN computes, as it says itself, and which are our own.
+// Lists the products of each dtype that oneDNN computes, as it reports itself, and those that are
+// our own.
 static void find_makers(report *r, const cy_queue *queue)
 {
     static const char *const makers[] = {
@@ -231,8 +231,8 @@ static void find_makers(report *r, const cy_queue *queue)
     }
 }
 
-// What the table's own choice reaches where the level has no instructions for the dtype: widening
-// is a part of such products.
+// Measures the table's own choice where the level has no instructions for the dtype: widening is
+// part of such products.
 static cy_status find_peaks(report *r, const cy_queue *queue)
 {
     double fp32 = 0;

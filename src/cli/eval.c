@@ -1,9 +1,9 @@
-// cyclotron eval: the loss of a model on a text.
+// cyclotron eval: computes the loss and perplexity of a model on a text.
 
 #include "train/evaluate.h"
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static void print(const values *given, const cy_evaluation *found)
             found->held_out ? "" : " (nothing was held out: all of the data)");
         return;
     }
-    // Shards without a tokenizer do not tell their bytes.
+    // Without a tokenizer the bytes of token shards are unknown.
     printf("{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld}\n",
         cy_json_number(found->loss, 17).bytes, cy_json_number(found->perplexity, 17).bytes,
         cy_json_number(found->bits_per_byte, 17).bytes, (long long)found->tokens);

@@ -1,4 +1,4 @@
-// cyclotron generate: text from a trained model.
+// cyclotron generate: continues a text with a trained model.
 
 #include <cyclotron/generate.h>
 
@@ -54,7 +54,7 @@ static const cy_usage usage = {
     .option_count = CY_COUNT(options),
 };
 
-// The prompt is printed with the first piece: not at all when it is refused.
+// The prompt is printed with the first piece of text, so a refused prompt is not printed.
 static void print_prompt(const char **prompt)
 {
     if (*prompt != NULL) fputs(*prompt, stdout);

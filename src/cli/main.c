@@ -1,19 +1,85 @@
-#define _POSIX_C_SOURCE 200809L
-// The program: finds the subcommand and hands it its arguments.
+// The program: finds the command, or the command of a group, and hands it its arguments.
 
+#define _POSIX_C_SOURCE 200809L
 #include "base/io.h"
-#include "base/thread.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-// In the order of a user's work. One line a command; its function stands in commands.h.
+// ---- finding a command
+
+#define COMMANDS_MAX 32
+
+static void print_list(const cy_command *commands, int count, const char *group, FILE *stream)
+{
+    fprintf(stream, "usage: cyclotron %s%s<command> [arguments] [--option=value ...]\n\n", group,
+        group[0] != '\0' ? " " : "");
+    for (int i = 0; i < count; i++) {
+        fprintf(stream, "  %-12s %s\n", commands[i].name, commands[i].doc);
+    }
+    fprintf(stream, "\n'cyclotron %s%s<command> --help' shows what a command takes.\n", group,
+        group[0] != '\0' ? " " : "");
+}
+
+static int print_help(
+    const cy_command *commands, int count, const char *group, cy_help_form form, char *argument)
+{
+    switch (form) {
+    case CY_HELP_PAGE:
+        print_list(commands, count, group, stdout);
+        break;
+    case CY_HELP_WORDS:
+        for (int i = 0; i < count; i++)
+            printf("%s\n", commands[i].name);
+        break;
+    case CY_HELP_MAN:
+        for (int i = 0; i < count; i++) {
+            const int status = commands[i].run(1, &argument);
+            if (status != CY_EXIT_DONE) return status;
+        }
+        break;
+    }
+    return cy_report_output(CY_EXIT_DONE);
+}
+
+int cy_commands_run(const cy_command *commands, int count, const char *group, int argc, char **argv)
+{
+    if (argc == 0) {
+        cy_report_error("cyclotron%s%s needs a command", group[0] != '\0' ? " " : "", group);
+        print_list(commands, count, group, stderr);
+        return CY_EXIT_REQUEST;
+    }
+    cy_help_form form;
+    if (cy_help_asked(&form, argv[0])) return print_help(commands, count, group, form, argv[0]);
+    for (int i = 0; i < count; i++) {
+        if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    }
+    const char *names[COMMANDS_MAX];
+    for (int i = 0; i < count && i < COMMANDS_MAX; i++)
+        names[i] = commands[i].name;
+    const char *nearest = cy_nearest(argv[0], names, (size_t)count);
+    const char *space = group[0] != '\0' ? " " : "";
+    cy_report_error("there is no command 'cyclotron %s%s%s'", group, space, argv[0]);
+    if (nearest != NULL) {
+        cy_report_hint("did you mean '%s'?", nearest);
+    } else {
+        cy_report_hint("'cyclotron %s%s--help' lists the commands", group, space);
+    }
+    return CY_EXIT_REQUEST;
+}
+
+// ---- the commands
+
+// In the order of a user's work: one line a command, whose function commands.h declares.
 static const cy_command commands[] = {
     {"train", cy_command_train, "train as a configuration says"},
     {"generate", cy_command_generate, "continue a text with a trained model"},
@@ -32,7 +98,7 @@ static const cy_command commands[] = {
     {"version", cy_command_version, "what this binary is and what it was built with"},
 };
 
-// Commands that this version does not have yet, and what does their work meanwhile.
+// Commands that this version does not have yet, and what to use instead.
 static const struct {
     const char *name;
     const char *instead;
@@ -49,9 +115,24 @@ const cy_command *cy_commands(int *count)
     return commands;
 }
 
-// Where a standard stream is closed, its number would go to the first file that is opened, and what
-// is printed into that file. These take the numbers, and fail to be written to or read as closed
-// ones do.
+static const cy_command benchmarks[] = {
+    {"checkpoint", cy_command_bench_checkpoint, "saving and loading beside plain files"},
+    {"comm", cy_command_bench_comm, "moving data between ranks"},
+    {"decode", cy_command_bench_decode, "a saved model: its first token and those after it"},
+    {"kernel", cy_command_bench_kernel, "each operator against this machine's peaks"},
+    {"step", cy_command_bench_step, "optimizer steps on random tokens"},
+};
+
+int cy_command_bench(int argc, char **argv)
+{
+    return cy_commands_run(benchmarks, CY_COUNT(benchmarks), "bench", argc, argv);
+}
+
+// ---- starting
+
+// Where a standard stream is closed, the first file that is opened would get its number, and prints
+// would go into that file. Opens /dev/null under such numbers, in the mode that makes reads and
+// writes fail as on a closed stream.
 static bool hold_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -61,7 +142,7 @@ static bool hold_standard_streams(void)
     return true;
 }
 
-// Whoever runs out of stack ends with a fault that says nothing.
+// Checked at the start, because running out of stack ends the program without a message.
 static bool has_stack(void)
 {
     struct rlimit limit;
@@ -76,7 +157,7 @@ int main(int argc, char **argv)
 {
     if (!hold_standard_streams()) return CY_EXIT_FAILED;
     if (!has_stack()) return CY_EXIT_REQUEST;
-    // A file that grows beyond its limit is then a write that fails, told as a full disk is.
+    // Growing a file beyond its limit is then a failed write, reported like a full disk.
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {
         return cy_command_version(argc - 2, argv + 2);

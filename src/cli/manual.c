@@ -1,5 +1,5 @@
-// cyclotron man and cyclotron completion: the manual page and the shell's completion, made from the
-// commands' own tables, so that they cannot drift from what is parsed.
+// cyclotron man and cyclotron completion: print the manual page and the shell's completion, made
+// from the commands' own tables, so that they cannot drift from what is parsed.
 
 #include "build_info.h"
 #include "cli/commands.h"
@@ -25,7 +25,7 @@ static const cy_usage completion_usage = {
     .more = "bash: cyclotron completion bash >/etc/bash_completion.d/cyclotron, or source it.",
 };
 
-// The program itself is asked for the words, so a new option needs no new script.
+// The script asks the program itself for the words, so a new option needs no new script.
 static const char bash_script[] =
     "_cyclotron() {\n"
     "    local current=${COMP_WORDS[COMP_CWORD]} words='' command='' word\n"

@@ -35,8 +35,8 @@
 
 #define CY_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-// What cy_options_parse returns when the command should do its work; otherwise it returns the exit
-// status: --help was asked for, or errors were reported.
+// What cy_options_parse returns when the command should do its work. Otherwise it returns the exit
+// status: it printed help, or reported errors.
 #define CY_RUN_COMMAND (-1)
 
 typedef enum cy_option_kind {
@@ -78,14 +78,28 @@ typedef struct cy_arguments {
     char **made; // owned: texts that had to be put together
 } cy_arguments;
 
-// Fills *values (wholly, defaults first) and *arguments (to be freed in any case).
+// Fills all of *values, defaults first, and *arguments, which the caller frees in any case.
 int cy_options_parse(
     cy_arguments *arguments, void *values, const cy_usage *usage, int argc, char **argv);
 void cy_arguments_free(cy_arguments *arguments);
 
-// For a fault that only the command itself can see: reports the text and points to --help. Returns
-// the exit status.
+// For a fault of the command line that only the command itself can see: reports the text and points
+// to --help. Returns the exit status.
 int cy_usage_error(const cy_usage *usage, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+// ---- the pages made from a table
+
+typedef enum cy_help_form {
+    CY_HELP_PAGE,  // --help or -h: for a person
+    CY_HELP_MAN,   // --help=man: a section of the manual page, in man's language
+    CY_HELP_WORDS, // --help=words: one option a line, for the shell's completion
+} cy_help_form;
+
+// Whether this argument asks for help, and in which form.
+bool cy_help_asked(cy_help_form *form, const char *argument);
+
+// Prints the page on stdout; returns the exit status.
+int cy_help_print(const cy_usage *usage, cy_help_form form);
 
 #endif

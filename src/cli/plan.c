@@ -1,9 +1,9 @@
-// cyclotron plan: what a configuration comes to, before a job starts.
+// cyclotron plan: prints the mesh, memory, work and traffic of a configuration before a job starts.
 
 #include "plan/plan.h"
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 
 #include <stdio.h>

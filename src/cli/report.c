@@ -1,9 +1,9 @@
+// Prints the program's errors, warnings and hints, and chooses its exit status.
+
 #define _GNU_SOURCE
 #include "cli/report.h"
 
 #include "base/file.h"
-#include "cli/load_config.h"
-#include "comm/world.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ bool cy_colours(FILE *stream)
     return isatty(fileno(stream)) == 1;
 }
 
-// One write for a line, so that lines of several ranks do not mix.
+// Prints a line in one write, so that lines of several ranks do not mix.
 static void say(const char *colour, const char *label, const char *text, size_t length)
 {
     if (cy_colours(stderr)) {
@@ -35,16 +35,13 @@ static void say(const char *colour, const char *label, const char *text, size_t 
     }
 }
 
-// How long a rank waits for rank 0 to tell of what both have met.
-#define RANK_ZERO_S 5
-
 static const char error_label[] = "cyclotron: error: ";
 static const char error_colour[] = "1;31";
 static const char hint_label[] = "  hint: ";
 static const char hint_colour[] = "36";
 
-// Each line of the text becomes a line of its own with the label in front. Within an error, a line
-// that begins with two spaces is advice, one with "  - " an item of the list that the error is.
+// Prints each line of the text behind the label. Within an error, a line that begins with "  - " is
+// an item of a list, and another line that begins with two spaces is advice.
 static void say_lines(const char *colour, const char *label, const char *text)
 {
     while (*text != '\0') {
@@ -104,30 +101,6 @@ int cy_report_status(cy_status status)
     if (cy_error_hint()[0] != '\0') cy_report_hint("%s", cy_error_hint());
     if (status == CY_ERR_REQUEST) return CY_EXIT_REQUEST;
     return status == CY_ERR_STOPPED ? CY_EXIT_INTERRUPTED : CY_EXIT_FAILED;
-}
-
-void cy_report_leave_to_rank_zero(void)
-{
-    if (cy_machine_found().rank > 0 && !cy_world_has_begun()) sleep(RANK_ZERO_S);
-}
-
-int cy_report_ranks(cy_status status)
-{
-    if (status != CY_OK && !cy_world_has_begun()) {
-        cy_report_leave_to_rank_zero();
-        const int rank = cy_machine_found().rank;
-        if (rank > 0) cy_error_prefix("rank %d: ", rank);
-    }
-    const int exit_status = cy_report_status(status);
-    if (status != CY_OK) cy_world_end_job(exit_status);
-    return exit_status;
-}
-
-void cy_report_left_behind(cy_status status)
-{
-    const int exit_status = cy_report_ranks(status);
-    fflush(stdout);
-    _exit(exit_status); // no destructor runs beside the rank
 }
 
 bool cy_report_missing(const char *const *paths, int count)

@@ -1,4 +1,4 @@
-// cli/report.h: what the program says on stderr, and with what status it ends.
+// cli/report.h: prints errors, warnings and hints on stderr, and maps failures to exit statuses.
 //
 // `cyclotron: error: <what, which, how many>`, and where there is advice a line `  hint: <what to
 // do>`. Colours only on a terminal, and none where NO_COLOR is set.
@@ -24,34 +24,24 @@ void cy_report_warning(const char *format, ...) __attribute__((format(printf, 1,
 void cy_report_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Reports the failure that this thread recorded last, each line of its text as an error of its own,
-// and returns the exit status that goes with it. Says nothing and returns CY_EXIT_DONE for CY_OK.
+// and returns its exit status. For CY_OK it prints nothing and returns CY_EXIT_DONE.
 int cy_report_status(cy_status status);
 
-// What fails before the processes of a job have met fails in all of them, mostly: then the launcher
-// ends the job once rank 0 has told of it, and this does not return in the others. A rank in which
-// it does, after some seconds, is alone with its fault and tells of it.
-void cy_report_leave_to_rank_zero(void);
-
-// As cy_report_status, and then ends the other processes of an MPI job; once for all of them.
-int cy_report_ranks(cy_status status);
-
-// The same where a rank goes on that uses what this process has: ends the process.
-void cy_report_left_behind(cy_status status);
-
-// Reports each of these paths that does not exist; true when there was one. "-" is stdin.
+// Reports each of these paths that does not exist, and returns true where there was one. "-" is
+// stdin.
 bool cy_report_missing(const char *const *paths, int count);
 
 // A cy_progress_writer's function: to stderr, at once. The context is not read.
 void cy_report_progress(void *context, const char *text, size_t length);
 
-// Whether to colour what goes to this stream.
+// Whether to print to this stream in colours.
 bool cy_colours(FILE *stream);
 
-// Flushes stdout and returns `exit_status`, or reports that what was printed did not arrive (a full
-// disk, a closed pipe) and returns CY_EXIT_FAILED.
+// Flushes stdout and returns `exit_status`. Where the output could not be written (a full disk, a
+// closed pipe), reports it and returns CY_EXIT_FAILED in place of CY_EXIT_DONE.
 int cy_report_output(int exit_status);
 
-// Prints a text that was made with `status`, or reports why there is none; frees the text and
+// Prints the text where `status` is CY_OK, otherwise reports the failure. Frees the text and
 // returns the exit status.
 int cy_report_text(cy_status status, cy_text *text);
 

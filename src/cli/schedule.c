@@ -1,11 +1,11 @@
-// `cyclotron schedule`: prints, checks and draws what a pipeline will run.
+// cyclotron schedule: prints, checks and draws the schedule of a pipeline.
 
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
 
-#include "base/assert.h"
 #include "base/output.h"
+#include "base/status.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/timeline.h"
 

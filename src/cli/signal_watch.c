@@ -1,9 +1,9 @@
-// Notes signals that ask a command to stop or a run to save (see stop.h).
+// Waits for signals that ask a command to stop or a run to save, and notes them.
 #define _POSIX_C_SOURCE 200809L
 #include "cli/signal_watch.h"
 
 #include "base/clock.h"
-#include "base/thread.h"
+#include "base/thread_pool.h"
 
 #include <stddef.h>
 
@@ -37,7 +37,7 @@ static void *watch(void *context)
         number = wait_for_stop(stop);
         if (number == 0) return NULL;
     } while (cy_clock_ns() - first < SAME_REQUEST_NS || number == SIGUSR2 || number == SIGXCPU);
-    // The second one meets the system's own action, and this thread alone can get it.
+    // A second signal has the system's own action, and only this thread can get it.
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &stop->signals, NULL);
     raise(number);
@@ -66,7 +66,7 @@ void cy_signal_watch_open(cy_signal_watch *stop, bool saves)
     atomic_init(&stop->save_asked, false);
     atomic_init(&stop->saved_ns, 0);
     pthread_sigmask(SIG_BLOCK, &stop->signals, NULL);
-    // A shell lets what it starts in the background ignore SIGINT: sigwait would never see it.
+    // A shell makes its background processes ignore SIGINT: sigwait would never see it.
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     stop->watching = cy_thread_start(&stop->thread, watch, stop) == 0;

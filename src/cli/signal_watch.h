@@ -1,4 +1,4 @@
-// cli/signal_watch.h: signals as requests that long work polls.
+// cli/signal_watch.h: turns signals into requests that long work polls.
 //
 // A thread of its own waits for them; every thread that is started while a cy_signal_watch is open
 // has them blocked, so open it before all others. No thread that computes may run a handler, see
@@ -24,10 +24,9 @@ typedef struct cy_signal_watch {
 } cy_signal_watch;
 
 // From now on SIGINT, SIGTERM and SIGHUP are only noted; a second one ends the process at once.
-// With `saves` so are SIGUSR2 and SIGXCPU, which ask to stop as these do and never end the process
-// at once, and SIGUSR1, which asks for a save.
-// SIGHUP stays ignored where it is, as under nohup. Opens in place. Where no thread can be had, all
-// keep the system's own action.
+// With `saves`, SIGUSR2 and SIGXCPU are noted as requests to stop, too, and never end the process,
+// and SIGUSR1 as a request for a save. SIGHUP stays ignored where it is, as under nohup. The watch
+// must not move in memory. Where no thread can be started, all keep the system's own action.
 void cy_signal_watch_open(cy_signal_watch *stop, bool saves);
 void cy_signal_watch_close(cy_signal_watch *stop);
 

@@ -1,3 +1,5 @@
+// cyclotron tokenizer: trains a tokenizer, and turns text into token ids and back.
+
 #include <cyclotron/tokenizer.h>
 
 #include "base/clock.h"
@@ -126,7 +128,7 @@ static int command_train(int argc, char **argv)
 
 // ---- encode
 
-// All of a file, or of stdin for no name and for "-".
+// Reads all of a file, or of stdin without a name or with "-".
 static cy_status read_input(cy_text *text, const cy_arguments *arguments)
 {
     const char *path = arguments->count > 1 ? arguments->positional[1] : "-";

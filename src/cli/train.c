@@ -1,13 +1,14 @@
-// cyclotron train: trains as a configuration says.
+// cyclotron train: trains a model as a configuration says.
 #define _POSIX_C_SOURCE 200809L
 
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/console.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "cli/signal_watch.h"
 #include "observe/progress.h"
+#include "train/ranks.h"
 #include "train/trainer.h"
 
 #include <signal.h>
@@ -61,7 +62,8 @@ static void show_line(shown_run *run, const cy_step_metrics *metrics)
     cy_text_free(&line);
 }
 
-// Between the lines of steps: a bar on a terminal, elsewhere a plain line each ten seconds.
+// Shows progress between the lines of steps: a bar on a terminal, elsewhere a line each ten
+// seconds.
 static void step(void *context, const cy_step_metrics *metrics, bool shown)
 {
     shown_run *run = context;
@@ -80,12 +82,12 @@ static void note(void *context, const char *text)
     cy_text_free(&line);
 }
 
-// A reader that has closed standard output asks to stop as a signal does.
+// Where standard output has no reader any more, the run stops as on the signal of that.
 static int should_stop(void *context)
 {
     shown_run *run = context;
     const int asked = cy_signal_watch_stop(&run->stop);
-    return asked == 0 && cy_console_is_broken(&run->console) ? SIGPIPE : asked;
+    return asked != 0 ? asked : cy_console_broken_by(&run->console);
 }
 
 static int should_save(void *context)
@@ -130,8 +132,10 @@ int cy_command_train(int argc, char **argv)
     if (status == CY_RUN_COMMAND) status = cy_load_config(&config, &arguments, CY_CONFIG_FOR_TRAIN);
     if (status == CY_RUN_COMMAND) {
         shown_run run = {.drawn = isatty(STDERR_FILENO) != 0};
+        const cy_config_machine machine = cy_machine_found();
         cy_signal_watch_open(&run.stop, true);
-        const cy_status opened = cy_console_open(&run.console);
+        cy_status opened = cy_ranks_check_room(&config, &machine); // before threads take of it
+        if (opened == CY_OK) opened = cy_console_open(&run.console);
         status = opened == CY_OK ? train(&config, &run) : cy_report_ranks(opened);
         cy_signal_watch_close(&run.stop);
     }

@@ -1,6 +1,6 @@
-// cyclotron version, and --version: what this binary is and what it found.
+// cyclotron version and --version: print what this binary is, its build, and what it found.
 
-#include "base/cpu.h"
+#include "base/platform.h"
 #include "build_info.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -38,7 +38,7 @@ static void print_text(const char *features)
         "processor: %s\n", features[0] != '\0' ? features : "nothing that kernels are tuned for");
 }
 
-// Words between single blanks as an array.
+// Adds words that single blanks separate as an array.
 static cy_status add_words(cy_text *json, const char *words)
 {
     CY_TRY(cy_text_add(json, "["));

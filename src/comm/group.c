@@ -3,9 +3,9 @@
 
 #include "comm/group.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/backend.h"
 
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "comm/mesh.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <stdint.h>
 #include <string.h>

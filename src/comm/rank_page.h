@@ -8,7 +8,7 @@
 #ifndef CY_COMM_RANK_PAGE_H
 #define CY_COMM_RANK_PAGE_H
 
-#include "base/activity.h"
+#include "base/io.h"
 #include "comm/backend.h"
 #include "comm/world.h"
 

@@ -2,8 +2,8 @@
 
 #include "comm/reduce.h"
 
-#include "base/assert.h"
-#include "base/half.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 
 #include "comm/world.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/backend.h"
 #include "comm/world_backend.h"
 

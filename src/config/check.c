@@ -1,5 +1,5 @@
 // Checks a resolved configuration: sizes that must divide each other, strict mode, what this build
-// supports, and what a training run needs. Each error has its numbers and the nearest that work.
+// supports, and what a training run needs. Each error has its numbers and the nearest valid ones.
 
 #include "base/file.h"
 #include "build_info.h"
@@ -83,7 +83,7 @@ static void check_tensor(const cy_config *config, cy_config_errors *errors)
     }
     int below = tp < shape->heads ? tp : shape->heads;
     while (!tensor_size_works(shape, below))
-        below--; // 1 always does
+        below--; // 1 always works
     int above = tp;
     while (above <= shape->heads && !tensor_size_works(shape, above))
         above++;
@@ -273,7 +273,7 @@ static void check_engine(const cy_config *config, cy_config_errors *errors)
         cy_config_add_error(errors, "distributed.pp_engine = \"csv\": pp_schedule names no file");
         return;
     }
-    // What an engine takes, and whether the file's schedule can run, the engine knows best.
+    // Opening the schedule checks the limits of each kind and the schedule of the file.
     const cy_schedule_options options = cy_config_schedule(config);
     cy_schedule schedule;
     const cy_status status = cy_schedule_open(&schedule, &options);
@@ -571,7 +571,7 @@ static void check_rate(const cy_config *config, cy_config_errors *errors, cy_con
             "training.lr_decay_steps = %lld: lr_schedule constant has no decay",
             (long long)t->lr_decay_steps);
     } else if (t->lr_schedule == CY_LR_WSD) {
-        if (last > 0 && t->warmup_steps > last - t->lr_decay_steps) { // a sum might overflow
+        if (last > 0 && t->warmup_steps > last - t->lr_decay_steps) { // subtracting cannot overflow
             cy_config_add_error(errors,
                 "training.lr_decay_steps = %lld: with warmup_steps %lld more than the %lld steps "
                 "of "
@@ -663,7 +663,7 @@ static void check_dataset(
     }
 }
 
-// What must be there, and be what it is taken for.
+// Files and folders must exist and be of the right kind.
 static void check_folders(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_checkpoint *c = &config->checkpoint;
@@ -746,7 +746,7 @@ static void check_sizes(
     const cy_model_shape *shape = &config->shape;
     const bool has_shape = shape->layers > 0 && shape->hidden > 0 && shape->ffn > 0 &&
         shape->heads > 0 && shape->kv_heads > 0 && shape->vocab > 0;
-    if (!has_shape) return; // said already
+    if (!has_shape) return; // reported already
     check_model(config, errors);
     check_tensor(config, errors);
     check_experts(config, errors);

@@ -1,9 +1,9 @@
 // Reads the value of one key from JSON, or from the text behind --section.key=, into its field, and
 // writes the field as JSON.
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/nearest.h"
+#include "base/status.h"
+#include "base/text.h"
 #include "config/option_table.h"
 
 #include <ctype.h>
@@ -36,7 +36,7 @@ static int choice_of(const char *values, const char *word)
 
 #define WEIGHT_MAX 1e30 // sums of weights stay finite
 
-// What is wanted, in words: "a whole number from 1 to 64".
+// Describes the accepted values: "a whole number from 1 to 64".
 static void describe_range(char *text, size_t bytes, const cy_key *key)
 {
     const char *what = key->kind == CY_KEY_NUMBER ? "a number" : "a whole number";
@@ -49,7 +49,7 @@ static void describe_range(char *text, size_t bytes, const cy_key *key)
     }
 }
 
-// Notes that the value is not what the key takes. The value is shown as JSON, cut where long.
+// Adds the error that a key does not take this value, which is shown as JSON and cut if long.
 static void wrong_value(
     cy_config_errors *errors, const cy_key *key, const json_t *value, const char *wanted)
 {
@@ -69,7 +69,7 @@ static bool number_in_range(const cy_key *key, double number)
     return key->below ? number < key->high : number <= key->high;
 }
 
-// The number that a value is; a text only where the key takes numbers as texts.
+// Reads the number of a value. Only keys that accept texts take it from a text.
 static bool number_of(double *number, const cy_key *key, const json_t *value)
 {
     if (json_is_number(value)) {
@@ -98,7 +98,7 @@ static void read_whole(
     }
     const int64_t whole = json_is_integer(value) ? json_integer_value(value) : (int64_t)number;
     if (key->kind == CY_KEY_INT) {
-        const int narrow = (int)whole; // the table's range fits
+        const int narrow = (int)whole; // the range in the table is that of an int
         memcpy(field_of(config, key), &narrow, sizeof(narrow));
     } else {
         memcpy(field_of(config, key), &whole, sizeof(whole));
@@ -164,7 +164,7 @@ static void read_choice(
     const char *word = json_is_string(value) ? json_string_value(value) : "";
     const int choice = choice_of(key->values, word);
     if (choice >= 0) {
-        CY_ASSERT(choice < key->choices); // the enum has this word too
+        CY_ASSERT(choice < key->choices); // the enum has a value for this word
         memcpy(field_of(config, key), &choice, sizeof(choice));
         return;
     }
@@ -199,7 +199,7 @@ static void read_dtype(
     memcpy(field_of(config, key), &dtype, sizeof(dtype));
 }
 
-// Copies a text into a char array of `bytes`; notes a fault and returns false when it is too long.
+// Copies a text into a char array of `bytes`; adds an error and returns false if it is too long.
 static bool copy_text(
     cy_config_errors *errors, const cy_key *key, char *field, size_t bytes, const char *text)
 {
@@ -286,11 +286,11 @@ static void read_sources(
 
 // ---- model.rope_scaling
 
-// The numbers of rope_scaling, in the words of config.json.
+// The numbers of rope_scaling, with the names that config.json gives them.
 static const struct {
     const char *name;
     size_t offset;
-    unsigned takes; // bit 1 << cy_rope_scaling: which kinds have it
+    unsigned takes; // bit 1 << cy_rope_scaling for each kind that has it
     bool is_length; // int64_t instead of double
     bool required;
 } numbers[] = {
@@ -322,7 +322,7 @@ static const char *const kinds[] = {
 
 static const char key_name[] = "model.rope_scaling";
 
-// Reads one entry into the shape; notes a fault where it is not one.
+// Reads one entry into the shape; adds an error where it is not a valid one.
 static void read_entry(
     cy_rope_shape *rope, cy_config_errors *errors, const char *name, const json_t *value)
 {
@@ -355,7 +355,7 @@ static void read_entry(
 static void read_rope(cy_config *config, cy_config_errors *errors, const json_t *value)
 {
     const json_t *kind = json_object_get(value, "rope_type");
-    if (kind == NULL) kind = json_object_get(value, "type"); // the older word
+    if (kind == NULL) kind = json_object_get(value, "type"); // the older name
     int scaling = -1;
     for (int i = 0; i < (int)(sizeof(kinds) / sizeof(kinds[0])); i++) {
         if (json_is_string(kind) && strcmp(json_string_value(kind), kinds[i]) == 0) scaling = i;
@@ -366,7 +366,7 @@ static void read_rope(cy_config *config, cy_config_errors *errors, const json_t 
             key_name);
         return;
     }
-    // What a kind does not have stays 0, as in the shape of a checkpoint.
+    // Numbers that a kind does not have stay 0, as in the shape of a checkpoint.
     cy_rope_shape rope = {.scaling = (cy_rope_scaling)scaling};
     if (rope.scaling == CY_ROPE_YARN) {
         rope.beta_fast = 32;
@@ -375,7 +375,7 @@ static void read_rope(cy_config *config, cy_config_errors *errors, const json_t 
     const int before = errors->count;
     const char *name;
     json_t *entry;
-    // jansson's loop takes an object that it may change; this one is only read.
+    // jansson's loop needs an object without const. It does not change it.
     json_object_foreach((json_t *)cy_memory_writable(value), name, entry)
     {
         if (strcmp(name, "rope_type") != 0 && strcmp(name, "type") != 0 && !json_is_null(entry)) {

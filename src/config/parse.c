@@ -1,7 +1,7 @@
 // Fills a configuration from its JSON file and from --section.key=value, and collects all errors.
 
 #include "base/file.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/option_table.h"
 
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 // ---- errors and hints
 
-// Longer than any message; what a user wrote may be longer and is then cut.
+// Longer than any message. Longer text of a user is cut.
 #define LINE_BYTES 1536
 
 __attribute__((format(printf, 3, 0))) static void add_line(
@@ -45,7 +45,7 @@ void cy_config_add_hint(cy_config_errors *errors, const char *format, ...)
 
 void cy_config_add_error_of(cy_config_errors *errors, cy_status status, const char *format, ...)
 {
-    if (status == CY_ERR_MEMORY) { // no fault of the request
+    if (status == CY_ERR_MEMORY) { // not an error of the user
         errors->broken = status;
         return;
     }
@@ -63,7 +63,7 @@ cy_status cy_config_errors_status(const cy_config_errors *errors)
         return CY_FAIL(errors->broken, "configuration: no memory to read and check it");
     }
     if (errors->count == 0) return CY_OK;
-    // The last line break would look like an empty line behind the text.
+    // The text ends without the last line break.
     return CY_FAIL(CY_ERR_REQUEST, "%.*s", (int)(errors->lines.length - 1), errors->lines.bytes);
 }
 
@@ -117,7 +117,7 @@ static void unknown_key(cy_config_errors *errors, const char *section, const cha
     int count;
     const cy_key *keys = cy_config_keys(&count);
     cy_config_add_error(errors, "%s.%.100s: no such key", section, name);
-    // The right name in the wrong place is likelier than a wrong name.
+    // First look for the same name in other sections: that is likelier than a wrong name.
     const char *names[KEYS_MAX];
     size_t name_count = 0;
     for (int i = 0; i < count; i++) {
@@ -227,8 +227,8 @@ static bool split_override(override *parts, const char *text)
     return true;
 }
 
-// What the file says of the same thing in another key would contradict the command line, which
-// wins; null says nothing.
+// Some settings have two keys. Where the command line sets one of them, this drops the value of the
+// other key that the file gave. null sets nothing.
 static void discard_file_value(cy_config *config, const char *text)
 {
     static const struct {
@@ -282,7 +282,7 @@ cy_status cy_config_read(cy_config *config, cy_config_errors *errors, const char
     return cy_config_errors_status(errors);
 }
 
-// Whether the next step may find more of what is wrong with the request.
+// Whether the next step runs, to find more errors of the request.
 static bool goes_on(cy_status status, const cy_config_errors *errors)
 {
     return status == CY_OK || (status == CY_ERR_REQUEST && !errors->unreadable);

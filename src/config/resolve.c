@@ -52,7 +52,7 @@ static void name_faults(const char *name, cy_config_errors *errors)
     }
 }
 
-// The shape that model.name stands for, or an empty one; false after a fault.
+// Reads the shape that model.name names; an empty one without a name. False after an error.
 static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_errors *errors)
 {
     *shape = (cy_model_shape){
@@ -84,7 +84,7 @@ static bool shape_from_name(cy_model_shape *shape, const char *name, cy_config_e
         if ((from) > 0) (field) = (from);                                                          \
     } while (0)
 
-// What the keys say goes over what the name says.
+// Keys override the shape of the name.
 static void apply_keys(
     cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
 {
@@ -124,18 +124,18 @@ static void apply_keys(
     }
 }
 
-// Where the key attention_bias means all four projections.
+// Whether the key attention_bias of this architecture means all four projections.
 static bool biases_all_projections(const cy_model_shape *shape)
 {
     const cy_model_family *family = cy_family_find(shape->architecture);
     return family != NULL && family->bias_key;
 }
 
-// The architecture decides what the other keys cannot say.
+// Applies the properties of the architecture that no key can set.
 static void apply_architecture(
     cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
 {
-    // The folder's own architecture keeps what else the folder says of it.
+    // If the folder has this architecture, the properties that the folder gives stay.
     if (model->model_type[0] != '\0' && strcmp(model->model_type, shape->architecture) != 0) {
         const cy_model_family *family = cy_family_find(model->model_type);
         if (family == NULL) {
@@ -156,7 +156,7 @@ static void apply_architecture(
     }
 }
 
-// Keys of experts mean nothing without experts: whoever gave them wanted some.
+// Reports expert keys of a model without experts: they would have no effect.
 static void refuse_expert_keys(
     const cy_model_shape *shape, const cy_config_model *model, cy_config_errors *errors)
 {
@@ -183,7 +183,7 @@ static void refuse_expert_keys(
     }
 }
 
-// Only where no name was given: what a name stands for has all sizes.
+// Reports sizes that are missing. They can be missing only without a name.
 static void missing_sizes(const cy_model_shape *shape, cy_config_errors *errors)
 {
     const struct {
@@ -209,7 +209,7 @@ static void missing_sizes(const cy_model_shape *shape, cy_config_errors *errors)
         errors, "give model.name, a folder with config.json or a preset, or these keys");
 }
 
-// The keys as the shape resolved them, so that what is saved stands alone.
+// Writes the resolved shape back to the keys, so that a saved configuration needs no other file.
 static void keys_from_shape(cy_config_model *model, const cy_model_shape *shape)
 {
     memcpy(model->model_type, shape->architecture, sizeof(model->model_type));
@@ -226,7 +226,7 @@ static void keys_from_shape(cy_config_model *model, const cy_model_shape *shape)
     model->rope_scaling = shape->rope;
     model->has_rope_scaling = true;
     model->tie_word_embeddings = shape->tied ? CY_CONFIG_TRUE : CY_CONFIG_FALSE;
-    // A bias of q, k and v alone is the architecture's, not the key's.
+    // The architecture, not the key, gives a bias of q, k and v alone.
     model->attention_bias = shape->qkv_bias && !shape->out_bias && biases_all_projections(shape)
         ? CY_CONFIG_ABSENT
         : (shape->qkv_bias ? CY_CONFIG_TRUE : CY_CONFIG_FALSE);
@@ -237,7 +237,7 @@ static void keys_from_shape(cy_config_model *model, const cy_model_shape *shape)
     model->moe_intermediate_size = shape->experts > 0 ? shape->expert_ffn : 0;
 }
 
-// What a scaling is relative to, where it does not say: the model's positions, as in a config.json.
+// Scalings without original positions are relative to those of the model, as in a config.json.
 static void resolve_rope(cy_model_shape *shape, cy_config_errors *errors)
 {
     cy_rope_shape *rope = &shape->rope;
@@ -272,7 +272,7 @@ static void resolve_shape(cy_config *config, cy_config_errors *errors)
         shape->max_positions = seq_length;
     }
     resolve_rope(shape, errors);
-    // A misspelt key is missing too: saying both would be one mistake said twice.
+    // A misspelt key is missing as well: only the misspelling is reported.
     if (faults_before == 0) missing_sizes(shape, errors);
     if (errors->count == faults_before) keys_from_shape(model, shape);
 }
@@ -298,7 +298,7 @@ static void resolve_accumulation(cy_config *config, cy_config_errors *errors)
         } else {
             cy_config_add_hint(errors, "%lld would do", (long long)replica);
         }
-        training->gradient_accumulation_steps = 1; // 0 would be a second fault
+        training->gradient_accumulation_steps = 1; // 0 would cause a second error
         return;
     }
     const int64_t steps = batch / replica;
@@ -421,7 +421,7 @@ int64_t cy_config_last_step(const cy_config *config)
     return cy_config_last_step_from(config, 0, 0);
 }
 
-// ---- what the other parts are asked for
+// ---- options of other parts
 
 cy_status cy_config_mesh(cy_mesh *mesh, const cy_config *config)
 {
@@ -449,7 +449,7 @@ cy_schedule_options cy_config_schedule(const cy_config *config)
     };
 }
 
-// Costs look at shapes only, but a view without data is none.
+// Costs read shapes only, but a view with NULL data is none.
 static cy_view shape_of(int64_t rows, int64_t cols)
 {
     static char nothing;
@@ -463,7 +463,7 @@ static double product(int64_t tokens, int64_t out, int64_t in)
         .flops;
 }
 
-// Of the forward pass of one sequence; the backward pass is twice that, for head and layers alike.
+// The costs of a forward pass of one sequence. A backward pass costs twice that, in every layer.
 static cy_partition_costs costs_of(const cy_model_shape *shape, int64_t length)
 {
     const int64_t q = shape->heads * shape->head_dim, kv = shape->kv_heads * shape->head_dim;
@@ -506,7 +506,7 @@ cy_status cy_config_partition(
 const char *cy_config_schedule_conflict(const cy_config *config, const cy_schedule *schedule)
 {
     if (config->training.recompute == CY_RECOMPUTE_NONE) return NULL;
-    if (schedule->stages == 1) return NULL; // that runs 1F1B, whatever the engine is called
+    if (schedule->stages == 1) return NULL; // one stage runs 1F1B with any engine
     for (int rank = 0; rank < schedule->stages; rank++) {
         const cy_action_list *list = &schedule->ranks[rank];
         for (size_t i = 0; i < list->count; i++) {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// picotron's files begin alike and have fewer keys.
+// picotron's files have the same beginning and fewer keys.
 const cy_output_kind cy_config_kind = {
     .name = "a configuration",
     .marks = {{.begins = "{\n    \"distributed\": {\n        \"tp_size\": ",
@@ -30,8 +30,8 @@ cy_status cy_config_to_json(cy_text *json, const cy_config *config)
             CY_TRY(cy_text_add(json, ","));
         }
         CY_TRY(cy_text_add(json, "\n        \"%s\": ", key->name));
-        // The batch of the run was fixed by global_batch_size: the accumulation that it came to
-        // would contradict it as soon as the mesh is another.
+        // With global_batch_size the accumulation follows from the mesh: its value would contradict
+        // the batch size on another mesh.
         const bool follows = config->training.global_batch_size > 0 &&
             key->offset == offsetof(cy_config, training.gradient_accumulation_steps);
         CY_TRY(follows ? cy_text_add(json, "null") : cy_key_write(json, config, key));
@@ -41,7 +41,7 @@ cy_status cy_config_to_json(cy_text *json, const cy_config *config)
 
 // ---- the page
 
-// "a|b" as "a, b".
+// Writes "a|b" as "a, b".
 static void list_choices(char *text, size_t bytes, const char *values)
 {
     size_t length = 0;
@@ -52,7 +52,7 @@ static void list_choices(char *text, size_t bytes, const char *values)
     text[length] = '\0';
 }
 
-// What a key takes: "1 to 65536", "afab, 1f1b", "text".
+// Describes the values of a key: "1 to 65536", "afab, 1f1b", "text".
 static void describe_values(char *text, size_t bytes, const cy_key *key)
 {
     switch (key->kind) {

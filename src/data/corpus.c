@@ -1,4 +1,9 @@
+// Encodes the documents of text files into one row of tokens, on several threads, and trains a
+// tokenizer on such files.
+
 #include "data/corpus.h"
+
+#include <cyclotron/tokenizer.h>
 
 #include "base/io.h"
 #include "base/memory.h"
@@ -9,14 +14,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-// Read, then encoded by all threads, then handed on; a task takes about this much of it.
+// A batch is read, then encoded by all threads, then passed on; a task is a part of it.
 #define BATCH_BYTES ((size_t)8 << 20)
 #define TASK_BYTES  ((size_t)128 << 10)
 
 typedef struct chunk {
     size_t first; // in the text of the batch
     size_t bytes;
-    bool ends; // a document
+    bool ends; // it ends a document
 } chunk;
 
 typedef struct task {
@@ -32,7 +37,7 @@ typedef struct task {
 typedef struct corpus {
     const cy_corpus_options *options; // borrowed
     int32_t end_token;
-    bool adds_end; // the template does not
+    bool adds_end; // the end token is added here, not by the template
     cy_text text;  // of the batch
     chunk *chunks; // owned
     size_t chunk_count;
@@ -162,7 +167,7 @@ static cy_status encode_files(corpus *c, cy_corpus_emit emit, void *context)
 {
     const cy_corpus_options *options = c->options;
     const bool cuts = cy_tokenizer_cuts_at_lines(options->tokenizer);
-    CY_TRY(cy_text_add_bytes(&c->text, "", 0)); // empty documents have a place too
+    CY_TRY(cy_text_add_bytes(&c->text, "", 0)); // so that an empty document has an address
     const cy_document_options document_options = {
         .field = options->field, .classes = cuts ? options->tokenizer->pretokenizer.classes : NULL};
     for (int i = 0; i < options->count; i++) {
@@ -194,5 +199,63 @@ cy_status cy_corpus_encode(const cy_corpus_options *options, cy_corpus_emit emit
     cy_memory_free(c.tasks);
     cy_memory_free(c.chunks);
     cy_text_free(&c.text);
+    return status;
+}
+
+// ---- training a tokenizer on files
+
+typedef struct texts {
+    cy_text bytes;
+    size_t *ends; // owned, [count]: of each text in bytes
+    size_t count;
+    size_t ends_capacity;
+} texts;
+
+static cy_status read_documents(texts *t, cy_document_reader *reader)
+{
+    for (;;) {
+        cy_document_state state = CY_DOCUMENT_NONE;
+        CY_TRY(cy_document_next(reader, &t->bytes, &state));
+        if (state == CY_DOCUMENT_NONE) return CY_OK;
+        if (state == CY_DOCUMENT_GOES_ON) continue;
+        void *block = t->ends;
+        CY_TRY(cy_memory_grow(&block, &t->ends_capacity, t->count + 1, sizeof(size_t)));
+        t->ends = block;
+        t->ends[t->count++] = t->bytes.length;
+    }
+}
+
+static cy_status train_on(
+    cy_tokenizer **tokenizer, const texts *t, const cy_tokenizer_train_options *options)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, t->count, sizeof(cy_tokenizer_text)));
+    cy_tokenizer_text *list = block;
+    for (size_t i = 0; i < t->count; i++) {
+        const size_t first = i > 0 ? t->ends[i - 1] : 0;
+        list[i] = (cy_tokenizer_text){.text = t->bytes.bytes + first, .bytes = t->ends[i] - first};
+    }
+    const cy_status status = cy_tokenizer_train(tokenizer, list, t->count, options);
+    cy_memory_free(list);
+    return status;
+}
+
+cy_status cy_tokenizer_train_files(cy_tokenizer **tokenizer, uint64_t *text_bytes,
+    const char *const *paths, size_t count, const char *field,
+    const cy_tokenizer_train_options *options)
+{
+    texts t = {0};
+    const cy_document_options document_options = {.field = field};
+    cy_status status = cy_text_add_bytes(&t.bytes, "", 0);
+    for (size_t i = 0; i < count && status == CY_OK; i++) {
+        cy_document_reader *reader = NULL;
+        status = cy_document_open(&reader, paths[i], &document_options);
+        if (status == CY_OK) status = read_documents(&t, reader);
+        cy_document_close(reader);
+    }
+    if (status == CY_OK) status = train_on(tokenizer, &t, options);
+    if (status == CY_OK) *text_bytes = t.bytes.length;
+    cy_text_free(&t.bytes);
+    cy_memory_free(t.ends);
     return status;
 }

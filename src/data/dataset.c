@@ -1,18 +1,85 @@
+// Cuts sources into samples, and computes which sample comes when: a permutation of each source and
+// a mixture of the sources, both pure functions of a sample's number, so there is no shuffle array
+// and no index file, and resuming a run is arithmetic.
+
 #include "data/dataset.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-// A source and how it is cut.
+// ---- the order of samples
+
+#define ROUNDS 6
+#define ONE    ((uint64_t)1 << 32)
+
+int64_t cy_permute(uint64_t key, int64_t index, int64_t count)
+{
+    CY_ASSERT(0 <= index && index < count);
+    int half = 1;
+    while (half < 31 && (int64_t)1 << (2 * half) < count)
+        half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+    uint64_t at = (uint64_t)index;
+    do {
+        uint64_t left = at >> half, right = at & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            const uint64_t mixed = cy_random_key_at(key + round, right);
+            const uint64_t next = left ^ (mixed & mask);
+            left = right;
+            right = next;
+        }
+        at = left << half | right;
+    } while (at >= (uint64_t)count);
+    return (int64_t)at;
+}
+
+void cy_mixture_init(cy_mixture *mixture, const double *weights, int count)
+{
+    CY_ASSERT(1 <= count && count <= CY_MIXTURE_SOURCES_MAX);
+    double left = 0;
+    for (int k = 0; k < count; k++)
+        left += weights[k];
+    mixture->count = count;
+    for (int k = 0; k < count; k++) {
+        CY_ASSERT(weights[k] > 0);
+        // The last source takes all that is left, so that rounding loses nothing.
+        const double share = k + 1 == count ? 1.0 : weights[k] / left;
+        mixture->share[k] = share >= 1.0 ? ONE : (uint64_t)(share * (double)ONE);
+        left -= weights[k];
+    }
+}
+
+// How many of the first n samples a source with this share gives.
+static int64_t given(uint64_t share, int64_t n)
+{
+    const uint64_t high = (uint64_t)n >> 32, low = (uint64_t)n & (ONE - 1);
+    return (int64_t)(high * share + ((low * share + ONE / 2) >> 32));
+}
+
+cy_mixture_sample cy_mixture_pick(const cy_mixture *mixture, int64_t number)
+{
+    CY_ASSERT(number >= 0);
+    for (int k = 0;; k++) {
+        const int64_t before = given(mixture->share[k], number);
+        const int64_t after = given(mixture->share[k], number + 1);
+        if (after > before) return (cy_mixture_sample){.source = k, .index = before};
+        CY_ASSERT(k + 1 < mixture->count);
+        number -= before;
+    }
+}
+
+// ---- datasets
+
+// A source and its splits.
 typedef struct part {
     cy_token_source *source; // owned
-    int64_t train_tokens;    // the first ones; the rest is held out
+    int64_t train_tokens;    // the rest, at the end, is held out
     int64_t samples[2];      // by split
-    uint64_t key;            // of its order
+    uint64_t key;            // of its permutation
 } part;
 
 struct cy_dataset {
@@ -99,7 +166,7 @@ static cy_status open_part(cy_dataset *dataset, int index, const cy_dataset_opti
     return CY_OK;
 }
 
-// Weights of the sources, and with them the limit on samples.
+// Sets the weights of the sources and divides the limit on samples by them.
 static void open_mixture(cy_dataset *dataset, const cy_dataset_options *options)
 {
     const int count = dataset->count;

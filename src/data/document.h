@@ -1,11 +1,12 @@
-// data/document.h: texts out of files: .txt (a file is a document) and .jsonl (a line is one), each
-// also compressed, as .gz or .zst. What has another ending is read as .txt, except for the endings
-// of formats that are no text.
+// data/document.h: reads documents from files: .txt (a file is a document) and .jsonl (a line is a
+// document), each also compressed as .gz or .zst. Files with other endings are read as .txt, except
+// for endings of formats that are not text, which are rejected.
 //
-// A line has at most 64 MiB, a .txt file that may not be cut at lines 4 GiB: what is more, in a
-// compressed file that unpacks to it too, is CY_ERR_CORRUPT before it is all in memory.
+// A line has at most 64 MiB; a .txt file that may not be cut at lines has at most 4 GiB. A longer
+// one, compressed or not, is CY_ERR_CORRUPT before all of it is in memory.
 //
-// A reader belongs to one thread. A file that is damaged is CY_ERR_CORRUPT with its line.
+// A reader belongs to one thread. A damaged file is CY_ERR_CORRUPT, and the message names the line;
+// so is a file that was cut or written to since it was opened.
 
 #ifndef CY_DATA_DOCUMENT_H
 #define CY_DATA_DOCUMENT_H
@@ -17,8 +18,8 @@
 
 typedef struct cy_document_options {
     const char *field; // borrowed; of .jsonl; NULL is "text"
-    const uint8_t
-        *classes; // borrowed; where set, long texts are cut at lines, see tokenizer/pretokenizer.h
+    // Borrowed; where set, long texts are cut at lines (tokenizer/pretokenizer.h).
+    const uint8_t *classes;
 } cy_document_options;
 
 typedef struct cy_document_reader cy_document_reader;
@@ -31,7 +32,7 @@ void cy_document_close(cy_document_reader *reader);
 typedef enum cy_document_state {
     CY_DOCUMENT_GOES_ON, // the next chunk belongs to the same document
     CY_DOCUMENT_ENDS,
-    CY_DOCUMENT_NONE, // nothing was added: the file is at its end
+    CY_DOCUMENT_NONE, // nothing was added: the file has ended
 } cy_document_state;
 
 // Appends the next document, or a chunk of it, to *text.

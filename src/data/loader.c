@@ -1,11 +1,14 @@
+// Reads microbatches ahead on a thread, into a ring of slots, for one rank that takes them in
+// order.
+
 #define _GNU_SOURCE
 #include "data/loader.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -28,12 +31,12 @@ struct cy_loader {
     slot *slots;               // owned, [slot_count]: a ring
     int64_t slot_count;
     pthread_t thread;
-    pthread_mutex_t lock; // guards what follows
+    pthread_mutex_t lock; // guards the fields below
     pthread_cond_t changed;
-    int64_t start;  // number of the microbatch that slot 0 of this run of the ring had
+    int64_t start;  // number of the microbatch that came first since the last seek
     int64_t filled; // microbatches read since `start`
-    int64_t taken;  // and handed out
-    int64_t run;    // counts seeks: what was read for an earlier one is dropped
+    int64_t taken;  // microbatches taken by the rank since `start`
+    int64_t run;    // number of seeks: microbatches read for an earlier one are dropped
     bool closing;
     bool started;
     cy_loader_counters counters;
@@ -88,7 +91,7 @@ cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset, const cy_bat
     return CY_OK;
 }
 
-// Microbatch `number`, counted over all steps from 0.
+// Fills a slot with microbatch `number`, counted from 0 over all steps.
 static void fill(cy_loader *loader, slot *s, int64_t number)
 {
     const int64_t step = number / loader->shape.accumulation + 1;
@@ -102,7 +105,7 @@ static void *read_ahead(void *argument)
     cy_loader *loader = argument;
     pthread_mutex_lock(&loader->lock);
     while (!loader->closing) {
-        // One slot is the reader's, so the ring is full one slot earlier.
+        // The rank still reads the slot that it took last, so one slot fewer can be filled.
         if (loader->filled - loader->taken >= loader->slot_count - 1) {
             pthread_cond_wait(&loader->changed, &loader->lock);
             continue;

@@ -1,12 +1,12 @@
 // data/loader.h: microbatches for one rank, read ahead by a thread.
 //
 // Step n (from 1) takes samples (n-1)B .. nB-1 of the dataset's order, B = micro_batch_size x
-// accumulation x dp_size, whatever the mesh. Row r of microbatch m on data rank d is sample
-// (n-1)B + (m dp_size + d) micro_batch_size + r. Ranks that differ in other dimensions only get the
+// accumulation x dp_size, for every mesh. Row r of microbatch m on data rank d is sample
+// (n-1)B + (m dp_size + d) micro_batch_size + r. Ranks that differ only in other dimensions get the
 // same rows; a context-parallel rank names the positions that it holds.
 //
-// A loader belongs to one thread, the one that calls _next; the dataset is shared. A failure to
-// read comes out of _next.
+// A loader belongs to the thread that calls cy_loader_next; the dataset is shared. cy_loader_next
+// returns a failure to read.
 
 #ifndef CY_DATA_LOADER_H
 #define CY_DATA_LOADER_H
@@ -46,7 +46,7 @@ int64_t cy_batch_columns(const cy_batch_shape *shape, int64_t seq_length);
 // The sample number in row `row` of a microbatch. A pure function.
 int64_t cy_batch_sample(const cy_batch_shape *shape, int64_t step, int microbatch, int64_t row);
 
-// Fills the arrays of `batch`, which are there already, for a step and a microbatch.
+// Fills the arrays of `batch`, which the caller allocated, for a step and a microbatch.
 CY_MUST_CHECK cy_status cy_batch_fill(cy_batch *batch, const cy_dataset *dataset,
     const cy_batch_shape *shape, int64_t step, int microbatch);
 
@@ -63,8 +63,8 @@ typedef struct cy_loader cy_loader;
 CY_MUST_CHECK cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options);
 void cy_loader_close(cy_loader *loader);
 
-// The next microbatch: those of first_step in order, then those of the next step, without end.
-// What *batch points to is borrowed until the next call of this or of cy_loader_seek.
+// Takes the next microbatch: those of first_step in order, then those of the next step, without
+// end. The arrays of *batch are borrowed until the next call of this function or of cy_loader_seek.
 CY_MUST_CHECK cy_status cy_loader_next(cy_loader *loader, cy_batch *batch);
 
 // Goes to the first microbatch of another step.
@@ -72,9 +72,9 @@ void cy_loader_seek(cy_loader *loader, int64_t step);
 
 typedef struct cy_loader_counters {
     int64_t batches; // handed out
-    int64_t ready;   // of them were there when they were asked for
-    int64_t wait_ns; // spent waiting for the others
-    int64_t fill_ns; // spent reading, by the loader's thread
+    int64_t ready;   // of these, already filled when they were asked for
+    int64_t wait_ns; // spent waiting for those that were not
+    int64_t fill_ns; // that the loader's thread spent reading
 } cy_loader_counters;
 
 cy_loader_counters cy_loader_count(const cy_loader *loader);

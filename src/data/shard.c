@@ -1,10 +1,12 @@
+// Reads, verifies and writes files of token ids.
+
 #define _GNU_SOURCE
 #include "data/shard.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +32,7 @@ static cy_status check_header(const cy_shard_header *header, const char *path, s
         return CY_FAIL(
             CY_ERR_CORRUPT, "%s: tokens of %" PRIu32 " bytes", path, header->token_bytes);
     }
-    // Divide the size we measured: multiplying the count we were told could overflow.
+    // Divides the measured size: multiplying the count in the header could overflow.
     const size_t token_bytes = bytes - sizeof(*header);
     if (token_bytes % header->token_bytes != 0 ||
         token_bytes / header->token_bytes != header->token_count) {
@@ -101,8 +103,8 @@ cy_status cy_shard_read(const cy_shard *shard, int32_t *out, int64_t first, int6
     CY_ASSERT((uint64_t)(first + count) <= shard->header.token_count);
     const size_t size = shard->header.token_bytes;
     const uint64_t offset = sizeof(shard->header) + (uint64_t)first * size;
-    // Tokens of 2 bytes are read to the end of their place, and widened from its front: what is
-    // written never reaches what is still to be read.
+    // Tokens of 2 bytes are read into the second half of `out` and widened from the front: a token
+    // is never written over one that is not widened yet.
     char *to = (char *)out + (size_t)count * (sizeof(int32_t) - size);
     CY_TRY(cy_input_read(&shard->file, to, offset, (size_t)count * size));
     for (int64_t i = 0; size == 2 && i < count; i++) {
@@ -115,7 +117,7 @@ cy_status cy_shard_read(const cy_shard *shard, int32_t *out, int64_t first, int6
 
 uint64_t cy_shard_check(uint64_t check, const unsigned char *bytes, size_t count)
 {
-    // A sum of what stands at each place of 4 bytes would miss exchanges; this one does not.
+    // Depends on the order of the tokens, which a plain sum does not.
     for (size_t i = 0; i + 2 <= count; i += 2) {
         uint16_t part;
         memcpy(&part, bytes + i, 2);
@@ -183,7 +185,7 @@ cy_status cy_shard_create(cy_shard_writer *writer, const char *path, const cy_sh
         status = CY_FAIL_ERRNO(CY_ERR_IO, "create %s", path);
         goto free_path;
     }
-    // The header comes last; until then a reader finds no magic here.
+    // The header is written last; until then the file has no magic and readers reject it.
     if (lseek(made.fd, sizeof(made.header), SEEK_SET) < 0) {
         status = CY_FAIL_ERRNO(CY_ERR_IO, "seek in %s", path);
         cy_io_close(made.fd);

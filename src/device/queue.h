@@ -1,17 +1,17 @@
 // device/queue.h: the order in which a rank's work is done.
 //
-// Every kernel and every collective takes a queue. On a GPU it is a stream and the calls return at
-// once; on the CPU the work is done by the rank's pool before the call returns, so the same order
-// of calls serves both. A queue belongs to one rank and is used by one thread.
+// Every kernel and every collective takes a queue, which runs its work in the order of the calls.
+// On the CPU the rank's pool has done the work when the call returns. A queue belongs to one rank,
+// and one thread uses it.
 //
-// A dry queue only counts: kernels take their scratch memory and add their cost, groups
-// count their bytes, and no data is touched. A training step on a dry queue over measuring arenas
-// gives `cyclotron plan` the peak of every arena before a job starts.
+// A dry queue only counts: kernels allocate scratch memory and add their cost, groups count bytes,
+// and no data is touched. A training step on a dry queue over measuring arenas gives the peak of
+// every arena before a job starts.
 
 #ifndef CY_DEVICE_QUEUE_H
 #define CY_DEVICE_QUEUE_H
 
-#include "base/arena.h"
+#include "base/memory.h"
 #include "base/thread_pool.h"
 #include "base/trace.h"
 
@@ -24,15 +24,15 @@ typedef struct cy_queue {
     void *kernel_state;               // owned by the caller of cy_kernels_open; per rank
     cy_thread_pool *pool;             // borrowed: the rank's threads
     cy_arena *scratch;                // borrowed: memory inside an operator or a layer
-    cy_trace *trace;                  // borrowed; NULL when nothing is traced
-    bool dry;                         // count, do not compute
-    cy_cost planned;                  // what a dry queue has counted
+    cy_trace *trace;                  // borrowed; NULL without a trace
+    bool dry;                         // counts and does not compute
+    cy_cost planned;                  // the cost that a dry queue has counted
     _Atomic bool fixed_overflow;      // a fixed-point sum left its head room (strict mode)
     _Atomic uint64_t
         *heartbeat; // borrowed; NULL or the heartbeat counter of the rank, see comm/world.h
 } cy_queue;
 
-// Runs task(context, i, worker) for 0 <= i < count on the pool; nothing on a dry queue.
+// Runs task(context, i, worker) for 0 <= i < count on the pool. A dry queue runs nothing.
 void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count);
 
 // The number of threads that cy_queue_run may use: a kernel takes as many per-worker scratch

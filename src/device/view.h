@@ -1,19 +1,21 @@
-// device/view.h: a matrix in the memory of a device. A view does not own it.
+// device/view.h: a matrix in the memory of a device.
 //
-// Everything that kernels and groups touch is a matrix of `rows` by `cols` elements, row-major,
-// with `stride` elements from one row to the next: activations are [tokens, features], weights
-// [out, in] as Hugging Face stores them, a vector is one row. A view never owns its data.
+// Kernels and groups work on matrices of `rows` by `cols` elements, row-major, with `stride`
+// elements from one row to the next: activations are [tokens, features], weights [out, in] as
+// Hugging Face stores them, and a vector is one row. A view is plain data and never owns its
+// matrix. Functions of views are pure; any thread may call them.
 //
-// Fixed point (CY_FX64): an element is integer * 2^exponent. Sums of it have no order, which is
-// what strict mode rests on. The end of this file says where exponents come from.
+// Fixed point (CY_FX64): an element is integer * 2^exponent. The result of a sum does not depend on
+// the order of its terms; strict mode is built on this. The end of this file tells how exponents
+// are chosen.
 
 #ifndef CY_DEVICE_VIEW_H
 #define CY_DEVICE_VIEW_H
 
 #include <cyclotron/dtype.h>
 
-#include "base/arena.h"
-#include "base/assert.h"
+#include "base/memory.h"
+#include "base/status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,13 +26,12 @@ typedef struct cy_view {
     int exponent; // of CY_FX64, otherwise 0
     int64_t rows;
     int64_t cols;
-    int64_t stride; // in elements, at least cols
-    _Atomic uint32_t
-        *largest;         // borrowed, of CY_FX64: where kernels record the size of the largest term
-    struct cy_fixed *sum; // borrowed, of CY_FX64: the unit and terms of the sum; may be NULL
+    int64_t stride;            // in elements, at least cols
+    _Atomic uint32_t *largest; // borrowed, of CY_FX64: kernels record the size of the largest term
+    struct cy_fixed *sum;      // borrowed, of CY_FX64: the unit and terms of the sum; may be NULL
 } cy_view;
 
-// The dtype of sums, statistics and master copies beside data of `dtype`.
+// The dtype of sums, statistics and master copies of data of `dtype`.
 static inline cy_dtype cy_sum_dtype(cy_dtype dtype)
 {
     return dtype == CY_F64 ? CY_F64 : CY_F32;
@@ -47,7 +48,7 @@ static inline bool cy_view_is_none(cy_view view)
     return view.data == NULL;
 }
 
-// A matrix without gaps at `data`.
+// A dense matrix at `data`.
 static inline cy_view cy_view_of(void *data, cy_dtype dtype, int64_t rows, int64_t cols)
 {
     return (cy_view){.data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = cols};
@@ -63,13 +64,13 @@ static inline int64_t cy_view_count(cy_view view)
     return view.rows * view.cols;
 }
 
-// Bytes of the elements, without gaps.
+// Bytes of the elements, without the gaps between rows.
 static inline size_t cy_view_bytes(cy_view view)
 {
     return (size_t)cy_view_count(view) * cy_dtype_size(view.dtype);
 }
 
-// The address of element (row, col), which need not exist.
+// The address of element (row, col), which may lie outside the matrix.
 static inline void *cy_view_address(cy_view view, int64_t row, int64_t col)
 {
     return (char *)view.data + (row * view.stride + col) * (int64_t)cy_dtype_size(view.dtype);
@@ -82,7 +83,7 @@ static inline void *cy_view_at(cy_view view, int64_t row, int64_t col)
     return cy_view_address(view, row, col);
 }
 
-// Rows [first, first + count) and columns [first, first + count) of a view, which has them all.
+// Rows [first, first + count) and columns [first, first + count) of a view. They must exist.
 static inline cy_view cy_view_rows(cy_view view, int64_t first, int64_t count)
 {
     CY_DEBUG_ASSERT(first >= 0 && count >= 0 && first + count <= view.rows);
@@ -106,19 +107,19 @@ static inline cy_view cy_view_alloc(cy_arena *arena, cy_dtype dtype, int64_t row
     return cy_view_of(cy_arena_alloc(arena, bytes), dtype, rows, cols);
 }
 
-// ---- fixed point: the unit of a sum, how its terms are cut, and how large they were
+// ---- fixed point: the unit of a sum, the blocks of its terms, and the largest term
 //
-// Strict mode keeps what a split cuts in CY_FX64. The exponent of a sum must be chosen before its
-// terms are known, so it follows from the terms of the previous step; kernels record the largest.
-// A cy_fixed is read-only while a step runs, except for what kernels record.
+// Strict mode keeps sums that are split over ranks in CY_FX64. The exponent of a sum must be chosen
+// before its terms are known, so it follows from the largest term of the previous step, which
+// kernels record. During a step only `largest` of a cy_fixed changes.
 
 typedef struct cy_fixed {
     int exponent;             // the unit is 2^exponent
-    int64_t block_k;          // elements of k in a term of a product into it; see cy_matmul_spec
+    int64_t block_k;          // elements of k in one term of a product; see cy_matmul_spec
     _Atomic uint32_t largest; // size of the largest term so far, in units, as the bits of an fp32
 } cy_fixed;
 
-// `view` of CY_FX64 as part of a sum.
+// Makes a view of CY_FX64 a part of a sum.
 static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
 {
     view.exponent = fixed->exponent;

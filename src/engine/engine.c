@@ -1,11 +1,13 @@
+// Opens the engine of one rank: its groups, its model, its memory, and the first weights in it.
+
 #include "engine/engine.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/random.h"
+#include "base/status.h"
 #include "model/shape.h"
+#include "engine/engine_parts.h"
 #include "engine/memory_check.h"
-#include "engine/pipeline.h"
-#include "engine/strict.h"
 
 #include <math.h>
 #include <string.h>
@@ -25,53 +27,6 @@ cy_engine_groups cy_engine_groups_self(void)
         .norm = self,
         .world = self,
     };
-}
-
-// ---- hooks: what the stage tells the reducer
-
-static void point_unit(cy_engine *engine, int unit)
-{
-    engine->storage.units[unit].weights = cy_reducer_weights(engine->reducer, unit);
-    engine->storage.units[unit].grads = cy_reducer_grads(engine->reducer, unit);
-}
-
-static cy_status before_unit(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_before_unit(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status after_unit(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_after_unit(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status before_gradient(void *context, int unit)
-{
-    cy_engine *engine = context;
-    CY_TRY(cy_reducer_before_gradient(engine->reducer, unit));
-    point_unit(engine, unit);
-    return CY_OK;
-}
-
-static cy_status gradient_final(void *context, int unit)
-{
-    cy_engine *engine = context;
-    engine->storage.units[unit].grads_empty = false;
-    bool last = engine->call.last;
-    // Where the head shares the embedding, two stages of this rank, or of two, may add to it.
-    if (engine->storage.units[unit].layer < 0) {
-        last = last && engine->call.chunk == engine->embedding_chunk &&
-            !cy_engine_defers_embedding_grads(engine);
-    }
-    CY_TRY(cy_reducer_gradient_final(engine->reducer, unit, last));
-    point_unit(engine, unit);
-    return CY_OK;
 }
 
 // ---- opening
@@ -109,23 +64,6 @@ static void describe_model(cy_engine *engine)
     engine->microbatches = config->training.gradient_accumulation_steps;
 }
 
-static cy_status open_model(cy_engine *engine)
-{
-    describe_model(engine);
-    CY_TRY(cy_engine_open_strict(engine));
-    CY_TRY(cy_engine_open_pipeline(engine));
-    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
-        engine->stages[chunk].hooks = (cy_stage_hooks){
-            .context = engine,
-            .before_unit = before_unit,
-            .after_unit = after_unit,
-            .before_gradient = before_gradient,
-            .gradient_final = gradient_final,
-        };
-    }
-    return CY_OK;
-}
-
 typedef struct storage_ranges {
     cy_flat_range *units, *parameters, *vectors; // borrowed
     int vector_count;
@@ -149,8 +87,9 @@ static void fill_ranges(const cy_storage *storage, storage_ranges *ranges)
     }
 }
 
-// The gradients are sums of token losses; what is clipped first is a rank's share of them, which
-// for the same norm of the whole may be 1 / sqrt(ranks) of it (Lin et al., 2018, section 3.2).
+// Gradients are sums over tokens, so the norm at which a rank clips its own gradient is scaled by
+// the tokens of the batch. It is 1 / sqrt(ranks) of the norm for the sum over ranks (Lin et al.,
+// 2018, section 3.2).
 static cy_compression_spec compression_of(const cy_engine *engine, const storage_ranges *ranges)
 {
     const cy_config *config = engine->options.config;
@@ -173,9 +112,8 @@ static cy_status open_reducer(cy_engine *engine)
     const cy_config_distributed *distributed = &engine->options.config->distributed;
     const cy_storage *storage = &engine->storage;
     const int range_count = storage->unit_count + 2 * storage->tensor_count;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)range_count, sizeof(cy_flat_range)));
-    cy_flat_range *units = block;
+    cy_flat_range *units = NULL;
+    CY_TRY(CY_ALLOC(&units, (size_t)range_count));
     storage_ranges ranges = {
         .units = units,
         .parameters = units + storage->unit_count,
@@ -199,8 +137,22 @@ static cy_status open_reducer(cy_engine *engine)
         .parameter_count = storage->tensor_count,
     };
     const cy_status status = cy_reducer_open(&engine->reducer, &spec, units, storage->unit_count);
-    cy_memory_free(block);
+    cy_memory_free(units);
     return status;
+}
+
+static cy_status open_model(cy_engine *engine)
+{
+    describe_model(engine);
+    CY_TRY(cy_engine_open_strict(engine));
+    CY_TRY(cy_engine_open_pipeline(engine));
+    CY_TRY(open_reducer(engine));
+    for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
+        engine->stages[chunk].reducer = engine->reducer;
+        engine->stages[chunk].ends_embedding =
+            chunk == engine->embedding_chunk && !cy_engine_defers_embedding_grads(engine);
+    }
+    return CY_OK;
 }
 
 cy_context_layout cy_engine_layout(const cy_config *config)
@@ -218,7 +170,7 @@ cy_context_layout cy_engine_layout(const cy_config *config)
 
 // ---- memory
 
-// Takes everything that lives as long as the run.
+// Allocates everything that lives as long as the run.
 static void alloc_run(cy_engine *engine, cy_arena *run)
 {
     const cy_model_shape *shape = &engine->options.config->shape;
@@ -235,7 +187,7 @@ static void alloc_run(cy_engine *engine, cy_arena *run)
         engine->options.config->training.seq_length, shape->head_dim);
 }
 
-// Takes what lives as long as a step. Returns the bytes of the stashes among it.
+// Allocates everything that lives as long as a step. Returns how many bytes of it are stashes.
 static size_t alloc_step(cy_engine *engine, cy_arena *step)
 {
     cy_stage_slots_alloc(&engine->slots, step);
@@ -244,7 +196,7 @@ static size_t alloc_step(cy_engine *engine, cy_arena *step)
     return stashes;
 }
 
-// On the dry queue: everything that a run does on the device, once.
+// Does everything that a run does on the device once, on the dry queue.
 static cy_status rehearse(cy_engine *engine)
 {
     cy_step_result result;
@@ -282,6 +234,8 @@ static cy_status plan_memory(cy_engine *engine)
     return CY_OK;
 }
 
+// ---- placing
+
 static cy_status place_memory(cy_engine *engine)
 {
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
@@ -293,7 +247,7 @@ static cy_status place_memory(cy_engine *engine)
     alloc_run(engine, &engine->run);
     alloc_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
-        point_unit(engine, i);
+        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
     return CY_OK;
 }
 
@@ -302,9 +256,8 @@ static cy_status fill_tables(cy_engine *engine)
     const cy_config *config = engine->options.config;
     const int64_t length = config->training.seq_length;
     cy_context_tables_fill(&engine->tables);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)config->shape.head_dim / 2, sizeof(double)));
-    double *inv_freq = block;
+    double *inv_freq = NULL;
+    CY_TRY(CY_ALLOC(&inv_freq, (size_t)config->shape.head_dim / 2));
     const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
     cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
     cy_memory_free(inv_freq);
@@ -329,7 +282,6 @@ static cy_status open_parts(cy_engine *engine)
     const cy_config_model *model = &options->config->model;
     cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
     CY_TRY(open_model(engine));
-    CY_TRY(open_reducer(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
     CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
     engine->update = (cy_optimizer){
@@ -369,4 +321,89 @@ void cy_engine_close(cy_engine *engine)
     cy_thread_pool_close(engine->pool);
     cy_memory_unmap(engine->mapped, engine->memory.total);
     *engine = (cy_engine){0};
+}
+
+// ---- weights
+
+static cy_status fill_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
+{
+    cy_engine *engine = context;
+    const cy_param *param = param_range->tensor->param;
+    const cy_view all = cy_view_cols(range->master, param_range->at, param_range->count);
+    switch (param->init) {
+    case CY_INIT_ONES:
+        cy_fill(&engine->queue, all, 1.0);
+        return CY_OK;
+    case CY_INIT_ZEROS:
+        cy_fill(&engine->queue, all, 0.0);
+        return CY_OK;
+    case CY_INIT_NORMAL:
+        break;
+    }
+    const uint64_t key =
+        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
+        const cy_view view =
+            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
+        cy_random_fill(
+            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_sync_weights(cy_engine *engine)
+{
+    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
+        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
+    }
+    return cy_reducer_share_weights(engine->reducer);
+}
+
+void cy_engine_populate_memory(cy_engine *engine)
+{
+    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
+}
+
+cy_status cy_engine_initialize(cy_engine *engine)
+{
+    CY_ASSERT(engine->options.train);
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, fill_param_range, engine));
+    return cy_engine_sync_weights(engine);
+}
+
+// ---- the hash of all parameters
+
+typedef struct hash_pass {
+    cy_engine *engine;
+    cy_view hash; // [1, 1] int64
+} hash_pass;
+
+static cy_status hash_param_range(
+    void *context, const cy_owned_range *range, const cy_param_range *param_range)
+{
+    const hash_pass *pass = context;
+    const cy_param *param = param_range->tensor->param;
+    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
+    const uint64_t key = cy_random_key(0, param->name);
+    cy_param_block part;
+    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
+        const cy_view view = cy_view_of(cy_view_at(range->master, 0, param_range->at + part.at),
+            range->master.dtype, part.rows, part.cols);
+        cy_hash(
+            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
+    }
+    return CY_OK;
+}
+
+cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
+{
+    int64_t sum = 0;
+    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
+    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
+    *hash = (uint64_t)sum;
+    return CY_OK;
 }

@@ -1,9 +1,11 @@
-#include "engine/pipeline.h"
+// Binds the pipeline schedule to the stages of this rank: opens both and runs microbatches through
+// them.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "optim/adamw.h"
 #include "config/config.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 
@@ -38,7 +40,7 @@ static cy_segment segment_of(const cy_engine *engine, const cy_layer_range *rang
     };
 }
 
-// The chunk that is the `place`-th whose gradients become final.
+// The chunk whose gradients become final as number `place`.
 static int chunk_final_at(const cy_engine *engine, int place)
 {
     const size_t *last = engine->executor.last_weight;
@@ -52,7 +54,7 @@ static int chunk_final_at(const cy_engine *engine, int place)
     return -1;
 }
 
-// segments [chunks] in the order in which their gradients become final.
+// Writes segments [chunks], in the order in which their gradients become final.
 static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_layer_range *ranges)
 {
     const cy_engine_groups *groups = &engine->options.groups;
@@ -108,9 +110,7 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
         spec.head = spec.head || segment.head;
     }
     CY_TRY(cy_stage_slots_open(&engine->slots, &spec));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)engine->schedule.chunks, sizeof(cy_stage)));
-    engine->stages = block;
+    CY_TRY(CY_ALLOC(&engine->stages, (size_t)engine->schedule.chunks));
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment segment = segment_of(engine, ranges, chunk);
         engine->stages[chunk] = cy_stage_of(&engine->slots, &engine->storage, &segment);
@@ -121,20 +121,18 @@ static cy_status open_stages(cy_engine *engine, const cy_layer_range *ranges)
 cy_status cy_engine_open_pipeline(cy_engine *engine)
 {
     CY_TRY(open_schedule(engine));
-    void *ranges = NULL, *segments = NULL, *times = NULL;
+    cy_layer_range *ranges = NULL;
+    cy_segment *segments = NULL;
     const size_t count = (size_t)cy_schedule_segments(&engine->schedule);
     const size_t actions = engine->schedule.ranks[engine->executor.rank].count;
-    cy_status status = cy_memory_alloc(&ranges, count, sizeof(cy_layer_range));
-    if (status == CY_OK) status = cy_memory_alloc(&segments, count, sizeof(cy_segment));
+    cy_status status = CY_ALLOC(&ranges, count);
+    if (status == CY_OK) status = CY_ALLOC(&segments, count);
     if (status == CY_OK) {
         status = cy_config_partition(ranges, engine->options.config, &engine->schedule);
     }
     if (status == CY_OK) status = open_storage(engine, segments, ranges);
     if (status == CY_OK) status = open_stages(engine, ranges);
-    if (status == CY_OK && engine->options.measure) {
-        status = cy_memory_alloc(&times, actions, sizeof(cy_timed_action));
-    }
-    engine->times = times;
+    if (status == CY_OK && engine->options.measure) status = CY_ALLOC(&engine->times, actions);
     cy_memory_free(ranges);
     cy_memory_free(segments);
     return status;
@@ -166,8 +164,11 @@ cy_microbatch cy_engine_microbatch(const cy_engine *engine, int64_t microbatch)
 static cy_stage_pass pass_of(
     const cy_pipeline_call *call, const cy_microbatch *batch, cy_view input)
 {
-    return (cy_stage_pass){
-        .stash = call->stash, .kept = call->kept, .input = input, .batch = batch};
+    return (cy_stage_pass){.stash = call->stash,
+        .kept = call->kept,
+        .last = call->last,
+        .input = input,
+        .batch = batch};
 }
 
 double cy_engine_loss_scale(const cy_engine *engine)
@@ -188,18 +189,16 @@ static cy_status forward(
     const cy_stage_pass pass = pass_of(call, &batch, input);
     const cy_stage_loss loss = {
         .sum = engine->loss, .train = true, .scale = cy_engine_loss_scale(engine)};
-    engine->call = *call;
     return cy_stage_forward(&engine->stages[call->chunk], &pass, output, &loss);
 }
 
-// The stage turns one gradient into the other in place: in the buffer that goes on, where there is
-// one.
+// The stage replaces the output gradient by the input gradient in one buffer: in the one that is
+// sent, where there is one.
 static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, cy_view made,
     cy_view given, cy_view input, cy_backward parts)
 {
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
-    engine->call = *call;
     if (cy_view_is_none(given)) given = engine->slots.d_out[call->stash];
     if (cy_view_is_none(made)) {
         made = given;
@@ -234,7 +233,6 @@ static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeli
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     cy_stage_pass pass = pass_of(call, &batch, input);
     pass.stash = 0; // nothing of it is read any more
-    engine->call = *call;
     return cy_stage_backward_weight(&engine->stages[call->chunk], &pass);
 }
 
@@ -250,9 +248,9 @@ cy_status cy_engine_run_pipeline(cy_engine *engine)
     return cy_executor_run(&engine->executor, &engine->queue, &stage, engine->times);
 }
 
-// ---- forward alone
+// ---- forward pass alone
 
-// Sends or receives what passes the boundary in front of or behind a chunk.
+// Sends or receives the activations at a boundary of a chunk.
 static cy_status transfer(
     cy_engine *engine, cy_view view, cy_action_kind kind, int chunk, int segment)
 {
@@ -269,7 +267,7 @@ static cy_status transfer(
     return cy_group_wait(group, &engine->queue, &request);
 }
 
-// `input` and `output` are the chunk's, as far as it has them.
+// `input` and `output` belong to the chunk; none where it has no such neighbour.
 static cy_status pass_chunk(cy_engine *engine, int chunk, cy_view output, cy_view input)
 {
     const int rank = engine->executor.rank;
@@ -300,7 +298,7 @@ cy_status cy_engine_forward_only(cy_engine *engine)
         buffers[i] = cy_view_alloc(scratch, shape->dtype, shape->rows, shape->cols);
     for (int chunk = 0; chunk < engine->schedule.chunks; chunk++) {
         const cy_segment *segment = &engine->stages[chunk].segment;
-        // What a chunk makes is what the next one reads, where no other rank is between them.
+        // The next chunk reads the output of this one, unless another rank is between them.
         const cy_view input = segment->embedding ? cy_view_none() : buffers[chunk % 2];
         const cy_view output = segment->head ? cy_view_none() : buffers[(chunk + 1) % 2];
         CY_TRY(pass_chunk(engine, chunk, output, input));
@@ -311,7 +309,8 @@ cy_status cy_engine_forward_only(cy_engine *engine)
 
 // ---- tied embeddings
 
-// The first and the last stage hold one embedding and lie on different ranks, this among them.
+// The first and the last stage share one embedding, lie on different ranks, and this rank is one of
+// the two.
 static bool shares_embedding(const cy_engine *engine)
 {
     const cy_schedule *schedule = &engine->schedule;
@@ -320,8 +319,8 @@ static bool shares_embedding(const cy_engine *engine)
     return engine->context.shape.tied && apart && engine->embedding_chunk >= 0;
 }
 
-// Compressed, the two copies of an embedding would not keep back the same: they are summed after
-// the reduction, as shards are.
+// With compression the two copies of an embedding would have different residuals, so they are
+// summed after the reduction, as shards are.
 static bool sums_before_reduction(const cy_engine *engine)
 {
     const cy_config_distributed *distributed = &engine->options.config->distributed;
@@ -350,7 +349,7 @@ static cy_status sum_param_range(
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
 
-cy_status finalize_grads(cy_engine *engine)
+cy_status cy_engine_finalize_grads(cy_engine *engine)
 {
     if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
     CY_TRY(cy_reducer_finish(engine->reducer));

@@ -1,64 +1,83 @@
-// One optimizer step, and what else runs the model: evaluation, initial weights, hashes.
+// Runs one optimizer step, and an evaluation.
 
-#include "base/assert.h"
-#include "base/memory.h"
-#include "base/random.h"
+#include "base/status.h"
 #include "optim/adamw.h"
-#include "engine/pipeline.h"
-#include "engine/strict.h"
-#include "engine/partial_grads.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 
-// ---- weights
+// ---- gradients that tensor-parallel ranks hold in parts
+//
+// Most parameters are either split over the tensor-parallel ranks, and then each rank's gradient is
+// complete, or replicated with the same gradient on all of them. Three kinds are neither: their
+// gradients still have to be summed over ranks.
+//
+//   the norms of q and k, one weight for all heads: a rank adds gradients of its own heads only;
+//   norms and output biases with sequence parallelism: a rank adds those of its own tokens only;
+//   K and V of kv heads that several ranks share: a rank adds those of its own query heads only.
+//
+// They are summed once a step, after the reduction over data, over the ranges that a rank owns:
+// with ZeRO only a shard is sent.
 
-static cy_status fill_param_range(
+// A run of gradients that are adjacent in memory and are summed over the same group.
+typedef struct sums {
+    cy_engine *engine;
+    cy_group *group;      // of the run; NULL: there is no run
+    cy_owned_range range; // contains the run
+    int64_t first, end;   // in the range
+} sums;
+
+static cy_group *group_of(const cy_engine *engine, const cy_param *param)
+{
+    const cy_engine_groups *groups = &engine->options.groups;
+    switch (param->split) {
+    case CY_SPLIT_KV_ROWS:
+        return cy_group_size(groups->kv) > 1 ? groups->kv : NULL;
+    case CY_SPLIT_NONE:
+        if (cy_group_size(groups->tp) == 1) return NULL;
+        if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
+        return engine->context.tp.sequence ? groups->tp : NULL;
+    case CY_SPLIT_ROWS:
+    case CY_SPLIT_VOCAB:
+    case CY_SPLIT_COLS:
+        return NULL;
+    }
+    return NULL;
+}
+
+static cy_status finish_run(sums *run)
+{
+    if (run->group == NULL) return CY_OK;
+    cy_group *group = run->group;
+    run->group = NULL;
+    return cy_group_all_reduce(group, &run->engine->queue,
+        cy_view_cols(run->range.grad, run->first, run->end - run->first), CY_SUM);
+}
+
+// Ranges come in order, so neighbours such as K and V travel in one message.
+static cy_status add_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
-    cy_engine *engine = context;
-    const cy_param *param = param_range->tensor->param;
-    const cy_view all = cy_view_cols(range->master, param_range->at, param_range->count);
-    switch (param->init) {
-    case CY_INIT_ONES:
-        cy_fill(&engine->queue, all, 1.0);
-        return CY_OK;
-    case CY_INIT_ZEROS:
-        cy_fill(&engine->queue, all, 0.0);
-        return CY_OK;
-    case CY_INIT_NORMAL:
-        break;
+    sums *run = context;
+    cy_group *group = group_of(run->engine, param_range->tensor->param);
+    const bool goes_on =
+        run->group == group && run->range.first == range->first && run->end == param_range->at;
+    if (!goes_on) {
+        CY_TRY(finish_run(run));
+        run->group = group;
+        run->range = *range;
+        run->first = param_range->at;
     }
-    const uint64_t key =
-        cy_random_key((uint64_t)engine->options.config->training.seed, param->name);
-    cy_param_block part;
-    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
-        const cy_view view =
-            cy_view_of(cy_view_at(all, 0, part.at), all.dtype, part.rows, part.cols);
-        cy_random_fill(
-            &engine->queue, view, key, (uint64_t)part.global_first, param->cols, param->init_std);
-    }
+    run->end = param_range->at + param_range->count;
     return CY_OK;
 }
 
-cy_status cy_engine_sync_weights(cy_engine *engine)
+static cy_status reduce_partial_grads(cy_engine *engine)
 {
-    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
-        if (!cy_view_is_none(range.weight)) cy_copy(&engine->queue, range.weight, range.master);
-    }
-    return cy_reducer_share_weights(engine->reducer);
-}
-
-void cy_engine_populate_memory(cy_engine *engine)
-{
-    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
-}
-
-cy_status cy_engine_initialize(cy_engine *engine)
-{
-    CY_ASSERT(engine->options.train);
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, fill_param_range, engine));
-    return cy_engine_sync_weights(engine);
+    sums run = {.engine = engine};
+    if (cy_group_size(engine->options.groups.tp) == 1) return CY_OK;
+    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, add_param_range, &run));
+    return finish_run(&run);
 }
 
 // ---- a step
@@ -70,7 +89,7 @@ static double cell(cy_view view)
 
 typedef struct finite_search {
     cy_engine *engine;
-    int64_t found; // the first of the manifest whose gradient is not finite
+    int64_t found; // index in the manifest of the first tensor whose gradient is not finite
 } finite_search;
 
 static cy_status look_for_not_finite(
@@ -87,8 +106,8 @@ static cy_status look_for_not_finite(
     return CY_OK;
 }
 
-// Every rank finds the same, whichever holds the tensor: the first to fail is the one that is
-// heard.
+// All ranks report the same tensor, whichever rank holds it: the user sees the message of the first
+// rank that fails.
 static cy_status report_not_finite(cy_engine *engine, const cy_step_result *result, int64_t step)
 {
     const cy_manifest *manifest = &engine->storage.manifest;
@@ -103,7 +122,7 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
         search.found < manifest->count ? manifest->params[search.found].name : "none");
 }
 
-// What is known of the step once all gradients are sums.
+// Sums the losses, decides whether the step is sound, and updates the weights.
 static cy_status settle(
     cy_engine *engine, const cy_adamw_spec *adamw, double tokens, cy_step_result *result)
 {
@@ -113,7 +132,7 @@ static cy_status settle(
     CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, engine->loss, CY_SUM));
     if (engine->queue.dry) return cy_optimizer_step(&engine->update, adamw);
 
-    // The queue has done all this when the calls return; on a device the host would wait here.
+    // The CPU's queue has done all this when the calls return; another device would wait here.
     result->loss = cy_engine_loss(engine) / tokens;
     result->grad_norm = cell(engine->update.cells.norm);
     result->skipped = false;
@@ -136,29 +155,31 @@ static void clear_gradients(cy_engine *engine)
         return;
     }
     for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
-        engine->storage.units[i].grads = cy_reducer_grads(engine->reducer, i);
+        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
     cy_storage_clear_grads(&engine->storage, &engine->queue);
     cy_reducer_begin(engine->reducer);
 }
 
-// All that comes before the update: losses, gradients and their norm.
+// Computes losses, gradients and their norm.
 static cy_status try_step(cy_engine *engine, double tokens)
 {
     clear_gradients(engine);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
-    CY_TRY(finalize_grads(engine));
+    CY_TRY(cy_engine_finalize_grads(engine));
     CY_TRY(reduce_partial_grads(engine));
     return cy_optimizer_grad_norm(&engine->update, tokens * cy_engine_loss_scale(engine));
 }
 
-// Of a step ahead, over the learning rate: where next to nothing is known of the second moment.
+// The largest step ahead of a weight, in learning rates: a bound for weights whose second moment is
+// still close to zero.
 #define MOST_AHEAD 10.0
 #define HELD_BELOW 0.25
 
-// The first steps of topk, in which AdamW's second moment is updated with what comes. When less
-// than a quarter comes, and that late and as sums, whose squares say nothing of a step's gradient,
-// it is held (Tang et al., "1-bit Adam", 2021). 0: it never is.
+// The number of first steps of topk in which AdamW updates its second moment. After them it is held
+// (Tang et al., "1-bit Adam", 2021): once less than a quarter of the elements is sent, an element
+// is a late sum over several steps, and its square says nothing about the gradient of one step. 0:
+// it is never held.
 static int64_t moment_steps(const cy_config_distributed *distributed)
 {
     const double ratio = distributed->topk_ratio;
@@ -179,9 +200,9 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
     cy_reducer_set_ratio(engine->reducer, ratio);
     adamw->freeze.steps = moment_steps(distributed);
-    adamw->freeze.share = ratio / 4.0; // a sum may be of more steps than most
+    adamw->freeze.share = ratio / 4.0; // some sums span more steps than most
 
-    if (adamw->step == 1 && !engine->queue.dry) return; // nothing is kept back yet
+    if (adamw->step == 1 && !engine->queue.dry) return; // there is no residual yet
     cy_adamw_spec before = *adamw;
     before.step--;
     const double seen = (double)cy_adamw_second_moment_of(&before).steps;
@@ -219,7 +240,7 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         cy_engine_begin_try(engine);
         CY_TRY(try_step(engine, tokens));
         CY_TRY(cy_engine_end_try(engine, adamw->step, &raised, &again));
-        // What was gathered ahead belongs to the try that is over.
+        // Weights that were gathered ahead belong to the try that is over.
         if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
     }
     CY_TRY(settle(engine, adamw, tokens, result));
@@ -239,38 +260,4 @@ cy_status cy_engine_evaluate(
     CY_TRY(cy_engine_forward_only(engine));
     if (!engine->queue.dry) *loss_sum = cy_engine_loss(engine);
     return cy_engine_end_evaluation(engine);
-}
-
-// ---- the hash of all parameters
-
-typedef struct hash_pass {
-    cy_engine *engine;
-    cy_view hash; // [1, 1] int64
-} hash_pass;
-
-static cy_status hash_param_range(
-    void *context, const cy_owned_range *range, const cy_param_range *param_range)
-{
-    const hash_pass *pass = context;
-    const cy_param *param = param_range->tensor->param;
-    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
-    const uint64_t key = cy_random_key(0, param->name);
-    cy_param_block part;
-    for (int64_t done = 0; cy_param_range_next(param_range, &done, &part);) {
-        const cy_view view = cy_view_of(cy_view_at(range->master, 0, param_range->at + part.at),
-            range->master.dtype, part.rows, part.cols);
-        cy_hash(
-            &pass->engine->queue, pass->hash, view, key, (uint64_t)part.global_first, param->cols);
-    }
-    return CY_OK;
-}
-
-cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
-{
-    int64_t sum = 0;
-    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
-    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
-    *hash = (uint64_t)sum;
-    return CY_OK;
 }

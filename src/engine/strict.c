@@ -1,15 +1,17 @@
-#include "engine/strict.h"
+// Strict mode: agrees among ranks whether the terms of all sums fitted, and sets exponents.
 
 #include "kernel/peak.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 #include <string.h>
 
-// A step that does not fit is tried with exponents raised by so much, so often.
+// A step that does not fit is tried up to TRIES more times, each with exponents raised by RAISE
+// bits.
 #define RAISE 8
 #define TRIES 4
 
-// Bits of room that an evaluation has beyond those of a step.
+// Bits of head room of an evaluation beyond those of a step.
 #define EVALUATION_ROOM 12
 
 static bool is_strict(const cy_engine *engine)
@@ -47,7 +49,7 @@ void cy_engine_begin_try(cy_engine *engine)
     atomic_store(&engine->queue.fixed_overflow, false);
 }
 
-// The largest terms of all ranks, and whether one of them met a term that does not fit.
+// Takes the largest terms over all ranks, and whether a rank met a term that does not fit.
 static cy_status agree(cy_engine *engine, bool *exceeded)
 {
     cy_sums *sums = &engine->sums;

@@ -1,10 +1,12 @@
+// Times a saved model on random tokens: reading a prompt, and generating tokens one by one.
+
 #include "infer/bench_decode.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
-#include "infer/model.h"
+#include "infer/decoder.h"
 #include "infer/sampler.h"
 #include "kernel/peak.h"
 
@@ -14,11 +16,11 @@ typedef struct bench {
     bool decoding; // the decoder is open
     cy_sampler sampler;
     float *logits;          // owned, [vocab]
-    int64_t prompt_count;   // tokens that are read first
-    int64_t tokens;         // that follow
+    int64_t prompt_count;   // tokens of the prompt
+    int64_t tokens;         // generated behind it
     int32_t *prompt;        // owned, [prompt_count]
     double *first, *speed;  // owned, [repeats] each
-    double *beside, *share; // likewise
+    double *beside, *share; // owned, [repeats] each
 } bench;
 
 static cy_status take(void **block, int64_t count, size_t size)
@@ -31,7 +33,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// What was not asked for fits into the model where anything does.
+// Chooses lengths that were not given so that they fit into the model's positions, where possible.
 static void choose_lengths(bench *run, int64_t positions)
 {
     const cy_bench_decode_options *options = run->options;
@@ -109,7 +111,8 @@ static cy_status next(bench *run, const int32_t *tokens, int64_t count, int32_t 
 
 #define BESIDE_PASSES 5
 
-// Every parameter but a table that is only looked up: a tied one is the head's matrix as well.
+// Counts every parameter, except an embedding that is only looked up: a tied one is also the matrix
+// of the head.
 static double weight_bytes(const cy_decoder *decoder)
 {
     int64_t elements = cy_manifest_elements(&decoder->storage.manifest);
@@ -138,7 +141,7 @@ static cy_status time_once(bench *run, int64_t repeat)
     return CY_OK;
 }
 
-// Keys and values before the middle of what is said.
+// Counts the keys and values before the middle of the generated tokens.
 static double context_bytes(const bench *run)
 {
     const cy_model_shape *shape = &run->decoder.options.shape;

@@ -1,8 +1,17 @@
+// Runs a model token by token: plans its memory, keeps its cache of keys and values, reads prompts
+// in chunks, and loads its weights from a folder.
+
 #include "infer/decoder.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
+#include "checkpoint/state_dict.h"
 #include "model/shape.h"
+
+#include <jansson.h>
+#include <string.h>
+
+// ---- the decoder
 
 #define PAGE_SIZE     64
 #define DEFAULT_CHUNK 512
@@ -41,19 +50,22 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
 }
 
-// One pass over `count` tokens whose inputs, positions and sequences are in place: a piece of a
-// prompt operator by operator, a token alone by all threads at once.
+// Runs a pass over `count` tokens whose inputs, positions and sequences are filled: a chunk of a
+// prompt operator by operator, a single token in one call of all threads.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
-    const cy_decode_batch batch = {
-        .tokens = count,
-        .inputs = decoder->inputs,
-        .positions = decoder->positions,
+    const cy_cache_batch cache = {
         .sequences = decoder->sequences,
         .positions_host = decoder->positions,
         .sequences_host = decoder->sequences,
         .page_table_host = decoder->page_table,
         .pages = decoder->pages,
+    };
+    const cy_microbatch batch = {
+        .tokens = count,
+        .inputs = decoder->inputs,
+        .positions = decoder->positions,
+        .cache = &cache,
     };
     if (count == 1 && !decoder->queue.dry && !decoder->one_by_one) {
         cy_decode_token_forward(&decoder->row, decoder->logits, &batch);
@@ -64,7 +76,7 @@ static cy_status pass(cy_decoder *decoder, int64_t count)
     return cy_head_logits(&decoder->head, decoder->logits, cy_view_rows(hidden, count - 1, 1));
 }
 
-// Runs a pass over `count` tokens dry: scratch->peak is then what it takes.
+// Runs a dry pass over `count` tokens; scratch->peak is the scratch memory that it needs.
 static cy_status rehearse(cy_decoder *decoder, cy_arena *scratch, int64_t count)
 {
     cy_arena_measure(scratch, "scratch");
@@ -107,7 +119,7 @@ static cy_status place_scratch(cy_decoder *decoder, size_t bytes)
     return CY_OK;
 }
 
-// What operators take for fewer rows is not always less: they are cut otherwise.
+// Fewer rows do not always need less scratch memory: operators cut them differently.
 static cy_status make_room(cy_decoder *decoder, int64_t count)
 {
     if (count == decoder->measured) return CY_OK;
@@ -254,4 +266,64 @@ cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tok
     cy_copy(&decoder->queue, cy_view_of(logits, CY_F32, 1, decoder->options.shape.vocab),
         decoder->logits);
     return CY_OK;
+}
+
+// ---- opening a folder
+
+// Reads the dtype that the run computed in from the configuration that was saved with it.
+static bool dtype_of_run(cy_dtype *dtype, const char *config_json)
+{
+    json_error_t error;
+    json_t *root = json_loads(config_json, 0, &error);
+    const json_t *name = json_object_get(json_object_get(root, "model"), "dtype");
+    const bool known =
+        json_is_string(name) && cy_dtype_from_name(dtype, json_string_value(name)) != 0;
+    json_decref(root);
+    return known;
+}
+
+cy_status cy_model_find(cy_checkpoint *checkpoint, cy_dtype *dtype, const char *given)
+{
+    cy_status status = CY_OK;
+    CY_TRY(cy_checkpoint_open_located(checkpoint, given));
+    if (!checkpoint->has_model || checkpoint->tensor_count == 0) {
+        status = CY_FAIL(CY_ERR_CORRUPT, "%s: does not say which model it holds", checkpoint->path);
+        cy_checkpoint_close(checkpoint);
+        return status;
+    }
+    *dtype = checkpoint->tensors[0].tensor.dtype;
+    if (checkpoint->config_json != NULL) dtype_of_run(dtype, checkpoint->config_json);
+    return CY_OK;
+}
+
+cy_status cy_model_dtype(cy_dtype *dtype, const char *name)
+{
+    cy_dtype found = CY_U8;
+    const bool known = cy_dtype_from_name(&found, name) != 0;
+    if (!known || (found != CY_BF16 && found != CY_F16 && found != CY_F32 && found != CY_F64)) {
+        return CY_FAIL(CY_ERR_REQUEST, "dtype %s: bf16, fp16, fp32 and fp64 are known", name);
+    }
+    *dtype = found;
+    return CY_OK;
+}
+
+cy_status cy_model_tokenizer(cy_tokenizer **tokenizer, const cy_checkpoint *checkpoint)
+{
+    return cy_tokenizer_open(tokenizer, checkpoint->path);
+}
+
+cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
+{
+    cy_state_dict parameters = {0};
+    cy_checkpoint_traffic traffic = {0};
+    checkpoint->pool = decoder->pool;
+    CY_TRY(cy_state_dict_of_weights(&parameters, &decoder->storage));
+    cy_status status =
+        cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
+    if (status == CY_OK) {
+        status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(), NULL, &traffic);
+    }
+    cy_state_dict_close(&parameters);
+    return status;
 }

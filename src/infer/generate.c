@@ -1,18 +1,158 @@
-// The public face of generation, cyclotron/generate.h. The cache is in decoder.c, the forward pass
-// in model/decode.c.
+// Generates text (cyclotron/generate.h): opens a model, reads a prompt, chooses token after token
+// until one ends the text, and passes on whole characters. The cache is in decoder.c, the forward
+// pass in model/decode.c.
+
+#include "infer/generate.h"
 
 #include <cyclotron/generate.h>
 
 #include "base/clock.h"
-#include "base/cpu.h"
+#include "base/file.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "checkpoint/identity.h"
-#include "infer/model.h"
+#include "infer/decoder.h"
 #include "infer/sampler.h"
-#include "infer/stop_tokens.h"
-#include "infer/utf8_stream.h"
 
+#include <jansson.h>
 #include <math.h>
+#include <stdbool.h>
+
+// ---- stop tokens
+
+#define CONFIG_BYTES_MAX ((size_t)16 << 20)
+
+bool cy_stop_tokens_has(const cy_stop_tokens *stops, int32_t token)
+{
+    for (int i = 0; i < stops->count; i++) {
+        if (stops->tokens[i] == token) return true;
+    }
+    return false;
+}
+
+// Some files have -1 for no token.
+static cy_status add_stop(cy_stop_tokens *stops, int64_t token, const char *path)
+{
+    if (token < 0 || token > INT32_MAX || cy_stop_tokens_has(stops, (int32_t)token)) return CY_OK;
+    if (stops->count == CY_STOP_TOKENS_MAX) {
+        return CY_FAIL(
+            CY_ERR_UNSUPPORTED, "%s: eos_token_id: more than %d tokens", path, CY_STOP_TOKENS_MAX);
+    }
+    stops->tokens[stops->count++] = (int32_t)token;
+    return CY_OK;
+}
+
+static cy_status add_stops(cy_stop_tokens *stops, const json_t *value, const char *path)
+{
+    if (value == NULL || json_is_null(value)) return CY_OK;
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *token = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_integer(token)) {
+            return CY_FAIL(
+                CY_ERR_CORRUPT, "%s: eos_token_id is neither a token id nor a list of them", path);
+        }
+        CY_TRY(add_stop(stops, json_integer_value(token), path));
+    }
+    return CY_OK;
+}
+
+// Adds the tokens of eos_token_id in a file of the folder; no file adds none.
+static cy_status add_file(cy_stop_tokens *stops, const char *folder, const char *name)
+{
+    cy_text path = {0}, text = {0};
+    json_error_t error;
+    cy_status status = cy_text_add(&path, "%s/%s", folder, name);
+    bool there = false;
+    if (status == CY_OK) status = cy_path_find(&there, path.bytes);
+    if (there) {
+        status = cy_file_read(&text, path.bytes, CONFIG_BYTES_MAX);
+        if (status == CY_OK) {
+            json_t *root = json_loadb(text.bytes, text.length, JSON_REJECT_DUPLICATES, &error);
+            status = root == NULL
+                ? CY_FAIL(CY_ERR_CORRUPT, "%s: line %d, column %d: %s", path.bytes, error.line,
+                      error.column, error.text)
+                : add_stops(stops, json_object_get(root, "eos_token_id"), path.bytes);
+            json_decref(root);
+        }
+    }
+    cy_text_free(&text);
+    cy_text_free(&path);
+    return status;
+}
+
+cy_status cy_stop_tokens_find(
+    cy_stop_tokens *stops, const cy_checkpoint *checkpoint, const cy_tokenizer *tokenizer)
+{
+    cy_stop_tokens found = {0};
+    CY_TRY(add_file(&found, checkpoint->path, "generation_config.json"));
+    if (found.count == 0) {
+        if (checkpoint->is_hf) CY_TRY(add_file(&found, checkpoint->path, "config.json"));
+        CY_TRY(add_stop(&found, checkpoint->model.eos, checkpoint->path));
+        CY_TRY(add_stop(&found, cy_tokenizer_end_token(tokenizer), checkpoint->path));
+    }
+    *stops = found;
+    return CY_OK;
+}
+
+// ---- UTF-8 streams
+
+// Whether a byte may be number `place` of the character that `lead` begins. Behind some leads the
+// first byte has a smaller range, which excludes overlong forms, surrogates and numbers beyond
+// U+10FFFF.
+static bool may_follow(unsigned char lead, int place, unsigned char byte)
+{
+    unsigned char low = 0x80, high = 0xbf;
+    if (place == 1) {
+        if (lead == 0xe0) low = 0xa0;
+        if (lead == 0xed) high = 0x9f;
+        if (lead == 0xf0) low = 0x90;
+        if (lead == 0xf4) high = 0x8f;
+    }
+    return low <= byte && byte <= high;
+}
+
+// Bytes of the character that `lead` begins; 0 when it begins none.
+static int length_of(unsigned char lead)
+{
+    if (lead < 0x80) return 1;
+    if (lead < 0xc2) return 0;
+    if (lead < 0xe0) return 2;
+    if (lead < 0xf0) return 3;
+    return lead < 0xf5 ? 4 : 0;
+}
+
+cy_status cy_utf8_stream_finish(cy_utf8_stream *characters, cy_text *out)
+{
+    if (characters->held_count == 0) return CY_OK;
+    characters->held_count = 0;
+    return cy_text_add_bytes(out, "\xef\xbf\xbd", 3);
+}
+
+static cy_status add_byte(cy_utf8_stream *characters, cy_text *out, unsigned char byte)
+{
+    if (characters->held_count > 0 &&
+        !may_follow(characters->held[0], characters->held_count, byte)) {
+        CY_TRY(cy_utf8_stream_finish(characters, out)); // and `byte` begins a new character
+    }
+    characters->held[characters->held_count++] = byte;
+    const int length = length_of(characters->held[0]);
+    if (length == 0) return cy_utf8_stream_finish(characters, out);
+    if (characters->held_count < length) return CY_OK;
+    characters->held_count = 0;
+    return cy_text_add_bytes(out, characters->held, (size_t)length);
+}
+
+cy_status cy_utf8_stream_add(
+    cy_utf8_stream *characters, cy_text *out, const void *bytes, size_t count)
+{
+    const unsigned char *next = bytes;
+    for (size_t i = 0; i < count; i++)
+        CY_TRY(add_byte(characters, out, next[i]));
+    return CY_OK;
+}
+
+// ---- generation
 
 #define DEFAULT_CONTEXT_MAX 4096
 
@@ -20,16 +160,16 @@ struct cy_generator {
     cy_tokenizer *tokenizer; // owned
     cy_decoder decoder;
     bool decoding;        // the decoder is open
-    bool knows_tokenizer; // it was compared, or there is nothing that it should be
+    bool knows_tokenizer; // compared with the checkpoint, or there was nothing to compare with
     cy_sampler sampler;
     float *logits;    // owned, [vocab]
-    int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer has not
+    int32_t *unnamed; // owned, [unnamed_count]: ids of the model that the tokenizer lacks
     int64_t unnamed_count;
     cy_stop_tokens stops;
 };
 
-// Vocabularies are padded, so a model has logits for ids that stand for no text. One that ends a
-// text may still be chosen.
+// Lists the ids that stand for no text: vocabularies are padded, so a model has logits for them. A
+// stop token may be chosen although it has no text.
 static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
 {
     void *block = NULL;
@@ -141,7 +281,7 @@ typedef struct generation {
     size_t prompt_tokens;
     cy_utf8_stream characters;
     cy_text text;
-    size_t told; // bytes of text that the callback has seen
+    size_t told; // bytes of text that the callback has got
     bool ended;
 } generation;
 
@@ -153,7 +293,7 @@ static void tell(generation *run)
     run->told = run->text.length;
 }
 
-// Chooses the next token from the logits and appends it, unless it is the end.
+// Chooses the next token from the logits, and appends it unless it is a stop token.
 static cy_status choose(generation *run)
 {
     cy_generator *generator = run->generator;
@@ -233,7 +373,7 @@ static cy_status generate(generation *run, cy_generated *generated)
         made = (int64_t)(run->tokens.count - run->prompt_tokens);
     }
     CY_TRY(cy_utf8_stream_finish(&run->characters, &run->text));
-    CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // no text is "", not NULL
+    CY_TRY(cy_text_add_bytes(&run->text, "", 0)); // an empty text is "", not NULL
     tell(run);
     const double seconds = cy_clock_s() - first;
     generated->prefill_s = first - start;
@@ -260,7 +400,7 @@ cy_status cy_generate(
         cy_text_free(&run.text);
         return status;
     }
-    // The list keeps its memory; what came before the new tokens is moved away.
+    // The new tokens are moved to the front of the list, over the prompt.
     generated->count = (int64_t)(run.tokens.count - run.prompt_tokens);
     for (int64_t i = 0; i < generated->count; i++) {
         run.tokens.ids[i] = run.tokens.ids[(size_t)i + run.prompt_tokens];

@@ -1,9 +1,11 @@
+// Chooses the next token: applies penalty, temperature, top-k and top-p to the logits, and draws.
+
 #include "infer/sampler.h"
 
-#include "base/assert.h"
-#include "base/half.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -55,23 +57,23 @@ void cy_sampler_close(cy_sampler *sampler)
     *sampler = (cy_sampler){0};
 }
 
-// scores = logits under the penalty. Each token is penalised once however often it occurred: the
-// score is made from the logit, not from the score.
+// Sets scores to the logits with the penalty. A token is penalised once, however often it occurred:
+// its score is computed from the logit each time.
 static void penalise(cy_sampler *sampler, const float *logits, double penalty,
     const int32_t *history, int64_t history_count)
 {
     for (int64_t i = 0; i < sampler->vocab; i++)
         sampler->scores[i] = (double)logits[i];
-    if (penalty == 1) return; // also keeps 0 * inf away
+    if (penalty == 1) return; // also avoids 0 * inf
     for (int64_t i = 0; i < history_count; i++) {
         const int32_t id = history[i];
-        if (id < 0 || id >= sampler->vocab) continue; // the tokenizer may know fewer or more
+        if (id < 0 || id >= sampler->vocab) continue; // an id that the model lacks
         const double logit = (double)logits[id];
         sampler->scores[id] = logit > 0 ? logit / penalty : logit * penalty;
     }
 }
 
-// The best token: the largest score, the lowest id among equals.
+// Finds the best token: the largest score, the lowest id among equals.
 static cy_status find_best(int32_t *best, const cy_sampler *sampler, const float *logits)
 {
     int64_t found = 0;
@@ -89,17 +91,18 @@ static cy_status find_best(int32_t *best, const cy_sampler *sampler, const float
     return CY_OK;
 }
 
-#define BLOCK 256 // logits whose largest is found before their place is
+#define BLOCK 256 // logits in which the largest value is found first, and its place afterwards
 
-// An integer in the order of the floats; -0 is 0. What is not a number or infinite is at the ends.
+// Maps a float to an integer of the same order; -0 becomes 0. NaN and infinities are at the ends.
 static inline int32_t rank_of(float logit)
 {
     const int32_t bits = (int32_t)cy_f32_bits(logit + 0.0f);
     return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
-// What find_best finds where scores are logits, without making scores: greedy decoding asks for it
-// while memory and all other threads wait. False where find_best has something to say.
+// Does what find_best does for scores equal to the logits, without writing scores: greedy decoding
+// calls it while all other threads wait. False where a value is not finite and find_best must
+// report it.
 static bool find_best_logit(int32_t *best, const float *logits, int64_t vocab)
 {
     int32_t largest = INT32_MIN, least = INT32_MAX;
@@ -123,7 +126,7 @@ static bool find_best_logit(int32_t *best, const float *logits, int64_t vocab)
     return true;
 }
 
-// ---- a heap of tokens, so that only those that are kept get sorted
+// ---- a heap of tokens, which sorts only the tokens that are kept
 
 static bool ranks_before(const double *scores, int32_t a, int32_t b)
 {
@@ -145,8 +148,8 @@ static void sift(const double *scores, int32_t *heap, int64_t count, int64_t at)
     heap[at] = moved;
 }
 
-// Takes the best `limit` tokens off the heap, or fewer once their probability reaches `enough`.
-// They end up at the back of `order`, the best last; returns how many.
+// Moves the best `limit` tokens from the heap to the back of `order`, the best last, or fewer once
+// their probability reaches `enough`; returns how many.
 static int64_t take_best(cy_sampler *sampler, int64_t limit, double enough, double *mass)
 {
     int64_t left = sampler->vocab;
@@ -162,7 +165,7 @@ static int64_t take_best(cy_sampler *sampler, int64_t limit, double enough, doub
     return sampler->vocab - left;
 }
 
-// Of the `count` best tokens, the fewest that together hold top_p of their probability.
+// Returns how many of the `count` best tokens together reach top_p of their probability.
 static int64_t keep_top_p(const cy_sampler *sampler, int64_t count, double top_p, double *mass)
 {
     const double enough = top_p * *mass;
@@ -176,8 +179,8 @@ static int64_t keep_top_p(const cy_sampler *sampler, int64_t count, double top_p
     return kept;
 }
 
-// The token at which the running sum passes `target`; one of positive probability, also where
-// rounding leaves the sum short of it.
+// Returns the token at which the running sum passes `target`: always one of positive probability,
+// also where rounding keeps the sum below it.
 static int32_t walk(const cy_sampler *sampler, int64_t count, double target)
 {
     double sum = 0;
@@ -218,7 +221,7 @@ cy_status cy_sample_token(int32_t *token, cy_sampler *sampler, const float *logi
         sampler->order[i] = (int32_t)i;
     }
     const bool cut_k = 0 < spec->top_k && spec->top_k < vocab;
-    int64_t kept = vocab; // without a cut, `order` may stay as it is: any order draws the same law
+    int64_t kept = vocab; // without a cut any order gives the same distribution
     if (cut_k || spec->top_p < 1) {
         for (int64_t i = vocab / 2 - 1; i >= 0; i--)
             sift(sampler->scores, sampler->order, vocab, i);

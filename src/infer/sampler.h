@@ -1,11 +1,11 @@
-// infer/sampler.h: choosing the next token from the model's logits, on the host.
+// infer/sampler.h: chooses the next token from the model's logits, on the host.
 //
 // The steps, in this order: the repetition penalty (Keskar et al., "CTRL", 2019: logits of tokens
 // that occurred are divided by it when positive, multiplied when negative), the temperature, the
 // top_k largest logits, and of these the fewest whose probability together is at least top_p
 // (Holtzman et al., "The curious case of neural text degeneration", 2019). Equal logits rank by
-// ascending token id. The draw is a pure function of (seed, position): the same text comes out
-// whatever was generated before, in whatever batch.
+// ascending token id. The draw is a pure function of (seed, position): it does not depend
+// on what was generated before, or in which batch.
 //
 // A cy_sampler owns work space of one vocabulary, so choosing allocates nothing; one thread uses it
 // at a time.
@@ -41,8 +41,8 @@ CY_MUST_CHECK cy_status cy_sampler_open(cy_sampler *sampler, int64_t vocab);
 void cy_sampler_close(cy_sampler *sampler);
 
 // Chooses the token at `position` (the number of tokens before it) from logits [vocab].
-// `history` [history_count], prompt included, is what the penalty looks at; it may be NULL when
-// history_count is 0. A logit of -inf is a token that never comes. CY_ERR_NOT_FINITE when a logit
+// The penalty applies to `history` [history_count], prompt included, which may be NULL when
+// history_count is 0. A token whose logit is -inf is never chosen. CY_ERR_NOT_FINITE when a logit
 // is NaN or +inf, or all are -inf.
 CY_MUST_CHECK cy_status cy_sample_token(int32_t *token, cy_sampler *sampler, const float *logits,
     const cy_sampling_params *spec, int64_t position, const int32_t *history,

@@ -3,8 +3,8 @@
 
 #include "kernel/dispatch.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"
 #include "kernel/cpu/cpu.h"

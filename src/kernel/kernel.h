@@ -15,7 +15,7 @@
 #ifndef CY_KERNEL_KERNEL_H
 #define CY_KERNEL_KERNEL_H
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "device/queue.h"
 #include "device/view.h"
 

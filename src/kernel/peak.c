@@ -2,10 +2,10 @@
 
 #include "kernel/peak.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "kernel/dispatch.h"
 
 #include <string.h>

@@ -49,8 +49,21 @@ static inline cy_attention_spec cy_model_attention(const cy_model_context *conte
     };
 }
 
+// Where generation finds keys and values: the pages of a KV cache. Arrays are [t]: a token's
+// sequence, and what the host must know of all tokens to write their keys to the pages. Within a
+// sequence, positions ascend. `pages` is [layers], with one page table, of which
+// `page_table_host` is a copy that the host can read.
+typedef struct cy_cache_batch {
+    const int32_t *sequences;      // device memory
+    const int32_t *positions_host; // host, as the other arrays
+    const int32_t *sequences_host;
+    const int32_t *page_table_host;
+    const cy_kv_pages *pages;
+} cy_cache_batch;
+
 // One microbatch as a rank sees it: t tokens, the sequences of the microbatch one after another,
-// each with this rank's share of its positions. Arrays are in device memory unless said otherwise.
+// each with this rank's share of its positions; or, in generation, the new tokens of one or more
+// sequences. Arrays are in device memory unless said otherwise.
 typedef struct cy_microbatch {
     int64_t tokens;                 // t
     const int32_t *inputs;          // [t]
@@ -58,6 +71,7 @@ typedef struct cy_microbatch {
     const int32_t *positions;       // [t], ascending within a span
     const cy_attention_span *spans; // host, one per sequence or document
     int span_count;
+    const cy_cache_batch *cache; // generation: keys are in pages, and there are no spans; or NULL
 } cy_microbatch;
 
 #endif

@@ -3,127 +3,41 @@
 
 #include "model/decode.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- a batch of tokens
 
-// Rows that follow each other in one page are written by one copy.
-void cy_decode_write_pages(
-    cy_queue *queue, const cy_kv_pages *pages, cy_view k, cy_view v, const cy_decode_batch *batch)
+static cy_block_stash stash_alloc(const cy_model_context *context, int64_t tokens)
 {
-    int64_t row = 0;
-    while (row < batch->tokens) {
-        const int64_t position = batch->positions_host[row];
-        const int32_t sequence = batch->sequences_host[row];
-        const int64_t in_page = position % pages->page_size;
-        int64_t count = 1;
-        while (row + count < batch->tokens && in_page + count < pages->page_size &&
-            batch->sequences_host[row + count] == sequence &&
-            batch->positions_host[row + count] == position + count) {
-            count++;
-        }
-        const int64_t at = cy_kv_row(pages, batch->page_table_host, sequence, position);
-        cy_copy(queue, cy_view_rows(pages->keys, at, count), cy_view_rows(k, row, count));
-        cy_copy(queue, cy_view_rows(pages->values, at, count), cy_view_rows(v, row, count));
-        row += count;
-    }
-}
-
-// The stash of the norm is scratch memory here: no backward pass needs it.
-static void norm_batch_heads(
-    const cy_model_context *context, const cy_storage *storage, int unit, cy_view qkv)
-{
-    const size_t mark = cy_arena_mark(context->queue->scratch);
-    cy_qk_norm_stash stash;
-    cy_qk_norm_stash_alloc(&stash, context, context->queue->scratch, qkv.rows);
-    cy_qk_norm_forward(context, storage, unit, qkv, &stash);
-    cy_arena_rewind(context->queue->scratch, mark);
-}
-
-// mid [t, hidden] = the attention branch of x, without the residual.
-static cy_status attention(const cy_model_context *context, const cy_storage *storage, int layer,
-    cy_view mid, cy_view x, cy_view inv_rms, const cy_decode_batch *batch)
-{
-    cy_queue *queue = context->queue;
-    const cy_model_shape *shape = &context->shape;
-    const int unit = cy_storage_unit(storage, layer);
-    const size_t mark = cy_arena_mark(queue->scratch);
-    const int64_t q_cols = cy_model_q_cols(context);
-    const int64_t kv_cols = cy_model_kv_cols(context);
-
-    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, shape->hidden);
-    const cy_view qkv = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols + 2 * kv_cols);
-    const cy_view o = cy_view_alloc(queue->scratch, context->dtype, x.rows, q_cols);
-    cy_norm_forward(queue, n, inv_rms, x, cy_view_none(),
-        cy_storage_weight(storage, unit, CY_ROLE_NORM1, 0), shape->norm_eps);
-    const cy_column_linear in = {
-        .parallel = &context->tp,
-        .weight = cy_storage_weight(storage, unit, CY_ROLE_Q, 2),
-        .bias = cy_storage_weight(storage, unit, CY_ROLE_Q_BIAS, shape->qkv_bias ? 2 : 0),
-    };
-    cy_column_linear_rows(&in, queue, qkv, n);
-    norm_batch_heads(context, storage, unit, qkv);
-    cy_rope(queue, qkv, context->rope, batch->positions,
-        context->heads_local + context->kv_heads_local, false);
-    cy_decode_write_pages(queue, &batch->pages[layer], cy_view_cols(qkv, q_cols, kv_cols),
-        cy_view_cols(qkv, q_cols + kv_cols, kv_cols), batch);
-    const cy_attention_spec spec = cy_model_attention(context);
-    cy_attention_paged(queue, o, cy_view_cols(qkv, 0, q_cols), &batch->pages[layer],
-        batch->sequences, batch->positions, &spec);
-    const cy_row_linear out = {
-        .parallel = &context->tp,
-        .weight = cy_storage_weight(storage, unit, CY_ROLE_OUT, 0),
-        .bias = cy_storage_weight(storage, unit, CY_ROLE_OUT_BIAS, 0),
-        .input_is_parallel = true,
-    };
-    CY_TRY(cy_row_linear_forward(&out, queue, mid, o, NULL));
-    cy_arena_rewind(queue->scratch, mark);
-    return CY_OK;
-}
-
-// x becomes the layer's output.
-static cy_status layer_forward(const cy_model_context *context, const cy_storage *storage,
-    int layer, cy_view x, const cy_decode_batch *batch)
-{
-    cy_queue *queue = context->queue;
-    const int unit = cy_storage_unit(storage, layer);
-    const size_t mark = cy_arena_mark(queue->scratch);
-    const cy_view inv_rms = cy_view_alloc(queue->scratch, context->sum_dtype, 1, x.rows);
-    const cy_view mid = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
-    const cy_view n = cy_view_alloc(queue->scratch, context->dtype, x.rows, x.cols);
-    const cy_view gate_up =
-        cy_view_alloc(queue->scratch, context->dtype, x.rows, 2 * context->ffn_local);
-    const cy_view act = cy_view_alloc(queue->scratch, context->dtype, x.rows, context->ffn_local);
-
-    CY_TRY(attention(context, storage, layer, mid, x, inv_rms, batch));
-    cy_norm_forward(queue, n, inv_rms, mid, x, cy_storage_weight(storage, unit, CY_ROLE_NORM2, 0),
-        context->shape.norm_eps);
-    const cy_column_linear in = {
-        .parallel = &context->tp,
-        .weight = cy_storage_weight(storage, unit, CY_ROLE_GATE, 1),
-    };
-    const cy_row_linear down = {
-        .parallel = &context->tp,
-        .weight = cy_storage_weight(storage, unit, CY_ROLE_DOWN, 0),
-        .input_is_parallel = true,
-    };
-    cy_column_linear_rows(&in, queue, gate_up, n);
-    cy_swiglu_forward(queue, act, gate_up);
-    CY_TRY(cy_row_linear_forward(&down, queue, x, act, NULL));
-    cy_add(queue, x, x, mid);
-    cy_arena_rewind(queue->scratch, mark);
-    return CY_OK;
+    cy_block_stash stash = {0};
+    cy_block_stash_alloc_to_input(&stash, context, context->queue->scratch, tokens);
+    cy_block_stash_alloc_to_weight(&stash, context, context->queue->scratch, tokens, true);
+    return stash;
 }
 
 cy_status cy_decode_forward(const cy_model_context *context, const cy_storage *storage, cy_view x,
-    const cy_decode_batch *batch)
+    const cy_microbatch *batch)
 {
-    const cy_microbatch tokens = {.tokens = batch->tokens, .inputs = batch->inputs};
-    CY_TRY(cy_embed_forward(context, storage, x, &tokens));
-    for (int layer = 0; layer < context->shape.layers; layer++) {
-        CY_TRY(layer_forward(context, storage, layer, x, batch));
+    cy_arena *scratch = context->queue->scratch;
+    const size_t mark = cy_arena_mark(scratch);
+    const int layers = context->shape.layers;
+    // Each layer reads one of these and writes the other; the last one writes x.
+    const cy_view other = cy_view_alloc(scratch, context->dtype, x.rows, x.cols);
+    cy_block_stash stash = stash_alloc(context, batch->tokens);
+    cy_tensor_reduce_state pending = {0};
+    cy_view in = layers % 2 == 0 ? x : other, out = layers % 2 == 0 ? other : x;
+    CY_TRY(cy_embed_start(context, storage, in, batch, &pending));
+    for (int i = 0; i < layers; i++) {
+        const cy_layer layer = {context, storage, cy_storage_unit(storage, i)};
+        stash.attention.x = in;
+        CY_TRY(cy_block_forward(&layer, out, &stash, batch, &pending));
+        // The next layer writes the residual that is added to what arrives.
+        CY_TRY(cy_tensor_reduce_finish(&pending));
+        in = out;
+        out = out.data == x.data ? other : x;
     }
+    cy_arena_rewind(scratch, mark);
     return CY_OK;
 }
 
@@ -165,7 +79,7 @@ struct cy_decode_token_worker {
 // One token on its way; what the threads of a team share while it lasts.
 typedef struct walk {
     cy_decode_token *row;
-    const cy_decode_batch *batch;
+    const cy_microbatch *batch;
     cy_view logits;
 } walk;
 
@@ -259,10 +173,10 @@ static void prefetch_rows(const walk *at, int worker, cy_view weight)
 // far as its page goes.
 static cy_view page_rows(const walk *at, const cy_kv_pages *pages, cy_view rows, share positions)
 {
-    const cy_decode_batch *batch = at->batch;
+    const cy_microbatch *batch = at->batch;
     const int64_t room = pages->page_size - positions.first % pages->page_size;
-    const int64_t row =
-        cy_kv_row(pages, batch->page_table_host, batch->sequences_host[0], positions.first);
+    const int64_t row = cy_kv_row(
+        pages, batch->cache->page_table_host, batch->cache->sequences_host[0], positions.first);
     return cy_view_rows(rows, row, positions.count < room ? positions.count : room);
 }
 
@@ -270,7 +184,7 @@ static cy_view page_rows(const walk *at, const cy_kv_pages *pages, cy_view rows,
 static share positions_of(const walk *at, int worker)
 {
     const cy_attention_spec spec = cy_model_attention(at->row->context);
-    const int64_t position = at->batch->positions_host[0];
+    const int64_t position = at->batch->cache->positions_host[0];
     const share parts = at->row->each[worker].parts;
     if (parts.count == 0) return (share){0};
     const int64_t seen = cy_attention_first(&spec, position), base = seen / CY_ATTENTION_PART;
@@ -364,8 +278,8 @@ static void write_pages(const walk *at, int worker, int layer, cy_view k, cy_vie
     const share cols = {(first - last) * dim, (mine.first + mine.count - first) * dim};
     if (cols.count <= 0) return;
     const cy_kv_pages pages = pages_of(&row->pages[layer], cols);
-    cy_decode_write_pages(
-        &row->each[worker].queue, &pages, cols_of(k, cols), cols_of(v, cols), at->batch);
+    cy_kv_pages_write(
+        &row->each[worker].queue, &pages, cols_of(k, cols), cols_of(v, cols), at->batch->cache, 0);
 }
 
 // This thread's parts of the attention of all heads.
@@ -373,7 +287,7 @@ static void attend(const walk *at, int worker, int layer)
 {
     const cy_model_context *context = at->row->context;
     const cy_decode_token_layer *weights = &at->row->layers[layer];
-    const cy_decode_batch *batch = at->batch;
+    const cy_microbatch *batch = at->batch;
     cy_decode_token_worker *self = &at->row->each[worker];
     const share mine = self->parts;
     if (mine.count == 0) return;
@@ -388,16 +302,17 @@ static void attend(const walk *at, int worker, int layer)
     norm_heads(at, self, k, weights->k_norm);
     cy_rope(&self->queue, self->qkv, context->rope, batch->positions, spec.heads + spec.kv_heads,
         false);
-    write_pages(at, worker, layer, k, v, cy_attention_part_count(&spec, batch->positions_host[0]));
+    write_pages(
+        at, worker, layer, k, v, cy_attention_part_count(&spec, batch->cache->positions_host[0]));
     cy_attention_split(&self->queue, rows_of(at->row->parts, mine), q, &at->row->pages[layer],
-        batch->sequences, batch->positions, &spec, mine.first);
+        batch->cache->sequences, batch->positions, &spec, mine.first);
 }
 
 // o, the same in every thread, from the parts of all.
 static void join(const walk *at, cy_decode_token_worker *self)
 {
     const cy_attention_spec spec = cy_model_attention(at->row->context);
-    const int64_t count = cy_attention_part_count(&spec, at->batch->positions_host[0]);
+    const int64_t count = cy_attention_part_count(&spec, at->batch->cache->positions_host[0]);
     cy_attention_combine(&self->queue, self->o, cy_view_rows(at->row->parts, 0, count), &spec);
 }
 
@@ -462,7 +377,7 @@ static void walk_all(void *context, int64_t task, int worker)
     const cy_decode_token *row = at->row;
     cy_decode_token_worker *self = &row->each[worker];
     prefetch_none(self);
-    self->parts = parts_of(row, worker, at->batch->positions_host[0]);
+    self->parts = parts_of(row, worker, at->batch->cache->positions_host[0]);
     cy_embedding_forward(&self->queue, self->x, row->embedding, at->batch->inputs, 0);
     for (int layer = 0; layer < row->context->shape.layers; layer++)
         walk_layer(at, worker, layer);
@@ -572,16 +487,14 @@ static void open_queue(cy_decode_token *row, int worker, bool dry)
 size_t cy_decode_token_plan(cy_decode_token *row)
 {
     static const int32_t zero[1] = {0};
-    const cy_decode_batch batch = {
-        .tokens = 1,
-        .inputs = zero,
-        .positions = zero,
+    const cy_cache_batch cache = {
         .sequences = zero,
         .positions_host = zero,
         .sequences_host = zero,
         .page_table_host = zero,
         .pages = row->pages,
     };
+    const cy_microbatch batch = {.tokens = 1, .inputs = zero, .positions = zero, .cache = &cache};
     walk at = {.row = row, .batch = &batch};
     row->worker_bytes = 0;
     for (int i = 0; i < row->workers; i++) {
@@ -605,7 +518,7 @@ void cy_decode_token_bind(cy_decode_token *row, void *base)
     }
 }
 
-void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_decode_batch *batch)
+void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_microbatch *batch)
 {
     CY_ASSERT(batch->tokens == 1);
     walk at = {.row = row, .batch = batch, .logits = logits};

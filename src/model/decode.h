@@ -12,27 +12,9 @@
 #include "model/block.h"
 #include "model/head.h"
 
-// The new tokens of one pass. Arrays are [tokens]; `pages` is [layers], the cache of each layer,
-// with one page table. `page_table_host` is the table as the host sees it.
-typedef struct cy_decode_batch {
-    int64_t tokens;
-    const int32_t *inputs;    // device memory
-    const int32_t *positions; // device memory
-    const int32_t *sequences; // device memory
-    const int32_t *positions_host;
-    const int32_t *sequences_host;
-    const int32_t *page_table_host;
-    const cy_kv_pages *pages; // host
-} cy_decode_batch;
-
-// Writes k and v [tokens, cols] of a batch's tokens to their places in the pages of one layer,
-// whose keys and values have as many columns: all kv heads', or those of some.
-void cy_decode_write_pages(
-    cy_queue *queue, const cy_kv_pages *pages, cy_view k, cy_view v, const cy_decode_batch *batch);
-
-// x [tokens, hidden] = the last layer's output for batch->inputs.
+// x [tokens, hidden] = the last layer's output for the tokens of a batch with a cache.
 CY_MUST_CHECK cy_status cy_decode_forward(const cy_model_context *context,
-    const cy_storage *storage, cy_view x, const cy_decode_batch *batch);
+    const cy_storage *storage, cy_view x, const cy_microbatch *batch);
 
 // ---- one token, by a team of threads
 //
@@ -87,6 +69,6 @@ size_t cy_decode_token_plan(cy_decode_token *row);
 void cy_decode_token_bind(cy_decode_token *row, void *base);
 
 // logits [1, vocab] of batch->inputs, which is one token; its key and value are written.
-void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_decode_batch *batch);
+void cy_decode_token_forward(cy_decode_token *row, cy_view logits, const cy_microbatch *batch);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "model/head.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 // ---- embedding
 
@@ -29,14 +29,6 @@ cy_status cy_embed_start(const cy_model_context *context, const cy_storage *stor
     if (pending->partial.data != y.data) CY_TRY(cy_tensor_reduce_finish(pending));
     cy_arena_rewind(queue->scratch, mark);
     return CY_OK;
-}
-
-cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage, cy_view y,
-    const cy_microbatch *batch)
-{
-    cy_tensor_reduce_state pending;
-    CY_TRY(cy_embed_start(context, storage, y, batch, &pending));
-    return cy_tensor_reduce_finish(&pending);
 }
 
 cy_status cy_embed_backward(const cy_model_context *context, const cy_storage *storage, cy_view dy,

@@ -9,11 +9,8 @@
 
 // ---- embedding
 
-// y [t_local, hidden] = rows of the embedding for batch->inputs.
-CY_MUST_CHECK cy_status cy_embed_forward(const cy_model_context *context, const cy_storage *storage,
-    cy_view y, const cy_microbatch *batch);
-
-// Starts the same: *pending is the sum that y becomes.
+// Starts y [t_local, hidden] = rows of the embedding for batch->inputs: *pending is the sum that y
+// becomes.
 CY_MUST_CHECK cy_status cy_embed_start(const cy_model_context *context, const cy_storage *storage,
     cy_view y, const cy_microbatch *batch, cy_tensor_reduce_state *pending);
 

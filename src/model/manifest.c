@@ -1,7 +1,7 @@
 #include "model/manifest.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <stdio.h>
 #include <string.h>

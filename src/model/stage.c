@@ -2,8 +2,8 @@
 
 #include "model/stage.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- places of stashes
 
@@ -56,7 +56,7 @@ static void take_kept(cy_stage_slots *slots, int place, cy_arena *step)
         cy_block_stash *kept = &slots->kept[place * spec->layers + i];
         *kept = (cy_block_stash){0};
         // The first layer reads what the pipeline brings, if not the embedding.
-        if (i > 0 || spec->embedding) kept->x = take_tokens(spec, step);
+        if (i > 0 || spec->embedding) kept->attention.x = take_tokens(spec, step);
         if (spec->recompute == CY_RECOMPUTE_FULL) continue;
         cy_block_stash_alloc_to_weight(
             kept, spec->context, step, spec->tokens, spec->recompute != CY_RECOMPUTE_SELECTIVE);
@@ -84,7 +84,7 @@ void cy_stage_slots_alloc(cy_stage_slots *slots, cy_arena *step)
 
 // ---- the stage
 
-cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_segment *segment)
+cy_stage cy_stage_of(cy_stage_slots *slots, cy_storage *storage, const cy_segment *segment)
 {
     const cy_model_context *context = slots->spec.context;
     CY_ASSERT(0 < segment->layer_count && segment->layer_count <= slots->spec.layers);
@@ -101,35 +101,49 @@ cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_
     return stage;
 }
 
-static cy_status before(const cy_stage *stage, int unit)
+// ---- calls to the reducer: each may move the arrays of a unit, so the storage looks them up again
+
+static cy_status before_unit(const cy_stage *stage, int unit)
 {
-    return stage->hooks.before_unit == NULL ? CY_OK
-                                            : stage->hooks.before_unit(stage->hooks.context, unit);
+    if (stage->reducer == NULL) return CY_OK;
+    CY_TRY(cy_reducer_before_unit(stage->reducer, unit));
+    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
+    return CY_OK;
 }
 
-static cy_status after(const cy_stage *stage, int unit)
+static cy_status after_unit(const cy_stage *stage, int unit)
 {
-    return stage->hooks.after_unit == NULL ? CY_OK
-                                           : stage->hooks.after_unit(stage->hooks.context, unit);
+    if (stage->reducer == NULL) return CY_OK;
+    CY_TRY(cy_reducer_after_unit(stage->reducer, unit));
+    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
+    return CY_OK;
 }
 
 static cy_status before_gradient(const cy_stage *stage, int unit)
 {
-    return stage->hooks.before_gradient == NULL
-        ? CY_OK
-        : stage->hooks.before_gradient(stage->hooks.context, unit);
+    if (stage->reducer == NULL) return CY_OK;
+    CY_TRY(cy_reducer_before_gradient(stage->reducer, unit));
+    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
+    return CY_OK;
 }
 
-static cy_status gradient_final(const cy_stage *stage, int unit)
+static cy_status gradient_final(const cy_stage *stage, const cy_stage_pass *pass, int unit)
 {
-    return stage->hooks.gradient_final == NULL
-        ? CY_OK
-        : stage->hooks.gradient_final(stage->hooks.context, unit);
+    if (stage->reducer == NULL) return CY_OK;
+    cy_unit *at = &stage->storage->units[unit];
+    const bool embedding = at->layer < 0;
+    at->grads_empty = false;
+    const bool last = pass->last && (!embedding || stage->ends_embedding);
+    CY_TRY(cy_reducer_gradient_final(stage->reducer, unit, last));
+    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
+    return CY_OK;
 }
 
-static cy_block block_at(const cy_stage *stage, int index)
+// ---- stashes
+
+static cy_layer layer_at(const cy_stage *stage, int index)
 {
-    return (cy_block){
+    return (cy_layer){
         .context = stage->slots->spec.context,
         .storage = stage->storage,
         .unit = cy_storage_unit(stage->storage, stage->segment.layer_first + index),
@@ -143,10 +157,10 @@ static cy_block_stash stash_at(const cy_stage *stage, const cy_stage_pass *pass,
     CY_ASSERT(0 <= pass->kept && pass->kept < slots->spec.kept);
     cy_block_stash stash = slots->kept[pass->kept * slots->spec.layers + index];
     const cy_block_stash *brief = &slots->stashes[pass->stash * slots->spec.layers + index];
-    stash.qkv = brief->qkv;
-    stash.lse = brief->lse;
-    stash.qk_norm = brief->qk_norm;
-    if (index == 0 && !cy_view_is_none(pass->input)) stash.x = pass->input;
+    stash.attention.qkv = brief->attention.qkv;
+    stash.attention.lse = brief->attention.lse;
+    stash.attention.qk_norm = brief->attention.qk_norm;
+    if (index == 0 && !cy_view_is_none(pass->input)) stash.attention.x = pass->input;
     return stash;
 }
 
@@ -160,7 +174,7 @@ static cy_block_stash working_stash(const cy_stage *stage, const cy_stage_pass *
     case CY_RECOMPUTE_NONE:
         break;
     case CY_RECOMPUTE_SELECTIVE:
-        stash.gate_up = cy_view_alloc(
+        stash.feed_forward.gate_up = cy_view_alloc(
             scratch, spec->context->dtype, spec->tokens, 2 * spec->context->ffn_local);
         break;
     case CY_RECOMPUTE_FULL:
@@ -181,15 +195,15 @@ static cy_status forward_blocks(const cy_stage *stage, const cy_stage_pass *pass
     cy_arena *scratch = spec->context->queue->scratch;
     const int layers = stage->segment.layer_count;
     for (int i = 0; i < layers; i++) {
-        const cy_block block = block_at(stage, i);
+        const cy_layer layer = layer_at(stage, i);
         const size_t mark = cy_arena_mark(scratch);
         cy_block_stash stash = working_stash(stage, pass, i);
-        const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).x : output;
-        CY_TRY(before(stage, block.unit));
-        CY_TRY(cy_block_forward(&block, y, &stash, pass->batch, pending));
+        const cy_view y = i + 1 < layers ? stash_at(stage, pass, i + 1).attention.x : output;
+        CY_TRY(before_unit(stage, layer.unit));
+        CY_TRY(cy_block_forward(&layer, y, &stash, pass->batch, pending));
         // The residual that is added to what arrives would be gone.
         if (spec->recompute == CY_RECOMPUTE_FULL) CY_TRY(cy_tensor_reduce_finish(pending));
-        CY_TRY(after(stage, block.unit));
+        CY_TRY(after_unit(stage, layer.unit));
         cy_arena_rewind(scratch, mark);
     }
     return cy_tensor_reduce_finish(pending);
@@ -200,16 +214,16 @@ static cy_status forward_head(
 {
     const cy_head *head = &stage->head;
     const cy_view d_out = stage->slots->d_out[pass->stash];
-    CY_TRY(before(stage, head->norm_unit));
-    if (head->matrix_unit != head->norm_unit) CY_TRY(before(stage, head->matrix_unit));
+    CY_TRY(before_unit(stage, head->norm_unit));
+    if (head->matrix_unit != head->norm_unit) CY_TRY(before_unit(stage, head->matrix_unit));
     if (loss->train) {
         CY_TRY(before_gradient(stage, head->norm_unit));
         CY_TRY(before_gradient(stage, head->matrix_unit));
     }
     CY_TRY(cy_head_forward(
         head, loss->sum, loss->train ? d_out : cy_view_none(), x, pass->batch, loss->scale));
-    if (head->matrix_unit != head->norm_unit) CY_TRY(after(stage, head->matrix_unit));
-    return after(stage, head->norm_unit);
+    if (head->matrix_unit != head->norm_unit) CY_TRY(after_unit(stage, head->matrix_unit));
+    return after_unit(stage, head->norm_unit);
 }
 
 cy_status cy_stage_forward(
@@ -223,10 +237,10 @@ cy_status cy_stage_forward(
     cy_tensor_reduce_state pending = {0};
     if (stage->segment.embedding) {
         const int unit = cy_storage_unit(stage->storage, -1);
-        CY_TRY(before(stage, unit));
-        CY_TRY(cy_embed_start(
-            spec->context, stage->storage, stash_at(stage, pass, 0).x, pass->batch, &pending));
-        CY_TRY(after(stage, unit));
+        CY_TRY(before_unit(stage, unit));
+        CY_TRY(cy_embed_start(spec->context, stage->storage, stash_at(stage, pass, 0).attention.x,
+            pass->batch, &pending));
+        CY_TRY(after_unit(stage, unit));
     }
     if (!stage->segment.head) return forward_blocks(stage, pass, output, &pending);
 
@@ -243,15 +257,15 @@ cy_status cy_stage_forward(
 
 // Makes again what is not kept, before the backward pass of a layer.
 static cy_status recompute(
-    const cy_stage *stage, const cy_block *block, cy_block_stash *stash, const cy_microbatch *batch)
+    const cy_stage *stage, const cy_layer *layer, cy_block_stash *stash, const cy_microbatch *batch)
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     if (spec->recompute == CY_RECOMPUTE_NONE) return CY_OK;
     if (spec->recompute == CY_RECOMPUTE_SELECTIVE) {
-        return cy_block_recompute_gate_up(block, stash);
+        return cy_feed_forward_recompute_gate_up(layer, &stash->feed_forward);
     }
     cy_tensor_reduce_state here = {0};
-    return cy_block_forward(block, cy_view_none(), stash, batch, &here);
+    return cy_block_forward(layer, cy_view_none(), stash, batch, &here);
 }
 
 static cy_block_gradients *gradients_at(const cy_stage *stage, const cy_stage_pass *pass, int index)
@@ -264,31 +278,31 @@ static cy_status backward_block(
 {
     const cy_stage_spec *spec = &stage->slots->spec;
     cy_arena *scratch = spec->context->queue->scratch;
-    const cy_block block = block_at(stage, index);
+    const cy_layer layer = layer_at(stage, index);
     const size_t mark = cy_arena_mark(scratch);
-    CY_TRY(before(stage, block.unit));
-    CY_TRY(before_gradient(stage, block.unit));
+    CY_TRY(before_unit(stage, layer.unit));
+    CY_TRY(before_gradient(stage, layer.unit));
 
     cy_block_stash stash = working_stash(stage, pass, index);
-    CY_TRY(recompute(stage, &block, &stash, pass->batch));
+    CY_TRY(recompute(stage, &layer, &stash, pass->batch));
     cy_block_gradients gradients;
     if (parts == CY_BACKWARD_INPUT_ONLY) {
         gradients = *gradients_at(stage, pass, index);
     } else {
         cy_block_gradients_alloc(&gradients, spec->context, scratch, spec->tokens);
     }
-    CY_TRY(cy_block_backward(&block, d, &stash, &gradients, pass->batch, parts));
-    CY_TRY(after(stage, block.unit));
+    CY_TRY(cy_block_backward(&layer, d, &stash, &gradients, pass->batch, parts));
+    CY_TRY(after_unit(stage, layer.unit));
     cy_arena_rewind(scratch, mark);
-    return parts == CY_BACKWARD_TOGETHER ? gradient_final(stage, block.unit) : CY_OK;
+    return parts == CY_BACKWARD_TOGETHER ? gradient_final(stage, pass, layer.unit) : CY_OK;
 }
 
 // The end of a backward pass: the embedding, which the head may share.
-static cy_status embedding_final(const cy_stage *stage)
+static cy_status embedding_final(const cy_stage *stage, const cy_stage_pass *pass)
 {
     const bool shared = stage->segment.head && stage->slots->spec.context->shape.tied;
     if (!stage->segment.embedding && !shared) return CY_OK;
-    return gradient_final(stage, cy_storage_unit(stage->storage, -1));
+    return gradient_final(stage, pass, cy_storage_unit(stage->storage, -1));
 }
 
 cy_status cy_stage_backward(
@@ -297,7 +311,7 @@ cy_status cy_stage_backward(
     const cy_stage_spec *spec = &stage->slots->spec;
     const bool together = parts == CY_BACKWARD_TOGETHER;
     CY_ASSERT(together || spec->split_backward);
-    if (stage->segment.head && together) CY_TRY(gradient_final(stage, stage->head.norm_unit));
+    if (stage->segment.head && together) CY_TRY(gradient_final(stage, pass, stage->head.norm_unit));
     for (int i = stage->segment.layer_count - 1; i >= 0; i--) {
         CY_TRY(backward_block(stage, pass, i, d, parts));
     }
@@ -306,20 +320,20 @@ cy_status cy_stage_backward(
         CY_TRY(before_gradient(stage, cy_storage_unit(stage->storage, -1)));
         CY_TRY(cy_embed_backward(spec->context, stage->storage, d, pass->batch));
     }
-    return together ? embedding_final(stage) : CY_OK;
+    return together ? embedding_final(stage, pass) : CY_OK;
 }
 
 cy_status cy_stage_backward_weight(const cy_stage *stage, const cy_stage_pass *pass)
 {
-    if (stage->segment.head) CY_TRY(gradient_final(stage, stage->head.norm_unit));
+    if (stage->segment.head) CY_TRY(gradient_final(stage, pass, stage->head.norm_unit));
     for (int i = stage->segment.layer_count - 1; i >= 0; i--) {
-        const cy_block block = block_at(stage, i);
+        const cy_layer layer = layer_at(stage, i);
         const cy_block_stash stash = stash_at(stage, pass, i);
-        CY_TRY(before(stage, block.unit));
-        CY_TRY(before_gradient(stage, block.unit));
-        CY_TRY(cy_block_backward_weight(&block, &stash, gradients_at(stage, pass, i)));
-        CY_TRY(after(stage, block.unit));
-        CY_TRY(gradient_final(stage, block.unit));
+        CY_TRY(before_unit(stage, layer.unit));
+        CY_TRY(before_gradient(stage, layer.unit));
+        CY_TRY(cy_block_backward_weight(&layer, &stash, gradients_at(stage, pass, i)));
+        CY_TRY(after_unit(stage, layer.unit));
+        CY_TRY(gradient_final(stage, pass, layer.unit));
     }
-    return embedding_final(stage);
+    return embedding_final(stage, pass);
 }

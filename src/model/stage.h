@@ -5,9 +5,9 @@
 // stash lives from forward to the input gradient, what is kept to the weight gradient. Where both
 // are made at once the two end together. Places live in the step arena.
 //
-// The stage calls its hooks downwards-blind: before a unit's weights are needed, after, before its
-// gradients are added to, and when they are final for this microbatch. That is how parameters are
-// gathered and gradients reduced without the model knowing about either.
+// The stage tells the reducer when it needs the weights of a unit and when it no longer does, when
+// it adds to the gradients of a unit next, and when these are final for the microbatch. The reducer
+// gathers parameters and sums gradients accordingly.
 
 #ifndef CY_MODEL_STAGE_H
 #define CY_MODEL_STAGE_H
@@ -20,14 +20,6 @@ typedef enum cy_recompute {
     CY_RECOMPUTE_SELECTIVE, // gate and up are made again
     CY_RECOMPUTE_FULL,      // only each layer's input is kept
 } cy_recompute;
-
-typedef struct cy_stage_hooks {
-    void *context;                                         // borrowed
-    cy_status (*before_unit)(void *context, int unit);     // weights are needed
-    cy_status (*after_unit)(void *context, int unit);      // and no more
-    cy_status (*before_gradient)(void *context, int unit); // its gradients are added to next
-    cy_status (*gradient_final)(void *context, int unit);  // of this microbatch
-} cy_stage_hooks;
 
 // How large the places are, and how many.
 typedef struct cy_stage_spec {
@@ -61,17 +53,22 @@ void cy_stage_slots_alloc(cy_stage_slots *slots, cy_arena *step);
 // Plain data; all pointers are borrowed.
 typedef struct cy_stage {
     cy_stage_slots *slots;
-    const cy_storage *storage;
+    cy_storage *storage; // its units follow the reducer
     cy_segment segment;
-    cy_head head;         // where the segment has it
-    cy_stage_hooks hooks; // all functions set, or all NULL
+    cy_head head;        // where the segment has it
+    cy_reducer *reducer; // NULL: the units stay where they are, and no gradient is summed
+    // The embedding's gradient is final after the last backward pass of this stage: no stage adds
+    // to it later, and no other rank holds a copy that is summed with it first.
+    bool ends_embedding;
 } cy_stage;
 
-cy_stage cy_stage_of(cy_stage_slots *slots, const cy_storage *storage, const cy_segment *segment);
+// A stage without a reducer.
+cy_stage cy_stage_of(cy_stage_slots *slots, cy_storage *storage, const cy_segment *segment);
 
 // One microbatch on its way through a stage.
 typedef struct cy_stage_pass {
     int stash, kept; // its places
+    bool last;       // of the step: the weight gradients are final after its backward pass
     cy_view input;   // [t_local, hidden], readable until the weight gradients are done; none where
                      // the segment reads tokens
     const cy_microbatch *batch; // borrowed

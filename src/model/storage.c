@@ -1,7 +1,7 @@
 #include "model/storage.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "kernel/kernel.h"
 
 // Fused groups start at a multiple of this many elements: 64 bytes of 16-bit data.
@@ -197,6 +197,12 @@ void cy_storage_bind(cy_storage *storage, void *weights, void *grads)
         unit->weights = weights == NULL ? NULL : (char *)weights + unit->first * weight_size;
         unit->grads = grads == NULL ? NULL : (char *)grads + unit->first * grad_size;
     }
+}
+
+void cy_storage_bind_unit(cy_storage *storage, const cy_reducer *reducer, int unit)
+{
+    storage->units[unit].weights = cy_reducer_weights(reducer, unit);
+    storage->units[unit].grads = cy_reducer_grads(reducer, unit);
 }
 
 static bool is_product(cy_role role)

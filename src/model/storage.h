@@ -18,6 +18,7 @@
 #include "device/queue.h"
 #include "device/view.h"
 #include "model/strict_sums.h"
+#include "parallel/data/reducer.h"
 
 // One manifest entry as this rank holds it.
 typedef struct cy_tensor {
@@ -86,6 +87,9 @@ cy_view cy_storage_grad(const cy_storage *storage, int unit, cy_role role, int f
 
 // Points every unit's weights and gradients into whole flat ranges; either may be NULL.
 void cy_storage_bind(cy_storage *storage, void *weights, void *grads);
+
+// Points the weights and gradients of one unit to where the reducer holds them now.
+void cy_storage_bind_unit(cy_storage *storage, const cy_reducer *reducer, int unit);
 
 // The start of an optimizer step where all gradients are whole and floating point: zeros wherever
 // they are only added to. The matrices of layers' products are marked empty instead, which spares

@@ -2,8 +2,8 @@
 
 #include "model/strict_sums.h"
 
-#include "base/half.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "kernel/strict/strict.h"
 
 #include <math.h>

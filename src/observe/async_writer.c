@@ -2,17 +2,17 @@
 #define _GNU_SOURCE
 #include "observe/async_writer.h"
 
-#include "base/activity.h"
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -21,7 +21,7 @@
 
 #define RETRY_S 0.5
 
-// In front of each record in the ring.
+// Stands before each record in the ring.
 typedef struct record_head {
     uint64_t number; // over all targets: the order of writing
     uint64_t count;  // bytes that follow
@@ -29,20 +29,20 @@ typedef struct record_head {
 
 typedef struct target {
     char *name;   // owned
-    char *path;   // owned; NULL: fd is somebody else's
+    char *path;   // owned; NULL: the caller owns fd
     char *folder; // owned: the folder of path
     int fd;
     const void *header; // borrowed
     size_t header_bytes;
-    bool header_due; // of a file that may have none yet, or a part
+    bool header_due; // the file may lack its header, or a part of it
     char *ring;      // owned, [capacity]
     size_t capacity;
-    size_t first, used; // where the oldest record begins, and the bytes of all
-    size_t written;     // of the oldest record, after a short write
+    size_t first, used; // where the oldest record begins, and the bytes of all records
+    size_t written;     // bytes of the oldest record that a short write has written
     int64_t dropped, dropped_told;
-    int64_t failures, failures_told; // times that writing began to fail
+    int64_t failures, failures_told; // how often writing began to fail
     bool failing, failing_told;
-    int error; // errno of the last failure
+    char error[512]; // of the last failure
     bool wrote;
     int force_error; // errno of the fsync at the end; 0: it succeeded
     double retry_s;
@@ -51,11 +51,12 @@ typedef struct target {
 
 struct cy_async_writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; // something to write, or to end for
+    pthread_cond_t work; // there is a record to write, or the thread is to end
     pthread_cond_t done; // a record was written, or the thread has ended
     pthread_t thread;
     target targets[CY_ASYNC_TARGETS_MAX];
     int count;
+    cy_async_keeper keeper; // its functions are NULL where there is none
     uint64_t next_number;
     bool closing, ended, joined;
 };
@@ -75,7 +76,7 @@ static struct timespec instant(double seconds)
 
 // ---- the ring
 
-// Copies between the ring, from byte `at` behind the oldest on, and `bytes`.
+// Copies between the ring, from byte `at` behind its oldest byte, and `bytes`.
 static void ring_put(target *to, size_t at, const void *bytes, size_t count)
 {
     const size_t begin = (to->first + at) % to->capacity;
@@ -115,9 +116,9 @@ static void drop_all(target *from)
     }
 }
 
-// ---- writing, by the thread alone and without the lock; it alone takes records out of the ring
+// ---- writing, by the thread, without the lock: no other thread removes records from the ring
 
-// The bytes at the beginning of an empty file, or what is left of them.
+// Writes the header of an empty file, or the part of it that is missing.
 static bool write_header(target *to)
 {
     struct stat info;
@@ -144,7 +145,7 @@ static bool open_file(target *to)
     return write_header(to);
 }
 
-// Opens the file anew where its name has gone or is another file's by now.
+// Opens the file again where its name is gone or names another file.
 static bool stay_at_path(target *to)
 {
     struct stat there, here;
@@ -165,8 +166,8 @@ static bool stay_at_path(target *to)
     return open_file(to);
 }
 
-// Writes the oldest record, or what is left of it. False with errno where that fails.
-static bool write_record(target *to, size_t count)
+// Writes the oldest record, or the rest of it. False, with errno, where that fails.
+static bool write_bytes(target *to, size_t count)
 {
     if (!stay_at_path(to)) return false;
     while (to->written < count) {
@@ -184,10 +185,31 @@ static bool write_record(target *to, size_t count)
     return true;
 }
 
+typedef struct write_result {
+    bool good;
+    int number; // errno
+    char error[sizeof(((target *)0)->error)];
+} write_result;
+
+// The same in a folder that is kept.
+static void write_record(
+    write_result *result, const cy_async_keeper *keeper, target *to, size_t count)
+{
+    const bool kept =
+        to->path == NULL || keeper->keep == NULL || keeper->keep(keeper->context) == CY_OK;
+    *result = (write_result){0};
+    errno = 0;
+    result->good = kept && write_bytes(to, count);
+    result->number = errno;
+    if (result->good) return;
+    snprintf(result->error, sizeof(result->error), "%s",
+        kept ? strerror(result->number) : cy_error_text());
+}
+
 // ---- the thread
 
-// The target whose record comes next: the oldest of those that may be tried; NULL: none. *until is
-// when one that fails will be tried again.
+// Finds the target with the oldest record among those that may be tried; NULL: none. *until is the
+// time at which a failing one will be tried again.
 static target *next_target(cy_async_writer *writer, double now, double *until)
 {
     target *next = NULL;
@@ -203,17 +225,17 @@ static target *next_target(cy_async_writer *writer, double now, double *until)
     return next;
 }
 
-// What follows from one try, under the lock.
-static void note_result(cy_async_writer *writer, target *at, bool good, int error)
+// Notes the result of one write, under the lock.
+static void note_result(cy_async_writer *writer, target *at, const write_result *result)
 {
-    if (good) {
+    if (result->good) {
         drop_oldest(at);
         at->failing = false;
         return;
     }
-    const bool gone = at->path == NULL && (error == EPIPE || error == EIO);
+    const bool gone = at->path == NULL && (result->number == EPIPE || result->number == EIO);
     if (gone) atomic_store(&at->broken, true);
-    at->error = error;
+    memcpy(at->error, result->error, sizeof(at->error));
     if (gone || writer->closing) drop_all(at);
     if (gone) return;
     if (!at->failing) at->failures++;
@@ -221,7 +243,7 @@ static void note_result(cy_async_writer *writer, target *at, bool good, int erro
     at->retry_s = now_s() + RETRY_S;
 }
 
-// Forces what was written to the disk, with the names of files that were made. Without the lock.
+// Forces the written bytes, and the names of new files, to the disk. Without the lock.
 static int force_one(const target *at)
 {
     if (at->path == NULL || at->fd < 0 || !at->wrote) return 0;
@@ -251,11 +273,10 @@ static void *run(void *context)
         if (at != NULL) {
             const size_t count = (size_t)oldest(at).count;
             pthread_mutex_unlock(&writer->lock);
-            errno = 0;
-            const bool good = write_record(at, count);
-            const int error = errno;
+            write_result result;
+            write_record(&result, &writer->keeper, at, count);
             pthread_mutex_lock(&writer->lock);
-            note_result(writer, at, good, error);
+            note_result(writer, at, &result);
             pthread_cond_broadcast(&writer->done);
         } else if (writer->closing) {
             break;
@@ -273,7 +294,7 @@ static void *run(void *context)
     return NULL;
 }
 
-// ---- for the callers
+// ---- calls
 
 cy_status cy_async_writer_open(cy_async_writer **writer)
 {
@@ -298,6 +319,14 @@ cy_status cy_async_writer_open(cy_async_writer **writer)
     return CY_OK;
 }
 
+void cy_async_writer_keep(cy_async_writer *writer, const cy_async_keeper *keeper)
+{
+    CY_ASSERT(writer->keeper.keep == NULL);
+    pthread_mutex_lock(&writer->lock);
+    writer->keeper = *keeper;
+    pthread_mutex_unlock(&writer->lock);
+}
+
 static void free_target(target *at)
 {
     if (at->path != NULL && at->fd >= 0) cy_io_close(at->fd);
@@ -318,7 +347,7 @@ static cy_status fill_target(target *at, const cy_async_target *wanted)
     CY_TRY(cy_memory_copy_text(&at->path, wanted->path));
     CY_TRY(cy_memory_copy_text(&at->folder, wanted->path));
     char *slash = strrchr(at->folder, '/');
-    if (slash == NULL) at->folder[0] = '.'; // a path has a character at least
+    if (slash == NULL) at->folder[0] = '.'; // a path has at least one character
     const size_t length = slash == NULL || slash == at->folder ? 1 : (size_t)(slash - at->folder);
     at->folder[length] = '\0';
     if (!open_file(at)) return CY_FAIL_ERRNO(CY_ERR_IO, "open %s", at->path);
@@ -362,7 +391,7 @@ void cy_async_write(cy_async_writer *writer, int number, const void *bytes, size
     pthread_mutex_unlock(&writer->lock);
 }
 
-// Records that wait, without those of targets that cannot be written now where `failing` is false.
+// Counts waiting records; without `failing`, not those of targets that cannot be written now.
 static bool some_wait(const cy_async_writer *writer, bool failing)
 {
     for (int i = 0; i < writer->count; i++) {
@@ -386,8 +415,8 @@ bool cy_async_flush(cy_async_writer *writer, double seconds)
     return all;
 }
 
-// What is new about one target; `final`: nothing more will be tried. A text that cannot be made for
-// want of memory is not told.
+// Reports what is new about one target; `final`: nothing more will be tried. Where memory for the
+// text runs out, nothing is reported.
 static cy_status report_of(target *at, bool final, cy_text *line)
 {
     const int64_t dropped = at->dropped - at->dropped_told;
@@ -402,22 +431,22 @@ static cy_status report_of(target *at, bool final, cy_text *line)
     if (at->failing && final && dropped > 0) {
         at->dropped_told = at->dropped;
         at->failing_told = true;
-        return cy_text_add(line, "%s: %s: %lld lines were lost", at->name, strerror(at->error),
-            (long long)dropped);
+        return cy_text_add(
+            line, "%s: %s: %lld lines were lost", at->name, at->error, (long long)dropped);
     }
     if (at->failing && !at->failing_told) {
         at->failing_told = true;
         at->failures_told = at->failures;
         return cy_text_add(line, "%s cannot be written: %s; its lines are kept and tried again",
-            at->name, strerror(at->error));
+            at->name, at->error);
     }
     if (at->failing || (!at->failing_told && !failed && dropped == 0)) return CY_OK;
     at->dropped_told = at->dropped;
     at->failures_told = at->failures;
     if (at->failing_told || failed) {
-        // What began and ended between two reports has its cause here.
+        // The failure began and ended between two reports, so its cause is reported here.
         if (!at->failing_told)
-            CY_TRY(cy_text_add(line, "%s was not written: %s; ", at->name, strerror(at->error)));
+            CY_TRY(cy_text_add(line, "%s was not written: %s; ", at->name, at->error));
         at->failing_told = false;
         CY_TRY(cy_text_add(line, "%s can be written again", at->name));
         if (dropped == 0) return cy_text_add(line, "; no line was lost");
@@ -472,7 +501,7 @@ bool cy_async_writer_finish(cy_async_writer *writer, double seconds)
     const bool ended = writer->ended;
     if (!ended) {
         for (int i = 0; i < writer->count; i++) {
-            // The thread holds a record of one of them, which may yet arrive.
+            // The thread is writing a record of one of them, which may still arrive.
             for (size_t at = 0; at < writer->targets[i].used;) {
                 record_head head;
                 ring_get(&writer->targets[i], at, &head, sizeof(head));
@@ -493,9 +522,10 @@ bool cy_async_writer_finish(cy_async_writer *writer, double seconds)
 
 void cy_async_writer_close(cy_async_writer *writer)
 {
-    if (writer == NULL || !writer->joined) return; // its thread may still read all of it
+    if (writer == NULL || !writer->joined) return; // its thread may still use it
     for (int i = 0; i < writer->count; i++)
         free_target(&writer->targets[i]);
+    if (writer->keeper.close != NULL) writer->keeper.close(writer->keeper.context);
     pthread_cond_destroy(&writer->done);
     pthread_cond_destroy(&writer->work);
     pthread_mutex_destroy(&writer->lock);

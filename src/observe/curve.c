@@ -1,15 +1,17 @@
+// Draws curves over steps: as SVG, and as a plot of characters.
+
 #include "observe/curve.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/output.h"
-#include "observe/number.h"
+#include "base/status.h"
+#include "observe/progress.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-// ---- what both kinds of picture need
+// ---- axes, for both kinds of picture
 
 typedef struct cy_range {
     double low, high;
@@ -45,8 +47,8 @@ static int compare(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-// The upper end of the y axis: a few points far above (the first steps of a loss) may leave the
-// picture when they would take more than half of it.
+// Returns the upper end of the y axis. A few points far above the rest (the first steps of a loss)
+// are left out when they would take more than half of the picture.
 static double y_top(double *sorted, int64_t count)
 {
     qsort(sorted, (size_t)count, sizeof(*sorted), compare);
@@ -105,7 +107,7 @@ static int last_tick(cy_range range)
     return (int)floor(range.high / range.step + 1e-6);
 }
 
-// As many digits as the step between ticks needs; counts in thousands get their unit.
+// Prints as many digits as the step between ticks needs; numbers in thousands get their unit.
 static cy_status add_tick(cy_text *out, cy_range range, double value)
 {
     if (range.step >= 1 && fabs(range.high) >= 10000) return cy_number_short(out, value);
@@ -234,7 +236,7 @@ static cy_status add_grid(cy_text *out, const cy_curve_labels *page, const cy_ax
     return cy_text_add(out, "</text>\n");
 }
 
-// The mean of points [first, last); false when none of them is finite.
+// Computes the mean of points [first, last); false when none of them is finite.
 static bool mean_point(const cy_curve *curve, int64_t first, int64_t last, double *x, double *y)
 {
     int64_t count = 0;
@@ -260,7 +262,7 @@ static cy_status add_curve(cy_text *out, const cy_axes *axes, const cy_curve *cu
     for (int64_t p = 0; p < points; p++) {
         const int64_t first = p * curve->count / points, last = (p + 1) * curve->count / points;
         if (!mean_point(curve, first, last, &x, &y)) {
-            pen_down = false; // a gap shows that something is missing
+            pen_down = false; // a gap shows missing points
             continue;
         }
         CY_TRY(cy_text_add(out, "%s", pen_down ? "L" : "M"));
@@ -312,7 +314,7 @@ cy_status cy_curve_svg(
 
 static const char marks[CY_CURVES_MAX + 1] = "*o+x#@";
 
-// Cell of a share of `cells`, or -1 outside.
+// Returns the cell of a share of `cells`, or -1 outside of 0 to 1.
 static int cell_of(double share, int cells)
 {
     const int cell = (int)floor(share * cells);
@@ -323,7 +325,7 @@ static int cell_of(double share, int cells)
 static void draw(
     char *cells, const cy_axes *axes, const cy_curve *curve, char mark, int width, int height)
 {
-    // One mark a column, at the mean of what falls there, as a line would look from afar.
+    // Each column gets one mark, at the mean of its points.
     int64_t i = 0;
     for (int column = 0; column < width; column++) {
         double sum = 0;

@@ -1,18 +1,21 @@
+// Writes the metrics of a step for the console and for metrics.jsonl, and reads metrics.jsonl back.
+
 #define _GNU_SOURCE
 #include "observe/metrics.h"
 
-#include "base/assert.h"
 #include "base/file.h"
-#include "base/input_file.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/memory.h"
-#include "observe/number.h"
+#include "base/numbers.h"
+#include "base/status.h"
+#include "observe/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -61,71 +64,72 @@ cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics)
 
 // ---- JSON
 
-static cy_status add_number(cy_text *line, const char *name, double value)
-{
-    return cy_text_add(line, ",\"%s\":%s", name, cy_json_number(value, 17).bytes);
-}
-
-static cy_status add_comm(cy_text *line, const cy_step_metrics *metrics)
+static json_t *comm_json(const cy_step_metrics *metrics)
 {
     CY_ASSERT(0 <= metrics->comm_count && metrics->comm_count <= CY_COMM_METRICS_MAX);
-    CY_TRY(cy_text_add(line, ",\"comm\":{"));
+    json_t *dimensions = json_object();
     for (int i = 0; i < metrics->comm_count; i++) {
         const cy_comm_metrics *comm = &metrics->comm[i];
-        CY_TRY(cy_text_add(line, "%s\"%s\":{\"bytes\":%" PRId64 ",\"messages\":%" PRId64,
-            i > 0 ? "," : "", comm->dimension, comm->bytes, comm->messages));
-        CY_TRY(add_number(line, "s", comm->seconds));
-        CY_TRY(add_number(line, "exposed_s", comm->exposed_seconds));
+        json_t *traffic = json_pack("{s:I, s:I, s:o, s:o}", "bytes", (json_int_t)comm->bytes,
+            "messages", (json_int_t)comm->messages, "s", cy_json_real(comm->seconds), "exposed_s",
+            cy_json_real(comm->exposed_seconds));
         if (comm->bytes_between_nodes > 0) {
-            CY_TRY(
-                cy_text_add(line, ",\"bytes_between_nodes\":%" PRId64, comm->bytes_between_nodes));
+            cy_json_set(&traffic, "bytes_between_nodes", json_integer(comm->bytes_between_nodes));
         }
-        CY_TRY(cy_text_add(line, "}"));
+        cy_json_set(&dimensions, comm->dimension, traffic);
     }
-    return cy_text_add(line, "}");
+    return dimensions;
+}
+
+static json_t *topk_json(const cy_step_metrics *metrics)
+{
+    return json_pack("{s:o, s:I, s:I}", "ratio", cy_json_real(metrics->topk_ratio), "sent",
+        (json_int_t)metrics->topk_sent, "elements", (json_int_t)metrics->topk_elements);
 }
 
 cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics)
 {
-    CY_TRY(cy_text_add(
-        line, "{\"step\":%" PRId64 ",\"tokens\":%" PRId64, metrics->step, metrics->tokens));
-    CY_TRY(add_number(line, "loss", metrics->loss));
-    CY_TRY(add_number(line, "grad_norm", metrics->grad_norm));
-    CY_TRY(add_number(line, "lr", metrics->learning_rate));
-    CY_TRY(add_number(line, "step_s", metrics->step_s));
-    CY_TRY(add_number(line, "tok_s", metrics->tok_s));
-    CY_TRY(add_number(line, "tok_s_rank", metrics->tok_s_rank));
-    CY_TRY(add_number(line, "mfu", metrics->mfu));
-    CY_TRY(add_number(line, "mfu_causal", metrics->mfu_causal));
-    CY_TRY(add_number(line, "mem_gb", metrics->memory_bytes / GB));
-    CY_TRY(add_number(line, "data_s", metrics->data_s));
-    CY_TRY(add_number(line, "data_ready", metrics->data_ready));
-    CY_TRY(add_comm(line, metrics));
-    if (metrics->topk_ratio > 0) {
-        CY_TRY(cy_text_add(
-            line, ",\"topk\":{\"ratio\":%s", cy_json_number(metrics->topk_ratio, 17).bytes));
-        CY_TRY(cy_text_add(line, ",\"sent\":%" PRId64 ",\"elements\":%" PRId64 "}",
-            metrics->topk_sent, metrics->topk_elements));
-    }
-    CY_TRY(cy_text_add(line, ",\"skipped\":%s", metrics->skipped ? "true" : "false"));
-    if (metrics->repeats > 0) CY_TRY(cy_text_add(line, ",\"repeated\":%d", metrics->repeats));
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {
+        {"loss", metrics->loss},
+        {"grad_norm", metrics->grad_norm},
+        {"lr", metrics->learning_rate},
+        {"step_s", metrics->step_s},
+        {"tok_s", metrics->tok_s},
+        {"tok_s_rank", metrics->tok_s_rank},
+        {"mfu", metrics->mfu},
+        {"mfu_causal", metrics->mfu_causal},
+        {"mem_gb", metrics->memory_bytes / GB},
+        {"data_s", metrics->data_s},
+        {"data_ready", metrics->data_ready},
+    };
+    json_t *step = json_pack(
+        "{s:I, s:I}", "step", (json_int_t)metrics->step, "tokens", (json_int_t)metrics->tokens);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        cy_json_set(&step, numbers[i].name, cy_json_real(numbers[i].value));
+    cy_json_set(&step, "comm", comm_json(metrics));
+    if (metrics->topk_ratio > 0) cy_json_set(&step, "topk", topk_json(metrics));
+    cy_json_set(&step, "skipped", json_boolean(metrics->skipped));
+    if (metrics->repeats > 0) cy_json_set(&step, "repeated", json_integer(metrics->repeats));
     if (metrics->has_params_hash) {
-        CY_TRY(cy_text_add(line, ",\"params_hash\":\"%016" PRIx64 "\"", metrics->params_hash));
+        cy_json_set(&step, "params_hash", json_sprintf("%016" PRIx64, metrics->params_hash));
     }
-    return cy_text_add(line, "}");
+    return cy_json_add(line, step, JSON_COMPACT);
 }
 
 cy_status cy_metrics_add_validation(
     cy_text *line, int64_t step, double val_loss, int64_t val_tokens)
 {
-    CY_TRY(cy_text_add(line, "{\"step\":%" PRId64, step));
-    CY_TRY(add_number(line, "val_loss", val_loss));
-    return cy_text_add(line, ",\"val_tokens\":%" PRId64 "}", val_tokens);
+    json_t *evaluation = json_pack("{s:I, s:o, s:I}", "step", (json_int_t)step, "val_loss",
+        cy_json_real(val_loss), "val_tokens", (json_int_t)val_tokens);
+    return cy_json_add(line, evaluation, JSON_COMPACT);
 }
 
 // ---- the file
 
-// The step of a line, or -1 when it is not a JSON object with one.
+// Returns the step of a line, -1 when it is no JSON object with a step.
 static int64_t step_of(const char *line, size_t length)
 {
     int64_t step = -1;
@@ -165,7 +169,7 @@ static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *
     int64_t steps = 0;
     CY_TRY(cy_input_open(&old, path));
     cy_status status = keep_lines(&kept, &steps, unreadable, &old, last_step);
-    // What is kept are lines of the file, so all of them are as long as the file.
+    // The lines kept are lines of the file: when they have its length, all were kept.
     if (status == CY_OK && (kept.length != old.bytes || *unreadable > 0)) {
         status = cy_file_write(path, kept.length > 0 ? kept.bytes : "", kept.length);
     }
@@ -174,7 +178,7 @@ static cy_status drop_later_lines(const char *path, int64_t last_step, int64_t *
     return status;
 }
 
-// Some thousand steps, which a full disk may take to be cleared.
+// Room for some thousand steps, while somebody clears a full disk.
 #define BACKLOG_BYTES ((size_t)4 << 20)
 
 cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer, const char *path,
@@ -194,7 +198,7 @@ cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer, c
     return CY_OK;
 }
 
-// Gives `path` the first name that is free.
+// Renames `path` to the first name that is free.
 static cy_status rename_to_free(int *number, const char *path)
 {
     cy_text name = {0};
@@ -262,4 +266,119 @@ cy_status cy_metrics_file_validation(
     file->line.length = 0;
     CY_TRY(cy_metrics_add_validation(&file->line, step, val_loss, val_tokens));
     return write_line(file);
+}
+
+// ---- reading metrics.jsonl back
+
+static const struct {
+    const char *name; // in a line of metrics.jsonl
+    size_t offset;    // in cy_history
+} series_fields[] = {
+    {"loss", offsetof(cy_history, loss)},
+    {"tokens", offsetof(cy_history, tokens)},
+    {"step_s", offsetof(cy_history, step_s)},
+    {"tok_s", offsetof(cy_history, tok_s)},
+    {"tok_s_rank", offsetof(cy_history, tok_s_rank)},
+    {"mfu", offsetof(cy_history, mfu)},
+    {"mfu_causal", offsetof(cy_history, mfu_causal)},
+    {"mem_gb", offsetof(cy_history, mem_gb)},
+    {"data_s", offsetof(cy_history, data_s)},
+    {"data_ready", offsetof(cy_history, data_ready)},
+    {"val_loss", offsetof(cy_history, val_loss)},
+};
+
+#define SERIES (sizeof(series_fields) / sizeof(series_fields[0]))
+
+static cy_series *series_of(cy_history *history, size_t field)
+{
+    return (void *)((char *)history + series_fields[field].offset);
+}
+
+static cy_status append(cy_series *series, double step, const json_t *value)
+{
+    const size_t wanted = (size_t)series->count + 1;
+    void *block = series->step;
+    CY_TRY(cy_memory_grow(&block, &series->step_capacity, wanted, sizeof(double)));
+    series->step = block;
+    block = series->value;
+    CY_TRY(cy_memory_grow(&block, &series->value_capacity, wanted, sizeof(double)));
+    series->value = block;
+    series->step[series->count] = step;
+    series->value[series->count] = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    series->count++;
+    return CY_OK;
+}
+
+static cy_status read_fields(cy_history *history, const json_t *object, double step)
+{
+    for (size_t field = 0; field < SERIES; field++) {
+        const json_t *value = json_object_get(object, series_fields[field].name);
+        if (value != NULL) CY_TRY(append(series_of(history, field), step, value));
+    }
+    return CY_OK;
+}
+
+static cy_status read_line(cy_history *history, const char *line, size_t length)
+{
+    json_t *object = json_loadb(line, length, 0, NULL);
+    const json_t *step = json_object_get(object, "step");
+    cy_status status = CY_OK;
+    if (json_is_number(step)) {
+        status = read_fields(history, object, json_number_value(step));
+    } else {
+        history->unreadable++;
+    }
+    json_decref(object);
+    return status;
+}
+
+cy_status cy_history_open(cy_history *history, const char *path)
+{
+    cy_input_file file;
+    CY_TRY(cy_input_open(&file, path));
+    cy_history made = {.unreadable = 0};
+    cy_lines lines = {.file = &file};
+    const char *line = NULL;
+    size_t length = 0;
+    cy_status status = cy_lines_next(&lines, &line, &length);
+    while (status == CY_OK && line != NULL) {
+        status = read_line(&made, line, length);
+        if (status == CY_OK) status = cy_lines_next(&lines, &line, &length);
+    }
+    cy_lines_free(&lines);
+    cy_input_close(&file);
+    if (status != CY_OK) {
+        cy_history_close(&made);
+        return status;
+    }
+    *history = made;
+    return CY_OK;
+}
+
+void cy_history_close(cy_history *history)
+{
+    for (size_t field = 0; field < SERIES; field++) {
+        cy_memory_free(series_of(history, field)->step);
+        cy_memory_free(series_of(history, field)->value);
+    }
+    *history = (cy_history){.unreadable = 0};
+}
+
+cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double after)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, (size_t)series->count, sizeof(double)));
+    double *kept = block;
+    int64_t count = 0;
+    for (int64_t i = 0; i < series->count; i++) {
+        if (series->step[i] > after && isfinite(series->value[i])) kept[count++] = series->value[i];
+    }
+    *spread = (cy_spread){(double)NAN, (double)NAN, (double)NAN};
+    if (count > 0) {
+        spread->median = cy_median(kept, (int)count); // sorts them
+        spread->least = kept[0];
+        spread->most = kept[count - 1];
+    }
+    cy_memory_free(block);
+    return CY_OK;
 }

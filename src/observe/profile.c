@@ -1,12 +1,70 @@
+// Counts the floating-point operations of a token, and adds up a trace: as a table, as JSON, as a
+// timeline in Chrome's trace format.
+
 #include "observe/profile.h"
 
+#include "base/json.h"
 #include "base/memory.h"
-#include "observe/number.h"
+#include "observe/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+// ---- operations a token
+
+// Parameters of one layer, with `experts` of its experts.
+static int64_t layer_params(const cy_model_shape *shape, int64_t experts)
+{
+    const int64_t h = shape->hidden;
+    const int64_t q = shape->heads * shape->head_dim;
+    const int64_t kv = shape->kv_heads * shape->head_dim;
+    int64_t count = h * (q + 2 * kv) + q * h; // q, k, v and out
+    if (shape->qkv_bias) count += q + 2 * kv;
+    if (shape->out_bias) count += h;
+    if (shape->qk_norm) count += 2 * shape->head_dim;
+    count += 2 * h; // norms
+    if (shape->experts > 0) return count + shape->experts * h + experts * 3 * h * shape->expert_ffn;
+    return count + 3 * h * shape->ffn;
+}
+
+static int64_t params(const cy_model_shape *shape, int64_t experts)
+{
+    const int64_t table = shape->vocab * shape->hidden;
+    return shape->layers * layer_params(shape, experts) + (shape->tied ? 1 : 2) * table +
+        shape->hidden; // the final norm
+}
+
+int64_t cy_params_all(const cy_model_shape *shape)
+{
+    return params(shape, shape->experts);
+}
+
+int64_t cy_params_active(const cy_model_shape *shape)
+{
+    return params(shape, shape->experts_per_token);
+}
+
+double cy_flops_per_token(const cy_model_shape *shape, int64_t sequence)
+{
+    const double attention = 12.0 * shape->layers * (double)shape->hidden * (double)sequence;
+    return 6.0 * (double)cy_params_active(shape) + attention;
+}
+
+double cy_flops_per_token_causal(const cy_model_shape *shape, int64_t sequence)
+{
+    const double attention = 6.0 * shape->layers * (double)shape->hidden * (double)sequence;
+    const int64_t look_up = shape->tied ? 0 : shape->vocab * shape->hidden;
+    return 6.0 * (double)(cy_params_active(shape) - look_up) + attention;
+}
+
+double cy_flops_utilization(double tok_s, double flops_per_token, double peak_flop_s)
+{
+    return peak_flop_s > 0 ? tok_s * flops_per_token / peak_flop_s : (double)NAN;
+}
+
+// ---- profiles
 
 static const char *const kind_names[] = {
     [CY_SPAN_COMPUTE] = "operators",
@@ -32,7 +90,7 @@ static cy_status row_of(
 {
     for (int i = 0; i < profile->count; i++) {
         cy_profile_row *known = &profile->rows[i];
-        // The same name may stand at two addresses.
+        // Equal names may have different addresses.
         if (known->kind == span->kind && strcmp(known->name, span->name) == 0) {
             *row = known;
             return CY_OK;
@@ -94,7 +152,7 @@ double cy_profile_share(const cy_profile_row *row, cy_peaks peaks, bool *memory_
     const double memory_s = peaks.bytes_s > 0 ? row->cost.bytes / peaks.bytes_s : 0;
     if (memory_bound != NULL) *memory_bound = memory_s > compute_s;
     const double least_s = fmax(compute_s, memory_s);
-    // A transfer's bytes go over a link, of which the memory's peak says nothing.
+    // The bytes of a transfer go over a link, which the peak of the memory does not bound.
     if (row->kind != CY_SPAN_COMPUTE || least_s <= 0 || row->time_ns <= 0) return (double)NAN;
     return least_s / ((double)row->time_ns * 1e-9);
 }
@@ -116,7 +174,7 @@ static cy_status add_cell(cy_text *out, double value, int digits, const char *un
     return status;
 }
 
-// A figure a second in units of 10^9; NaN where there is nothing to tell.
+// An amount per second, in units of 10^9; NaN where it is not known.
 static double giga_per_s(double amount, int64_t time_ns)
 {
     return amount > 0 && time_ns > 0 ? amount / (double)time_ns : (double)NAN;
@@ -162,28 +220,23 @@ cy_status cy_profile_add_table(cy_text *out, const cy_profile *profile, cy_peaks
 
 // ---- JSON
 
-static cy_status add_field(cy_text *out, const char *name, double value)
-{
-    return cy_text_add(out, ",\"%s\":%s", name, cy_json_number(value, 17).bytes);
-}
-
 cy_status cy_profile_add_json(cy_text *out, const cy_profile *profile, cy_peaks peaks)
 {
-    CY_TRY(cy_text_add(out, "{\"dropped\":%" PRId64, profile->dropped));
-    CY_TRY(add_field(out, "wall_s", (double)profile->wall_ns * 1e-9));
-    CY_TRY(cy_text_add(out, ",\"rows\":["));
+    json_t *rows = json_array();
     for (int i = 0; i < profile->count; i++) {
         const cy_profile_row *row = &profile->rows[i];
-        CY_TRY(cy_text_add(out, "%s{\"kind\":\"%s\",\"name\":\"%s\",\"calls\":%" PRId64,
-            i > 0 ? "," : "", kind_names[row->kind], row->name, row->calls));
-        CY_TRY(add_field(out, "s", (double)row->time_ns * 1e-9));
-        CY_TRY(add_field(out, "share", wall_share(profile, row)));
-        CY_TRY(add_field(out, "gflop_s", giga_per_s(row->cost.flops, row->time_ns)));
-        CY_TRY(add_field(out, "gb_s", giga_per_s(row->cost.bytes, row->time_ns)));
-        CY_TRY(add_field(out, "share_of_peak", cy_profile_share(row, peaks, NULL)));
-        CY_TRY(cy_text_add(out, "}"));
+        cy_json_append(&rows,
+            json_pack("{s:s, s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "kind", kind_names[row->kind],
+                "name", row->name, "calls", (json_int_t)row->calls, "s",
+                cy_json_real((double)row->time_ns * 1e-9), "share",
+                cy_json_real(wall_share(profile, row)), "gflop_s",
+                cy_json_real(giga_per_s(row->cost.flops, row->time_ns)), "gb_s",
+                cy_json_real(giga_per_s(row->cost.bytes, row->time_ns)), "share_of_peak",
+                cy_json_real(cy_profile_share(row, peaks, NULL))));
     }
-    return cy_text_add(out, "]}");
+    json_t *object = json_pack("{s:I, s:o, s:o}", "dropped", (json_int_t)profile->dropped, "wall_s",
+        cy_json_real((double)profile->wall_ns * 1e-9), "rows", rows);
+    return cy_json_add(out, object, JSON_COMPACT);
 }
 
 // ---- the timeline
@@ -200,34 +253,36 @@ static int64_t earliest_of(const cy_trace *const *traces, int count)
     return earliest;
 }
 
+// Events are printed one by one, on lines of their own: a timeline may have millions. Times are in
+// microseconds; 15 digits keep the nanoseconds and print no rounding of the binary fraction.
+static cy_status add_event(cy_text *out, const char *before, json_t *event)
+{
+    CY_TRY(cy_text_add(out, "%s\n", before));
+    return cy_json_add(out, event, JSON_COMPACT | JSON_REAL_PRECISION(15));
+}
+
 static cy_status add_span(cy_text *out, const cy_span *span, int rank, int64_t origin_ns)
 {
-    CY_TRY(cy_text_add(out,
-        ",\n{\"ph\":\"X\",\"name\":\"%s\",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d,\"ts\":", span->name,
-        kind_names[span->kind], rank, (int)span->kind));
-    CY_TRY(cy_number_fixed(out, (double)(span->start_ns - origin_ns) * 1e-3, 3));
-    CY_TRY(cy_text_add(out, ",\"dur\":"));
-    CY_TRY(cy_number_fixed(out, (double)(span->end_ns - span->start_ns) * 1e-3, 3));
-    CY_TRY(cy_text_add(out, ",\"args\":{\"tag\":%d", span->tag));
-    CY_TRY(add_field(out, "flops", span->cost.flops));
-    CY_TRY(add_field(out, "bytes", span->cost.bytes));
-    return cy_text_add(out, "}}");
+    json_t *event = json_pack("{s:s, s:s, s:s, s:i, s:i, s:o, s:o, s:{s:i, s:o, s:o}}", "ph", "X",
+        "name", span->name, "cat", kind_names[span->kind], "pid", rank, "tid", (int)span->kind,
+        "ts", cy_json_real((double)(span->start_ns - origin_ns) * 1e-3), "dur",
+        cy_json_real((double)(span->end_ns - span->start_ns) * 1e-3), "args", "tag", span->tag,
+        "flops", cy_json_real(span->cost.flops), "bytes", cy_json_real(span->cost.bytes));
+    return add_event(out, ",", event);
 }
 
 static cy_status add_rank(cy_text *out, const cy_trace *trace, int rank, int64_t origin_ns)
 {
-    CY_TRY(cy_text_add(out,
-        "%s\n{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
-        rank > 0 ? "," : "", rank, rank));
+    CY_TRY(add_event(out, rank > 0 ? "," : "",
+        json_pack("{s:s, s:s, s:i, s:{s:o}}", "ph", "M", "name", "process_name", "pid", rank,
+            "args", "name", json_sprintf("rank %d", rank))));
     for (int kind = CY_SPAN_COMPUTE; kind <= CY_SPAN_STAGE; kind++) {
-        CY_TRY(cy_text_add(out,
-            ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":"
-            "\"%s\"}}",
-            rank, kind, kind_names[kind]));
+        CY_TRY(add_event(out, ",",
+            json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "ph", "M", "name", "thread_name", "pid",
+                rank, "tid", kind, "args", "name", kind_names[kind])));
     }
-    for (int64_t i = first_kept(trace); i < trace->count; i++) {
+    for (int64_t i = first_kept(trace); i < trace->count; i++)
         CY_TRY(add_span(out, span_at(trace, i), rank, origin_ns));
-    }
     return CY_OK;
 }
 

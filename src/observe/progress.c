@@ -1,9 +1,56 @@
+// Prints numbers for people, and draws the progress of long work: a bar on a terminal, lines
+// elsewhere.
+
 #include "observe/progress.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+// ---- numbers
+
+// The sign of a NaN means nothing and differs between processors.
+static cy_status add_not_finite(cy_text *text, double value)
+{
+    return cy_text_add(text, "%g", isnan(value) ? fabs(value) : value);
+}
+
+cy_status cy_number_fixed(cy_text *text, double value, int digits)
+{
+    if (!isfinite(value)) return add_not_finite(text, value);
+    char printed[400];
+    snprintf(printed, sizeof(printed), "%.*f", digits, value);
+    cy_number_set_point(printed);
+    return cy_text_add(text, "%s", printed);
+}
+
+// Prints a value that is at least 0.
+static void print_short(char *out, size_t room, double value)
+{
+    static const char units[] = " KMBT";
+    int unit = 0;
+    // 999.5 has four digits once it is rounded to three.
+    while (value >= 999.5 && unit < 4) {
+        value /= 1000;
+        unit++;
+    }
+    const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    snprintf(out, room, "%.*f", digits, value);
+    cy_number_set_point(out);
+    const size_t length = strlen(out);
+    if (unit > 0) snprintf(out + length, room - length, "%c", units[unit]);
+}
+
+cy_status cy_number_short(cy_text *text, double value)
+{
+    if (!isfinite(value)) return add_not_finite(text, value);
+    char printed[400];
+    print_short(printed, sizeof(printed), fabs(value));
+    return cy_text_add(text, "%s%s", value < 0 ? "-" : "", printed);
+}
+
+// ---- the progress
 
 #define BAR                 24
 #define TERMINAL_INTERVAL_S 0.1
@@ -23,19 +70,6 @@ void cy_progress_open(cy_progress *progress, const cy_progress_writer *writer, c
         .shown_s = writer->terminal ? now_s - TERMINAL_INTERVAL_S : now_s,
         .mark_s = now_s,
     };
-}
-
-// Three significant digits and a unit, as observe/number.h, into a fixed buffer.
-static void print_short(char *out, size_t room, double value)
-{
-    static const char units[] = " KMBT";
-    int unit = 0;
-    while (value >= 999.5 && unit < 4) {
-        value /= 1000;
-        unit++;
-    }
-    const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-    snprintf(out, room, "%.*f%.*s", digits, value, unit > 0, units + unit);
 }
 
 static void print_count(char *out, size_t room, int64_t count)

@@ -68,7 +68,7 @@ static cy_status add_key(cy_text *text, int field, int wire)
     return add_varint(text, (uint64_t)(field << 3 | wire));
 }
 
-// Little-endian, as every machine that this is built for stores them.
+// Copied as they are: the format is little-endian, and so are the machines.
 static cy_status add_double(cy_text *text, int field, double value)
 {
     CY_TRY(add_key(text, field, WIRE_64));
@@ -82,7 +82,8 @@ static cy_status add_field_bytes(cy_text *text, int field, const void *bytes, si
     return cy_text_add_bytes(text, bytes, count);
 }
 
-// Frames the event that stands in the record behind room for its length.
+// Adds the length and the checksums around the event in the record, which has room for the length
+// before it.
 static cy_status end_record(cy_text *record)
 {
     const size_t head = sizeof(uint64_t) + sizeof(uint32_t);
@@ -106,7 +107,7 @@ static cy_status start_record(cy_text *record, double wall_time_s)
 static cy_status create(cy_text *path, const char *folder)
 {
     char host[256] = "localhost";
-    (void)gethostname(host, sizeof(host) - 1); // a refusal leaves the plain name
+    (void)gethostname(host, sizeof(host) - 1); // where it fails, the name has no host
     const long long now = (long long)time(NULL);
     for (int i = 0; i < TRIES_MAX; i++) {
         path->length = 0;
@@ -159,7 +160,7 @@ void cy_event_file_close(cy_event_file *file)
 cy_status cy_event_file_scalar(
     cy_event_file *file, double wall_time_s, int64_t step, const char *tag, float value)
 {
-    // The inner messages' lengths stand before them: value = key, tag, key, 4 bytes.
+    // Inner messages are preceded by their lengths: value = key, tag, key, 4 bytes.
     const size_t tag_bytes = strlen(tag);
     const size_t value_bytes = 2 + tag_bytes + 1 + sizeof(value);
     if (value_bytes >= 120) {

@@ -1,4 +1,4 @@
-// observe/tensorboard.h: scalars in TensorBoard's event files.
+// observe/tensorboard.h: writes scalars to TensorBoard's event files.
 //
 // A file is a sequence of records: length, its checksum, a protocol buffer, its checksum (CRC-32C,
 // masked as TensorFlow's record format does). Each scalar is one record, which an asynchronous
@@ -18,7 +18,7 @@ typedef struct cy_event_file {
     cy_text record;          // owned; keeps its room, so a scalar allocates nothing
 } cy_event_file;
 
-// Makes FOLDER/events.out.tfevents.<seconds>.<host>; a file of that name gets a number behind it.
+// Makes FOLDER/events.out.tfevents.<seconds>.<host>; where that name is taken, it adds a number.
 // Close it after the writer has finished.
 CY_MUST_CHECK cy_status cy_event_file_open(
     cy_event_file *file, cy_async_writer *writer, const char *folder);

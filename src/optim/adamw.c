@@ -17,7 +17,7 @@ static int64_t end_of(const cy_storage *storage, const cy_tensor *tensor)
     return start_of(storage, tensor) + tensor->slice.rows * tensor->slice.cols;
 }
 
-// The first tensor that ends behind a place; they stand in the order of the flat range.
+// The first tensor that ends after an element. Tensors are in the order of the flat range.
 static int first_behind(const cy_storage *storage, int64_t place)
 {
     int low = 0, high = storage->tensor_count;
@@ -44,7 +44,7 @@ cy_status cy_param_ranges_visit(
             if (start >= range_end) break;
             const int64_t from = start > range.first ? start : range.first;
             const int64_t to = end < range_end ? end : range_end;
-            if (from >= to) continue; // it has no elements
+            if (from >= to) continue; // the tensor has no elements
             const cy_param_range param_range = {
                 .tensor = tensor,
                 .first = from - start,
@@ -136,7 +136,8 @@ static cy_status update_param_range(
     cy_view weight = range->weight;
     if (!cy_view_is_none(weight))
         weight = cy_view_cols(weight, param_range->at, param_range->count);
-    if (param_range->tensor->param->dimensions == 1) spec.freeze.steps = 0; // is never compressed
+    if (param_range->tensor->param->dimensions == 1)
+        spec.freeze.steps = 0; // vectors are never compressed
     cy_adamw(pass->update->queue, weight,
         cy_view_cols(range->master, param_range->at, param_range->count),
         cy_view_cols(range->m, param_range->at, param_range->count),

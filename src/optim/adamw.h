@@ -1,5 +1,8 @@
-// optim/adamw.h: one optimizer step over the parameters that a rank owns: the ranges of parameters
-// that it owns, the global norm of the gradients, clipping, AdamW.
+// optim/adamw.h: the optimizer step of one rank over the parameters that it owns: their ranges, the
+// global norm of the gradients, clipping, AdamW.
+//
+// The optimizer borrows queue, storage, reducer and group; its scalars lie in the run arena. The
+// rank's thread alone uses it. Only collectives fail.
 
 #ifndef CY_OPTIM_ADAMW_H
 #define CY_OPTIM_ADAMW_H
@@ -10,10 +13,9 @@
 
 // ---- parameter ranges
 //
-// The reducer divides flat ranges over the ranks, the manifest lists tensors; a parameter range is
-// the part of one tensor in one owned flat range, and consists of rectangles of the global tensor.
-// Initial weights, norms, the optimizer, hashes and checkpoints visit them. Nothing here holds
-// memory or fails by itself.
+// The reducer divides flat ranges over the ranks, and the manifest lists tensors. A parameter range
+// is the part of one tensor in one owned flat range; it consists of rectangles of the global
+// tensor. Initial weights, norms, the optimizer, hashes and checkpoints visit parameter ranges.
 
 // A part of an owned range that lies in one tensor: elements [first, first + count) of the rank's
 // rectangle of that tensor, in row-major order, at element `at` of the range.
@@ -52,11 +54,11 @@ bool cy_param_range_next(const cy_param_range *param_range, int64_t *done, cy_pa
 // Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
 // An element that several ranks hold counts once in the norm: on the rank with copy index 0.
 
-// Scalars in device memory that a step writes and the host reads at its end.
+// Scalars in device memory. A step writes them and the host reads them at its end.
 typedef struct cy_optimizer_scalars {
     cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that
     cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping
-    cy_view scale;       // [1, 1] fp64, what the gradients are multiplied with
+    cy_view scale;       // [1, 1] fp64, the factor of the gradients
 } cy_optimizer_scalars;
 
 typedef struct cy_optimizer {
@@ -70,10 +72,11 @@ typedef struct cy_optimizer {
 
 void cy_optimizer_alloc(cy_optimizer *update, cy_arena *run);
 
-// The norm and, from it, the scale; `divisor` is loss_scale times the tokens of the global batch.
+// Computes the norm and, from it, the scale. `divisor` is the loss scale times the tokens of the
+// global batch.
 CY_MUST_CHECK cy_status cy_optimizer_grad_norm(cy_optimizer *update, double divisor);
 
-// AdamW over every owned range; parameters without decay get none.
+// Runs AdamW over every owned range. Parameters without decay get none.
 CY_MUST_CHECK cy_status cy_optimizer_step(cy_optimizer *update, const cy_adamw_spec *spec);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "optim/loss_scaler.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 cy_loss_scaler_spec cy_loss_scaler_defaults(void)
 {

@@ -5,9 +5,9 @@
 // after `growth_interval` clean steps in a row it is doubled (Micikevicius et al., "Mixed precision
 // training", 2018).
 //
-// The state is plain data without pointers: it is copied, saved in a checkpoint and restored as it
-// is. The callers on *all* ranks, of every axis, must agree on whether a step overflowed; then all
-// states stay equal. Nothing here fails. One thread changes a state at a time.
+// The state is plain data without pointers: checkpoints save and restore it as it is. *All* ranks,
+// of every axis, must agree on whether a step overflowed; then their states stay equal. No function
+// fails. One thread at a time changes a state.
 
 #ifndef CY_OPTIM_LOSS_SCALER_H
 #define CY_OPTIM_LOSS_SCALER_H
@@ -20,25 +20,25 @@ typedef struct cy_loss_scaler_spec {
     double growth;
     double backoff;
     int64_t growth_interval; // clean steps in a row
-    double least, most;      // the scale stays within
+    double least, most;      // limits of the scale
 } cy_loss_scaler_spec;
 
 typedef struct cy_loss_scaler {
     double scale;
     int64_t clean_steps;   // in a row, since the last change of the scale
     int64_t skipped_steps; // of the whole run
-    int64_t stuck_steps;   // overflows in a row with the scale at its least already
+    int64_t stuck_steps;   // overflows in a row while the scale was at its lower limit
 } cy_loss_scaler;
 
-// 65536, doubled after 2000 clean steps, halved on overflow, within 1 and 2^24.
+// 65536, doubled after 2000 clean steps, halved on overflow, between 1 and 2^24.
 cy_loss_scaler_spec cy_loss_scaler_defaults(void);
 
 cy_loss_scaler cy_loss_scaler_start(const cy_loss_scaler_spec *spec);
 
-// Whether a state that was read from somewhere is one that steps can lead to.
+// Whether a sequence of steps can lead to a state that was read from a file.
 bool cy_loss_scaler_is_valid(const cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec);
 
-// Records a step. Returns true when its update is to be applied, false when it is skipped.
+// Records a step. Returns true if its update must be applied, false if it must be skipped.
 bool cy_loss_scaler_step(cy_loss_scaler *scaler, const cy_loss_scaler_spec *spec, bool overflow);
 
 #endif

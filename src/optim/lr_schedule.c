@@ -2,25 +2,25 @@
 
 #include "optim/lr_schedule.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <math.h>
 
-// The step at which linear and cosine reach their end; 0 when nothing says it.
+// The step at which linear and cosine end; 0 if unknown.
 static int64_t decay_end(const cy_lr_schedule *spec)
 {
     return spec->decay_steps > 0 ? spec->decay_steps : spec->total_steps;
 }
 
-// How many steps the decay of wsd takes.
+// The number of steps of the decay of wsd.
 static int64_t decay_length(const cy_lr_schedule *spec)
 {
     if (spec->decay_steps > 0) return spec->decay_steps;
     return spec->total_steps / 10 + (spec->total_steps % 10 != 0);
 }
 
-// cos(pi t) for 0 <= t <= 1: Taylor series over an eighth of a turn, below 1e-16 there. Our own,
-// because the C library's last bit differs between machines.
+// cos(pi t) for 0 <= t <= 1, by a Taylor series over an eighth of a turn with an error below 1e-16.
+// The last bit of the C library's cos differs between machines.
 static double cos_pi(double t)
 {
     const double pi = 3.14159265358979323846;
@@ -37,7 +37,7 @@ static double cos_pi(double t)
     return sum;
 }
 
-// (n - first) / length as a fraction in [0, 1]; a decay of no length is over at once.
+// (n - first) / length, limited to [0, 1]; 1 after a decay of length 0.
 static double progress(int64_t step, int64_t first, int64_t length)
 {
     if (step <= first) return 0;
@@ -52,7 +52,7 @@ double cy_lr_at(const cy_lr_schedule *spec, int64_t step)
     const int64_t warmup = spec->warmup_steps;
     if (step <= warmup) return top * ((double)step / (double)warmup);
 
-    double left = 1; // of the way from the least rate to the top
+    double left = 1; // the part of the difference between both rates that is left
     switch (spec->kind) {
     case CY_LR_CONSTANT:
         break;

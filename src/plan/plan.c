@@ -1,10 +1,11 @@
+// Plans a run: opens the engine of each rank without memory and rehearses its steps on a dry queue.
+
 #include "plan/plan.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "observe/free_memory.h"
-#include "observe/rss.h"
+#include "base/status.h"
 #include "config/config.h"
+#include "observe/memory.h"
 #include "train/ranks.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
         planned->parameters += slice->rows * slice->cols;
     }
     const int layers = storage->manifest.shape.layers;
-    for (int i = storage->unit_count - 1; i >= 0; i--) { // the last layer is first there
+    for (int i = storage->unit_count - 1; i >= 0; i--) { // the last layer comes first
         const int layer = storage->units[i].layer;
         planned->embedding = planned->embedding || layer < 0;
         planned->head = planned->head || layer == layers;
@@ -69,9 +70,7 @@ static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
     if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
     int count;
     const cy_flat_range *pieces = cy_reducer_buckets(engine->reducer, &count);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_flat_range)));
-    plan->buckets = block;
+    CY_TRY(CY_ALLOC(&plan->buckets, (size_t)count));
     memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
     plan->bucket_count = count;
     plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
@@ -129,20 +128,20 @@ static cy_status plan_engine(cy_plan *plan, const cy_rank *rank, cy_engine *engi
 
 static cy_status plan_rank(cy_plan *plan, const cy_config_machine *machine, int number)
 {
-    void *block = NULL;
+    cy_engine *engine = NULL;
     cy_rank rank;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_engine)));
+    CY_TRY(CY_ALLOC(&engine, 1));
     cy_status status = cy_rank_open_dry(&rank, plan->config, machine, number);
     if (status == CY_OK) {
         plan->threads = rank.threads;
-        status = plan_engine(plan, &rank, block);
+        status = plan_engine(plan, &rank, engine);
         cy_rank_close_dry(&rank);
     }
-    cy_memory_free(block);
+    cy_memory_free(engine);
     return status;
 }
 
-// ---- all of them
+// ---- all ranks
 
 static cy_status plan_schedule(cy_plan *plan)
 {
@@ -153,8 +152,8 @@ static cy_status plan_schedule(cy_plan *plan)
     return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);
 }
 
-// The first of the ranks that hold, compute and send the same as this one: without ZeRO the
-// data-parallel replicas do.
+// The first rank that holds, computes and sends the same as this one: without ZeRO that of another
+// data-parallel replica.
 static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 {
     const bool sharded = plan->config->distributed.zero_stage > 0;
@@ -164,13 +163,11 @@ static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 
 static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
 {
-    void *block = NULL;
     CY_TRY(cy_config_mesh(&plan->mesh, plan->config));
     CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
     CY_TRY(plan_schedule(plan));
     plan->free_bytes = cy_free_memory_read("").bytes;
-    CY_TRY(cy_memory_alloc(&block, (size_t)plan->mesh.world, sizeof(cy_plan_rank)));
-    plan->ranks = block;
+    CY_TRY(CY_ALLOC(&plan->ranks, (size_t)plan->mesh.world));
     for (int i = 0; i < plan->mesh.world; i++) {
         const cy_coordinates at = cy_mesh_coordinates(&plan->mesh, i);
         const int first = first_alike(plan, &at);

@@ -1,9 +1,9 @@
-// plan/plan.h: what a configuration comes to, before a job starts: mesh, shards, schedule, memory,
-// work and traffic of every rank.
+// plan/plan.h: mesh, shards, schedule, memory, work and traffic of every rank of a configuration,
+// before a job starts.
 //
-// A plan is made by the code that trains: each rank's engine is opened to plan only, with groups
-// that count and move nothing, and its step runs once on a dry queue. Nothing is mapped, so a model
-// that no machine here could hold is planned as well. One thread makes a plan and reads it.
+// The code that trains makes the plan: it opens the engine of each rank to plan only, with groups
+// that count and send nothing, and runs its step once on a dry queue. It maps no memory, so a model
+// larger than the machine can be planned. One thread makes a plan and reads it.
 
 #ifndef CY_PLAN_PLAN_H
 #define CY_PLAN_PLAN_H
@@ -15,7 +15,7 @@
 
 #define CY_PLAN_LAYER_RUNS 3
 
-// Layers that follow each other.
+// Consecutive layers.
 typedef struct cy_layer_run {
     int first, last;
 } cy_layer_run;
@@ -23,18 +23,20 @@ typedef struct cy_layer_run {
 typedef struct cy_plan_rank {
     cy_coordinates at;
     int layer_count;
-    // Its layers in model order, one for each chunk that does not go on where the one before it
-    // ends. Of more than CY_PLAN_LAYER_RUNS the last stands in the last place.
+    // Its layers in model order. A chunk that continues the one before it is in the same run. Of
+    // more than CY_PLAN_LAYER_RUNS runs the last is in the last place, and those before it are left
+    // out.
     cy_layer_run runs[CY_PLAN_LAYER_RUNS];
     int run_count;
     bool embedding, head;
     int64_t parameters; // elements held, without padding
     cy_engine_memory memory;
     cy_cost cost;            // of a step
-    cy_rank_traffic traffic; // that it sends in a step
+    cy_rank_traffic traffic; // sent in a step
 } cy_plan_rank;
 
-// Steps in which top-k compression has one ratio. The last stage is what the warm-up leads to.
+// Consecutive steps in which top-k compression has the same ratio. The last stage follows the
+// warm-up.
 typedef struct cy_plan_topk_stage {
     int64_t first; // step, from 1; the stage ends where the next begins, or with the run
     double ratio;
@@ -50,7 +52,7 @@ typedef struct cy_plan {
     cy_schedule schedule; // owned; of pp_size > 1
     cy_schedule_cost schedule_cost;
     bool has_schedule;
-    cy_flat_range *buckets; // owned, [bucket_count]: rank 0's, each a message of gradients
+    cy_flat_range *buckets; // owned, [bucket_count]: of rank 0, each a message of gradients
     int bucket_count;
     size_t bucket_element; // bytes of one of their elements
     cy_plan_topk_stage stages[CY_TOPK_STAGES + 1];
@@ -65,16 +67,16 @@ CY_MUST_CHECK cy_status cy_plan_open(
     cy_plan *plan, const cy_config *config, const cy_config_machine *machine);
 void cy_plan_close(cy_plan *plan);
 
-// The rank that needs most memory, and what all ranks need together with what is resident already.
+// The rank that needs most memory, and the memory of all ranks with what is resident already.
 int cy_plan_largest(const cy_plan *plan);
 size_t cy_plan_bytes(const cy_plan *plan);
 
-// What rank 0 sends of gradients in all steps of the run under top-k compression, and would send
-// without it.
+// The bytes of gradients that rank 0 sends in all steps of the run with top-k compression, and
+// those that it would send without it.
 double cy_plan_topk_bytes(const cy_plan *plan);
 double cy_plan_dense_bytes(const cy_plan *plan);
 
-// For a person, and as one JSON object.
+// Appends the plan as a page for a person, or as one JSON object.
 CY_MUST_CHECK cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan);
 CY_MUST_CHECK cy_status cy_plan_add_json(cy_text *text, const cy_plan *plan);
 

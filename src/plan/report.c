@@ -1,20 +1,17 @@
 // Prints a plan: as a page for a person, and as one JSON object.
 
-#include "observe/flops.h"
-#include "observe/number.h"
+#include "base/json.h"
+#include "observe/profile.h"
+#include "observe/progress.h"
 #include "plan/plan.h"
 
-#include <jansson.h>
-
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define GB 0x1p-30
 #define MB 0x1p-20
 
-// The list of ranks ends here, but always has the largest.
+// The longest list of ranks. It always contains the rank that needs most memory.
 #define MOST_RANKS 64
 
 static const char *layer_kind(const cy_model_shape *shape, int layer)
@@ -23,7 +20,7 @@ static const char *layer_kind(const cy_model_shape *shape, int layer)
     return layer == shape->layers ? "end" : "each layer";
 }
 
-// Which parameters lie in one matrix with this one.
+// The parameters that lie in one matrix with this one.
 static const char *fused(cy_role role)
 {
     if (role == CY_ROLE_Q || role == CY_ROLE_K || role == CY_ROLE_V) return "q k v";
@@ -32,7 +29,7 @@ static const char *fused(cy_role role)
     return bias ? "q k v bias" : "";
 }
 
-// The name without what differs from layer to layer.
+// The name without the part that differs between layers.
 static const char *short_name(const char *name)
 {
     static const char layers[] = "model.layers.0.";
@@ -114,7 +111,7 @@ static cy_status add_buckets(cy_text *text, const cy_plan *plan)
         (double)most * element * MB);
 }
 
-// "e 0-1 h"; of several chunks "0-1,4-5", or "0,4,..,28".
+// Writes "e 0-1 h"; for several chunks "0-1,4-5" or "0,4,..,28".
 static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
 {
     size_t length = (size_t)snprintf(text, bytes, "%s", rank->embedding ? "e " : "");
@@ -130,7 +127,7 @@ static void name_layers(char *text, size_t bytes, const cy_plan_rank *rank)
     snprintf(text + length, bytes - length, "%s", rank->head ? " h" : "");
 }
 
-// Of the column of layers: chunks make lists of them.
+// The width of the column of layers, which holds lists where a rank has several chunks.
 static int layers_width(const cy_plan *plan)
 {
     return plan->config->distributed.pp_chunks > 1 ? 20 : 10;
@@ -204,7 +201,7 @@ static cy_status add_work(cy_text *text, const cy_plan *plan)
     return CY_OK;
 }
 
-// "steps 1-50, ratio 0.25: 0.24 MB a step" for each stage, and the whole run.
+// Adds "steps 1-50, ratio 0.25: 0.24 MB a step" for each stage, and the sum of the run.
 static cy_status add_topk(cy_text *text, const cy_plan *plan)
 {
     if (plan->stage_count == 0) return CY_OK;
@@ -226,7 +223,8 @@ static cy_status add_topk(cy_text *text, const cy_plan *plan)
         100.0 * cy_plan_topk_bytes(plan) / cy_plan_dense_bytes(plan));
 }
 
-// By what `train` would refuse to run all ranks here; libraries are resident already.
+// Warns where `train` would refuse to run all ranks on this machine. Libraries are resident
+// already.
 static cy_status add_fit(cy_text *text, const cy_plan *plan)
 {
     const size_t needed = cy_plan_bytes(plan) - plan->resident;
@@ -255,31 +253,7 @@ cy_status cy_plan_add_text(cy_text *text, const cy_plan *plan)
 
 // ---- JSON: sizes are bytes and elements, rectangles [first, count]
 //
-// Each function returns a new value, or NULL if memory runs out. jansson takes over the values that
-// it is given, also when it fails, and fails when one of them is NULL.
-
-// The list with one more entry, the object with one more member: the same, or NULL.
-static json_t *append(json_t *list, json_t *entry)
-{
-    if (json_array_append_new(list, entry) == 0) return list;
-    json_decref(list);
-    return NULL;
-}
-
-static json_t *with(json_t *object, const char *name, json_t *value)
-{
-    if (json_object_set_new(object, name, value) == 0) return object;
-    json_decref(object);
-    return NULL;
-}
-
-// A whole number has no fraction and, below 1e17, no exponent.
-static json_t *number(double value)
-{
-    if (!isfinite(value)) return json_null();
-    if (value == nearbyint(value) && fabs(value) < 1e17) return json_integer((json_int_t)value);
-    return json_real(value);
-}
+// Each function returns a new value, or NULL if memory runs out (base/json.h).
 
 static json_t *mesh_json(const cy_mesh *mesh)
 {
@@ -294,7 +268,7 @@ static json_t *model_json(const cy_plan *plan)
     return json_pack("{s:I, s:i, s:s, s:o}", "parameters",
         (json_int_t)cy_manifest_elements(&plan->manifest), "layers", config->shape.layers, "dtype",
         cy_dtype_name(config->model.dtype), "flops_per_token",
-        number(cy_flops_per_token(&config->shape, config->training.seq_length)));
+        cy_json_real(cy_flops_per_token(&config->shape, config->training.seq_length)));
 }
 
 static json_t *slices_json(const cy_plan *plan, const cy_param *param)
@@ -303,7 +277,7 @@ static json_t *slices_json(const cy_plan *plan, const cy_param *param)
     json_t *slices = json_array();
     for (int i = 0; i < tp; i++) {
         const cy_slice slice = cy_param_slice(param, &plan->config->shape, i, tp);
-        slices = append(slices,
+        cy_json_append(&slices,
             json_pack("{s:[I, I], s:[I, I], s:i}", "rows", (json_int_t)slice.row_first,
                 (json_int_t)slice.rows, "cols", (json_int_t)slice.col_first, (json_int_t)slice.cols,
                 "copies", slice.copies));
@@ -318,7 +292,7 @@ static json_t *shards_json(const cy_plan *plan)
     for (int i = 0; i < plan->manifest.count; i++) {
         const cy_param *param = &plan->manifest.params[i];
         if (param->layer > 0 && param->layer < plan->config->shape.layers) continue;
-        shards = append(shards,
+        cy_json_append(&shards,
             json_pack("{s:s, s:[I, I], s:o}", "name", param->name, "shape", (json_int_t)param->rows,
                 (json_int_t)param->cols, "tp", slices_json(plan, param)));
     }
@@ -329,7 +303,7 @@ static json_t *schedule_json(const cy_plan *plan)
 {
     const int microbatches = (int)plan->config->training.gradient_accumulation_steps;
     if (!plan->has_schedule) {
-        // A forward counts one tick, a backward two.
+        // A forward pass takes one tick, a backward pass two.
         return json_pack("{s:n, s:i, s:i, s:i, s:I, s:i, s:[i]}", "engine", "stages", 1,
             "microbatches", microbatches, "chunks", 1, "ticks", (json_int_t)3 * microbatches,
             "bubble", 0, "peak_stash", 1);
@@ -338,19 +312,19 @@ static json_t *schedule_json(const cy_plan *plan)
     const cy_schedule_cost *cost = &plan->schedule_cost;
     json_t *stashes = json_array();
     for (int i = 0; i < schedule->stages; i++) {
-        stashes = append(stashes, json_integer(cost->ranks[i].peak_stash));
+        cy_json_append(&stashes, json_integer(cost->ranks[i].peak_stash));
     }
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:o, s:o}", "engine",
         cy_pipeline_engine_name(schedule->engine), "stages", schedule->stages, "microbatches",
         schedule->microbatches, "chunks", schedule->chunks, "ticks", (json_int_t)cost->ticks,
-        "bubble", number(cost->bubble), "peak_stash", stashes);
+        "bubble", cy_json_real(cost->bubble), "peak_stash", stashes);
 }
 
 static json_t *buckets_json(const cy_plan *plan)
 {
     json_t *elements = json_array();
     for (int i = 0; i < plan->bucket_count; i++) {
-        elements = append(elements,
+        cy_json_append(&elements,
             json_pack(
                 "[I, I]", (json_int_t)plan->buckets[i].first, (json_int_t)plan->buckets[i].count));
     }
@@ -363,13 +337,13 @@ static json_t *topk_json(const cy_plan *plan)
     json_t *stages = json_array();
     for (int i = 0; i < plan->stage_count; i++) {
         const cy_plan_topk_stage *stage = &plan->stages[i];
-        stages = append(stages,
+        cy_json_append(&stages,
             json_pack("{s:I, s:o, s:o}", "first_step", (json_int_t)stage->first, "ratio",
-                number(stage->ratio), "rank_bytes", number(stage->bytes)));
+                cy_json_real(stage->ratio), "rank_bytes", cy_json_real(stage->bytes)));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "stages", stages, "dense_rank_bytes",
-        number(plan->dense_bytes), "run_rank_bytes", number(cy_plan_topk_bytes(plan)),
-        "run_dense_rank_bytes", number(cy_plan_dense_bytes(plan)));
+        cy_json_real(plan->dense_bytes), "run_rank_bytes", cy_json_real(cy_plan_topk_bytes(plan)),
+        "run_dense_rank_bytes", cy_json_real(cy_plan_dense_bytes(plan)));
 }
 
 static json_t *memory_json(const cy_engine_memory *memory)
@@ -388,8 +362,8 @@ static json_t *traffic_json(const cy_rank_traffic *traffic)
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         const cy_traffic *sent = &traffic->of[i];
         if (sent->messages == 0) continue;
-        dimensions = with(dimensions, cy_traffic_dimension(i),
-            json_pack("{s:o, s:I}", "bytes", number(sent->bytes), "messages",
+        cy_json_set(&dimensions, cy_traffic_dimension(i),
+            json_pack("{s:o, s:I}", "bytes", cy_json_real(sent->bytes), "messages",
                 (json_int_t)sent->messages));
     }
     return dimensions;
@@ -402,7 +376,7 @@ static json_t *rank_json(const cy_plan_rank *rank, int index)
         rank->at.at[CY_AXIS_PP], "dp", rank->at.at[CY_AXIS_DP], "layers", rank->runs[0].first,
         rank->layer_count, "embedding", rank->embedding, "head", rank->head, "parameters",
         (json_int_t)rank->parameters, "memory", memory_json(&rank->memory), "flops",
-        number(rank->cost.flops), "operand_bytes", number(rank->cost.bytes), "comm",
+        cy_json_real(rank->cost.flops), "operand_bytes", cy_json_real(rank->cost.bytes), "comm",
         traffic_json(&rank->traffic));
 }
 
@@ -410,7 +384,7 @@ static json_t *ranks_json(const cy_plan *plan)
 {
     json_t *ranks = json_array();
     for (int i = 0; i < plan->mesh.world; i++)
-        ranks = append(ranks, rank_json(&plan->ranks[i], i));
+        cy_json_append(&ranks, rank_json(&plan->ranks[i], i));
     return ranks;
 }
 
@@ -421,15 +395,11 @@ cy_status cy_plan_add_json(cy_text *text, const cy_plan *plan)
         (json_int_t)cy_config_batch_samples(plan->config), "tokens",
         (json_int_t)cy_config_batch_tokens(plan->config), "threads", plan->threads, "shards",
         shards_json(plan), "schedule", schedule_json(plan), "buckets", buckets_json(plan));
-    if (plan->stage_count > 0) root = with(root, "topk", topk_json(plan));
-    root = with(root, "ranks", ranks_json(plan));
-    root = with(root, "largest_rank", json_integer(cy_plan_largest(plan)));
-    root = with(root, "libraries_bytes", json_integer((json_int_t)plan->resident));
-    root = with(root, "total_bytes", json_integer((json_int_t)cy_plan_bytes(plan)));
-    char *line = json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    const cy_status status = line != NULL ? cy_text_add(text, "%s\n", line)
-                                          : CY_FAIL(CY_ERR_MEMORY, "no memory for a plan as JSON");
-    free(line);
-    json_decref(root);
-    return status;
+    if (plan->stage_count > 0) cy_json_set(&root, "topk", topk_json(plan));
+    cy_json_set(&root, "ranks", ranks_json(plan));
+    cy_json_set(&root, "largest_rank", json_integer(cy_plan_largest(plan)));
+    cy_json_set(&root, "libraries_bytes", json_integer((json_int_t)plan->resident));
+    cy_json_set(&root, "total_bytes", json_integer((json_int_t)cy_plan_bytes(plan)));
+    CY_TRY(cy_json_add(text, root, JSON_COMPACT));
+    return cy_text_add(text, "\n");
 }

@@ -1,9 +1,9 @@
 // tokenizer/pretokenizer.h: how a tokenizer cuts text into words, its pre_tokenizer.
 //
-// A pretokenizer is a chain of steps; each cuts the pieces that the one before it made. The
-// patterns of the known families are scanned by hand-written code, all others by PCRE2; both give
-// the same pieces, which the tests hold them to. A pretokenizer does not change once it is built
-// and is shared between threads; a cy_pretokenizer_scratch belongs to one thread.
+// A pretokenizer is a chain of steps; each cuts the pieces of the step before it. The patterns of
+// the known families are scanned by hand-written code, all others by PCRE2; tests check that both
+// give the same pieces. A pretokenizer does not change once it is built and is shared between
+// threads; a cy_pretokenizer_scratch belongs to one thread.
 
 #ifndef CY_TOKENIZER_PRETOKENIZER_H
 #define CY_TOKENIZER_PRETOKENIZER_H
@@ -22,7 +22,7 @@ typedef enum cy_pretokenizer_kind {
     CY_PRETOKENIZER_ADD_PREFIX_SPACE,
 } cy_pretokenizer_kind;
 
-// What becomes of the matches of a pattern.
+// What happens to the matches of a pattern.
 typedef enum cy_pretokenizer_behavior {
     CY_PRETOKENIZER_ISOLATED,
     CY_PRETOKENIZER_REMOVED,
@@ -34,7 +34,7 @@ typedef enum cy_pretokenizer_behavior {
 typedef struct cy_pretokenizer_step {
     cy_pretokenizer_kind kind;
     cy_pretokenizer_behavior behavior;
-    bool invert;   // the pattern is what stands between matches
+    bool invert;   // the text between matches counts as the match
     void *code;    // owned pcre2_code, of a CY_PRETOKENIZER_REGEX
     char *literal; // owned, of a CY_PRETOKENIZER_LITERAL
 } cy_pretokenizer_step;
@@ -57,7 +57,7 @@ CY_MUST_CHECK cy_status cy_pretokenizer_open(cy_pretokenizer *pretokenizer);
 void cy_pretokenizer_close(cy_pretokenizer *pretokenizer);
 void cy_pretokenizer_scratch_free(cy_pretokenizer_scratch *scratch);
 
-// Adds a step. A regular expression of a known family becomes its scanner unless `general`.
+// Add a step. The regular expression of a known family is scanned by its scanner, unless `general`.
 CY_MUST_CHECK cy_status cy_pretokenizer_add(cy_pretokenizer *pretokenizer,
     cy_pretokenizer_kind kind, cy_pretokenizer_behavior behavior, bool invert);
 CY_MUST_CHECK cy_status cy_pretokenizer_add_regex(cy_pretokenizer *pretokenizer,
@@ -68,8 +68,8 @@ CY_MUST_CHECK cy_status cy_pretokenizer_add_literal(cy_pretokenizer *pretokenize
 // The pattern of a scanner, as tokenizer.json spells it.
 const char *cy_pretokenizer_pattern(cy_pretokenizer_kind kind);
 
-// Cutting a text behind a newline that has no space on either side cuts between words, and leaves
-// the words on both sides as they are, whatever comes.
+// True where a newline that has no space on either side always ends a word: a text may be cut
+// behind it and both parts give the words of the whole.
 bool cy_pretokenizer_cuts_at_lines(const cy_pretokenizer *pretokenizer);
 
 typedef void (*cy_pretokenizer_emit)(void *context, const unsigned char *piece, size_t bytes);
@@ -79,9 +79,9 @@ CY_MUST_CHECK cy_status cy_pretokenize(const cy_pretokenizer *pretokenizer,
     cy_pretokenizer_scratch *scratch, const unsigned char *text, size_t bytes,
     cy_pretokenizer_emit emit, void *context);
 
-// ---- parts, for pretokenizer.c and the tests
+// ---- parts, for the files of the pretokenizer and the tests
 
-// The length of the first word of text [bytes], bytes > 0, as a scanner cuts it.
+// A scanner returns the length of the first word of text [bytes], bytes > 0.
 typedef size_t (*cy_scan)(const uint8_t *classes, const unsigned char *text, size_t bytes);
 cy_scan cy_pretokenizer_scanner(cy_pretokenizer_kind kind); // NULL where the kind has none
 

@@ -1,5 +1,6 @@
-// Split patterns in general, by PCRE2. tokenizer.json's patterns are written for Oniguruma with
-// Ruby's syntax: what that means otherwise than PCRE2 is rewritten, and what cannot be is an error.
+// Matches split patterns with PCRE2. The patterns of tokenizer.json are written for Oniguruma with
+// Ruby's syntax. Where PCRE2 means something else by the same text, the pattern is rewritten; where
+// that is impossible, the pattern is rejected.
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tokenizer/pretokenizer.h"
@@ -9,12 +10,12 @@
 #include <pcre2.h>
 #include <string.h>
 
-// PCRE2 counts U+180E among the spaces; Unicode has not since version 6.3.
+// PCRE2 counts U+180E as a space; Unicode does not, since version 6.3.
 #define SPACES                                                                                     \
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"                               \
     "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-// Oniguruma's: superscripts and fractions of Latin-1, no other numbers but digits. PCRE2 has the
-// property Alphabetic from 10.40 on; letters are all but some enclosed ones of it.
+// The numbers besides digits that Oniguruma's \w has: superscripts and fractions of Latin-1. PCRE2
+// knows the property Alphabetic from version 10.40 on; before, some enclosed letters are missing.
 #define WORD_NUMBERS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 #if PCRE2_MAJOR > 10 || PCRE2_MINOR >= 40
 #define WORDS "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" WORD_NUMBERS
@@ -23,9 +24,9 @@
 #endif
 #define DIGITS "0-9a-fA-F"
 
-#define GROUPS_MAX 64 // inside each other
+#define GROUPS_MAX 64 // nested
 
-// What an escape means to Oniguruma, as the inside of a class; NULL where both agree.
+// The meaning of an escape to Oniguruma, as the inside of a class; NULL where PCRE2 agrees.
 static const char *class_of(char escape)
 {
     switch (escape) {
@@ -52,7 +53,7 @@ static cy_status translate_escape(cy_text *out, const char *pattern, size_t at, 
 {
     const char escape = pattern[at + 1];
     if (escape == '\0') return CY_FAIL(CY_ERR_CORRUPT, "pattern %s: ends in a backslash", pattern);
-    // Quotes are unknown to Ruby; what a word is at a boundary, PCRE2 sees otherwise.
+    // Ruby has no quotes, and PCRE2 has other words at a boundary.
     if (strchr("QE", escape) != NULL) return refuse(pattern, at, "a quote");
     if (!in_class && strchr("bB", escape) != NULL) return refuse(pattern, at, "a word boundary");
     const char *class = class_of(escape);
@@ -65,14 +66,14 @@ static cy_status translate_escape(cy_text *out, const char *pattern, size_t at, 
     return cy_text_add(out, "[%s%s]", negated ? "^" : "", class);
 }
 
-// Where in what was translated the last atom begins, which a quantifier behind it repeats.
+// Where the last atom, which a quantifier repeats, begins in the translated pattern.
 typedef struct atoms {
     size_t last;
     size_t opened[GROUPS_MAX]; // of groups that are not closed yet
     int depth;
 } atoms;
 
-// Bytes of an interval {n}, {n,}, {,m} or {n,m}; 0 where the brace is a letter.
+// Bytes of an interval {n}, {n,}, {,m} or {n,m}; 0 where the brace stands for itself.
 static size_t interval_bytes(const char *text)
 {
     const size_t low = strspn(text + 1, "0123456789");
@@ -197,7 +198,7 @@ cy_status cy_regex_compile(void **code, const char *pattern)
         status = CY_FAIL(CY_ERR_CORRUPT, "pattern %s: %s", pattern, (const char *)words);
         goto free_text;
     }
-    // Compiling to machine code may be refused; matching is slower then and gives the same.
+    // Where PCRE2 cannot compile to machine code, matching is slower and gives the same.
     (void)pcre2_jit_compile(made, PCRE2_JIT_COMPLETE);
     *code = made;
 
@@ -229,8 +230,8 @@ static bool is_valid(const unsigned char *text, size_t bytes)
     return true;
 }
 
-// A copy in which U+FFFD, which is no letter, number or space either, stands for each invalid
-// byte; places [length + 1] says where each byte of it came from.
+// Copies a text with U+FFFD, which is no letter, number or space, in place of each invalid byte.
+// places [length + 1] holds the place in the text that each byte of the copy came from.
 static cy_status make_valid(
     cy_text *valid, size_t **places, const unsigned char *text, size_t bytes)
 {
@@ -269,7 +270,7 @@ static cy_status search(const void *code, cy_pretokenizer_scratch *scratch,
             return CY_FAIL(CY_ERR_UNSUPPORTED, "a text of %zu bytes could not be split: %s", bytes,
                 (const char *)words);
         }
-        // Copied, because a step within may search with the same match data.
+        // Copied, because a later step may search with the same match data during the call.
         const size_t *vector = pcre2_get_ovector_pointer(scratch->match);
         const size_t first = vector[0], end = vector[1];
         if (places == NULL) {

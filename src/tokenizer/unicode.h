@@ -1,47 +1,35 @@
-// tokenizer/unicode.h: characters as the split patterns of tokenizers see them.
+// tokenizer/unicode.h: UTF-8, classes of characters and canonical composition, by utf8proc.
 //
-// Pure functions over constant tables. A byte that is not part of valid UTF-8 is a character of
-// its own, CY_UNICODE_INVALID, which is in no class: neither letter nor number nor space.
+// All functions are pure. A byte that is not part of valid UTF-8 counts as one character,
+// CY_UNICODE_INVALID, which is in no class: it is neither letter nor number nor space.
 
 #ifndef CY_TOKENIZER_UNICODE_H
 #define CY_TOKENIZER_UNICODE_H
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "base/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
+// Classes of characters, as the `tokenizers` package tells them apart.
 enum {
-    CY_CHAR_LETTER = 1,
-    CY_CHAR_NUMBER = 2,
-    CY_CHAR_SPACE = 4,
-    CY_CHAR_NUMERIC = 8,    // what Digits() isolates; all but equal to NUMBER
-    CY_CHAR_WORD = 16,      // \w beside an added token that must stand alone
-    CY_CHAR_STRIP = 32,     // what an added token swallows beside it
-    CY_CHAR_NFC_MAYBE = 64, // canonical composition may change it or join it to what is before it
+    CY_CHAR_LETTER = 1,     // \p{L}
+    CY_CHAR_NUMBER = 2,     // \p{N}
+    CY_CHAR_SPACE = 4,      // \s
+    CY_CHAR_NUMERIC = 8,    // what the pre-tokenizer Digits isolates; almost equal to NUMBER
+    CY_CHAR_WORD = 16,      // \w: keeps an added token with single_word from matching beside it
+    CY_CHAR_STRIP = 32,     // removed beside an added token with lstrip or rstrip
+    CY_CHAR_NFC_MAYBE = 64, // NFC may change it or join it to the character before it
 };
 
 #define CY_UNICODE_POINTS  0x110000
 #define CY_UNICODE_INVALID CY_UNICODE_POINTS
 
-// The tables, in files that scripts/unicode_tables.py makes. Classes and combining classes: code
-// point << 8 | value, from there on. Pairs, what a character decomposes to: whole << 42 | first <<
-// 21 | second, which may be 0. Composing, what two become: first << 42 | second << 21 | whole.
-extern const uint32_t cy_unicode_classes[];
-extern const size_t cy_unicode_classes_count;
-extern const uint64_t cy_unicode_pairs[];
-extern const size_t cy_unicode_pairs_count;
-extern const uint64_t cy_unicode_composing[];
-extern const size_t cy_unicode_composing_count;
-extern const uint32_t cy_unicode_combining[];
-extern const size_t cy_unicode_combining_count;
+// Fills classes [CY_UNICODE_POINTS + 1], which are zero before. Costs about a millisecond.
+void cy_unicode_classify(uint8_t *classes);
 
-// Spreads a table of ranges over values [CY_UNICODE_POINTS + 1], which are zero before: the last
-// one, for invalid bytes, stays so, and pages in which nothing else stands are not touched.
-void cy_unicode_expand(uint8_t *values, const uint32_t *ranges, size_t count);
-
-// The character at s [left], left > 0; returns its length in bytes.
+// Decodes the character at s [left], left > 0; returns its length in bytes.
 static inline size_t cy_utf8_decode(uint32_t *point, const unsigned char *s, size_t left)
 {
     CY_DEBUG_ASSERT(left > 0);
@@ -72,20 +60,21 @@ static inline size_t cy_utf8_decode(uint32_t *point, const unsigned char *s, siz
     return 4;
 }
 
-// The character that ends at s + end, end > 0; returns its length in bytes.
+// Decodes the character that ends at s + end, end > 0; returns its length in bytes.
 size_t cy_utf8_decode_before(uint32_t *point, const unsigned char *s, size_t end);
 
-// Writes a character, at most 4 bytes; returns how many.
+// Writes a character; returns its length, at most 4 bytes.
 size_t cy_utf8_encode(unsigned char *s, uint32_t point);
 
-// The byte that a character of byte-level tokens stands for, or -1; and the way back.
+// Byte-level tokens spell each byte as a printable character. Returns the byte of a character, -1
+// where it spells none, and the character of a byte.
 int cy_byte_of_char(uint32_t point);
 uint32_t cy_char_of_byte(int byte);
 
-// True when text [bytes] is its own canonical composition (NFC) for sure; classes are expanded.
+// True when text [bytes] certainly is in NFC. False says nothing.
 bool cy_unicode_is_composed(const uint8_t *classes, const unsigned char *text, size_t bytes);
 
-// Appends the canonical composition of text [bytes] to *out; invalid bytes stay as they are.
+// Appends the NFC of text [bytes] to *out, in time linear in bytes; invalid bytes stay as they are.
 CY_MUST_CHECK cy_status cy_unicode_compose(
     cy_text *out, const uint8_t *classes, const unsigned char *text, size_t bytes);
 

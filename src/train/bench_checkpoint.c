@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/io.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "optim/adamw.h"
@@ -174,7 +174,8 @@ static cy_status time_save(
     cy_saver *saver = NULL;
     const cy_run_position position = {.step = 1, .tokens = 1};
     cy_save_report report = {0};
-    CY_TRY(cy_saver_open(&saver, bench->saves, 1, cy_state_checkpoint_comm(rank, engine), NULL));
+    CY_TRY(
+        cy_saver_open(&saver, bench->saves, 1, engine->options.groups.world, &engine->queue, NULL));
     cy_status status = meet(engine);
     if (status == CY_OK) status = cy_state_save(engine, rank, saver, position, NULL, &report);
     cy_saver_close(saver);

@@ -1,16 +1,15 @@
 #include "train/bench_step.h"
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
+#include "engine/engine_parts.h"
 #include "kernel/peak.h"
-#include "observe/flops.h"
+#include "observe/memory.h"
 #include "observe/profile.h"
-#include "observe/rss.h"
-#include "parallel/pipeline/timeline.h"
 #include "parallel/pipeline/executor.h"
-#include "engine/strict.h"
+#include "parallel/pipeline/timeline.h"
 #include "train/ranks.h"
 
 #include <math.h>

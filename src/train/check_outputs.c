@@ -1,9 +1,9 @@
 #include "train/check_outputs.h"
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "config/config.h"
 
 #include <errno.h>

@@ -1,10 +1,12 @@
+// Runs a function as all ranks of a configuration, each with its groups.
 #include "train/ranks.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "train/algorithms.h"
 #include "config/config.h"
+#include "engine/memory_check.h"
 
 typedef struct ranks_run {
     const cy_config *config;
@@ -147,6 +149,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
 {
     ranks_run run = {.config = config, .machine = machine, .work = work, .context = context};
     CY_TRY(cy_config_mesh(&run.mesh, config));
+    CY_TRY(cy_ranks_check_room(config, machine));
     if (run.mesh.world == 1) {
         const cy_rank rank = {
             .mesh = run.mesh,
@@ -173,6 +176,15 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     CY_TRY(hash_configuration(&options.configuration, config));
     return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)
                                                   : cy_world_run_threads(&options, run_rank, &run);
+}
+
+cy_status cy_ranks_check_room(const cy_config *config, const cy_config_machine *machine)
+{
+    cy_mesh mesh;
+    CY_TRY(cy_config_mesh(&mesh, config));
+    const bool through_mpi = cy_config_through_mpi(config, machine);
+    return cy_engine_check_room(
+        through_mpi ? cy_config_ranks_of_process(config, machine) : mesh.world);
 }
 
 cy_status cy_rank_open_dry(

@@ -36,6 +36,10 @@ CY_MUST_CHECK cy_status cy_ranks_run_delayed(const cy_config *config,
     const cy_config_machine *machine, const cy_world_delay *delay, cy_rank_work work,
     void *context);
 
+// CY_ERR_MEMORY where the limits of this process leave no room for its ranks, whatever they plan.
+CY_MUST_CHECK cy_status cy_ranks_check_room(
+    const cy_config *config, const cy_config_machine *machine);
+
 // Rank `number` of the configuration without the others: its groups count and move nothing, so it
 // serves engines that only plan.
 CY_MUST_CHECK cy_status cy_rank_open_dry(

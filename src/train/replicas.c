@@ -2,9 +2,9 @@
 
 #include "train/replicas.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/random.h"
+#include "base/status.h"
 #include "optim/adamw.h"
 
 // Which ranks hold the copies.

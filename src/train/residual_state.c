@@ -1,7 +1,7 @@
 #include "train/residual_state.h"
 
 #include "base/memory.h"
-#include "base/hash.h"
+#include "base/numbers.h"
 
 #include <stdio.h>
 #include <string.h>

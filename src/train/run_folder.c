@@ -1,37 +1,129 @@
-// Opens and closes the folder of a run: its lock, config.json, metrics.jsonl and event file.
+// Opens and closes the folder of a run: its lock, config.json, metrics.jsonl and event file. Makes
+// them again where the folder is deleted.
 #include "train/run_folder.h"
 
 #include "base/file.h"
 #include "base/io.h"
-#include "base/folder_lock.h"
+#include "base/memory.h"
+#include "base/output.h"
 #include "train/check_outputs.h"
 
-#include <unistd.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
 
-static cy_status write_config(const cy_config *config, const char *folder)
+#define LOCK_NAME   ".run.lock"
+#define CONFIG_NAME "config.json"
+
+static const cy_folder_lock_kind writing = {
+    .file = LOCK_NAME,
+    .doing = "writes its metrics in",
+    .hint = "give each run a logging.run_dir of its own",
+};
+
+// The writer's thread has it while that runs, but for `remade`.
+struct cy_run_folder_keeper {
+    char *folder;        // owned
+    cy_text lock_path;   // owned
+    cy_text config_path; // owned
+    cy_text config;      // owned: what stands there
+    int lock;            // owned: a descriptor; -1 before it is taken
+    bool config_due;     // the folder is another one than that of the last config.json
+    atomic_bool remade;
+};
+
+static cy_status write_config(const cy_run_folder_keeper *keeper)
 {
-    cy_text json = {0}, path = {0};
-    cy_status status = cy_config_to_json(&json, config);
-    if (status == CY_OK) status = cy_text_add(&path, "%s/config.json", folder);
-    if (status == CY_OK)
-        status = cy_output_write(path.bytes, &cy_config_kind, json.bytes, json.length);
-    cy_text_free(&json);
-    cy_text_free(&path);
+    return cy_output_write(
+        keeper->config_path.bytes, &cy_config_kind, keeper->config.bytes, keeper->config.length);
+}
+
+// A lock keeps other runs out as long as its file has its name.
+static cy_status has_lock(bool *held, const cy_run_folder_keeper *keeper)
+{
+    struct stat own, named;
+    *held = false;
+    if (cy_io_fstat(keeper->lock, &own) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s, which is open", keeper->lock_path.bytes);
+    }
+    if (cy_io_stat(keeper->lock_path.bytes, &named) == 0) {
+        *held = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+        return CY_OK;
+    }
+    if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+    return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", keeper->lock_path.bytes);
+}
+
+static cy_status keep(void *context)
+{
+    cy_run_folder_keeper *keeper = context;
+    bool held, there = false;
+    CY_TRY(has_lock(&held, keeper));
+    if (!held) {
+        int lock = -1;
+        CY_TRY(cy_folder_make(keeper->folder));
+        CY_TRY(cy_folder_lock_acquire(&lock, keeper->folder, &writing));
+        cy_io_close(keeper->lock);
+        keeper->lock = lock;
+        keeper->config_due = true;
+        atomic_store(&keeper->remade, true);
+    }
+    CY_TRY(cy_path_find(&there, keeper->config_path.bytes));
+    if (there && !keeper->config_due) return CY_OK;
+    CY_TRY(write_config(keeper));
+    keeper->config_due = false;
+    return CY_OK;
+}
+
+static void close_keeper(void *context)
+{
+    cy_run_folder_keeper *keeper = context;
+    if (keeper->lock >= 0) cy_io_close(keeper->lock);
+    cy_memory_free(keeper->folder);
+    cy_text_free(&keeper->lock_path);
+    cy_text_free(&keeper->config_path);
+    cy_text_free(&keeper->config);
+    cy_memory_free(keeper);
+}
+
+static cy_status open_keeper(cy_run_folder_keeper **opened, const cy_config *config)
+{
+    void *block = NULL;
+    const char *run_dir = config->logging.run_dir;
+    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_run_folder_keeper)));
+    cy_run_folder_keeper *keeper = block;
+    keeper->lock = -1;
+    atomic_init(&keeper->remade, false);
+    cy_status status = cy_memory_copy_text(&keeper->folder, run_dir);
+    if (status == CY_OK) status = cy_text_add(&keeper->lock_path, "%s/" LOCK_NAME, run_dir);
+    if (status == CY_OK) status = cy_text_add(&keeper->config_path, "%s/" CONFIG_NAME, run_dir);
+    if (status == CY_OK) status = cy_config_to_json(&keeper->config, config);
+    if (status == CY_OK) status = cy_folder_make(run_dir);
+    if (status == CY_OK) status = cy_folder_lock_acquire(&keeper->lock, run_dir, &writing);
+    if (status == CY_OK) {
+        *opened = keeper;
+    } else {
+        close_keeper(keeper);
+    }
     return status;
+}
+
+static cy_status open_metrics(cy_run_folder *folder, const char *path, int64_t last_step)
+{
+    const cy_async_keeper keeper = {.context = folder->keeper, .keep = keep, .close = close_keeper};
+    CY_TRY(cy_metrics_file_rotate(&folder->rotated, path, last_step));
+    CY_TRY(cy_async_writer_open(&folder->writer));
+    cy_async_writer_keep(folder->writer, &keeper);
+    return cy_metrics_file_open(&folder->metrics, folder->writer, path, last_step, NULL);
 }
 
 static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t last_step)
 {
     const char *run_dir = config->logging.run_dir;
     cy_text path = {0};
-    CY_TRY(write_config(config, run_dir));
+    CY_TRY(write_config(folder->keeper));
     CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
-    cy_status status = cy_metrics_file_rotate(&folder->rotated, path.bytes, last_step);
-    if (status == CY_OK) status = cy_async_writer_open(&folder->writer);
-    if (status == CY_OK) {
-        status =
-            cy_metrics_file_open(&folder->metrics, folder->writer, path.bytes, last_step, NULL);
-    }
+    cy_status status = open_metrics(folder, path.bytes, last_step);
     if (status == CY_OK && config->logging.tensorboard) {
         status = cy_event_file_open(&folder->events, folder->writer, run_dir);
     }
@@ -41,29 +133,26 @@ static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t la
 
 static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
 {
-    if (folder->writer != NULL) cy_async_writer_finish(folder->writer, seconds);
-    if (folder->writer != NULL && lost != NULL) {
+    if (folder->writer == NULL) { // it would close the keeper
+        if (folder->keeper != NULL) close_keeper(folder->keeper);
+        return;
+    }
+    cy_async_writer_finish(folder->writer, seconds);
+    if (lost != NULL) {
         const bool told = cy_async_take_report(folder->writer, lost);
         (void)told; // nothing to tell is an empty text
     }
     cy_event_file_close(&folder->events);
     cy_metrics_file_close(&folder->metrics);
     cy_async_writer_close(folder->writer);
-    if (folder->lock >= 0) cy_io_close(folder->lock);
 }
 
 cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
 {
-    static const cy_folder_lock_kind writing = {
-        .file = ".run.lock",
-        .doing = "writes its metrics in",
-        .hint = "give each run a logging.run_dir of its own",
-    };
     const char *run_dir = config->logging.run_dir;
-    cy_run_folder opened = {.open = true, .lock = -1};
+    cy_run_folder opened = {.open = true};
     CY_TRY(cy_check_run_config(run_dir));
-    cy_status status = cy_folder_make(run_dir);
-    if (status == CY_OK) status = cy_folder_lock_acquire(&opened.lock, run_dir, &writing);
+    cy_status status = open_keeper(&opened.keeper, config);
     if (status == CY_OK) status = fill(&opened, config, last_step);
     if (status == CY_OK) {
         *folder = opened;
@@ -71,6 +160,11 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
         close_parts(&opened, 0, NULL);
     }
     return cy_output_status(status, "logging.run_dir", run_dir);
+}
+
+bool cy_run_folder_was_remade(cy_run_folder *folder)
+{
+    return folder->open && atomic_exchange(&folder->keeper->remade, false);
 }
 
 void cy_run_folder_close(cy_run_folder *folder, double seconds, cy_text *lost)

@@ -2,7 +2,6 @@
 #include "train/same_start.h"
 
 #include "base/memory.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>

@@ -10,38 +10,10 @@
 #include <jansson.h>
 #include <string.h>
 
-static cy_status agree(void *context, cy_status *worst, cy_status mine)
-{
-    cy_engine *engine = context;
-    int64_t value = mine;
-    CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(&value, CY_I64, 1, 1), CY_MAX));
-    *worst = (cy_status)value;
-    return CY_OK;
-}
-
 cy_status cy_state_await_reason(const cy_engine *engine, cy_status status)
 {
     if (status == CY_ERR_PEER) CY_TRY(cy_group_barrier(engine->options.groups.world));
     return status;
-}
-
-static cy_status least(void *context, int64_t *values, int64_t count)
-{
-    cy_engine *engine = context;
-    return cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(values, CY_I64, 1, count), CY_MIN);
-}
-
-cy_checkpoint_comm cy_state_checkpoint_comm(const cy_rank *rank, cy_engine *engine)
-{
-    return (cy_checkpoint_comm){
-        .rank = rank->rank,
-        .size = rank->mesh.world,
-        .agree = agree,
-        .least = least,
-        .context = engine,
-    };
 }
 
 // True when the folder holds a checkpoint, or is one.
@@ -206,8 +178,8 @@ static cy_status load_tensors(cy_engine *engine, const cy_rank *rank, cy_checkpo
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parts.parameters.tensors,
             parts.parameters.pieces, (int64_t)parts.parameters.piece_count,
-            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS,
-            cy_state_checkpoint_comm(rank, engine), traffic);
+            weights_only ? CY_TENSOR_ADAM_M : CY_TENSOR_KINDS, engine->options.groups.world,
+            &engine->queue, traffic);
         status = cy_state_await_reason(engine, status);
     }
     *residual_dropped = parts.residual_dropped;

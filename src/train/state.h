@@ -18,9 +18,6 @@ typedef struct cy_run_position {
                            // (residual_state.h)
 } cy_run_position;
 
-// How the ranks of a rank's world agree on a status. `rank` must outlive it.
-cy_checkpoint_comm cy_state_checkpoint_comm(const cy_rank *rank, cy_engine *engine);
-
 // The status of a call that ends the run where it fails. Who has only heard that another rank
 // failed (CY_ERR_PEER) waits for that rank to end the run, and fails with its reason: one that went
 // on would end it first, with the news alone.

@@ -1,7 +1,7 @@
 // The public face of training, cyclotron/train.h. The loop over steps is in trainer.c.
 
-#include "base/cores.h"
 #include "base/memory.h"
+#include "base/platform.h"
 #include "train/trainer.h"
 
 #include <stddef.h>

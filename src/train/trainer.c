@@ -4,12 +4,12 @@
 #include "base/clock.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "observe/flops.h"
-#include "observe/rss.h"
+#include "engine/engine_parts.h"
+#include "observe/memory.h"
+#include "observe/profile.h"
 #include "optim/lr_schedule.h"
 #include "train/algorithms.h"
 #include "train/check_outputs.h"
-#include "engine/strict.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
 #include "train/replicas.h"
@@ -60,6 +60,7 @@ typedef struct rank_run {
     cy_status failure;        // of reading data, on this rank
     char failure_text[1024];
     bool read_failed;   // on some rank
+    char unsaved[1200]; // why the last save failed, the same on all ranks; empty: it did not
     double peak_flop_s; // of the cores of all ranks together; 0: not measured
     int stopped;        // what should_stop of some process returned
     bool save_wanted;   // should_save of some process did
@@ -294,9 +295,13 @@ static cy_status write_events(rank_run *trainer, const cy_step_metrics *metrics)
 }
 
 // What befell the files of the run folder since the last step: it ends no run.
-static void note_writer(const rank_run *trainer)
+static void note_writer(rank_run *trainer)
 {
     cy_text line = {0};
+    if (cy_run_folder_was_remade(&trainer->folder)) {
+        note(trainer, "warning: %s was deleted or moved away: it is made again",
+            trainer->run->config->logging.run_dir);
+    }
     while (trainer->folder.open && cy_async_take_report(trainer->folder.writer, &line)) {
         note(trainer, "warning: %s", line.bytes);
         line.length = 0;
@@ -358,25 +363,23 @@ static cy_status evaluate(rank_run *trainer)
 
 #define REASON_BYTES 1024
 
-// Tells why a save failed, in the words of the first rank whose files did; CY_ERR_PEER where no
+// Notes why a save failed, in the words of the first rank whose files did; CY_ERR_PEER where no
 // rank's did.
-static cy_status tell_of_failed_save(rank_run *trainer, cy_status status)
+static cy_status find_why_unsaved(rank_run *trainer, cy_status status)
 {
     cy_group *world = trainer->engine.options.groups.world;
     cy_queue *queue = &trainer->engine.queue;
     char reason[REASON_BYTES];
+    char who[32] = "";
     int64_t first = status == CY_ERR_IO ? trainer->rank->rank : trainer->rank->mesh.world;
     snprintf(reason, sizeof(reason), "%s", cy_error_text());
     CY_TRY(cy_group_all_reduce(world, queue, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
     if (first == trainer->rank->mesh.world) return cy_state_await_reason(&trainer->engine, status);
     CY_TRY(
         cy_group_broadcast(world, queue, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
-    const long long step = (long long)trainer->position.step;
-    if (first == 0) {
-        note(trainer, "step %lld was not saved: %s", step, reason);
-    } else {
-        note(trainer, "step %lld was not saved: rank %d: %s", step, (int)first, reason);
-    }
+    if (first > 0) snprintf(who, sizeof(who), "rank %d: ", (int)first);
+    snprintf(trainer->unsaved, sizeof(trainer->unsaved), "step %lld was not saved: %s%s",
+        (long long)trainer->position.step, who, reason);
     return CY_OK;
 }
 
@@ -392,13 +395,52 @@ static cy_status save(rank_run *trainer)
         .tokenizer = trainer->run->data.tokenizer, .identity = &trainer->run->identity};
     const cy_status status = cy_state_save(
         &trainer->engine, trainer->rank, trainer->saver, trainer->position, &data, NULL);
+    trainer->unsaved[0] = '\0';
     if (status == CY_OK) {
         note(trainer, "saved step %lld in %s", (long long)trainer->position.step,
             trainer->run->config->checkpoint.save_dir);
         return CY_OK;
     }
     if (status != CY_ERR_IO && status != CY_ERR_PEER) return status;
-    return tell_of_failed_save(trainer, status);
+    CY_TRY(find_why_unsaved(trainer, status));
+    note(trainer, "%s", trainer->unsaved);
+    return CY_OK;
+}
+
+// What a run that could not save its last step leaves. *path is owned by the caller; NULL: nothing.
+static cy_status find_newest(char **path, const char *folder)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    CY_TRY(cy_folder_steps(&steps, &count, folder));
+    cy_status status = CY_OK;
+    if (count > 0) status = cy_folder_step_path(path, folder, "", steps[count - 1], "");
+    cy_memory_free(steps);
+    return status;
+}
+
+// The run is at its end and its last step is in no checkpoint.
+static cy_status fail_unsaved(const rank_run *trainer)
+{
+    const char *folder = trainer->run->config->checkpoint.save_dir;
+    if (!is_zero(trainer)) {
+        return cy_state_await_reason(
+            &trainer->engine, CY_FAIL(CY_ERR_PEER, "the last step was not saved"));
+    }
+    char *newest = NULL;
+    if (find_newest(&newest, folder) != CY_OK) {
+        return CY_FAIL(CY_ERR_IO, "the run has ended and %s; its other checkpoints: %s",
+            trainer->unsaved, cy_error_text());
+    }
+    if (newest == NULL) {
+        return CY_FAIL(CY_ERR_IO, "the run has ended and %s; no complete checkpoint is in %s",
+            trainer->unsaved, folder);
+    }
+    const cy_status status = CY_FAIL(CY_ERR_IO,
+        "the run has ended and %s; the newest complete checkpoint is %s", trainer->unsaved, newest);
+    cy_error_set_hint("checkpoint.resume = \"auto\" goes on from there");
+    cy_memory_free(newest);
+    return status;
 }
 
 static bool due(int64_t step, int64_t every)
@@ -478,7 +520,7 @@ static cy_status open_outputs(rank_run *trainer)
         trainer->log = (cy_log){.write = write_log, .context = trainer};
         const cy_status status =
             cy_saver_open(&trainer->saver, save_dir, (int)config->checkpoint.keep_last,
-                cy_state_checkpoint_comm(trainer->rank, &trainer->engine), &trainer->log);
+                trainer->engine.options.groups.world, &trainer->engine.queue, &trainer->log);
         CY_TRY(cy_state_await_reason(
             &trainer->engine, cy_output_status(status, "checkpoint.save_dir", save_dir)));
         if (is_zero(trainer)) CY_TRY(note_later_steps(trainer, save_dir));
@@ -628,6 +670,7 @@ static cy_status run_steps(rank_run *trainer)
         return cy_state_await_reason(
             &trainer->engine, CY_FAIL(CY_ERR_PEER, "another rank could not read its data"));
     }
+    if (trainer->unsaved[0] != '\0') return fail_unsaved(trainer);
     if (asks(trainer)) trainer->run->summary->stopped = trainer->stopped;
     return CY_OK;
 }

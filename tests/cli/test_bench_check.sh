@@ -86,7 +86,7 @@ says err 'is empty'
 
 # The table of the project: names are there once, and each is a part of scripts/bench.sh.
 cp "$source_folder/bench/bounds.txt" "$folder/bounds"
-mapfile -t parts < <(sed -nE 's/^([a-z]+)\..*/\1/p' "$folder/bounds" | sort -u)
+mapfile -t parts < <(sed -nE 's/^([a-z_]+)\..*/\1/p' "$folder/bounds" | sort -u)
 same "names twice" "none" "none$(grep -v '^#' "$folder/bounds" | awk 'NF { print $1 }' | sort | uniq -d)"
 for part in "${parts[@]}"; do
     check "the part $part" grep -qE "(^|[ |])$part( \\||\\))" "$source_folder/scripts/bench.sh"

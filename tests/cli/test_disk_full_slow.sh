@@ -46,11 +46,12 @@ full() {
 # Nothing left, room for a part of the files, and room for all of them but the manifest.
 for left in 0 $((bytes / 3)) $((bytes - 8192)); do
     full "$left"
-    train 0 "full$left" --checkpoint.save_dir="$saves" --checkpoint.save_frequency=2 \
+    train 1 "full$left" --checkpoint.save_dir="$saves" --checkpoint.save_frequency=2 \
         --checkpoint.load_path="$saves"
     says err 'step 4 was not saved'
     says err 'No space left on device'
     says out 'Step: 8 |'
+    says err "; the newest complete checkpoint is $saves/step-00000002"
     same "the saves on a full disk" "step-00000002" "$(cd "$saves" && echo *)"
     check "nothing is left of saves that failed" \
         test -z "$(find "$saves" -name '.step-*' -print -quit)"

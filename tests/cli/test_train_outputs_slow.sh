@@ -97,6 +97,9 @@ steps() {
     cat "$folder/moved/metrics.jsonl" "$folder/deleted/metrics.jsonl" | sed -E 's/^\{"step":([0-9]+).*/\1/'
 }
 same "lines before and after, one a step" "$(seq "$(steps | tail -n 1)")" "$(steps)"
+says err "$folder/deleted was deleted or moved away: it is made again"
+check "its configuration" cmp "$folder/moved/config.json" "$folder/deleted/config.json"
+check "its lock" test -e "$folder/deleted/.run.lock"
 
 # Under mpirun a signal to the launcher or to any rank reaches all of them.
 if "$cyclotron" --version | grep -q '^backends:.* mpi' && command -v mpirun >/dev/null; then

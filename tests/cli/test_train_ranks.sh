@@ -74,6 +74,20 @@ if [ "$(grep -c 'were started' "$folder/err")" != 1 ] || [ -e "$folder/mismatch"
     failures=$((failures + 1))
 fi
 
+# The time of day is set while ranks start and later: nothing waits for it.
+if [ -n "${FILE_ERRORS:-}" ]; then
+    for seconds in 90000 -90000; do
+        printf '#!/bin/sh\nexec mpirun --oversubscribe -n 2 env LD_PRELOAD=%s %s "$@"\n' \
+            "$FILE_ERRORS" "$program" >"$folder/mpi"
+        CY_CLOCK_STEP_S=$seconds CY_CLOCK_MARK=$folder/clock.mark train 0 clock --distributed.dp_size=2 \
+            --logging.tensorboard=true
+        same_run zero0 clock
+        check "ranks whose clock was set" test 2 = "$(grep -c cyclotron "$folder/clock.mark")"
+        rm "$folder/clock.mark"
+    done
+fi
+mpi 2
+
 # Data that no rank can read, and a fault of the file: said once as well.
 head -c 20 "$folder/text.txt" >"$folder/short.txt"
 for fault in --dataset.name="$folder/short.txt" --training.sed=1; do
@@ -146,8 +160,10 @@ apart 2 "${further[@]}"
 expect_same_files 'rank 1 starts from another checkpoint of step 3 than rank 0'
 
 # A folder of checkpoints that only rank 0 has: the reason is that of the rank that met it.
-apart 0 --dataset.name=text.txt --dataset.tokenizer=tokenizer.json --checkpoint.save_dir=mine
+apart 1 --dataset.name=text.txt --dataset.tokenizer=tokenizer.json --checkpoint.save_dir=mine
 says err 'step 3 was not saved: rank 1: create mine/.step-00000003.tmp/weights-00001.safetensors: No such'
+check "rank 0 tells what is left" grep -qE \
+    '^cyclotron: error: rank 0 .*: the run has ended and step 3 .*; no complete checkpoint is in mine$' "$folder/err"
 
 # Two builds of the program: the copy has another build id, and is the same otherwise.
 id=$folder/id
@@ -185,6 +201,31 @@ for ((i = 0; i < 5; i++)); do
     check "the rank and what it found" grep -qE \
         'error: rank [0-3] \([^)]*\): .*weights-00000.safetensors: bytes [0-9]+ to [0-9]+' "$folder/err"
 done
+
+# A rank does not end the job before what it said is read: the launcher may drop the rest.
+cat >"$folder/slow_reader" <<'RANK'
+#!/bin/bash
+# Runs a program and reads its standard error a while after there is some; then looks for the program.
+said=$1.$OMPI_COMM_WORLD_RANK
+shift
+rank=$$
+exec 2> >(
+    until read -r -t 0; do sleep 0.01; done
+    sleep 0.3
+    kill -0 $rank 2>/dev/null && echo "rank $rank waits" >>"$said"
+    cat >>"$said"
+)
+exec "$@"
+RANK
+chmod +x "$folder/slow_reader"
+printf '#!/bin/sh\nexec mpirun --oversubscribe -n 2 %s %s %s "$@"\n' \
+    "$folder/slow_reader" "$folder/said" "$program" >"$folder/mpi"
+cyclotron=$folder/mpi
+train 1 slowly --distributed.dp_size=2 --checkpoint.load_path="$folder/damaged"
+cat "$folder"/said.* >"$folder/err"
+says err 'weights-00000.safetensors: bytes'
+check "the rank waits until it is heard" grep -q 'waits$' "$(grep -l 'cyclotron: error' "$folder"/said.*)"
+cyclotron=$program
 
 # Nowhere to save: told by the rank that makes the folder, with its advice.
 nowhere() {

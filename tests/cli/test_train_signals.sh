@@ -52,4 +52,23 @@ same "status after a closed pipe" 141 "${PIPESTATUS[0]}"
 same "saves after a closed pipe" 1 "$(find "$folder/pipe/saves" -name 'step-*' | wc -l)"
 says err 'saved step '
 
+# A terminal goes away under a run that ignores the signal of it: what cannot be written any more tells.
+if command -v script >/dev/null; then
+    cat >"$folder/in_terminal" <<TERMINAL
+trap '' HUP
+'$cyclotron' train '$folder/tiny.json' --training.total_train_steps=1000000 \\
+    --checkpoint.save_dir='$folder/terminal/saves'
+echo \$? >'$folder/status'
+TERMINAL
+    script -qf -c "bash '$folder/in_terminal'" "$folder/typescript" >"$folder/log" 2>&1 </dev/null &
+    terminal=$!
+    until [ "$(grep -ac 'Step:' "$folder/typescript")" -ge 3 ] || [ -e "$folder/status" ]; do sleep 0.05; done
+    kill -KILL "$terminal"
+    until [ -s "$folder/status" ]; do sleep 0.05; done
+    same "status after a closed terminal" 129 "$(cat "$folder/status")"
+    same "saves after a closed terminal" 1 "$(find "$folder/terminal/saves" -name 'step-*' | wc -l)"
+else
+    echo "no script(1): a closed terminal is not tested"
+fi
+
 finish

@@ -7,7 +7,6 @@
 #ifndef CY_TESTS_DISK_CASE_H
 #define CY_TESTS_DISK_CASE_H
 
-#include "base/log.h"
 #include "base/status.h"
 #include "disk/disk.h"
 

@@ -59,25 +59,25 @@ static void save_one(cy_saver *saver, const save_job *job, int rank, int64_t ste
     if (rank == 0) c->saved[at].reported = status == CY_OK;
 }
 
-static void save_all(void *context, cy_checkpoint_comm ranks)
+static void save_all(void *context, cy_group *ranks)
 {
     const save_job *job = context;
     cy_saver *saver = NULL;
     const cy_status status =
-        cy_saver_open(&saver, disk_path(FOLDER), job->way.keep_last, ranks, &job->c->log);
+        cy_saver_open(&saver, disk_path(FOLDER), job->way.keep_last, ranks, NULL, &job->c->log);
     disk_note(job->c, status);
     if (status != CY_OK) return;
-    save_one(saver, job, ranks.rank, job->way.replaces ? 2 : 3);
-    save_one(saver, job, ranks.rank, 4);
+    save_one(saver, job, cy_group_rank(ranks), job->way.replaces ? 2 : 3);
+    save_one(saver, job, cy_group_rank(ranks), 4);
     cy_saver_close(saver);
 }
 
 static void run_ranks(
-    cy_test_mesh mesh, void (*body)(void *context, cy_checkpoint_comm ranks), void *context)
+    cy_test_mesh mesh, void (*body)(void *context, cy_group *ranks), void *context)
 {
     const int size = cy_test_mesh_size(mesh);
     if (size == 1) {
-        body(context, cy_checkpoint_comm_self());
+        body(context, cy_group_self());
     } else {
         cy_test_ranks(size, body, context);
     }
@@ -103,7 +103,7 @@ static void save_prepared(int scale)
             .run = step * 10,
             .step = step};
         const cy_save also = {.tokens = state.run, .config_json = "{}", .state_json = "{}"};
-        disk_must(cy_test_save(&state, cy_checkpoint_comm_self(), 0, also), "prepare a checkpoint");
+        disk_must(cy_test_save(&state, cy_group_self(), 0, also), "prepare a checkpoint");
     }
 }
 
@@ -141,7 +141,7 @@ static void check_one(disk_case *c, const char *path, int64_t step, int scale)
     }
     const int run = (int)checkpoint.tokens;
     const cy_test_state state = {.mesh = {1, 1, 1}, .scale = scale, .run = run, .step = step};
-    const cy_status loaded = cy_test_load(&checkpoint, &state, cy_checkpoint_comm_self(), &traffic);
+    const cy_status loaded = cy_test_load(&checkpoint, &state, cy_group_self(), &traffic);
     if (loaded != CY_OK) {
         disk_wrong(c, "step %lld cannot be loaded: %s", (long long)step, cy_error_text());
     } else if (checkpoint.step != step || !may_hold(c, step, run)) {
@@ -213,7 +213,7 @@ static int load_scale(int variant)
     return variant == 5 ? 34 : 4;
 }
 
-static void load_rank(void *context, cy_checkpoint_comm ranks)
+static void load_rank(void *context, cy_group *ranks)
 {
     const load_job *job = context;
     disk_case *c = job->c;
@@ -224,7 +224,7 @@ static void load_rank(void *context, cy_checkpoint_comm ranks)
     // load.
     cy_status status = cy_checkpoint_open_located(&checkpoint, job->path);
     disk_note(c, status);
-    status = cy_checkpoint_agree(&ranks, status, "could not open", job->path);
+    status = cy_checkpoint_agree(ranks, NULL, status, "could not open", job->path);
     if (status != CY_OK) {
         if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
         return;
@@ -238,7 +238,7 @@ static void load_rank(void *context, cy_checkpoint_comm ranks)
         .run = (int)checkpoint.tokens,
         .step = checkpoint.step};
     if (c->variant == 3) {
-        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic);
+        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, NULL, &traffic);
     } else {
         status = cy_test_load(&checkpoint, &state, ranks, &traffic);
     }
@@ -263,7 +263,7 @@ static void load_resume(disk_case *c, load_job *job)
     if (status == CY_OK && path == NULL) disk_wrong(c, "the run begins anew beside checkpoints");
     if (path != NULL) {
         job->path = path;
-        load_rank(job, cy_checkpoint_comm_self());
+        load_rank(job, cy_group_self());
     }
     cy_memory_free(path);
 }

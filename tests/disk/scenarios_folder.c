@@ -7,7 +7,7 @@
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"
-#include "observe/history.h"
+#include "observe/metrics.h"
 #include "support/huggingface.h"
 
 #include <stdio.h>

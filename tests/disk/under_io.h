@@ -32,7 +32,7 @@ int disk_do_mkdir(const char *path, mode_t mode);
 int disk_do_rmdir(const char *path);
 int disk_do_stat(const char *path, struct stat *info, bool link);
 int disk_do_fstat(int fd, struct stat *info);
-int disk_do_access(int folder, const char *path, int mode);
+int disk_do_access(const char *path, int mode);
 DIR *disk_do_opendir(const char *path);
 struct dirent *disk_do_readdir(DIR *folder);
 
@@ -63,8 +63,7 @@ struct dirent *disk_do_readdir(DIR *folder);
 #define stat(path, info)                  disk_do_stat(path, info, false)
 #define lstat(path, info)                 disk_do_stat(path, info, true)
 #define fstat(fd, info)                   disk_do_fstat(fd, info)
-#define access(path, mode)                disk_do_access(AT_FDCWD, path, mode)
-#define faccessat(folder, path, mode, f)  disk_do_access(folder, path, mode)
+#define access(path, mode)                disk_do_access(path, mode)
 #define opendir(path)                     disk_do_opendir(path)
 #define readdir(folder)                   disk_do_readdir(folder)
 #endif

@@ -9,9 +9,8 @@
 #include "support/support.h"
 #include "support/worlds.h"
 
-#include "base/arena.h"
-#include "base/half.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "support/support.h"
 #include "support/worlds.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/pipeline/executor.h"
 

@@ -6,7 +6,7 @@
 #include "support/support.h"
 
 #include "base/clock.h"
-#include "observe/rss.h"
+#include "observe/memory.h"
 #include "train/ranks.h"
 
 enum { RANKS = 8, STEPS = 4, LENGTH = 32768 };

@@ -6,8 +6,8 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/state_dict.h"
 #include "train/state.h"
@@ -107,7 +107,8 @@ static cy_status save_and_spoil(cy_engine *engine, const cy_rank *rank, void *co
     spoilt_state *run = context;
     cy_saver *saver = NULL;
     CY_TRY(cy_engine_initialize(engine));
-    CY_TRY(cy_saver_open(&saver, run->folder, 1, cy_state_checkpoint_comm(rank, engine), NULL));
+    CY_TRY(
+        cy_saver_open(&saver, run->folder, 1, engine->options.groups.world, &engine->queue, NULL));
     cy_status status = cy_state_save(engine, rank, saver, (cy_run_position){.step = 7}, NULL, NULL);
     if (status == CY_OK) status = cy_state_check_finite(engine, rank, 8);
     if (status == CY_OK) {

@@ -2,7 +2,7 @@
 
 #include "fuzz.h"
 
-#include "infer/utf8_stream.h"
+#include "infer/generate.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "fuzz.h"
 
 #include "base/text.h"
-#include "checkpoint/checksum.h"
 #include "checkpoint/manifest.h"
 
 #include <inttypes.h>

@@ -2,7 +2,6 @@
 
 #include "fuzz.h"
 
-#include "observe/history.h"
 #include "observe/metrics.h"
 
 #include <stdio.h>

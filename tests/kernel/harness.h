@@ -9,8 +9,8 @@
 
 #include "support/support.h"
 
-#include "base/half.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/kernel.h"

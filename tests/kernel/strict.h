@@ -6,7 +6,7 @@
 
 #include "kernel/harness.h"
 
-#include "base/cpu.h"
+#include "base/platform.h"
 #include "kernel/strict/math.h"
 #include "kernel/strict/strict.h"
 

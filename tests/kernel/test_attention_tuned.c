@@ -5,7 +5,7 @@
 #include "support/machine.h"
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "kernel/cpu/cpu.h"
 

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE
 #include "support/support.h"
 
-#include "base/cpu.h"
+#include "base/platform.h"
 #include "kernel/cpu/gemm/microkernel.h"
 #include "kernel/ref/ref.h"
 

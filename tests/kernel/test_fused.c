@@ -2,7 +2,7 @@
 // every size, sums that nearly cancel, ties of fp32, subnormals and what is not finite.
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "kernel/strict/math.h"
 

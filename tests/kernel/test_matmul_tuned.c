@@ -7,7 +7,7 @@
 #include "support/machine.h"
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "base/random.h"
 #include "build_info.h"
 #include "kernel/cpu/gemm/matmul.h"

@@ -3,7 +3,7 @@
 
 #include "kernel/strict.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "device/view.h"
 
 typedef struct product {

@@ -1,10 +1,10 @@
 // A library to be loaded in front of the C library (LD_PRELOAD): one allocation of the program
 // fails.
 //
-// CY_FAIL_AT=N is the allocation that fails, counted from 1 over all threads; those after it
-// succeed again. Only calls from the program's own code count, not those that libraries make for
-// themselves. CY_FAIL_MARK=FILE is made when it has failed, so that who counts up knows where the
-// end is.
+// CY_FAIL_AT=N is the allocation or mapping that fails, counted from 1 over all threads; those
+// after it succeed again. Only calls from the program's own code count, not those that libraries
+// make for themselves. CY_FAIL_MARK=FILE is made when it has failed, so that who counts up knows
+// where the end is.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,6 +15,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PUBLIC  __attribute__((visibility("default"), noinline))
@@ -96,6 +98,15 @@ PUBLIC void *calloc(size_t count, size_t size)
 PUBLIC void *realloc(void *block, size_t size)
 {
     return FAILS() ? NULL : __libc_realloc(block, size);
+}
+
+PUBLIC void *mmap(void *place, size_t bytes, int protection, int flags, int fd, off_t offset)
+{
+    if (FAILS()) return MAP_FAILED;
+    const long map = syscall(SYS_mmap, place, bytes, protection, flags, fd, offset);
+    void *found = NULL;
+    memcpy(&found, &map, sizeof(found));
+    return map == -1 ? MAP_FAILED : found;
 }
 
 PUBLIC char *strdup(const char *text)

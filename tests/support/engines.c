@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "base/memory.h"
-#include "engine/pipeline.h"
+#include "engine/engine_parts.h"
 
 void cy_test_config(cy_config *config, cy_dtype dtype)
 {
@@ -104,7 +104,7 @@ cy_status cy_test_save_engine(
     cy_engine *engine, const cy_rank *rank, const char *folder, cy_run_position position)
 {
     cy_saver *saver = NULL;
-    CY_TRY(cy_saver_open(&saver, folder, 0, cy_state_checkpoint_comm(rank, engine), NULL));
+    CY_TRY(cy_saver_open(&saver, folder, 0, engine->options.groups.world, &engine->queue, NULL));
     const cy_status status = cy_state_save(engine, rank, saver, position, NULL, NULL);
     cy_saver_close(saver);
     return status;

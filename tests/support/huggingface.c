@@ -8,7 +8,7 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/hf/hf.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 #include "model/shape.h"
 
 #include <stdio.h>

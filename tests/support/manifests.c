@@ -1,7 +1,7 @@
 #include "support/manifests.h"
 
 #include "base/file.h"
-#include "checkpoint/checksum.h"
+#include "checkpoint/manifest.h"
 #include "support/support.h"
 
 #include <inttypes.h>

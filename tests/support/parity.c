@@ -7,10 +7,10 @@
 #include "base/memory.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
-#include "infer/model.h"
+#include "engine/engine_parts.h"
+#include "infer/decoder.h"
 #include "infer/sampler.h"
 #include "model/shape.h"
-#include "engine/pipeline.h"
 #include "train/state.h"
 
 #include <math.h>

@@ -1,11 +1,12 @@
-// support/ranks.h: ranks as threads that only agree, for tests of what needs no more.
+// support/ranks.h: ranks as threads with one group of all, for tests of what needs no more.
 
 #ifndef CY_TESTS_RANKS_H
 #define CY_TESTS_RANKS_H
 
-#include "checkpoint/checkpoint.h"
+#include "comm/group.h"
 
-// Runs body(context, ranks) on `size` threads and returns when all are back.
-void cy_test_ranks(int size, void (*body)(void *context, cy_checkpoint_comm ranks), void *context);
+// Runs body(context, ranks) on `size` threads, at most 64, and returns when all are back. `ranks`
+// is the group of them all.
+void cy_test_ranks(int size, void (*body)(void *context, cy_group *ranks), void *context);
 
 #endif

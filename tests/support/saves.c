@@ -16,12 +16,11 @@ cy_status cy_test_save_with(cy_saver *saver, const cy_test_state *state, int ran
     return status;
 }
 
-cy_status cy_test_save(
-    const cy_test_state *state, cy_checkpoint_comm ranks, int keep_last, cy_save also)
+cy_status cy_test_save(const cy_test_state *state, cy_group *ranks, int keep_last, cy_save also)
 {
     cy_saver *saver = NULL;
-    CY_TRY(cy_saver_open(&saver, state->folder, keep_last, ranks, NULL));
-    const cy_status status = cy_test_save_with(saver, state, ranks.rank, also);
+    CY_TRY(cy_saver_open(&saver, state->folder, keep_last, ranks, NULL, NULL));
+    const cy_status status = cy_test_save_with(saver, state, cy_group_rank(ranks), also);
     cy_saver_close(saver);
     return status;
 }
@@ -37,16 +36,16 @@ static cy_status judge(const cy_test_shard *shard, const cy_global_tensor *tenso
         (long long)shard->bytes);
 }
 
-cy_status cy_test_load(cy_checkpoint *checkpoint, const cy_test_state *state,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic)
+cy_status cy_test_load(cy_checkpoint *checkpoint, const cy_test_state *state, cy_group *ranks,
+    cy_checkpoint_traffic *traffic)
 {
     cy_global_tensor tensors[CY_TEST_TENSORS];
     cy_test_shard shard;
     const int64_t before = traffic->read_bytes;
     cy_test_tensors(tensors, state->scale);
-    cy_test_shard_open(&shard, tensors, state->mesh, ranks.rank, state->gap, false, 0);
+    cy_test_shard_open(&shard, tensors, state->mesh, cy_group_rank(ranks), state->gap, false, 0);
     cy_status status = cy_checkpoint_load_checked(
-        checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, traffic);
+        checkpoint, tensors, shard.pieces, shard.count, CY_TENSOR_KINDS, ranks, NULL, traffic);
     if (status == CY_OK) status = judge(&shard, tensors, state, traffic->read_bytes - before);
     cy_test_shard_close(&shard);
     return status;

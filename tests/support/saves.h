@@ -23,11 +23,11 @@ CY_MUST_CHECK cy_status cy_test_save_with(
 
 // The same through a saver of its own.
 CY_MUST_CHECK cy_status cy_test_save(
-    const cy_test_state *state, cy_checkpoint_comm ranks, int keep_last, cy_save also);
+    const cy_test_state *state, cy_group *ranks, int keep_last, cy_save also);
 
 // One rank's part of a checked load into memory of its own; adds to *traffic. CY_ERR_CORRUPT where
 // a value is not the state's, or where anything but the rank's bytes was read.
 CY_MUST_CHECK cy_status cy_test_load(cy_checkpoint *checkpoint, const cy_test_state *state,
-    cy_checkpoint_comm ranks, cy_checkpoint_traffic *traffic);
+    cy_group *ranks, cy_checkpoint_traffic *traffic);
 
 #endif

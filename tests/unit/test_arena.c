@@ -1,6 +1,5 @@
 #include "support/support.h"
 
-#include "base/arena.h"
 #include "base/memory.h"
 
 #include <string.h>

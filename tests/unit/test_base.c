@@ -3,12 +3,11 @@
 #define _GNU_SOURCE
 #include "support/support.h"
 
-#include "base/activity.h"
 #include "base/file.h"
-#include "base/input_file.h"
-#include "base/folder_lock.h"
-#include "base/log.h"
+#include "base/io.h"
 #include "base/memory.h"
+#include "base/output.h"
+#include "base/status.h"
 #include "base/trace.h"
 #include <cyclotron/dtype.h>
 

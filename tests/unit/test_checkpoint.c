@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "observe/rss.h"
+#include "observe/memory.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ typedef struct job {
     int64_t most_verified; // by one rank
 } job;
 
-static void save_rank(void *context, cy_checkpoint_comm ranks)
+static void save_rank(void *context, cy_group *ranks)
 {
     const job *j = context;
     const cy_extra_file file = {.name = "tokenizer.json", .source = j->tokenizer};
@@ -66,7 +66,7 @@ static void open_saved(cy_checkpoint *checkpoint, const cy_test_state *state)
     CY_CHECK_OK(cy_checkpoint_open(checkpoint, path));
 }
 
-static void load_rank(void *context, cy_checkpoint_comm ranks)
+static void load_rank(void *context, cy_group *ranks)
 {
     job *j = context;
     cy_global_tensor tensors[CY_TEST_TENSORS];
@@ -150,7 +150,7 @@ static void neither_saving_nor_loading_takes_a_copy(void **state)
         cy_rss before, after;
         if (cy_rss_reset_peak() != CY_OK) skip();
         CY_CHECK_OK(cy_rss_read(&before));
-        CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), NULL));
+        CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_group_self(), NULL, NULL));
         CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
         cy_saver_close(saver);
         cy_checkpoint checkpoint;
@@ -158,7 +158,7 @@ static void neither_saving_nor_loading_takes_a_copy(void **state)
         CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
         CY_CHECK_OK(cy_thread_pool_open(&checkpoint.pool, 4, -1, false));
         CY_CHECK_OK(cy_checkpoint_load_checked(&checkpoint, tensors, shard.pieces, shard.count,
-            CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic));
+            CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic));
         cy_thread_pool_close(checkpoint.pool);
         cy_checkpoint_close(&checkpoint);
         CY_CHECK_OK(cy_rss_read(&after));
@@ -182,13 +182,13 @@ static int64_t bytes_of_files(const char *path)
     return bytes;
 }
 
-static void verify_rank(void *context, cy_checkpoint_comm ranks)
+static void verify_rank(void *context, cy_group *ranks)
 {
     job *j = context;
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
     open_saved(&checkpoint, &j->state);
-    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
+    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, NULL, &traffic));
     cy_checkpoint_close(&checkpoint);
     // An even share, up to chunks that are not full.
     assert_true(traffic.verify_bytes <= j->most_verified);
@@ -363,7 +363,7 @@ typedef struct incomplete {
     int gap; // 1: rank 1 leaves its last piece out; 2: it writes what rank 0 writes
 } incomplete;
 
-static void save_incomplete(void *context, cy_checkpoint_comm ranks)
+static void save_incomplete(void *context, cy_group *ranks)
 {
     const incomplete *j = context;
     const cy_test_mesh mesh = {2, 1, 1};
@@ -371,7 +371,7 @@ static void save_incomplete(void *context, cy_checkpoint_comm ranks)
     cy_test_shard shard;
     cy_saver *saver = NULL;
     cy_test_tensors(tensors, 1);
-    cy_test_shard_open(&shard, tensors, mesh, j->gap == 2 ? 0 : ranks.rank, 0, true, 0);
+    cy_test_shard_open(&shard, tensors, mesh, j->gap == 2 ? 0 : cy_group_rank(ranks), 0, true, 0);
     const cy_save save = {
         .step = 9,
         .config_json = "{}",
@@ -379,11 +379,11 @@ static void save_incomplete(void *context, cy_checkpoint_comm ranks)
         .tensors = tensors,
         .tensor_count = CY_TEST_TENSORS,
         .pieces = shard.pieces,
-        .piece_count = shard.count - (j->gap == 1 && ranks.rank == 1),
+        .piece_count = shard.count - (j->gap == 1 && cy_group_rank(ranks) == 1),
     };
-    CY_CHECK_OK(cy_saver_open(&saver, j->folder, 0, ranks, NULL));
+    CY_CHECK_OK(cy_saver_open(&saver, j->folder, 0, ranks, NULL, NULL));
     const char *const words[3] = {"", "lm_head.weight", "twice"};
-    if (ranks.rank == 0) {
+    if (cy_group_rank(ranks) == 0) {
         CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_CORRUPT, words[j->gap]);
     } else {
         CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_PEER, "another rank failed");
@@ -445,9 +445,9 @@ static void two_runs_do_not_share_a_folder(void **state)
     char folder[256], path[400];
     cy_test_folder(folder, sizeof(folder));
     cy_saver *first = NULL, *second = NULL;
-    CY_CHECK_OK(cy_saver_open(&first, folder, 0, cy_checkpoint_comm_self(), NULL));
-    CY_CHECK_FAILS(cy_saver_open(&second, folder, 0, cy_checkpoint_comm_self(), NULL),
-        CY_ERR_REQUEST, "another run saves its checkpoints in");
+    CY_CHECK_OK(cy_saver_open(&first, folder, 0, cy_group_self(), NULL, NULL));
+    CY_CHECK_FAILS(cy_saver_open(&second, folder, 0, cy_group_self(), NULL, NULL), CY_ERR_REQUEST,
+        "another run saves its checkpoints in");
     char process[40];
     snprintf(process, sizeof(process), "process %ld", (long)getpid());
     assert_non_null(strstr(cy_error_text(), process));
@@ -457,9 +457,64 @@ static void two_runs_do_not_share_a_folder(void **state)
     CY_CHECK_OK(cy_folder_make(path));
     snprintf(path, sizeof(path), "%s/.step-00000003.tmp/weights-00000.safetensors", folder);
     CY_CHECK_OK(cy_file_write(path, "x", 1));
-    CY_CHECK_OK(cy_saver_open(&second, folder, 0, cy_checkpoint_comm_self(), NULL));
+    CY_CHECK_OK(cy_saver_open(&second, folder, 0, cy_group_self(), NULL, NULL));
     assert_int_equal(entries(folder, true), 1);
     cy_saver_close(second);
+}
+
+// A place of a checkpoint may be a link to another disk: that is not removed with it.
+static void what_links_lead_to_stays(void **state)
+{
+    (void)state;
+    char kept[256], file[400], folder[256], path[400];
+    cy_test_folder(kept, sizeof(kept));
+    snprintf(file, sizeof(file), "%s/kept", kept);
+    CY_CHECK_OK(cy_file_write(file, "x", 1));
+    cy_test_folder(folder, sizeof(folder));
+    static const struct {
+        const char *name, *target; // NULL: a plain file
+    } found[] = {
+        {".step-00000003.tmp", ""},
+        {".step-00000004.old", NULL},
+        {".step-00000005.tmp", "/no/such/folder"},
+        {"step-00000012", ""},
+    };
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, found[i].name);
+        if (found[i].target == NULL) {
+            CY_CHECK_OK(cy_file_write(path, "x", 1));
+        } else {
+            assert_int_equal(symlink(found[i].target[0] != '\0' ? found[i].target : kept, path), 0);
+        }
+    }
+    job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 1, .step = 12}};
+    cy_test_ranks(1, save_rank, &j); // sweeps, and replaces the step
+    cy_test_ranks(1, load_rank, &j);
+    assert_int_equal(entries(folder, true), 2); // the step and the lock
+    assert_true(cy_path_exists(file));
+}
+
+static void keep_warning(void *context, cy_log_level level, const char *line)
+{
+    if (level == CY_LOG_WARNING) snprintf(context, 400, "%s", line);
+}
+
+// A rest of a dead run that cannot be removed, such as one that somebody still reads over NFS.
+static void a_rest_that_stays_stops_no_run(void **state)
+{
+    (void)state;
+    char folder[256], path[400], warning[400] = "";
+    const cy_log log = {.write = keep_warning, .context = warning};
+    cy_saver *saver = NULL;
+    cy_test_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp/within", folder);
+    CY_CHECK_OK(cy_folder_make(path));
+    snprintf(path, sizeof(path), "%s/.step-00000003.tmp/within/file", folder);
+    CY_CHECK_OK(cy_file_write(path, "x", 1));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_group_self(), NULL, &log));
+    assert_non_null(strstr(warning, "what a dead run left stays: remove "));
+    assert_non_null(strstr(warning, ".step-00000003.tmp/within: Is a directory"));
+    cy_saver_close(saver);
 }
 
 static void count_warnings(void *context, cy_log_level level, const char *line)
@@ -494,22 +549,22 @@ static void a_folder_that_goes_is_made_again(void **state)
         .pieces = shard.pieces,
         .piece_count = shard.count,
     };
-    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), &log));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_group_self(), NULL, &log));
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(rename(folder, moved), 0);
     save.step = 2;
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(warnings, 1);
     assert_int_equal(entries(folder, true), 2); // the step and the lock
-    CY_CHECK_FAILS(cy_saver_open(&other, folder, 0, cy_checkpoint_comm_self(), NULL),
-        CY_ERR_REQUEST, "another run saves its checkpoints in");
+    CY_CHECK_FAILS(cy_saver_open(&other, folder, 0, cy_group_self(), NULL, NULL), CY_ERR_REQUEST,
+        "another run saves its checkpoints in");
     save.step = 3;
     CY_CHECK_OK(cy_saver_save(saver, &save, NULL));
     assert_int_equal(warnings, 1);
 
     snprintf(moved, sizeof(moved), "%s/moved2", parent);
     assert_int_equal(rename(folder, moved), 0);
-    CY_CHECK_OK(cy_saver_open(&other, folder, 0, cy_checkpoint_comm_self(), NULL));
+    CY_CHECK_OK(cy_saver_open(&other, folder, 0, cy_group_self(), NULL, NULL));
     save.step = 4;
     CY_CHECK_FAILS(cy_saver_save(saver, &save, NULL), CY_ERR_IO,
         "another run saves its checkpoints in"); // which a training reports and survives
@@ -534,6 +589,8 @@ int main(void)
         cmocka_unit_test(gaps_and_doubles_are_refused),
         cmocka_unit_test(keep_last_counts_up_to_the_step_saved),
         cmocka_unit_test(two_runs_do_not_share_a_folder),
+        cmocka_unit_test(what_links_lead_to_stays),
+        cmocka_unit_test(a_rest_that_stays_stops_no_run),
         cmocka_unit_test(a_folder_that_goes_is_made_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

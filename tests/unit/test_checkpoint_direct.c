@@ -6,8 +6,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/direct_io.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -263,13 +262,13 @@ static job job_of(const char *folder, cy_test_mesh mesh, int gap)
         .state = {.folder = folder, .mesh = mesh, .scale = 60, .gap = gap, .run = 1, .step = 1}};
 }
 
-static void save_rank(void *context, cy_checkpoint_comm ranks)
+static void save_rank(void *context, cy_group *ranks)
 {
     const job *j = context;
     CY_CHECK_OK(cy_test_save(&j->state, ranks, 0, (cy_save){.config_json = "{}"}));
 }
 
-static void load_rank(void *context, cy_checkpoint_comm ranks)
+static void load_rank(void *context, cy_group *ranks)
 {
     job *j = context;
     cy_checkpoint checkpoint;

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/checksum.h"
+#include "checkpoint/manifest.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -31,7 +31,7 @@ static cy_status save_at(const char *folder, int64_t step, int scale)
 {
     const cy_test_state state = state_of(folder, step, scale);
     const cy_save also = {.config_json = "{}", .state_json = "{}"};
-    return cy_test_save(&state, cy_checkpoint_comm_self(), 0, also);
+    return cy_test_save(&state, cy_group_self(), 0, also);
 }
 
 // Loads all tensors of a checkpoint with two threads, as a job would: into rows that lie side by
@@ -42,7 +42,7 @@ static cy_status load_whole(cy_checkpoint *checkpoint, int64_t step, int scale, 
     cy_checkpoint_traffic traffic = {0};
     state.gap = gap;
     CY_CHECK_OK(cy_thread_pool_open(&checkpoint->pool, 2, -1, false));
-    const cy_status status = cy_test_load(checkpoint, &state, cy_checkpoint_comm_self(), &traffic);
+    const cy_status status = cy_test_load(checkpoint, &state, cy_group_self(), &traffic);
     cy_thread_pool_close(checkpoint->pool);
     checkpoint->pool = NULL;
     return status;
@@ -59,8 +59,7 @@ static cy_status check_whole_of(const char *path, int64_t step, int scale)
     for (int gap = 0; gap <= 1; gap++)
         status[gap] = load_whole(&checkpoint, step, scale, gap);
     snprintf(text, sizeof(text), "%s", status[1] != CY_OK ? cy_error_text() : "");
-    status[2] =
-        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_checkpoint_comm_self(), &traffic);
+    status[2] = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
     assert_int_equal(status[0], status[2]);
     assert_int_equal(status[1], status[2]);
     if (status[2] != CY_OK) assert_string_equal(text, cy_error_text());
@@ -135,7 +134,7 @@ typedef struct damaged_job {
     atomic_int told;  // ranks that heard of it
 } damaged_job;
 
-static void load_damaged(void *context, cy_checkpoint_comm ranks)
+static void load_damaged(void *context, cy_group *ranks)
 {
     damaged_job *job = context;
     cy_checkpoint checkpoint;

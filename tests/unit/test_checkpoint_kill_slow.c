@@ -30,17 +30,17 @@ typedef struct job {
 } job;
 
 // Saves step after step, keeping two, until it is killed.
-static void save_for_ever(void *context, cy_checkpoint_comm ranks)
+static void save_for_ever(void *context, cy_group *ranks)
 {
     const job *j = context;
     cy_saver *saver = NULL;
-    if (cy_saver_open(&saver, j->folder, 2, ranks, NULL) != CY_OK) _exit(3);
+    if (cy_saver_open(&saver, j->folder, 2, ranks, NULL, NULL) != CY_OK) _exit(3);
     for (int64_t step = j->first; step < j->first + 100000; step++) {
         // Every third save replaces the one before.
         const cy_test_state state =
             state_of((cy_test_mesh){2, 1, 1}, step % 3 == 2 ? step - 1 : step);
         const cy_save also = {.config_json = "{}"};
-        if (cy_test_save_with(saver, &state, ranks.rank, also) != CY_OK) _exit(4);
+        if (cy_test_save_with(saver, &state, cy_group_rank(ranks), also) != CY_OK) _exit(4);
     }
 }
 
@@ -53,7 +53,7 @@ static int64_t check_newest(const char *folder)
     CY_CHECK_OK(cy_checkpoint_open(&checkpoint, path));
     const int64_t step = checkpoint.step;
     const cy_test_state state = state_of((cy_test_mesh){1, 1, 1}, step);
-    CY_CHECK_OK(cy_test_load(&checkpoint, &state, cy_checkpoint_comm_self(), &traffic));
+    CY_CHECK_OK(cy_test_load(&checkpoint, &state, cy_group_self(), &traffic));
     cy_checkpoint_close(&checkpoint);
     cy_memory_free(path);
     return step;
@@ -105,7 +105,7 @@ static void killed_at_any_moment(void **state)
     assert_true(grew > KILLS / 10);
     // The next run sweeps.
     cy_saver *saver = NULL;
-    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_checkpoint_comm_self(), NULL));
+    CY_CHECK_OK(cy_saver_open(&saver, folder, 0, cy_group_self(), NULL, NULL));
     assert_false(has_unfinished(folder));
     cy_saver_close(saver);
 }

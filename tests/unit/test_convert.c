@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "checkpoint/convert.h"
 
 #include <math.h>

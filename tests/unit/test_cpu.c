@@ -2,8 +2,8 @@
 
 #include "support/support.h"
 
-#include "base/cpu.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "build_info.h"
 
 #include <string.h>

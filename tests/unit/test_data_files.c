@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "data/inspect.h"
+#include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"
 

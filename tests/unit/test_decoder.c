@@ -2,7 +2,6 @@
 // a cache of exactly the bytes that keys and values need.
 
 #include "infer/decoder.h"
-#include "infer/model.h"
 #include "support/engines.h"
 #include "support/support.h"
 

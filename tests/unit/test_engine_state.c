@@ -150,6 +150,15 @@ static void a_damaged_state_is_refused(void **state)
         {"[-80,-79,-78,", "[-80,-79,1.0,", "exponent 2 of strict sums is no integer"},
         {"\"clean_steps\"", "\"unclean_steps\"", "no scaler in the saved state"},
         {"\"scale\":1024", "\"scale\":\"1\"", "no scaler in the saved state"},
+        {"\"scale\":1024", "\"scale\":0", "a scaler that no run has: scale 0"},
+        {"\"scale\":1024", "\"scale\":-2", "a scaler that no run has: scale -2"},
+        {"\"clean_steps\":11", "\"clean_steps\":-1", "a scaler that no run has: scale 1024"},
+        {"\"skipped_steps\":12", "\"skipped_steps\":-1", "a scaler that no run has"},
+        {"\"stuck_steps\":13", "\"stuck_steps\":-1", "a scaler that no run has"},
+        {"\"step\": 7", "\"step\": 281474976710657",
+            "step 281474976710657, 70 tokens: more than a run has"},
+        {"\"tokens\": 70", "\"tokens\": 1152921504606846977",
+            "step 7, 1152921504606846977 tokens: more than a run has"},
     };
     char folder[256], path[300], file[400];
     cy_test_folder(folder, sizeof(folder));

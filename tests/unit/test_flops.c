@@ -2,8 +2,8 @@
 
 #define _GNU_SOURCE
 #include "model/manifest.h"
-#include "observe/flops.h"
-#include "observe/rss.h"
+#include "observe/memory.h"
+#include "observe/profile.h"
 #include "support/support.h"
 
 #include <math.h>

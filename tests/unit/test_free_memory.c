@@ -3,10 +3,11 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "observe/free_memory.h"
+#include "observe/memory.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define MB ((size_t)1 << 20)
 
@@ -49,6 +50,42 @@ static void the_machine_alone(void **state)
     assert_int_equal(memory.available_bytes, 4096 * MB);
     assert_int_equal(memory.bytes, 5120 * MB); // with what may go to the swap
     assert_int_equal(memory.group, 0);
+}
+
+// One field of /proc/self/status for each limit, and the lesser of what both leave.
+static void what_a_process_may_map(void **state)
+{
+    (void)state;
+    struct rlimit addresses, data;
+    start();
+    assert_int_equal(getrlimit(RLIMIT_AS, &addresses), 0);
+    assert_int_equal(getrlimit(RLIMIT_DATA, &data), 0);
+    put("/proc/self", "status", "Name:\tx\nVmSize:\t  10240 kB\nVmData:\t    4096 kB\n");
+    if (addresses.rlim_cur == RLIM_INFINITY && data.rlim_cur == RLIM_INFINITY)
+        assert_int_equal(cy_address_room_read(root).bytes, SIZE_MAX);
+    const struct {
+        rlim_t addresses, data;
+        size_t left;
+        const char *limit;
+    } cases[] = {
+        {16384 * MB, RLIM_INFINITY, 16374 * MB, "ulimit -v"},
+        {16384 * MB, 16385 * MB, 16374 * MB, "ulimit -v"},
+        {16384 * MB, 16370 * MB, 16366 * MB, "ulimit -d"},
+        {RLIM_INFINITY, 16384 * MB, 16380 * MB, "ulimit -d"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rlimit set = addresses;
+        set.rlim_cur = cases[i].addresses;
+        if (setrlimit(RLIMIT_AS, &set) != 0) continue; // under a limit of this machine
+        set = data;
+        set.rlim_cur = cases[i].data;
+        if (setrlimit(RLIMIT_DATA, &set) != 0) continue;
+        const cy_address_room room = cy_address_room_read(root);
+        assert_int_equal(room.bytes, cases[i].left);
+        assert_string_equal(room.limit, cases[i].limit);
+    }
+    assert_int_equal(setrlimit(RLIMIT_AS, &addresses), 0);
+    assert_int_equal(setrlimit(RLIMIT_DATA, &data), 0);
 }
 
 static void what_is_not_told_refuses_nothing(void **state)
@@ -150,6 +187,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_machine_alone),
+        cmocka_unit_test(what_a_process_may_map),
         cmocka_unit_test(what_is_not_told_refuses_nothing),
         cmocka_unit_test(a_group_of_version_2),
         cmocka_unit_test(the_limit_of_a_group_above_holds),

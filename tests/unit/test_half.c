@@ -3,7 +3,7 @@
 
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 
 #include <math.h>
 #include <stdbool.h>

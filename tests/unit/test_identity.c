@@ -170,8 +170,8 @@ static void save_with(const char *name, const char *identity_json)
 {
     const cy_test_state test = {
         .folder = in_folder(name), .mesh = {1, 1, 1}, .scale = 1, .step = 12};
-    CY_CHECK_OK(cy_test_save(&test, cy_checkpoint_comm_self(), 0,
-        (cy_save){.config_json = "{}", .identity_json = identity_json}));
+    CY_CHECK_OK(cy_test_save(
+        &test, cy_group_self(), 0, (cy_save){.config_json = "{}", .identity_json = identity_json}));
 }
 
 static void identities_come_back(void **state)

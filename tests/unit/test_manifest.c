@@ -5,10 +5,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
-#include "checkpoint/checksum.h"
-#include "checkpoint/folder.h"
+#include "base/output.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/folder.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include "base/memory.h"
+#include "base/thread_pool.h"
 
 #include <string.h>
 #include <sys/mman.h>

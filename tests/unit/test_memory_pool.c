@@ -4,10 +4,10 @@
 
 #include "support/support.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/memory_pool.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,8 @@
 // The console line, metrics.jsonl, and what a resumed run makes of it.
 
 #include "base/file.h"
-#include "observe/history.h"
 #include "observe/metrics.h"
-#include "observe/number.h"
+#include "observe/progress.h"
 #include "support/support.h"
 
 #include <fcntl.h>

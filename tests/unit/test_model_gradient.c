@@ -3,7 +3,7 @@
 
 #include "support/engines.h"
 #include "support/support.h"
-#include "engine/pipeline.h"
+#include "engine/engine_parts.h"
 
 #include <math.h>
 #include <stdio.h>

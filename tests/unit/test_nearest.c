@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "base/nearest.h"
+#include "base/text.h"
 
 #include <stdbool.h>
 #include <string.h>

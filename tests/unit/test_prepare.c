@@ -3,12 +3,11 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "base/folder_lock.h"
-#include "tokenizer/bpe.h"
-#include "data/inspect.h"
+#include "base/output.h"
 #include "data/prepare.h"
 #include "data/shard.h"
 #include "data/source.h"
+#include "tokenizer/bpe.h"
 
 #include <dirent.h>
 #include <stdbool.h>

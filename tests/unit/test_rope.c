@@ -2,7 +2,7 @@
 
 #include "support/support.h"
 
-#include "base/hash.h"
+#include "base/numbers.h"
 #include "model/shape.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 // A run's folder belongs to one run at a time, and a refused run touches nothing in it.
 
+#define _GNU_SOURCE
 #include "support/engines.h"
 #include "support/support.h"
 
@@ -117,6 +118,87 @@ static void metrics_of_an_earlier_run_are_kept(void **state)
     expect_file(folder, "metrics.jsonl.2", "{\"step\":1,\"loss\":2}\n");
 }
 
+// Removes what a run has in its folder, and the folder.
+static void remove_folder(const char *folder)
+{
+    static const char *const names[] = {"config.json", "metrics.jsonl", ".run.lock"};
+    char path[CY_CONFIG_PATH_BYTES + 20];
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void write_validation(cy_run_folder *folder, int64_t step)
+{
+    CY_CHECK_OK(cy_metrics_file_validation(&folder->metrics, step, 1.5, 10));
+}
+
+#define LINE(step) "{\"step\":" #step ",\"val_loss\":1.5,\"val_tokens\":10}\n"
+
+static void a_deleted_folder_is_made_again(void **state)
+{
+    (void)state;
+    static cy_config config;
+    char parent[256];
+    cy_text before;
+    cy_run_folder first = {0}, second = {0};
+    cy_test_folder(parent, sizeof(parent));
+    cy_test_config(&config, CY_F32);
+    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    const char *folder = config.logging.run_dir;
+    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
+    read_file(&before, folder, "config.json");
+    write_validation(&first, 1);
+    assert_true(cy_async_flush(first.writer, 60));
+    assert_false(cy_run_folder_was_remade(&first));
+    remove_folder(folder);
+    write_validation(&first, 2);
+    assert_true(cy_async_flush(first.writer, 60));
+    expect_file(folder, "config.json", before.bytes);
+    expect_file(folder, "metrics.jsonl", LINE(2));
+    assert_true(cy_run_folder_was_remade(&first));
+    assert_false(cy_run_folder_was_remade(&first));
+    CY_CHECK_FAILS(cy_run_folder_open(&second, &config, 0), CY_ERR_REQUEST,
+        "another run writes its metrics in"); // the lock is back
+    close_folder(&first);
+    cy_text_free(&before);
+}
+
+// The lines of the first wait until the folder is its own.
+static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
+{
+    (void)state;
+    static cy_config config;
+    char parent[256];
+    cy_run_folder first = {0}, second = {0};
+    cy_test_folder(parent, sizeof(parent));
+    cy_test_config(&config, CY_F32);
+    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    const char *folder = config.logging.run_dir;
+    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
+    remove_folder(folder);
+    CY_CHECK_OK(cy_run_folder_open(&second, &config, 0));
+    write_validation(&first, 1);
+    cy_text report = {0};
+    while (!cy_async_take_report(first.writer, &report))
+        usleep(1000);
+    assert_non_null(
+        strstr(report.bytes, "metrics.jsonl cannot be written: another run writes its"));
+    cy_text_free(&report);
+    write_validation(&second, 7);
+    close_folder(&second);
+    expect_file(folder, "metrics.jsonl", LINE(7));
+    while (!cy_async_flush(first.writer, 60))
+        usleep(1000);
+    assert_true(cy_async_take_report(first.writer, &report));
+    assert_non_null(strstr(report.bytes, "metrics.jsonl can be written again; no line was lost"));
+    cy_text_free(&report);
+    close_folder(&first);
+    expect_file(folder, "metrics.jsonl", LINE(7) LINE(1));
+}
+
 // Ranks other than zero close a folder that they never opened.
 static void one_that_was_never_opened_closes_nothing(void **state)
 {
@@ -133,6 +215,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_runs_do_not_share_a_folder),
         cmocka_unit_test(metrics_of_an_earlier_run_are_kept),
+        cmocka_unit_test(a_deleted_folder_is_made_again),
+        cmocka_unit_test(a_folder_that_another_run_has_taken_is_left_alone),
         cmocka_unit_test(one_that_was_never_opened_closes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

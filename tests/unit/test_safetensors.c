@@ -3,9 +3,9 @@
 
 #include "base/file.h"
 #include "base/memory.h"
-#include "checkpoint/checksum.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
+#include "checkpoint/file_io.h"
 
 #include <stdio.h>
 #include <stdlib.h>

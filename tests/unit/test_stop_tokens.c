@@ -3,7 +3,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "infer/stop_tokens.h"
+#include "infer/generate.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 #include "support/support.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "model/strict_sums.h"
 
 #include <math.h>

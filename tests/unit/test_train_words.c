@@ -3,8 +3,8 @@
 
 #include "support/support.h"
 
+#include "tokenizer/bpe.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/train_words.h"
 
 #define WORDS  40000 // more than two sizes of the table have room for
 #define ROUNDS 3

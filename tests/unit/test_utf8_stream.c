@@ -1,7 +1,7 @@
 // Whole characters out of bytes that come in any pieces.
 
 #include "base/random.h"
-#include "infer/utf8_stream.h"
+#include "infer/generate.h"
 #include "support/support.h"
 
 #include <stdbool.h>

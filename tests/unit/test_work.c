@@ -5,7 +5,7 @@
 #include "support/count_work.h"
 #include "support/configs.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "checkpoint/checkpoint.h"
 #include "model/storage.h"
 #include "plan/plan.h"

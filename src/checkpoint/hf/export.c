@@ -1,25 +1,154 @@
+// Exports a checkpoint as a Hugging Face folder: weights, config.json and the tokenizer's files.
+
 #define _GNU_SOURCE
+#include "checkpoint/hf/hf.h"
+
 #include <cyclotron/tokenizer.h>
 
-#include "base/assert.h"
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
+#include "base/output.h"
+#include "base/status.h"
 #include "checkpoint/convert.h"
-#include "checkpoint/hf/export_texts.h"
+#include "checkpoint/file_io.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/hf.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/file_writer.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "model/shape.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+// ---- the small files beside the weights
+
+#define TEXT_BYTES_MAX ((size_t)1 << 30)
+
+// Writes FOLDER/NAME.
+static cy_status write_text(const char *folder, const char *name, const cy_text *text)
+{
+    char *path = NULL;
+    CY_TRY(cy_folder_join(&path, folder, name));
+    const cy_status status = cy_file_write_unsynced(path, text->bytes, text->length);
+    cy_memory_free(path);
+    return status;
+}
+
+// Reads a file of the checkpoint; *found says whether there is one.
+static cy_status read_text(
+    cy_text *text, bool *found, const cy_checkpoint *source, const char *name)
+{
+    char *path = NULL;
+    CY_TRY(cy_folder_join(&path, source->path, name));
+    cy_status status = cy_path_find(found, path);
+    if (*found) status = cy_file_read(text, path, TEXT_BYTES_MAX);
+    cy_memory_free(path);
+    return status;
+}
+
+static cy_status copy_text(
+    bool *found, const cy_checkpoint *source, const char *folder, const char *name)
+{
+    cy_text text = {0};
+    cy_status status = read_text(&text, found, source, name);
+    if (status == CY_OK && *found) status = write_text(folder, name, &text);
+    cy_text_free(&text);
+    return status;
+}
+
+// Writes `root` as FOLDER/NAME and releases it. NULL means that there was no memory for it.
+static cy_status write_json(const char *folder, const char *name, json_t *root)
+{
+    cy_text text = {0};
+    char *json = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    json_decref(root);
+    if (json == NULL) return CY_FAIL(CY_ERR_MEMORY, "%s/%s: no memory for its text", folder, name);
+    cy_status status = cy_text_add_bytes(&text, json, strlen(json));
+    if (status == CY_OK) status = cy_text_add(&text, "\n");
+    if (status == CY_OK) status = write_text(folder, name, &text);
+    free(json);
+    cy_text_free(&text);
+    return status;
+}
+
+// The id of a token; NULL, which json_pack leaves out, where the model has none.
+static json_t *token_id(int64_t id)
+{
+    return id >= 0 ? json_integer(id) : NULL;
+}
+
+// The text of the added token of that id, borrowed; NULL where there is none.
+static json_t *token_text(const json_t *tokenizer, int64_t id)
+{
+    size_t i;
+    json_t *token;
+    if (id < 0) return NULL;
+    json_array_foreach(json_object_get(tokenizer, "added_tokens"), i, token)
+    {
+        if (json_integer_value(json_object_get(token, "id")) != id) continue;
+        json_t *content = json_object_get(token, "content");
+        if (json_is_string(content)) return content;
+    }
+    return NULL;
+}
+
+static cy_status make_tokenizer_config(
+    const cy_checkpoint *source, const cy_text *tokenizer, const char *folder)
+{
+    json_error_t error;
+    const cy_model_shape *shape = &source->model;
+    json_t *root = json_loadb(tokenizer->bytes, tokenizer->length, JSON_DISABLE_EOF_CHECK, &error);
+    if (root == NULL) {
+        return CY_FAIL(
+            CY_ERR_CORRUPT, "%s/tokenizer.json: line %d: %s", source->path, error.line, error.text);
+    }
+    json_t *config = json_pack("{s:s, s:b, s:O*, s:O*, s:I}", "tokenizer_class",
+        "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0, "bos_token",
+        token_text(root, shape->bos), "eos_token", token_text(root, shape->eos), "model_max_length",
+        (json_int_t)shape->max_positions);
+    json_decref(root);
+    return write_json(folder, "tokenizer_config.json", config);
+}
+
+static cy_status export_tokenizer(const cy_checkpoint *source, const char *folder)
+{
+    bool found = false, has_config = false, ignored = false;
+    cy_text tokenizer = {0};
+    cy_status status = read_text(&tokenizer, &found, source, "tokenizer.json");
+    if (status == CY_OK && found) status = write_text(folder, "tokenizer.json", &tokenizer);
+    if (status == CY_OK && found) {
+        status = copy_text(&has_config, source, folder, "tokenizer_config.json");
+    }
+    if (status == CY_OK && found && !has_config) {
+        status = make_tokenizer_config(source, &tokenizer, folder);
+    }
+    if (status == CY_OK) status = copy_text(&ignored, source, folder, "special_tokens_map.json");
+    if (status == CY_OK) status = copy_text(&ignored, source, folder, "chat_template.jinja");
+    cy_text_free(&tokenizer);
+    return status;
+}
+
+// Writes generation_config.json and, where the checkpoint has a tokenizer, the tokenizer's files:
+// copies of what the checkpoint holds, otherwise made from the model's shape and the tokenizer.
+static cy_status write_texts(const cy_checkpoint *source, const char *folder)
+{
+    bool found = false;
+    const cy_model_shape *shape = &source->model;
+    CY_TRY(export_tokenizer(source, folder));
+    CY_TRY(copy_text(&found, source, folder, "generation_config.json"));
+    if (found) return CY_OK;
+    json_t *config =
+        json_pack("{s:o*, s:o*, s:o*, s:b}", "bos_token_id", token_id(shape->bos), "eos_token_id",
+            token_id(shape->eos), "pad_token_id", token_id(shape->eos), "_from_model_config", 1);
+    return write_json(folder, "generation_config.json", config);
+}
+
+// ---- the weights
 
 #define STREAM_ELEMENTS ((int64_t)1 << 18)
 
@@ -29,8 +158,8 @@ typedef struct exporter {
     const char *folder;
     const cy_global_tensor *tensors; // [count]: what the model needs, in the model's order
     int count;
-    char *buffer;  // owned, STREAM_ELEMENTS of the largest type
-    cy_text index; // "name": "file" lines
+    char *buffer;       // owned, STREAM_ELEMENTS of the largest type
+    json_t *weight_map; // owned: the file of each tensor
     uint64_t total;
 } exporter;
 
@@ -47,8 +176,8 @@ static uint64_t bytes_of(const exporter *out, int tensor)
     return (uint64_t)(wanted->rows * wanted->cols) * cy_dtype_size(dtype_of(out, tensor));
 }
 
-// What a reader of the folder could not compute with is no model: the values of a tensor that are
-// not finite, or would not be in the dtype of the export, are counted in what is stored.
+// Fails with the number of stored values of a tensor that are not finite, or would not be finite in
+// the dtype of the export: such a folder could not be computed with.
 static cy_status refuse_not_finite(exporter *out, int tensor)
 {
     const cy_global_tensor *wanted = &out->tensors[tensor];
@@ -130,7 +259,7 @@ static cy_status write_shard(exporter *out, int first, int end, const char *path
     return status;
 }
 
-// One past the last tensor of the shard that begins with `first`.
+// The index after the last tensor of the shard that begins with `first`.
 static int shard_end(const exporter *out, int first)
 {
     uint64_t bytes = bytes_of(out, first);
@@ -161,23 +290,16 @@ static cy_status write_weights(exporter *out)
         CY_TRY(status);
         for (int i = first; i < end; i++) {
             out->total += bytes_of(out, i);
-            CY_TRY(cy_text_add(&out->index, "%s\n    \"%s\": \"%s\"", i > 0 ? "," : "",
-                out->tensors[i].name, name));
+            if (json_object_set_new(out->weight_map, out->tensors[i].name, json_string(name)) !=
+                0) {
+                return CY_FAIL(CY_ERR_MEMORY, "no memory for the index of %s", out->folder);
+            }
         }
     }
     if (shards == 1) return CY_OK;
-    cy_text json = {0};
-    cy_status status = cy_text_add(&json,
-        "{\n  \"metadata\": {\"total_size\": %" PRIu64 "},\n  \"weight_map\": {", out->total);
-    if (status == CY_OK) {
-        status = cy_text_add_bytes(&json, out->index.bytes, out->index.length);
-    }
-    if (status == CY_OK) status = cy_text_add(&json, "\n  }\n}\n");
-    if (status == CY_OK) {
-        status = cy_export_text(out->folder, "model.safetensors.index.json", &json);
-    }
-    cy_text_free(&json);
-    return status;
+    return write_json(out->folder, "model.safetensors.index.json",
+        json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)out->total, "weight_map",
+            out->weight_map));
 }
 
 static cy_status write_all(exporter *out)
@@ -186,18 +308,19 @@ static cy_status write_all(exporter *out)
     void *buffer = NULL;
     CY_TRY(cy_memory_alloc(&buffer, (size_t)STREAM_ELEMENTS, sizeof(double)));
     out->buffer = buffer;
+    out->weight_map = json_object(); // NULL: the first tensor that is set in it fails
     cy_status status = cy_model_shape_to_config(&json, &out->source->model, dtype_of(out, 0));
-    if (status == CY_OK) status = cy_export_text(out->folder, "config.json", &json);
+    if (status == CY_OK) status = write_text(out->folder, "config.json", &json);
     if (status == CY_OK) status = write_weights(out);
-    if (status == CY_OK) status = cy_export_texts(out->source, out->folder);
+    if (status == CY_OK) status = write_texts(out->source, out->folder);
     cy_text_free(&json);
-    cy_text_free(&out->index);
+    json_decref(out->weight_map);
     cy_memory_free(buffer);
     return status;
 }
 
-// A model that was trained here ends its texts with the tokenizer's end token: who reads the folder
-// must know it. What came from elsewhere says so itself.
+// Sets the model's end token to that of the tokenizer, which ends the texts of a model trained
+// here. An imported model names its own.
 static cy_status find_end_token(cy_checkpoint *source)
 {
     char *path = NULL;
@@ -230,8 +353,7 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, tensors, out.count);
     cy_checkpoint_traffic traffic = {0};
     if (status == CY_OK) {
-        status =
-            cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_checkpoint_comm_self(), &traffic);
+        status = cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_group_self(), NULL, &traffic);
     }
     out.folder = place.making;
     out.tensors = tensors;

@@ -1,19 +1,104 @@
+// Imports a Hugging Face folder as a checkpoint, by copying its weights or by hard links to them.
+
 #define _GNU_SOURCE
+#include "checkpoint/hf/hf.h"
+
 #include <cyclotron/tokenizer.h>
 
 #include "base/file.h"
+#include "base/io.h"
 #include "base/memory.h"
-#include "base/pending_folder.h"
-#include "checkpoint/commit.h"
+#include "base/output.h"
+#include "checkpoint/fetch.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/hf/hf.h"
-#include "checkpoint/hardlink.h"
-#include "checkpoint/rank_files.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
 #include "model/manifest.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+// ---- hard links
+
+static cy_status link_file(const char *folder, const char *from_folder, const char *name)
+{
+    char *from = NULL, *to = NULL;
+    CY_TRY(cy_folder_join(&from, from_folder, name));
+    cy_status status = cy_folder_join(&to, folder, name);
+    // A download cache holds symbolic links: cy_io_link links to the file, not to the link.
+    if (status == CY_OK && cy_io_link(from, to) != 0) {
+        const bool elsewhere = errno == EXDEV;
+        status = CY_FAIL_ERRNO(elsewhere ? CY_ERR_REQUEST : CY_ERR_IO, "link %s to %s", from, to);
+        if (elsewhere) {
+            cy_error_set_hint(
+                "the two are on different file systems: import a copy, without --link");
+        }
+    }
+    cy_memory_free(from);
+    cy_memory_free(to);
+    return status;
+}
+
+static cy_status checksum_range(
+    cy_checkpoint *source, const cy_chunks *chunks, const cy_chunk_range *range, char *buffer)
+{
+    void *memory = NULL;
+    const int64_t count = cy_chunk_count(range->bytes);
+    CY_TRY(cy_memory_alloc(&memory, (size_t)count, sizeof(uint64_t)));
+    uint64_t *checksums = memory;
+    if (range->piece == NULL) {
+        source->files[range->file].checksums = checksums;
+    } else {
+        source->pieces[range->piece - source->pieces].checksums = checksums;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const cy_chunk chunk = cy_chunks_at(chunks, range->first + i);
+        struct iovec part = {.iov_base = buffer, .iov_len = chunk.bytes};
+        CY_TRY(cy_bytes_read(source, range->file, chunk.offset, &part, 1));
+        checksums[i] = cy_checksum(buffer, chunk.bytes);
+    }
+    return CY_OK;
+}
+
+// Computes all checksums, reading the files one after the other from start to end.
+static cy_status checksum_files(cy_checkpoint *source)
+{
+    cy_chunks chunks;
+    void *buffer = NULL;
+    CY_TRY(cy_chunks_open(&chunks, source));
+    cy_status status = cy_memory_alloc(&buffer, CY_CHUNK_BYTES, 1);
+    for (int64_t i = 0; status == CY_OK && i < chunks.range_count; i++)
+        status = checksum_range(source, &chunks, &chunks.ranges[i], buffer);
+    cy_memory_free(buffer);
+    cy_chunks_close(&chunks);
+    return status;
+}
+
+// Gives the weights' files of `source`, a Hugging Face folder, a second name in `folder` (a hard
+// link), reads them once for their checksums, which `source` then holds, and writes the part of
+// rank 0, as cy_rank_files_write() does. CY_ERR_REQUEST where the two folders are on different file
+// systems.
+static cy_status link_files(cy_checkpoint *source, const char *folder)
+{
+    char *path = NULL;
+    cy_text json = {0};
+    for (int i = 0; i < source->file_count; i++) {
+        CY_TRY(link_file(folder, source->path, source->files[i].name));
+    }
+    CY_TRY(checksum_files(source));
+    CY_TRY(cy_rank_files_part_path(&path, folder, 0));
+    cy_status status = cy_checkpoint_to_json(&json, source);
+    if (status == CY_OK) status = cy_file_write_unsynced(path, json.bytes, json.length);
+    cy_text_free(&json);
+    cy_memory_free(path);
+    return status;
+}
+
+// ---- importing
 
 cy_status cy_checkpoint_weights_of(
     cy_global_tensor **tensors, int *count, const cy_model_shape *shape)
@@ -46,7 +131,7 @@ cy_status cy_checkpoint_weights_of(
     return status;
 }
 
-// The tensors of the folder as they are, each a piece that is read from there.
+// Lists the tensors of the folder, each as one shard that is read from there.
 static void take_pieces(
     const cy_checkpoint *source, cy_global_tensor *tensors, cy_tensor_shard *pieces)
 {
@@ -110,7 +195,7 @@ static cy_status check_tokenizer(const char *path)
     return status;
 }
 
-// A file that is cut short or of no use here is found now, not when a text is asked for.
+// Checks the copied files now, so that an unusable one does not fail at the first text.
 static cy_status check_copied(const cy_extra_file *files, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -144,7 +229,7 @@ static cy_status write_import(
     save.files = files;
     save.file_count = file_count;
     if (status == CY_OK) {
-        status = link ? cy_hardlink_files(source, place->making)
+        status = link ? link_files(source, place->making)
                       : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
     }
     if (status == CY_OK) status = cy_commit_manifest(&save, place->making, 1);

@@ -1,12 +1,14 @@
+// Opens a Hugging Face folder as a checkpoint of weights: config.json and safetensors headers.
+
 #define _GNU_SOURCE
-#include "checkpoint/hf/reader.h"
+#include "checkpoint/hf/hf.h"
 
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/safetensors.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/safetensors.h"
 #include "model/shape.h"
 
 #include <fcntl.h>
@@ -29,7 +31,7 @@ static cy_status find(bool *there, const char *folder, const char *name)
     return status;
 }
 
-// Tensors that files hold and that are no parameters: tables of the rotary embedding, and the
+// True for tensors in the files that are no parameters: tables of the rotary embedding, and the
 // second name of a tied embedding.
 static bool is_no_parameter(const cy_checkpoint *checkpoint, const char *name)
 {
@@ -75,8 +77,8 @@ static cy_status add_tensor(cy_checkpoint *checkpoint, table_capacity *capacity,
     return CY_OK;
 }
 
-// Takes one safetensors file into the table. Its pieces are placed later, when all are known; until
-// then a tensor's piece_count says its file and `pieces` is NULL.
+// Adds a safetensors file and its tensors to the table, and reads its header. assign_pieces sets
+// the tensors' shards once their number is known; until then `pieces` is NULL.
 static cy_status add_file(
     cy_checkpoint *checkpoint, table_capacity *capacity, const char *name, cy_safetensors *header)
 {
@@ -101,7 +103,7 @@ static cy_status add_file(
     return status;
 }
 
-// The stored ranges of the tensors that one file brought, from `first` on.
+// Sets the shards of the tensors [first, count) of the table, which file number `file` holds.
 static void assign_pieces(
     cy_checkpoint *checkpoint, int first, int count, int file, const cy_safetensors *header)
 {
@@ -170,7 +172,7 @@ static cy_status add_name(
     return CY_OK;
 }
 
-// The distinct files of an index, in its order.
+// Lists the distinct files of an index, in its order.
 static cy_status index_files(const char **names, int *count, json_t *map, const char *index_path)
 {
     const char *tensor;
@@ -195,7 +197,7 @@ static cy_status index_files(const char **names, int *count, json_t *map, const 
 
 #define SHOWN_MISSING 8
 
-// Those of the files that are missing, in one failure.
+// Fails where files are missing, and names them.
 static cy_status check_present(
     const cy_checkpoint *checkpoint, const char *const *names, int count, const char *index_path)
 {
@@ -219,7 +221,7 @@ static cy_status check_present(
     return status;
 }
 
-// Every tensor that an index promises must stand in the file that it names.
+// Checks that every tensor of the index is in the file that the index names.
 static cy_status check_index(cy_checkpoint *checkpoint, json_t *map, const char *index_path)
 {
     const char *name;

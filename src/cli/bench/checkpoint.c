@@ -1,7 +1,7 @@
-// cyclotron bench checkpoint: saving and loading a model's state beside plain files.
+// cyclotron bench checkpoint: times saving and loading a model's state beside plain files.
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "train/bench_checkpoint.h"
 

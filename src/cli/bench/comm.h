@@ -1,7 +1,7 @@
-// cli/bench/comm.h: the inside of `cyclotron bench comm`. Included by cli/bench_comm*.c only.
+// cli/bench/comm.h: what the two files of `cyclotron bench comm` share: its options and its rows.
 //
-// Rows are measured between threads by this process and between processes by a copy of it that runs
-// under mpirun and hands its rows over as JSON. The table owns its rows; rank 0 alone fills it.
+// Rows are measured between threads by this process, and between processes by a copy of it that
+// runs under mpirun and prints its rows as JSON. The table owns its rows; only rank 0 fills it.
 
 #ifndef CY_CLI_BENCH_COMM_H
 #define CY_CLI_BENCH_COMM_H
@@ -55,12 +55,6 @@ typedef struct bench_table {
 
 CY_MUST_CHECK cy_status bench_add_row(bench_table *table, bench_row row);
 
-// NULL where it was not measured.
-const bench_row *bench_find_row(const bench_table *table, const char *backend, bench_op op,
-    const char *algorithm, int64_t bytes);
-
-// ---- bench_comm_measure.c
-
 typedef struct bench_run {
     const bench_values *values; // borrowed
     bench_table *table;         // borrowed
@@ -68,21 +62,5 @@ typedef struct bench_run {
 
 // A rank function; the context is a bench_run.
 cy_status bench_measure(cy_world *world, void *context);
-
-// ---- bench_comm_job.c
-
-// Whether mpirun or srun started this process, and whether it is the one that prints.
-bool bench_launched(void);
-bool bench_is_rank_zero(void);
-
-// Starts this program again under mpirun and takes over what it measured.
-CY_MUST_CHECK cy_status bench_run_under_mpi(const bench_values *values, bench_table *table);
-
-// ---- bench_comm_table.c
-
-CY_MUST_CHECK cy_status bench_rows_to_json(cy_text *text, const bench_table *table);
-
-// What a person reads, on stdout.
-CY_MUST_CHECK cy_status bench_print(const bench_table *table, const bench_values *values);
 
 #endif

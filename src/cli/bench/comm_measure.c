@@ -1,11 +1,11 @@
-// Timing collectives between the ranks of a world.
+// Times collectives and messages between the ranks of a world.
 
 #include "cli/bench/comm.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/status.h"
 #include "build_info.h"
 #include "comm/mpi/native.h"
 
@@ -53,7 +53,7 @@ typedef struct buffers {
     int64_t bytes; // of each
 } buffers;
 
-// What is timed: an operation of a group, or MPI's own.
+// The operation that is timed: a group's, or MPI's own.
 typedef struct subject {
     bench_op op;
     const char *algorithm;
@@ -61,7 +61,7 @@ typedef struct subject {
     cy_group *meet;  // borrowed: where samples begin together
 } subject;
 
-// There and back between the first two.
+// Sends a message from rank 0 to rank 1 and back.
 static cy_status run_send(cy_group *group, cy_view data)
 {
     const int rank = cy_group_rank(group);
@@ -75,8 +75,8 @@ static cy_status run_send(cy_group *group, cy_view data)
     return CY_OK;
 }
 
-// Everybody sends the first half of its data to the right and receives the second from the left, at
-// the same time: what the links of a ring carry, in as much memory as an all_reduce of it uses.
+// Every rank sends the first half of its data to the right and receives the second from the left,
+// at the same time: what the links of a ring carry, in as much memory as an all_reduce uses.
 static cy_status run_neighbour(cy_group *group, float *data, int64_t half)
 {
     const cy_view in = cy_view_of(data, CY_F32, 1, half);
@@ -278,7 +278,7 @@ static cy_status add_algorithms(const char *only, field *all, cy_group *group)
     return CY_OK;
 }
 
-// What a run's `auto` comes to on this group.
+// Adds the algorithm that a run's `auto` chooses on this group.
 static cy_status add_auto(const char *only, field *all, cy_group *group, const buffers *b)
 {
     if (strcmp(only, "all") != 0 && strcmp(only, op_names[BENCH_ALL_REDUCE]) != 0) return CY_OK;
@@ -322,7 +322,7 @@ static cy_status take_buffer(float **buffer, int64_t bytes)
     void *block = NULL;
     CY_TRY(cy_memory_map(&block, (size_t)bytes));
     *buffer = block;
-    // Its pages are there before they are timed; lines of zeros move faster than data does.
+    // Filled before it is timed: its pages must exist, and lines of zeros move faster than data.
     for (int64_t i = 0; i < bytes / (int64_t)sizeof(float); i++)
         (*buffer)[i] = (float)(1 + i % 7);
     return CY_OK;

@@ -1,9 +1,9 @@
-// cyclotron bench decode: how fast a saved model speaks.
+// cyclotron bench decode: measures how fast a saved model generates.
 
 #include "infer/bench_decode.h"
 
 #include "cli/commands.h"
-#include "cli/load_config.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "config/config.h"
 

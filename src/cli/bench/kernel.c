@@ -1,13 +1,14 @@
-// `cyclotron bench kernel`: each operator on the shapes of a model, against the machine's roofline.
+// cyclotron bench kernel: times each operator on the shapes of a model, against the machine's
+// roofline.
 
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
 
 #include "base/clock.h"
-#include "base/cpu.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
+#include "base/platform.h"
 #include "kernel/dispatch.h"
 #include "kernel/peak.h"
 
@@ -69,7 +70,7 @@ static const cy_usage usage = {
     .option_count = CY_COUNT(options),
 };
 
-// Everything an operator may ask for, in the dtype of this round.
+// All arrays that an operator may take, in the dtype of this round.
 typedef struct workload {
     const values *v;
     cy_queue queue;
@@ -261,7 +262,7 @@ static const struct {
     {"random_fill", run_random_fill, "p"},
 };
 
-// Replaces the letters of a shape by this run's sizes.
+// Replaces the letters of a shape with this run's sizes.
 static void shape_text(char *out, size_t bytes, const workload *w, const char *shape)
 {
     size_t at = 0;
@@ -372,7 +373,7 @@ static void lay_out(workload *w)
 
 // ---- measuring
 
-// The median of at least 5 runs and a tenth of a second.
+// The median time of at least 5 runs and at least a tenth of a second.
 static double seconds_of(workload *w, void (*run)(workload *))
 {
     double times[RUNS_MAX], total = 0.0;
@@ -396,7 +397,7 @@ static cy_cost cost_of(workload *w, void (*run)(workload *))
     return w->queue.planned;
 }
 
-// Whether an operator's name begins so, or any is wanted.
+// Whether an operator's name begins with the wanted text, or any operator is wanted.
 static bool is_wanted(const char *op, const char *begin)
 {
     return begin == NULL || strncmp(op, begin, strlen(begin)) == 0;

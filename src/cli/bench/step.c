@@ -1,11 +1,10 @@
-// cyclotron bench step: how fast a configuration trains on this machine.
+// cyclotron bench step: measures how fast a configuration trains on this machine.
 
 #include "train/bench_step.h"
 
 #include "base/output.h"
 #include "cli/commands.h"
-#include "cli/load_config.h"
-#include "cli/process_start.h"
+#include "cli/job.h"
 #include "cli/report.h"
 #include "observe/profile.h"
 
@@ -53,7 +52,7 @@ static const cy_usage usage = {
     .overrides = true,
 };
 
-// A member of the JSON object; what was not measured is null.
+// Prints a member of the JSON object; a figure that was not measured is null.
 static void print_member(const char *name, double value)
 {
     printf("\"%s\": %s, ", name, cy_json_number(value, 6).bytes);

@@ -3,9 +3,9 @@
 // waits until then. Both read the clock of one machine.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/algorithm.h"
 #include "comm/backend.h"
 

@@ -2,10 +2,10 @@
 // the group inside, in the calls of their rank and, where asked for, in a thread of their own.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "comm/algorithm.h"
 #include "comm/algorithms/schedule.h"
 #include "comm/backend.h"

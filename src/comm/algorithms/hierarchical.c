@@ -5,8 +5,8 @@
 // data between nodes as the smallest node has; the others hand theirs to a carrier of their node
 // first and get the result from it.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/algorithms/schedule.h"
 
 // The ranks that one rank deals with.

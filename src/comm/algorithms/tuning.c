@@ -1,8 +1,8 @@
 // Choosing algorithms by measuring them on a group.
 
 #include "base/clock.h"
-#include "base/median.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "comm/algorithm.h"
 #include "comm/backend.h"
 

@@ -2,9 +2,9 @@
 // closing.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/mpi/ranks.h"
 
 #include <errno.h>

@@ -10,8 +10,8 @@
 // own, whose making would block the other ranks of the process: two processes whose threads open
 // two groups in different orders would wait for each other for ever.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/mpi/ranks.h"
 
 #include <string.h>

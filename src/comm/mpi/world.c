@@ -2,11 +2,10 @@
 // machine share, and how it ends.
 
 #define _GNU_SOURCE
-#include "base/build_id.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/thread_pool.h"
 #include "build_info.h"
 #include "comm/mpi/ranks.h"
 
@@ -63,7 +62,7 @@ static void *begin_and_end(void *argument)
 static bool await_begin(mpi_launch *start, double seconds)
 {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     const double end = (double)until.tv_nsec * 1e-9 + seconds;
     until.tv_sec += (time_t)end;
     until.tv_nsec = (long)((end - (double)(time_t)end) * 1e9);
@@ -81,8 +80,12 @@ static cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
 {
     mpi_launch *made;
     CY_TRY(CY_ALLOC(&made, 1));
+    pthread_condattr_t monotonic; // the time of day may be set while ranks start
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&made->lock, NULL);
-    pthread_cond_init(&made->changed, NULL);
+    pthread_cond_init(&made->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if (cy_thread_start(&made->thread, begin_and_end, made) != 0) {
         cy_memory_free(made);
         return CY_FAIL(CY_ERR_MEMORY, "no thread for the start of MPI");

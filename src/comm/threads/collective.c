@@ -2,8 +2,8 @@
 // the descriptors; the work on many bytes is cut into tasks, which members take while they wait.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/reduce.h"
 #include "comm/threads/threads.h"
 

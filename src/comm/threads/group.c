@@ -2,9 +2,9 @@
 // and closing.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "comm/threads/threads.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
 // The ranks of a run as threads: how the run begins, and how it ends when one rank fails.
 
 #define _GNU_SOURCE
-#include "base/assert.h"
 #include "base/clock.h"
-#include "base/cores.h"
 #include "base/memory.h"
-#include "base/thread.h"
+#include "base/platform.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
 #include "comm/threads/threads.h"
 
 #include <sched.h>

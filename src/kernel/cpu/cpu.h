@@ -9,7 +9,7 @@
 #ifndef CY_KERNEL_CPU_CPU_H
 #define CY_KERNEL_CPU_CPU_H
 
-#include "base/cpu.h"
+#include "base/platform.h"
 #include "kernel/cpu/attention/attention.h"
 #include "kernel/cpu/gemm/dnnl.h"
 

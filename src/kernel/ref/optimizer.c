@@ -3,8 +3,8 @@
 
 #include "kernel/ref/ref.h"
 
-#include "base/assert.h"
 #include "base/random.h"
+#include "base/status.h"
 
 #include <string.h>
 

@@ -3,8 +3,8 @@
 
 #include "kernel/ref/ref.h"
 
-#include "base/assert.h"
-#include "base/integer.h"
+#include "base/numbers.h"
+#include "base/status.h"
 
 #include <string.h>
 

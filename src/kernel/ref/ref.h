@@ -13,7 +13,7 @@
 #ifndef CY_KERNEL_REF_REF_H
 #define CY_KERNEL_REF_REF_H
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "kernel/kernel.h"
 
 #include <math.h>

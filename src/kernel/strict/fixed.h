@@ -5,7 +5,7 @@
 #ifndef CY_KERNEL_STRICT_FIXED_H
 #define CY_KERNEL_STRICT_FIXED_H
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "kernel/cpu/vector/elementwise.h"
 #include "kernel/ref/ref.h"
 #include "kernel/strict/strict.h"

@@ -3,8 +3,8 @@
 
 #include "parallel/context/layout.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- layout
 

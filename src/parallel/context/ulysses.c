@@ -9,7 +9,7 @@
 
 #include "parallel/context/attention.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 // How heads are dealt out, and the columns of a message to one rank.
 typedef struct head_split {

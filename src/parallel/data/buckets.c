@@ -10,8 +10,8 @@
 // The flat range has the order in which gradients become final, so buckets are cut from it without
 // sorting, and no gradient is copied: a bucket is a view.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "parallel/data/reducer_parts.h"
 
 #include <string.h>

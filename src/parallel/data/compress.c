@@ -11,8 +11,8 @@
 
 #include "parallel/data/compress.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "parallel/data/reducer_parts.h"
 
 #include <math.h>

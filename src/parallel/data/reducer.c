@@ -3,8 +3,8 @@
 
 #include "parallel/data/reducer.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "parallel/data/reducer_parts.h"
 
 #include <string.h>

@@ -12,8 +12,8 @@
 
 #include "parallel/data/reducer_parts.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- buffer pool
 

@@ -3,9 +3,9 @@
 
 #include "parallel/pipeline/executor.h"
 
-#include "base/assert.h"
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 // ---- slots
 

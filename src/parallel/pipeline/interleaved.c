@@ -7,7 +7,7 @@
 
 #include "parallel/pipeline/build.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 typedef struct place {
     int microbatch;

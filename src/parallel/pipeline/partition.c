@@ -2,7 +2,7 @@
 
 #include "parallel/pipeline/schedule.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 static double segment_cost(const cy_layer_range *ranges, const cy_schedule *schedule, int segment,
     const cy_partition_costs *costs)

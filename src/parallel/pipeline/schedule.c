@@ -3,8 +3,8 @@
 
 #include "parallel/pipeline/schedule.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "parallel/pipeline/build.h"
 
 #include <limits.h>

@@ -2,9 +2,9 @@
 
 #include "parallel/pipeline/timeline.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
 #include "base/output.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <stdint.h>

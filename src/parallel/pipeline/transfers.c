@@ -7,8 +7,8 @@
 // An action never needs a later one of that order, so the lists cannot deadlock even where a send
 // blocks until its receive; and a message leaves as soon as its data exist.
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "parallel/pipeline/build.h"
 
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 #include "parallel/pipeline/build.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 
 #include <stdint.h>
 

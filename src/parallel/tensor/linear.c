@@ -2,7 +2,7 @@
 
 #include "parallel/tensor/linear.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "parallel/tensor/overlap.h"
 
 void cy_linear_backward_weight(

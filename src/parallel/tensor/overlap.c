@@ -3,7 +3,7 @@
 
 #include "parallel/tensor/overlap.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "kernel/kernel.h"
 
 enum { TAG_GATHER, TAG_SUM };

@@ -5,7 +5,7 @@
 #include "kernel/cpu/cpu.h"
 #include "kernel/ref/ref.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 #include <math.h>
 #include <string.h>

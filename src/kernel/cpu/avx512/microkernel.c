@@ -2,7 +2,7 @@
 
 #include "kernel/cpu/gemm/microkernel.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "kernel/cpu/avx512/pack.h"
 #include "kernel/cpu/avx512/lanes.h"
 

@@ -3,7 +3,7 @@
 
 #include "kernel/cpu/avx512/pack.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "kernel/cpu/avx512/vector.h"
 #include "kernel/cpu/gemm/microkernel.h"
 

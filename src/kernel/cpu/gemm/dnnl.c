@@ -3,8 +3,8 @@
 
 #include "kernel/cpu/gemm/dnnl.h"
 
-#include "base/assert.h"
 #include "base/memory.h"
+#include "base/status.h"
 #include "kernel/cpu/cpu.h"
 #include "kernel/cpu/gemm/matmul.h"
 
@@ -196,6 +196,9 @@ void omp_set_num_threads(int threads);
 #define TILE_COLS 1024
 #define TILES     16
 
+// Room for the code of one primitive: where oneDNN 2.7 gets none it crashes.
+#define CODE_BYTES ((size_t)8 << 20)
+
 // That the library is asked about.
 static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F16};
 #define DTYPES (sizeof(dtypes) / sizeof(*dtypes))
@@ -235,6 +238,12 @@ typedef struct call {
 static cy_status make_product(cy_dnnl *dnnl, product *made)
 {
     void *memories = NULL;
+    if (!cy_memory_may_map(CODE_BYTES)) {
+        const cy_status status = CY_FAIL(CY_ERR_MEMORY,
+            "oneDNN has no room to compile a product: it may not map %zu bytes", CODE_BYTES);
+        cy_error_set_hint("ulimit -v unlimited, and ulimit -d");
+        return status;
+    }
     CY_TRY(cy_memory_alloc(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
     // A primitive is compiled for the threads that it will find when it runs: one.
     const int threads = omp_get_max_threads();

@@ -3,7 +3,7 @@
 
 #include "kernel/cpu/gemm/matmul.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 #include "kernel/cpu/cpu.h"
 
 // Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads

@@ -16,7 +16,7 @@
 #ifndef CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 #define CY_KERNEL_CPU_GEMM_MICROKERNEL_H
 
-#include "base/integer.h"
+#include "base/numbers.h"
 #include "device/view.h"
 
 #define CY_MICROKERNEL_COLS INT64_C(32)

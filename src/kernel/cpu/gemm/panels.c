@@ -2,7 +2,7 @@
 
 #include "kernel/cpu/gemm/matmul.h"
 
-#include "base/assert.h"
+#include "base/status.h"
 
 // Of right, packed at once: a quarter of the 32 MiB of third-level cache that eight cores share.
 #define RIGHT_BYTES ((int64_t)8 << 20)

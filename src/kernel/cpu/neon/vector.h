@@ -8,7 +8,7 @@
 #ifndef CY_KERNEL_CPU_NEON_VECTOR_H
 #define CY_KERNEL_CPU_NEON_VECTOR_H
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "device/view.h"
 
 #include <arm_neon.h>

@@ -6,7 +6,7 @@
 #ifndef CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
 #define CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
 
-#include "base/integer.h"
+#include "base/numbers.h"
 #include "kernel/cpu/vector/vector.h"
 #include "kernel/ref/ref.h"
 

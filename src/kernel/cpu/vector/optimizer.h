@@ -4,7 +4,7 @@
 #ifndef CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
 #define CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
 
-#include "base/random_batch.h"
+#include "base/random.h"
 #include "kernel/cpu/vector/elementwise.h"
 
 // ---- sum of squares: parts of SQUARES elements in fp64, added in ascending order

@@ -4,12 +4,12 @@
 // Only files in avx2/, avx512/ and neon/, and those of kernel/strict/, include this. A load or
 // store takes the number of lanes that exist: the others read as zero and are not written, so a
 // loop needs no second body for its tail. bf16 is widened when it is loaded and rounded to nearest
-// even, as base/half.h does, when it is stored. Multiply-adds are written, never inferred.
+// even, as base/numbers.h does, when it is stored. Multiply-adds are written, never inferred.
 
 #ifndef CY_KERNEL_CPU_VECTOR_VECTOR_H
 #define CY_KERNEL_CPU_VECTOR_VECTOR_H
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "device/view.h"
 
 #if defined(__x86_64__)

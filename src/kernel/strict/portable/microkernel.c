@@ -2,7 +2,7 @@
 
 #include "kernel/strict/strict.h"
 
-#include "base/half.h"
+#include "base/numbers.h"
 #include "kernel/ref/ref.h"
 #include "kernel/strict/math.h"
 
