@@ -138,10 +138,8 @@ cy_status cy_group_set_nodes(cy_group *group, const int *nodes)
 {
     CY_ASSERT(group->nodes == NULL);
     if (nodes == NULL) return CY_OK;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)group->size, sizeof(int)));
-    memcpy(block, nodes, (size_t)group->size * sizeof(int));
-    group->nodes = block;
+    CY_TRY(CY_ALLOC(&group->nodes, (size_t)group->size));
+    memcpy(group->nodes, nodes, (size_t)group->size * sizeof(int));
     return CY_OK;
 }
 

@@ -82,9 +82,7 @@ cy_group *cy_group_self(void)
 
 cy_status cy_group_open_dry(cy_group **group, int rank, int size, const char *dimension)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_group)));
-    cy_group_init(block, &dry_ops, rank, size, dimension);
-    *group = block;
+    CY_TRY(CY_ALLOC(group, 1));
+    cy_group_init(*group, &dry_ops, rank, size, dimension);
     return CY_OK;
 }

@@ -86,9 +86,8 @@ static cy_status add_delay(cy_world *world, cy_group **group, const int *ranks, 
     const cy_world_delay *delay = world->options.delay;
     if (delay == NULL) return CY_OK;
     CY_ASSERT(delay->node_ranks > 0);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)count * (size_t)count, sizeof(cy_link)));
-    cy_link *links = block;
+    cy_link *links;
+    CY_TRY(CY_ALLOC(&links, (size_t)count * (size_t)count));
     for (int from = 0; from < count; from++) {
         for (int to = 0; to < count; to++) {
             const bool near = ranks[from] / delay->node_ranks == ranks[to] / delay->node_ranks;
@@ -132,9 +131,9 @@ typedef struct group_nodes {
 
 static cy_status find_nodes(group_nodes *found, const cy_world *world, const int *ranks, int count)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)count, sizeof(int)));
-    group_nodes made = {.of = block, .fewest = count, .in_line = true};
+    int *of;
+    CY_TRY(CY_ALLOC(&of, 2 * (size_t)count));
+    group_nodes made = {.of = of, .fewest = count, .in_line = true};
     int *first = made.of + count; // [nodes]: the first member of each
     for (int i = 0; i < count; i++) {
         int k = 0;
@@ -241,9 +240,8 @@ cy_status cy_world_open_kind(
 {
     CY_ASSERT(mesh->world == world->size);
     const int count = cy_mesh_group_size(mesh, kind);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(int)));
-    int *ranks = block;
+    int *ranks;
+    CY_TRY(CY_ALLOC(&ranks, (size_t)count));
     cy_status status = CY_OK;
     if (cy_mesh_ranks(mesh, kind, world->rank, ranks) < 0) {
         *group = cy_group_self();

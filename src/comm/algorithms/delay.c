@@ -50,9 +50,7 @@ static cy_status delay_start(
             CY_ERR_UNSUPPORTED, "%s: delay has messages only", cy_operation_name(operation->kind));
     }
     if (group->records == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(delayed_transfer)));
-        group->records = block;
+        CY_TRY(CY_ALLOC(&group->records, 1));
     }
     delayed_transfer *record = group->records;
     record->sends = operation->kind == CY_OP_SEND;
@@ -185,18 +183,15 @@ static const cy_group_ops delay_ops = {
 cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links)
 {
     CY_ASSERT(inside->size > 1);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(delay_group)));
-    delay_group *made = block;
+    delay_group *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     cy_group_init(&made->base, &delay_ops, inside->rank, inside->size, inside->dimension);
-    cy_status status = cy_memory_alloc(&block, (size_t)inside->size, sizeof(cy_link));
+    cy_status status = CY_ALLOC(&made->links, (size_t)inside->size);
     if (status != CY_OK) goto free_group;
-    made->links = block;
     const size_t size = (size_t)inside->size;
     memcpy(made->links, links + size * (size_t)inside->rank, size * sizeof(cy_link));
-    status = cy_memory_alloc(&block, (size_t)inside->size, sizeof(int64_t));
+    status = CY_ALLOC(&made->free_ns, (size_t)inside->size);
     if (status != CY_OK) goto free_links;
-    made->free_ns = block;
     made->inside = inside;
     made->base.messages_only = true;
     made->base.reduces_on_recv = inside->reduces_on_recv;

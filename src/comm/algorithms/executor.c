@@ -127,9 +127,8 @@ static cy_status plan_all_to_all(algorithm_transfer *record, cy_coll_rank place)
 {
     const cy_operation *o = &record->operation;
     const bool uneven = o->kind == CY_OP_ALL_TO_ALLV;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)place.size, sizeof(int64_t)));
-    int64_t *in_counts = block;
+    int64_t *in_counts;
+    CY_TRY(CY_ALLOC(&in_counts, 2 * (size_t)place.size));
     int64_t *out_counts = in_counts + place.size;
     int64_t in_own = 0;
     int64_t out_own = 0;
@@ -147,7 +146,7 @@ static cy_status plan_all_to_all(algorithm_transfer *record, cy_coll_rank place)
             (const char *)o->in.data + (size_t)in_own * width, own_bytes);
     }
     const cy_status status = cy_coll_schedule_exchange(&record->plan, place, in_counts, out_counts);
-    cy_memory_free(block);
+    cy_memory_free(in_counts);
     return status;
 }
 
@@ -614,9 +613,7 @@ static void *make_progress(void *argument)
 static cy_status record_take(algorithm_group *group, algorithm_transfer **record)
 {
     if (group->records == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(algorithm_transfer)));
-        group->records = block;
+        CY_TRY(CY_ALLOC(&group->records, 1));
     }
     *record = group->records;
     group->records = (*record)->next;
@@ -864,9 +861,8 @@ static const cy_group_ops algorithm_ops = {
 cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
 {
     CY_ASSERT(inside->size > 1 && options->table.count > 0);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(algorithm_group)));
-    algorithm_group *made = block;
+    algorithm_group *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     cy_group_init(&made->base, &algorithm_ops, inside->rank, inside->size, inside->dimension);
     made->options = *options;
     made->options.nodes = NULL; // the group has its own

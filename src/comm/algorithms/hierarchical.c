@@ -100,13 +100,13 @@ cy_status cy_coll_schedule_hierarchical(
     cy_coll_schedule *plan, cy_coll_rank place, int64_t count, const int *nodes)
 {
     CY_ASSERT(place.size > 0 && 0 <= place.rank && place.rank < place.size);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 4 * (size_t)place.size, sizeof(int)));
-    neighbours at = {.mine = block, .across = (int *)block + place.size};
-    count_nodes(&at, (int *)block + 2 * (size_t)place.size, nodes, place);
+    int *numbers;
+    CY_TRY(CY_ALLOC(&numbers, 4 * (size_t)place.size));
+    neighbours at = {.mine = numbers, .across = numbers + place.size};
+    count_nodes(&at, numbers + 2 * (size_t)place.size, nodes, place);
     cy_status status = lean(plan, &at, count, false);
     if (status == CY_OK && at.place < at.carriers) status = carry(plan, &at, count);
     if (status == CY_OK) status = lean(plan, &at, count, true);
-    cy_memory_free(block);
+    cy_memory_free(numbers);
     return status;
 }

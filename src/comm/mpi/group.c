@@ -150,16 +150,13 @@ static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
 
 static cy_status record_make(mpi_group *group)
 {
-    void *block = NULL;
     const size_t size = (size_t)group->base.size;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_transfer)));
-    mpi_transfer *made = block;
-    cy_status status = cy_memory_alloc(&block, 4 * size, sizeof(int));
+    mpi_transfer *made;
+    CY_TRY(CY_ALLOC(&made, 1));
+    cy_status status = CY_ALLOC(&made->numbers, 4 * size);
     if (status != CY_OK) goto free_record;
-    made->numbers = block;
-    status = cy_memory_alloc(&block, 2 * size, sizeof(MPI_Request));
+    status = CY_ALLOC(&made->pairs, 2 * size);
     if (status != CY_OK) goto free_numbers;
-    made->pairs = block;
     record_give(group, made);
     return CY_OK;
 
@@ -320,9 +317,7 @@ static cy_status open_entries(mpi_group *group)
     for (int m = 0; m < group->base.size; m++) {
         if (group->world->process->pages[group->ranks[m]] == NULL) return CY_OK;
     }
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)group->base.size, sizeof(mpi_entry *)));
-    group->entries = block;
+    CY_TRY(CY_ALLOC(&group->entries, (size_t)group->base.size));
     void *region = NULL;
     const int code = MPI_Win_allocate_shared(
         MPI_REGION_BYTES(mpi_entry), 1, MPI_INFO_NULL, group->first, &region, &group->window);
@@ -373,13 +368,11 @@ cy_status mpi_open_group(
     mpi_world *world = (mpi_world *)base;
     if (is_inside(world->process, ranks, count))
         return world->local->ops->open_group(world->local, group, ranks, count, dimension);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_group)));
-    mpi_group *made = block;
+    mpi_group *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->world = world;
-    cy_status status = cy_memory_alloc(&block, (size_t)count, sizeof(int));
+    cy_status status = CY_ALLOC(&made->ranks, (size_t)count);
     if (status != CY_OK) goto free_group;
-    made->ranks = block;
     memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
     int place = 0;
     while (ranks[place] != base->rank)

@@ -36,9 +36,7 @@ cy_status mpi_routes_open(mpi_process *process)
             process->threads, (long long)(tags - 1));
     }
     process->contexts = contexts < INT32_MAX ? (int)contexts : INT32_MAX;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 2 * (size_t)process->threads, sizeof(MPI_Comm)));
-    process->wires = block;
+    CY_TRY(CY_ALLOC(&process->wires, 2 * (size_t)process->threads));
     for (int i = 0; i < 2 * process->threads; i++) {
         const int code = MPI_Comm_dup(MPI_COMM_WORLD, &process->wires[i]);
         if (code != MPI_SUCCESS) return mpi_failed(code, "communicators of the ranks");
@@ -99,9 +97,7 @@ static int take_entry(mpi_world *world)
 cy_status mpi_routes_join(mpi_group *group)
 {
     mpi_world *world = group->world;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)group->base.size, sizeof(int)));
-    group->contexts = block;
+    CY_TRY(CY_ALLOC(&group->contexts, (size_t)group->base.size));
     for (int m = 0; m < group->base.size; m++) {
         int *met = &world->met[group->ranks[m]];
         group->contexts[m] = *met;
@@ -129,9 +125,8 @@ cy_status mpi_routes_meet(mpi_group *group)
 {
     const mpi_process *process = group->world->process;
     const int size = group->base.size;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)size, sizeof(int32_t)));
-    int32_t *found = block;
+    int32_t *found;
+    CY_TRY(CY_ALLOC(&found, (size_t)size));
     int32_t mine = group->entry;
     cy_status status = cy_group_all_gather(
         &group->base, NULL, cy_view_of(found, CY_I32, size, 1), cy_view_of(&mine, CY_I32, 1, 1));
@@ -141,8 +136,7 @@ cy_status mpi_routes_meet(mpi_group *group)
     for (int m = 0; m < size; m++)
         seen = seen && process->entry_tables[group->ranks[m]] != NULL;
     if (status == CY_OK && seen) {
-        status = cy_memory_alloc(&block, (size_t)size, sizeof(mpi_entry *));
-        if (status == CY_OK) group->entries = block;
+        status = CY_ALLOC(&group->entries, (size_t)size);
         for (int m = 0; m < size && status == CY_OK; m++)
             group->entries[m] = &process->entry_tables[group->ranks[m]][found[m]];
     }

@@ -78,9 +78,8 @@ static bool await_begin(mpi_launch *start, double seconds)
 // Fails where not all ranks have come within the time limit.
 static cy_status mpi_begin(mpi_launch **start, const cy_world_options *options)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_launch)));
-    mpi_launch *made = block;
+    mpi_launch *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     pthread_condattr_t monotonic; // the time of day may be set while ranks start
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -234,9 +233,8 @@ static cy_status exchange_bootstrap(mpi_process *process)
     char id[32];
     cy_build_id(id, sizeof(id));
     snprintf(mine.build, sizeof(mine.build), "%s-%s-%s", CY_VERSION, CY_COMMIT, id);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)process->count, sizeof(bootstrap)));
-    bootstrap *all = block;
+    bootstrap *all;
+    CY_TRY(CY_ALLOC(&all, (size_t)process->count));
     cy_status status = CY_OK;
     const int code =
         MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, MPI_COMM_WORLD);
@@ -303,9 +301,8 @@ static cy_status open_pages(mpi_process *process)
     if (code != MPI_SUCCESS) return mpi_failed(code, "ranks of one machine");
     int count = 0;
     MPI_Comm_size(machine, &count);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(int)));
-    int *local = block;
+    int *local;
+    CY_TRY(CY_ALLOC(&local, (size_t)count));
     MPI_Allgather(&process->number, 1, MPI_INT, local, 1, MPI_INT, machine);
     const cy_status status = share_pages(process, machine, local, count);
     if (status == CY_OK) MPI_Barrier(machine);
@@ -350,15 +347,10 @@ static cy_status process_open(mpi_process *process)
     process->spin =
         (bound ? process->threads : process->size) * process->options.threads_per_rank <=
         cy_cores_allowed();
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(process->hosts[0])));
-    process->hosts = block;
-    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(cy_rank_page *)));
-    process->pages = block;
-    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(mpi_entry *)));
-    process->entry_tables = block;
-    CY_TRY(cy_memory_alloc(&block, (size_t)process->size, sizeof(int)));
-    process->nodes = block;
+    CY_TRY(CY_ALLOC(&process->hosts, (size_t)process->size));
+    CY_TRY(CY_ALLOC(&process->pages, (size_t)process->size));
+    CY_TRY(CY_ALLOC(&process->entry_tables, (size_t)process->size));
+    CY_TRY(CY_ALLOC(&process->nodes, (size_t)process->size));
     CY_TRY(exchange_bootstrap(process));
     CY_TRY(open_pages(process));
     return process->threads > 1 ? mpi_routes_open(process) : CY_OK;
@@ -368,9 +360,8 @@ static cy_status process_open(mpi_process *process)
 
 static cy_status rank_open(mpi_world **world, mpi_process *process, int rank, cy_world *local)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_world)));
-    mpi_world *made = block;
+    mpi_world *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->base = (cy_world){
         .ops = &mpi_ops,
         .rank = rank,
@@ -380,12 +371,11 @@ static cy_status rank_open(mpi_world **world, mpi_process *process, int rank, cy
     };
     made->process = process;
     made->local = local;
-    const cy_status status = cy_memory_alloc(&block, (size_t)process->size, sizeof(int));
+    const cy_status status = CY_ALLOC(&made->met, (size_t)process->size);
     if (status != CY_OK) {
         cy_memory_free(made);
         return status;
     }
-    made->met = block;
     *world = made;
     return CY_OK;
 }
@@ -532,9 +522,8 @@ cy_status cy_world_run_mpi(
     if (initialized != 0) return CY_FAIL(CY_ERR_REQUEST, "a world of mpi was already run");
     mpi_launch *start = NULL;
     CY_TRY(mpi_begin(&start, options));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(mpi_process)));
-    mpi_process *process = block;
+    mpi_process *process;
+    CY_TRY(CY_ALLOC(&process, 1));
     process->options = *options;
     process->start = start;
     pthread_mutex_init(&process->lock, NULL);

@@ -210,9 +210,7 @@ static cy_status acquire_buffer(threads_group *group, uint64_t sequence, const c
     }
     CY_ASSERT(at < SLOTS); // nobody reads what is a ring behind
     if (buffers[at] == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, BUFFER_BYTES));
-        buffers[at] = block;
+        CY_TRY(CY_ALLOC(&buffers[at], BUFFER_BYTES));
     }
     group->until[at] = sequence + 1;
     *buffer = buffers[at];
@@ -570,9 +568,7 @@ static cy_status fill_entry(slot_entry *entry, const cy_operation *operation, in
     entry->operation = *operation;
     if (operation->kind != CY_OP_ALL_TO_ALLV) return CY_OK;
     if (entry->rows == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 2 * (size_t)size, sizeof(int64_t)));
-        entry->rows = block;
+        CY_TRY(CY_ALLOC(&entry->rows, 2 * (size_t)size));
     }
     memcpy(entry->rows, operation->out_rows, (size_t)size * sizeof(int64_t));
     memcpy(entry->rows + size, operation->in_rows, (size_t)size * sizeof(int64_t));

@@ -34,9 +34,8 @@ static void record_give(threads_group *group, threads_transfer *record)
 static cy_status record_take(threads_group *group, threads_transfer **record)
 {
     if (group->records == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(struct record_block)));
-        struct record_block *made = block;
+        struct record_block *made;
+        CY_TRY(CY_ALLOC(&made, 1));
         made->next = group->blocks;
         group->blocks = made;
         for (int i = 0; i < BLOCK_RECORDS; i++)
@@ -237,16 +236,13 @@ static const cy_group_ops threads_group_ops = {
 
 static cy_status make_entries(threads_shared *made)
 {
-    void *block = NULL;
     for (int i = 0; i < SLOTS; i++) {
         atomic_store(&made->slots[i].turn, (uint64_t)i);
-        CY_TRY(cy_memory_alloc(&block, (size_t)made->size, sizeof(slot_entry)));
-        made->slots[i].entries = block;
+        CY_TRY(CY_ALLOC(&made->slots[i].entries, (size_t)made->size));
     }
     for (int m = 0; m < made->size; m++) {
         for (int i = 0; i < BUFFERS; i++) {
-            CY_TRY(cy_memory_alloc(&block, 1, BUFFER_BYTES));
-            made->descriptor_rings[m].buffers[i] = block;
+            CY_TRY(CY_ALLOC(&made->descriptor_rings[m].buffers[i], BUFFER_BYTES));
         }
     }
     return CY_OK;
@@ -255,26 +251,24 @@ static cy_status make_entries(threads_shared *made)
 static cy_status shared_make(
     threads_shared **shared, threads_run *run, const int *ranks, int count, const char *dimension)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_shared)));
-    threads_shared *made = block;
+    threads_shared *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->run = run;
     made->size = count;
     atomic_store(&made->open, count);
     pthread_mutex_init(&made->lock, NULL);
     snprintf(made->dimension, sizeof(made->dimension), "%s", dimension);
-    cy_status status = cy_memory_alloc(&block, (size_t)count, sizeof(int));
+    cy_status status = CY_ALLOC(&made->ranks, (size_t)count);
     if (status != CY_OK) goto undo;
-    made->ranks = block;
     memcpy(made->ranks, ranks, (size_t)count * sizeof(int));
 
-    status = cy_memory_alloc(&block, (size_t)count, sizeof(bool));
+    status = CY_ALLOC(&made->has_joined, (size_t)count);
     if (status != CY_OK) goto undo;
-    made->has_joined = block;
 
     status = pairs_make(made);
     if (status != CY_OK) goto undo;
 
+    void *block = NULL;
     status = cy_memory_map(&block, shared_bytes(count));
     if (status != CY_OK) goto undo;
     made->slots = block;
@@ -324,9 +318,8 @@ cy_status threads_open_group(
     cy_world *world, cy_group **group, const int *ranks, int count, const char *dimension)
 {
     threads_rank *rank = threads_rank_of(world);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_group)));
-    threads_group *made = block;
+    threads_group *made;
+    CY_TRY(CY_ALLOC(&made, 1));
     int place = 0;
     while (ranks[place] != world->rank)
         place++;

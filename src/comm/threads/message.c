@@ -200,9 +200,7 @@ static bool eager_pending(const pair *between)
 static cy_status keep(pair *between, const eager_message *found)
 {
     if (between->unexpected == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(unexpected_message)));
-        between->unexpected = block;
+        CY_TRY(CY_ALLOC(&between->unexpected, 1));
     }
     unexpected_message *made = between->unexpected;
     between->unexpected = made->next;
@@ -291,9 +289,7 @@ static cy_status eager_send(threads_group *group, pair *between, threads_transfe
 static cy_status copy_begin(pair *between, threads_transfer *sender, threads_transfer *receiver)
 {
     if (between->copies == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(message_copy)));
-        between->copies = block;
+        CY_TRY(CY_ALLOC(&between->copies, 1));
     }
     message_copy *made = between->copies;
     between->copies = made->next;

@@ -76,12 +76,12 @@ static cy_status choose_cores(threads_run *run, int threads)
     if (run->part != NULL && !run->part->spin) return CY_OK; // other processes have these cores too
     const int wanted = run->size * threads;
     if (wanted != cy_cores_allowed()) return CY_OK;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)wanted, sizeof(int)));
-    if (cy_cores_find(block, wanted) == wanted) {
-        run->cores = block;
+    int *cores;
+    CY_TRY(CY_ALLOC(&cores, (size_t)wanted));
+    if (cy_cores_find(cores, wanted) == wanted) {
+        run->cores = cores;
     } else {
-        cy_memory_free(block);
+        cy_memory_free(cores);
     }
     return CY_OK;
 }
@@ -202,24 +202,22 @@ static cy_status place_run(threads_run *run, const cy_world_local *part, int thr
         run->pages = part->pages;
         return CY_OK;
     }
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)run->size, sizeof(cy_rank_page *)));
-    run->pages = block;
+    CY_TRY(CY_ALLOC(&run->pages, (size_t)run->size));
     return CY_OK;
 }
 
 static cy_status run_make(threads_run **made, const cy_world_options *options,
     const cy_world_local *part, cy_rank_function function, void *context)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(threads_run)));
-    threads_run *run = block;
+    threads_run *run;
+    CY_TRY(CY_ALLOC(&run, 1));
     run->function = function;
     run->context = context;
     if (gethostname(run->host, sizeof(run->host) - 1) != 0) snprintf(run->host, 2, "?");
     pthread_mutex_init(&run->lock, NULL);
     condition_init(&run->ended);
     // A mapping, because ranks are aligned to cache lines.
+    void *block = NULL;
     cy_status status = cy_memory_map(&block, (size_t)options->ranks * sizeof(threads_rank));
     if (status != CY_OK) goto undo;
     run->ranks = block;
