@@ -108,6 +108,8 @@ draw() {
 compose() {
     local name=$1
     shift
+    # Under nohup a hang-up would be ignored by what starts here, too.
+    local as_usual=(env --default-signal=HUP)
     command=("$program" train "$base/tiny.json" --dataset.name="$files/tokens"
         --dataset.tokenizer="$files/tokenizer.json" --distributed.dp_size=2
         --training.total_train_steps="$steps" --training.lr_decay_steps="$steps"
@@ -117,9 +119,11 @@ compose() {
     if [ "$way" = mpi ]; then
         mkdir -p "$case/tmp.$name"
         # mpirun sleeps that long after SIGTERM before it kills, whether or not its ranks have ended.
-        command=(env TMPDIR="$case/tmp.$name" mpirun --mca odls_base_sigkill_timeout "$grace" --oversubscribe
+        as_usual+=(TMPDIR="$case/tmp.$name")
+        command=(mpirun --mca odls_base_sigkill_timeout "$grace" --oversubscribe
             -n 2 "${command[@]}")
     fi
+    command=("${as_usual[@]}" "${command[@]}")
 }
 
 # begin NAME ARGUMENTS...: a run in the background; `job` is its process. PRELOAD is loaded in front of it.
@@ -318,7 +322,7 @@ begin_in_terminal() {
     # The shell outlives the hang-up to keep the status; what it starts does not inherit that.
     printf '\ntrap : HUP\n. %q\necho $? >%q\n' "$case/command" "$case/status" >"$case/in_terminal"
     terminal=yes
-    script -qf -c "bash '$case/in_terminal'" "$case/fault.out" >"$case/script.log" 2>&1 </dev/null &
+    env --default-signal=HUP script -qf -c "bash '$case/in_terminal'" "$case/fault.out" >"$case/script.log" 2>&1 </dev/null &
     job=$!
     : >"$case/fault.err"
 }
