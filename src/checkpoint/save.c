@@ -40,7 +40,8 @@ typedef struct rank_writer {
     int64_t bytes;
 } rank_writer;
 
-cy_status cy_rank_files_part_path(char **path, const char *folder, int rank)
+// FOLDER/part-00000.json, owned by the caller.
+static cy_status part_path(char **path, const char *folder, int rank)
 {
     char name[40];
     snprintf(name, sizeof(name), "part-%05d.json", rank);
@@ -254,20 +255,25 @@ static cy_status group_pieces(cy_checkpoint *table)
     return CY_OK;
 }
 
-static cy_status write_part(rank_writer *out)
+cy_status cy_rank_files_write_part(const cy_checkpoint *table, const char *folder, int rank)
 {
     char *path = NULL;
     cy_text json = {0};
-    for (int i = 0; i < out->save->tensor_count; i++) {
-        CY_TRY(add_tensor(&out->table, &out->save->tensors[i]));
-    }
-    CY_TRY(group_pieces(&out->table));
-    CY_TRY(cy_rank_files_part_path(&path, out->folder, out->rank));
-    cy_status status = cy_checkpoint_to_json(&json, &out->table);
+    CY_TRY(part_path(&path, folder, rank));
+    cy_status status = cy_checkpoint_to_json(&json, table);
     if (status == CY_OK) status = cy_file_write_unsynced(path, json.bytes, json.length);
     cy_text_free(&json);
     cy_memory_free(path);
     return status;
+}
+
+static cy_status write_part(rank_writer *out)
+{
+    for (int i = 0; i < out->save->tensor_count; i++) {
+        CY_TRY(add_tensor(&out->table, &out->save->tensors[i]));
+    }
+    CY_TRY(group_pieces(&out->table));
+    return cy_rank_files_write_part(&out->table, out->folder, out->rank);
 }
 
 static int blocks_of(int ranks)
@@ -306,7 +312,7 @@ static cy_status read_part(cy_checkpoint *part, const char *folder, int rank)
 {
     char *path = NULL;
     cy_text json = {0};
-    CY_TRY(cy_rank_files_part_path(&path, folder, rank));
+    CY_TRY(part_path(&path, folder, rank));
     cy_status status = cy_file_read(&json, path, CY_MANIFEST_BYTES_MAX);
     if (status == CY_OK)
         status = cy_checkpoint_from_json(part, json.bytes, json.length, path, true);
@@ -452,7 +458,7 @@ cy_status cy_commit_manifest(const cy_save *save, const char *pending, int ranks
     cy_checkpoint_close(&table);
     for (int i = 0; status == CY_OK && i < ranks; i++) {
         char *part = NULL;
-        status = cy_rank_files_part_path(&part, pending, i);
+        status = part_path(&part, pending, i);
         if (status == CY_OK && cy_io_unlink(part) != 0) {
             status = CY_FAIL_ERRNO(CY_ERR_IO, "remove %s", part);
         }

@@ -76,8 +76,9 @@ CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_s
 CY_MUST_CHECK cy_status cy_rank_files_write(
     int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks);
 
-// FOLDER/part-00000.json, owned by the caller.
-CY_MUST_CHECK cy_status cy_rank_files_part_path(char **path, const char *folder, int rank);
+// Writes part-00000.json of a rank's table: its files, tensors and shards.
+CY_MUST_CHECK cy_status cy_rank_files_write_part(
+    const cy_checkpoint *table, const char *folder, int rank);
 
 // Rank 0, when all ranks have written: adds the copied files and the manifest, removes the parts,
 // forces the folder to disk. `pending` is the folder under its temporary name.

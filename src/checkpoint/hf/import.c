@@ -84,18 +84,11 @@ static cy_status checksum_files(cy_checkpoint *source)
 // systems.
 static cy_status link_files(cy_checkpoint *source, const char *folder)
 {
-    char *path = NULL;
-    cy_text json = {0};
     for (int i = 0; i < source->file_count; i++) {
         CY_TRY(link_file(folder, source->path, source->files[i].name));
     }
     CY_TRY(checksum_files(source));
-    CY_TRY(cy_rank_files_part_path(&path, folder, 0));
-    cy_status status = cy_checkpoint_to_json(&json, source);
-    if (status == CY_OK) status = cy_file_write_unsynced(path, json.bytes, json.length);
-    cy_text_free(&json);
-    cy_memory_free(path);
-    return status;
+    return cy_rank_files_write_part(source, folder, 0);
 }
 
 // ---- importing
