@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 folder=${DEMO:-$build/demo}
 config=examples/demo.json
-train_seconds=${TRAIN_SECONDS:-165}
+train_seconds=${TRAIN_SECONDS:-200}
 budget_seconds=285 # all of it, the build included, is to be done within five minutes
 held_out=0.05
 

@@ -53,7 +53,7 @@ demo || { cat "$work/err"; exit 1; }
 wants "$work/calls" "tokenizer train --vocab-size=512 --out=$work/demo/tokenizer.json"
 [ "$(wc -c <"$work/demo/train.txt")" -eq 190000 ] # the tokenizer sees 95 % of the text
 wants "$work/calls" "data prepare --tokenizer=$work/demo/tokenizer.json --out=$work/demo/tokens"
-wants "$work/calls" "--training.total_train_steps=322" # 1000.5 * 165 / 512
+wants "$work/calls" "--training.total_train_steps=390" # 1000.5 * 200 / 512
 wants "$work/calls" "--dataset.validation_fraction=0.05"
 wants "$work/calls" "eval $work/demo/checkpoints/step-00000323 $work/demo/tokens"
 wants "$work/out" "xz -9e needs 0.0"
