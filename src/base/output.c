@@ -227,6 +227,21 @@ cy_status cy_folder_lock_acquire(int *fd_out, const char *folder, const cy_folde
     return status;
 }
 
+cy_status cy_folder_lock_is_held(bool *held, int fd, const char *path)
+{
+    struct stat own, named;
+    *held = false;
+    if (cy_io_fstat(fd, &own) != 0) {
+        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s, which is open", path);
+    }
+    if (cy_io_stat(path, &named) == 0) {
+        *held = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+        return CY_OK;
+    }
+    if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
+    return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
+}
+
 // ---- pending folders
 
 static void free_place(cy_pending_folder *place)

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 // The text by which a file of a kind is recognised. NULL: not compared.
@@ -55,6 +56,10 @@ typedef struct cy_folder_lock_kind {
 // CY_ERR_REQUEST with the process and host of that run.
 CY_MUST_CHECK cy_status cy_folder_lock_acquire(
     int *fd, const char *folder, const cy_folder_lock_kind *use);
+
+// Whether the lock file that is open as `fd` still has the name `path`. A lock keeps other runs out
+// only that long: the folder may have been deleted or moved away. A failed look is CY_ERR_IO.
+CY_MUST_CHECK cy_status cy_folder_lock_is_held(bool *held, int fd, const char *path);
 
 // ---- pending folders: a folder has a temporary name until it is complete
 //

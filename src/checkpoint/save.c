@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/output.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "checkpoint/file_io.h"
@@ -620,22 +621,12 @@ void cy_saver_close(cy_saver *saver)
     cy_memory_free(saver);
 }
 
-// Whether the folder is still the one that rank 0 has locked: a lock keeps other runs out only as
-// long as the locked file has its name.
+// Whether the folder is still the one that rank 0 has locked.
 static cy_status check_lock(bool *held, const cy_saver *saver)
 {
     char *path = NULL;
-    struct stat own, named;
-    *held = false;
     CY_TRY(cy_folder_join(&path, saver->folder, CY_FOLDER_LOCK_NAME));
-    cy_status status = CY_OK;
-    if (cy_io_fstat(saver->lock, &own) != 0) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "look at %s, which is open", path);
-    } else if (cy_io_stat(path, &named) == 0) {
-        *held = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
-    } else if (errno != ENOENT && errno != ENOTDIR) {
-        status = CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", path);
-    }
+    const cy_status status = cy_folder_lock_is_held(held, saver->lock, path);
     cy_memory_free(path);
     return status;
 }

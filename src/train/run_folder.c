@@ -38,27 +38,11 @@ static cy_status write_config(const cy_run_folder_keeper *keeper)
         keeper->config_path.bytes, &cy_config_kind, keeper->config.bytes, keeper->config.length);
 }
 
-// A lock keeps other runs out as long as its file has its name.
-static cy_status has_lock(bool *held, const cy_run_folder_keeper *keeper)
-{
-    struct stat own, named;
-    *held = false;
-    if (cy_io_fstat(keeper->lock, &own) != 0) {
-        return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s, which is open", keeper->lock_path.bytes);
-    }
-    if (cy_io_stat(keeper->lock_path.bytes, &named) == 0) {
-        *held = own.st_dev == named.st_dev && own.st_ino == named.st_ino;
-        return CY_OK;
-    }
-    if (errno == ENOENT || errno == ENOTDIR) return CY_OK;
-    return CY_FAIL_ERRNO(CY_ERR_IO, "look at %s", keeper->lock_path.bytes);
-}
-
 static cy_status keep(void *context)
 {
     cy_run_folder_keeper *keeper = context;
     bool held, there = false;
-    CY_TRY(has_lock(&held, keeper));
+    CY_TRY(cy_folder_lock_is_held(&held, keeper->lock, keeper->lock_path.bytes));
     if (!held) {
         int lock = -1;
         CY_TRY(cy_folder_make(keeper->folder));
@@ -88,10 +72,9 @@ static void close_keeper(void *context)
 
 static cy_status open_keeper(cy_run_folder_keeper **opened, const cy_config *config)
 {
-    void *block = NULL;
     const char *run_dir = config->logging.run_dir;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_run_folder_keeper)));
-    cy_run_folder_keeper *keeper = block;
+    cy_run_folder_keeper *keeper;
+    CY_TRY(CY_ALLOC(&keeper, 1));
     keeper->lock = -1;
     atomic_init(&keeper->remade, false);
     cy_status status = cy_memory_copy_text(&keeper->folder, run_dir);
@@ -147,6 +130,10 @@ static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
     cy_async_writer_close(folder->writer);
 }
 
+// A writer without records ends as soon as its thread runs, which takes time on a busy machine.
+// Until then it holds the lock of the folder.
+#define IDLE_WRITER_S 60
+
 cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
 {
     const char *run_dir = config->logging.run_dir;
@@ -157,7 +144,7 @@ cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int
     if (status == CY_OK) {
         *folder = opened;
     } else {
-        close_parts(&opened, 0, NULL);
+        close_parts(&opened, IDLE_WRITER_S, NULL);
     }
     return cy_output_status(status, "logging.run_dir", run_dir);
 }

@@ -37,18 +37,25 @@ static void close_folder(cy_run_folder *folder)
     cy_text_free(&lost);
 }
 
+// Opens the folder of a new run, of which `config` holds the settings and the path.
+static void open_new(cy_run_folder *folder, cy_config *config)
+{
+    char parent[256];
+    cy_test_folder(parent, sizeof(parent));
+    cy_test_config(config, CY_F32);
+    snprintf(config->logging.run_dir, sizeof(config->logging.run_dir), "%s/run", parent);
+    CY_CHECK_OK(cy_run_folder_open(folder, config, 0));
+}
+
 static void two_runs_do_not_share_a_folder(void **state)
 {
     (void)state;
     static cy_config config;
-    char parent[256], process[60];
+    char process[60];
     cy_text first_config;
     cy_run_folder first = {0}, second = {0};
-    cy_test_folder(parent, sizeof(parent));
-    cy_test_config(&config, CY_F32);
-    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    open_new(&first, &config);
     const char *folder = config.logging.run_dir;
-    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
     CY_CHECK_OK(cy_metrics_file_validation(&first.metrics, 5, 1.5, 10));
     assert_true(cy_async_flush(first.writer, 60));
     read_file(&first_config, folder, "config.json");
@@ -141,14 +148,10 @@ static void a_deleted_folder_is_made_again(void **state)
 {
     (void)state;
     static cy_config config;
-    char parent[256];
     cy_text before;
     cy_run_folder first = {0}, second = {0};
-    cy_test_folder(parent, sizeof(parent));
-    cy_test_config(&config, CY_F32);
-    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    open_new(&first, &config);
     const char *folder = config.logging.run_dir;
-    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
     read_file(&before, folder, "config.json");
     write_validation(&first, 1);
     assert_true(cy_async_flush(first.writer, 60));
@@ -171,13 +174,9 @@ static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
 {
     (void)state;
     static cy_config config;
-    char parent[256];
     cy_run_folder first = {0}, second = {0};
-    cy_test_folder(parent, sizeof(parent));
-    cy_test_config(&config, CY_F32);
-    snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s/run", parent);
+    open_new(&first, &config);
     const char *folder = config.logging.run_dir;
-    CY_CHECK_OK(cy_run_folder_open(&first, &config, 0));
     remove_folder(folder);
     CY_CHECK_OK(cy_run_folder_open(&second, &config, 0));
     write_validation(&first, 1);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/output.h"
 #include "base/status.h"
@@ -19,7 +20,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,13 +65,9 @@ static cy_status copy_text(
 static cy_status write_json(const char *folder, const char *name, json_t *root)
 {
     cy_text text = {0};
-    char *json = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    json_decref(root);
-    if (json == NULL) return CY_FAIL(CY_ERR_MEMORY, "%s/%s: no memory for its text", folder, name);
-    cy_status status = cy_text_add_bytes(&text, json, strlen(json));
+    cy_status status = cy_json_add(&text, root, JSON_INDENT(2));
     if (status == CY_OK) status = cy_text_add(&text, "\n");
     if (status == CY_OK) status = write_text(folder, name, &text);
-    free(json);
     cy_text_free(&text);
     return status;
 }

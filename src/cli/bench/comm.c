@@ -366,7 +366,7 @@ static cy_status run_under_mpi(const bench_values *v, bench_table *t)
     if (status == CY_OK) {
         status = wait_for(child);
     } else {
-        waitpid(child, NULL, 0); // what went wrong before is what is told
+        waitpid(child, NULL, 0); // the earlier failure is the one to report
     }
     if (status == CY_OK) status = read_rows(t, text.bytes, text.length);
     cy_text_free(&text);

@@ -525,7 +525,7 @@ static void conclude(algorithm_group *group, algorithm_transfer *record)
     record->done = true;
 }
 
-// Goes on with one transfer as far as it goes without waiting.
+// Advances one transfer until it would have to wait.
 static cy_status algorithm_advance(algorithm_group *group, algorithm_transfer *record)
 {
     while (!record->done) {

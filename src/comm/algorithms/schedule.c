@@ -190,6 +190,16 @@ static cy_coll_chunk halved(int place, int64_t count, int levels)
     return range;
 }
 
+static cy_status add_exchange(
+    cy_coll_schedule *plan, cy_round round, cy_coll_chunk sent, cy_coll_chunk received)
+{
+    round.send_first = sent.first;
+    round.send_count = sent.count;
+    round.recv_first = received.first;
+    round.recv_count = received.count;
+    return cy_coll_schedule_add(plan, round);
+}
+
 // Halves to the neighbour, quarters to the one behind it, ... and the sums the same way back. The
 // farther the partner the fewer the bytes: links between nodes of neighbours carry little.
 static cy_status halving_doubling(
@@ -199,26 +209,15 @@ static cy_status halving_doubling(
     const int me = place_of(o, place.rank);
     for (int level = 0; level < levels; level++) {
         const int partner = me ^ 1 << level;
-        const cy_coll_chunk keep = halved(me, count, level + 1);
-        const cy_coll_chunk give = halved(partner, count, level + 1);
-        cy_round round = with_partner(place, rank_of(o, partner));
-        round.send_first = give.first;
-        round.send_count = give.count;
-        round.recv_first = keep.first;
-        round.recv_count = keep.count;
-        CY_TRY(cy_coll_schedule_add(plan, round));
+        CY_TRY(add_exchange(plan, with_partner(place, rank_of(o, partner)),
+            halved(partner, count, level + 1), halved(me, count, level + 1)));
     }
     for (int level = levels - 1; level >= 0; level--) {
         const int partner = me ^ 1 << level;
-        const cy_coll_chunk have = halved(me, count, level + 1);
-        const cy_coll_chunk lack = halved(partner, count, level + 1);
         cy_round round = with_partner(place, rank_of(o, partner));
-        round.send_first = have.first;
-        round.send_count = have.count;
-        round.recv_first = lack.first;
-        round.recv_count = lack.count;
         round.recv_action = CY_RECV_STORE;
-        CY_TRY(cy_coll_schedule_add(plan, round));
+        CY_TRY(add_exchange(
+            plan, round, halved(me, count, level + 1), halved(partner, count, level + 1)));
     }
     return CY_OK;
 }
