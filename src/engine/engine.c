@@ -231,10 +231,34 @@ static cy_status plan_memory(cy_engine *engine)
     memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    memory->pinned = readings_bytes(engine) + rows_bytes(engine);
     return CY_OK;
 }
 
 // ---- placing
+
+static size_t readings_bytes(const cy_engine *engine)
+{
+    const size_t amaxes = (size_t)(engine->sums.count + 1) * sizeof(uint32_t);
+    return cy_arena_bytes(sizeof(cy_engine_readings)) + cy_arena_bytes(amaxes);
+}
+
+static size_t rows_bytes(const cy_engine *engine)
+{
+    return 2 * (size_t)(engine->microbatches * engine->tokens) * sizeof(int32_t);
+}
+
+static cy_status place_pinned(cy_engine *engine)
+{
+    const size_t bytes = engine->memory.pinned;
+    CY_TRY(cy_device_alloc_host(cy_queue_device(&engine->queue), &engine->pinned, bytes));
+    engine->pinned_bytes = bytes;
+    char *base = engine->pinned;
+    engine->readings = (cy_engine_readings *)base;
+    engine->amaxes_read = (uint32_t *)(base + cy_arena_bytes(sizeof(cy_engine_readings)));
+    engine->rows = (int32_t *)(base + readings_bytes(engine));
+    return CY_OK;
+}
 
 static cy_status place_memory(cy_engine *engine)
 {
@@ -253,15 +277,9 @@ static cy_status place_memory(cy_engine *engine)
 
 static cy_status fill_tables(cy_engine *engine)
 {
-    const cy_config *config = engine->options.config;
-    const int64_t length = config->training.seq_length;
-    cy_context_tables_fill(&engine->tables);
-    double *inv_freq = NULL;
-    CY_TRY(CY_ALLOC(&inv_freq, (size_t)config->shape.head_dim / 2));
-    const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
-    cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
-    cy_memory_free(inv_freq);
-    return CY_OK;
+    CY_TRY(cy_context_tables_fill(&engine->tables, &engine->queue));
+    return cy_self_attention_fill_rope(
+        &engine->context, engine->options.config->training.seq_length);
 }
 
 static cy_status open_parts(cy_engine *engine)
@@ -298,6 +316,7 @@ static cy_status open_parts(cy_engine *engine)
     if (options->plan_only) return CY_OK;
     CY_TRY(cy_engine_check_memory(engine));
     CY_TRY(place_memory(engine));
+    CY_TRY(place_pinned(engine));
     return fill_tables(engine);
 }
 
@@ -311,6 +330,7 @@ cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
 
 void cy_engine_close(cy_engine *engine)
 {
+    cy_device_free_host(cy_queue_device(&engine->queue), engine->pinned, engine->pinned_bytes);
     cy_reducer_close(engine->reducer);
     cy_engine_close_pipeline(engine);
     cy_storage_close(&engine->storage);
@@ -401,9 +421,16 @@ static cy_status hash_param_range(
 cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
 {
     int64_t sum = 0;
-    hash_pass pass = {.engine = engine, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+    cy_queue *queue = &engine->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    hash_pass pass = {.engine = engine, .hash = cy_view_alloc(queue->scratch, CY_I64, 1, 1)};
+    cy_queue_set(queue, pass.hash.data, 0, sizeof(sum));
     CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &pass));
-    CY_TRY(cy_group_all_reduce(engine->options.groups.norm, &engine->queue, pass.hash, CY_SUM));
+    cy_queue_download(queue, &sum, pass.hash.data, sizeof(sum));
+    cy_arena_rewind(queue->scratch, mark);
+    CY_TRY(cy_queue_synchronize(queue));
+    CY_TRY(cy_group_all_reduce(
+        engine->options.groups.norm, NULL, cy_view_of(&sum, CY_I64, 1, 1), CY_SUM));
     *hash = (uint64_t)sum;
     return CY_OK;
 }

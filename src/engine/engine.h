@@ -13,6 +13,7 @@
 #define CY_ENGINE_ENGINE_H
 
 #include "comm/world.h"
+#include "device/device.h"
 #include "kernel/dispatch.h"
 #include "model/stage.h"
 #include "optim/loss_scaler.h"
@@ -62,6 +63,7 @@ typedef struct cy_engine_memory {
     size_t boundaries;  // activations and gradients that stages of a pipeline exchange
     size_t scratch;     // inside layers and kernels
     size_t total;
+    size_t pinned; // host memory that copies pass through, beside the total
 } cy_engine_memory;
 
 // The source of a microbatch's tokens. It fills inputs and targets, [tokens] each, on the host.
@@ -77,6 +79,14 @@ typedef struct cy_step_result {
     bool skipped; // fp16: a gradient overflowed, and no weight was updated
     int repeats;  // strict mode: how often the step was repeated with larger exponents
 } cy_step_result;
+
+// What the host has read of a step or of an evaluation. cy_engine_loss gives the loss of either mode.
+typedef struct cy_engine_readings {
+    double loss;        // of fast mode
+    int64_t loss_units; // of strict mode
+    double grad_norm;
+    double squares; // of one tensor's gradient, where a step is not finite
+} cy_engine_readings;
 
 typedef struct cy_engine {
     cy_engine_options options;
@@ -96,8 +106,8 @@ typedef struct cy_engine {
     // The pipeline; a rank without others is a pipeline of one stage.
     cy_model_context context;
     cy_sums sums;           // owned: the fixed-point sums of strict mode
-    cy_view amaxes;         // [1, sums.count + 1] int64: the largest term of each sum, and whether
-                            // one exceeded its head room; reduced over all ranks
+    cy_view amaxes;         // [1, sums.count + 1] int32: the largest term of each sum, as the bits
+                            // of an fp32, and whether one exceeded its head room
     cy_schedule schedule;   // owned
     cy_executor executor;   // owned
     cy_stage_slots slots;   // owned
@@ -107,11 +117,19 @@ typedef struct cy_engine {
 
     int64_t tokens;           // of a microbatch on this rank
     int64_t microbatches;     // of a step on this rank
-    int32_t *inputs;          // [microbatches, tokens]
-    int32_t *targets;         // [microbatches, tokens]
+    int32_t *inputs;          // device memory, [microbatches, tokens]
+    int32_t *targets;         // device memory, [microbatches, tokens]
     cy_context_tables tables; // owned: positions and spans
     const int32_t *positions; // [tokens], of the tables
     cy_view loss;             // [1, 1] fp64; CY_FX64 in strict mode
+
+    // Pinned memory of the host: what copies to and from the device pass through.
+    void *pinned; // owned
+    size_t pinned_bytes;
+    cy_engine_readings *readings; // in `pinned`
+    uint32_t *amaxes_read;        // [sums.count + 1], in `pinned`: copies of `amaxes`
+    int32_t *rows;                // [2, microbatches, tokens], in `pinned`: inputs, then targets
+    cy_event rows_copied;         // the rows may be written again
 } cy_engine;
 
 // Which positions of a sequence the context-parallel ranks of a run hold.
