@@ -67,10 +67,12 @@ static void cpu_set(cy_queue *queue, void *to, int byte, size_t bytes)
     memset(to, byte, bytes);
 }
 
-static void cpu_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes)
+static void cpu_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes,
+    const void *more, size_t more_bytes)
 {
     (void)bytes;
-    function(queue, arguments);
+    (void)more_bytes;
+    function(queue, arguments, more);
 }
 
 static void *cpu_launch_address(const cy_device *device, const void *memory)
@@ -225,10 +227,12 @@ void cy_queue_set(cy_queue *queue, void *to, int byte, size_t bytes)
     cy_queue_device(queue)->ops->set(queue, to, byte, bytes);
 }
 
-void cy_queue_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes)
+void cy_queue_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes,
+    const void *more, size_t more_bytes)
 {
     if (queue->dry) return;
-    cy_queue_device(queue)->ops->launch(queue, function, arguments, bytes);
+    const cy_device_ops *ops = cy_queue_device(queue)->ops;
+    ops->launch(queue, function, arguments, bytes, more, more_bytes);
 }
 
 void *cy_queue_launch_address(const cy_queue *queue, const void *memory)

@@ -38,9 +38,10 @@ typedef struct cy_event {
     uint64_t number;
 } cy_event;
 
-// What cy_queue_launch runs: a function with its arguments by value. `inner` is a queue of the CPU
-// that runs in the device's own thread, with the table queue->direct.
-typedef void cy_launch_fn(cy_queue *inner, const void *arguments);
+// What cy_queue_launch runs. `inner` is a queue of the CPU that runs in the device's own thread,
+// with the table queue->direct. `arguments` and the array `more` are copies of what the call was
+// given.
+typedef void cy_launch_fn(cy_queue *inner, const void *arguments, const void *more);
 
 typedef struct cy_device_ops {
     cy_status (*alloc)(cy_device *device, void **memory, size_t bytes);
@@ -53,7 +54,8 @@ typedef struct cy_device_ops {
     void (*download)(cy_queue *queue, void *to_host, const void *from_device, size_t bytes);
     void (*move)(cy_queue *queue, void *to, const void *from, size_t bytes);
     void (*set)(cy_queue *queue, void *to, int byte, size_t bytes);
-    void (*launch)(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes);
+    void (*launch)(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes,
+        const void *more, size_t more_bytes);
     void *(*launch_address)(const cy_device *device, const void *memory);
     void (*record)(cy_queue *queue, cy_event *event);
     void (*wait_event)(cy_queue *queue, const cy_event *event);
@@ -125,9 +127,11 @@ void cy_queue_move(cy_queue *queue, void *to, const void *from, size_t bytes);
 // Sets every byte.
 void cy_queue_set(cy_queue *queue, void *to, int byte, size_t bytes);
 
-// Runs function(inner, copy of the arguments) in the order of the queue. Pointers in the arguments
-// are what the function gets: cy_queue_launch_address makes them of addresses of the device.
-void cy_queue_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes);
+// Runs function(inner, arguments, more) in the order of the queue with copies of both; `more` is an
+// array of any length, or NULL. Pointers in them are what the function follows:
+// cy_queue_launch_address makes them of addresses of the device.
+void cy_queue_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes,
+    const void *more, size_t more_bytes);
 
 // The address under which a launched function reaches memory of the queue's device; NULL of NULL.
 // Asserts that it is memory of the device.

@@ -35,12 +35,13 @@ typedef struct test_device {
     uint64_t queues; // opened so far
 } test_device;
 
-// One piece of work in the ring; its arguments follow.
+// One piece of work in the ring. Its arguments follow, and then the array `more`.
 typedef struct record {
     cy_launch_fn *function; // NULL: the rest of the ring is unused
-    size_t bytes;           // of the record with its arguments
+    size_t bytes;           // of the record with all that follows
     char *scratch;          // the unused part of the queue's scratch memory at the time of the call
     size_t scratch_bytes;
+    const void *more; // in the record; NULL: there is none
 } record;
 
 typedef struct stream {
@@ -60,8 +61,9 @@ typedef struct stream {
     uint64_t delays;
 } stream;
 
-_Static_assert(sizeof(record) % CY_ARENA_ALIGN == 0 || CY_ARENA_ALIGN % sizeof(record) == 0,
-    "a record's header fits wherever a record may begin");
+// A record begins at a multiple of this, so the rest of the ring has room for a header.
+#define RECORD_ALIGN ((size_t)64)
+_Static_assert(sizeof(record) <= RECORD_ALIGN, "a header fits wherever a record may begin");
 
 // ---- memory
 
@@ -166,7 +168,7 @@ static void run_record(stream *self, const record *at)
     self->inner.kernels = queue->direct;
     self->inner.kernel_state = queue->kernel_state;
     cy_arena_init_remote(&self->scratch, "scratch", at->scratch, at->scratch_bytes);
-    at->function(&self->inner, at + 1);
+    at->function(&self->inner, at + 1, at->more);
 }
 
 static void *run_stream(void *context)
@@ -205,11 +207,18 @@ static record *add(stream *self, cy_launch_fn *function, size_t bytes)
     return made;
 }
 
-static void test_launch(
-    cy_queue *queue, cy_launch_fn *function, const void *arguments, size_t bytes)
+// Bytes that a part of a record takes.
+static size_t padded(size_t bytes)
+{
+    return (bytes + RECORD_ALIGN - 1) / RECORD_ALIGN * RECORD_ALIGN;
+}
+
+static void test_launch(cy_queue *queue, cy_launch_fn *function, const void *arguments,
+    size_t bytes, const void *more, size_t more_bytes)
 {
     stream *self = queue->stream;
-    const size_t size = cy_arena_bytes(sizeof(record) + bytes);
+    const size_t first = padded(sizeof(record) + bytes);
+    const size_t size = first + padded(more_bytes);
     CY_ASSERT(size <= RING_BYTES / 2);
     pthread_mutex_lock(&self->lock);
     const size_t rest = RING_BYTES - self->head % RING_BYTES;
@@ -225,6 +234,11 @@ static void test_launch(
         made->scratch_bytes = scratch->capacity - cy_arena_mark(scratch);
     }
     if (bytes > 0) memcpy(made + 1, arguments, bytes);
+    if (more_bytes > 0) {
+        void *copied = (char *)made + first;
+        memcpy(copied, more, more_bytes);
+        made->more = copied;
+    }
     pthread_cond_signal(&self->given);
     pthread_mutex_unlock(&self->lock);
 }
@@ -243,16 +257,18 @@ typedef struct setting {
     size_t bytes;
 } setting;
 
-static void run_copy(cy_queue *inner, const void *arguments)
+static void run_copy(cy_queue *inner, const void *arguments, const void *more)
 {
     (void)inner;
+    (void)more;
     const copy *at = arguments;
     memmove(at->to, at->from, at->bytes);
 }
 
-static void run_setting(cy_queue *inner, const void *arguments)
+static void run_setting(cy_queue *inner, const void *arguments, const void *more)
 {
     (void)inner;
+    (void)more;
     const setting *at = arguments;
     memset(at->to, at->byte, at->bytes);
 }
@@ -275,7 +291,7 @@ static void test_upload(cy_queue *queue, void *to_device, const void *from_host,
 {
     if (!reaches(queue, "upload", to_device, bytes)) return;
     const copy made = {.to = unshifted(to_device), .from = from_host, .bytes = bytes};
-    test_launch(queue, run_copy, &made, sizeof(made));
+    test_launch(queue, run_copy, &made, sizeof(made), NULL, 0);
 }
 
 static void test_download(cy_queue *queue, void *to_host, const void *from_device, size_t bytes)
@@ -283,21 +299,21 @@ static void test_download(cy_queue *queue, void *to_host, const void *from_devic
     if (!reaches(queue, "download", from_device, bytes)) return;
     memset(to_host, 0xff, bytes); // who reads it before the copy is done shall see it
     const copy made = {.to = to_host, .from = unshifted(from_device), .bytes = bytes};
-    test_launch(queue, run_copy, &made, sizeof(made));
+    test_launch(queue, run_copy, &made, sizeof(made), NULL, 0);
 }
 
 static void test_move(cy_queue *queue, void *to, const void *from, size_t bytes)
 {
     if (!reaches(queue, "copy", to, bytes) || !reaches(queue, "copy", from, bytes)) return;
     const copy made = {.to = unshifted(to), .from = unshifted(from), .bytes = bytes};
-    test_launch(queue, run_copy, &made, sizeof(made));
+    test_launch(queue, run_copy, &made, sizeof(made), NULL, 0);
 }
 
 static void test_set(cy_queue *queue, void *to, int byte, size_t bytes)
 {
     if (!reaches(queue, "fill", to, bytes)) return;
     const setting made = {.to = unshifted(to), .byte = byte, .bytes = bytes};
-    test_launch(queue, run_setting, &made, sizeof(made));
+    test_launch(queue, run_setting, &made, sizeof(made), NULL, 0);
 }
 
 // ---- events: a number of bytes of a stream's records
@@ -316,9 +332,10 @@ static void await(const cy_event *event)
     pthread_mutex_unlock(&of->lock);
 }
 
-static void run_wait(cy_queue *inner, const void *arguments)
+static void run_wait(cy_queue *inner, const void *arguments, const void *more)
 {
     (void)inner;
+    (void)more;
     await(arguments);
 }
 
@@ -331,7 +348,7 @@ static void test_record(cy_queue *queue, cy_event *event)
 static void test_wait_event(cy_queue *queue, const cy_event *event)
 {
     if (event->stream == queue->stream) return; // the order of the queue does it
-    test_launch(queue, run_wait, event, sizeof(*event));
+    test_launch(queue, run_wait, event, sizeof(*event), NULL, 0);
 }
 
 static bool test_event_done(cy_queue *queue, const cy_event *event)
