@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define CLASSES 48 // of sizes: class c holds buffers of 2^c bytes
@@ -34,9 +35,10 @@ typedef struct planned_use {
 } planned_use;
 
 struct cy_staging {
-    cy_device *device;     // borrowed
-    cy_queue host;         // what backends get
-    cy_staged_buffer *all; // owned, the one that was allocated last
+    cy_device *device;         // borrowed
+    cy_queue host;             // what backends get
+    _Atomic uint32_t overflow; // of `host`
+    cy_staged_buffer *all;     // owned, the one that was allocated last
     buffer_class classes[CLASSES];
     planned_use *uses; // owned
     size_t uses_capacity;
@@ -157,6 +159,7 @@ cy_status cy_staging_open(cy_staging **staging, cy_device *device)
 {
     CY_TRY(CY_ALLOC(staging, 1));
     (*staging)->device = device;
+    (*staging)->host.fixed_overflow = &(*staging)->overflow;
     return CY_OK;
 }
 
@@ -237,8 +240,8 @@ void cy_staging_end(cy_queue *queue, cy_staged_buffer *buffer, cy_status status)
         cy_queue_upload(queue, buffer->out, buffer->out_staged, buffer->out_bytes);
         cy_queue_record(queue, &buffer->copied);
     }
-    if (atomic_exchange(&staging->host.fixed_overflow, false)) {
-        atomic_store(&queue->fixed_overflow, true);
+    if (atomic_exchange(&staging->overflow, 0) != 0 && queue->fixed_overflow != NULL) {
+        cy_queue_set(queue, queue->fixed_overflow, 1, 1);
     }
     add_free(staging, buffer);
 }

@@ -16,6 +16,7 @@
 #include "base/trace.h"
 
 #include <stdatomic.h>
+#include <stdint.h>
 
 struct cy_device;  // device/device.h
 struct cy_kernels; // kernel/kernel.h
@@ -28,17 +29,26 @@ typedef struct cy_queue {
     // borrowed: the CPU's table, which a device that defers launches from and which a dry queue
     // runs; NULL where it is `kernels` itself
     const struct cy_kernels *direct;
-    struct cy_staging *staging;  // borrowed; NULL where the host reaches the device's memory
-    void *kernel_state;          // owned by the caller of cy_kernels_open; per rank
-    cy_thread_pool *pool;        // borrowed: the rank's threads
-    cy_arena *scratch;           // borrowed: memory inside an operator or a layer
-    cy_trace *trace;             // borrowed; NULL without a trace
-    bool dry;                    // counts and does not compute
-    cy_cost planned;             // the cost that a dry queue has counted
-    _Atomic bool fixed_overflow; // a fixed-point sum left its head room (strict mode)
+    struct cy_staging *staging; // borrowed; NULL where the host reaches the device's memory
+    void *kernel_state;         // owned by the caller of cy_kernels_open; per rank
+    cy_thread_pool *pool;       // borrowed: the rank's threads
+    cy_arena *scratch;          // borrowed: memory inside an operator or a layer
+    cy_trace *trace;            // borrowed; NULL without a trace
+    bool dry;                   // counts and does not compute
+    cy_cost planned;            // the cost that a dry queue has counted
+    // borrowed, device memory: becomes 1 when a fixed-point sum leaves its head room (strict mode);
+    // NULL where nobody asks
+    _Atomic uint32_t *fixed_overflow;
     _Atomic uint64_t
         *heartbeat; // borrowed; NULL or the heartbeat counter of the rank, see comm/world.h
 } cy_queue;
+
+// Notes that a fixed-point sum left its head room. For code that runs as the work of a CPU's queue.
+static inline void cy_queue_note_overflow(const cy_queue *queue)
+{
+    if (queue->fixed_overflow == NULL) return;
+    atomic_store_explicit(queue->fixed_overflow, 1u, memory_order_relaxed);
+}
 
 // Runs task(context, i, worker) for 0 <= i < count on the pool. A dry queue runs nothing.
 void cy_queue_run(cy_queue *queue, cy_task task, void *context, int64_t count);

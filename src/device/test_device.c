@@ -167,6 +167,7 @@ static void run_record(stream *self, const record *at)
     delay(self);
     self->inner.kernels = queue->direct;
     self->inner.kernel_state = queue->kernel_state;
+    self->inner.fixed_overflow = cy_queue_launch_address(queue, queue->fixed_overflow);
     cy_arena_init_remote(&self->scratch, "scratch", at->scratch, at->scratch_bytes);
     at->function(&self->inner, at + 1, at->more);
 }

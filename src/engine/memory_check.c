@@ -58,7 +58,7 @@ static need own_need(const cy_engine *engine)
     const cy_free_memory memory = cy_free_memory_read("");
     return (need){
         .rank = world != NULL ? cy_world_rank(world) : 0,
-        .needed_bytes = (int64_t)engine->memory.total,
+        .needed_bytes = (int64_t)(engine->memory.total + engine->memory.pinned),
         .free_bytes = memory.bytes < INT64_MAX ? (int64_t)memory.bytes : INT64_MAX,
         .group = (int64_t)memory.group,
         .process = getpid(),
@@ -122,7 +122,7 @@ cy_status cy_engine_check_memory(cy_engine *engine)
     void *block = NULL;
     CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(need)));
     need *needs = block;
-    cy_status status = cy_group_all_gather(group, &engine->queue,
+    cy_status status = cy_group_all_gather(group, NULL,
         cy_view_of(needs, CY_I64, count, NEED_NUMBERS), cy_view_of(&mine, CY_I64, 1, NEED_NUMBERS));
     if (status == CY_OK) status = compare_all(&mine, needs, count, world);
     cy_memory_free(block);

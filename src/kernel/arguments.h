@@ -50,7 +50,7 @@
 #define CY_ARGUMENTS_adamw(V, P, N, S, M, A, K) V(weight) V(master) V(m) V(v) V(grad) V(scale) S(cy_adamw_spec, spec)
 #define CY_ARGUMENTS_random_fill(V, P, N, S, M, A, K) V(x) N(uint64_t, key) N(uint64_t, first) N(int64_t, global_cols) N(double, std)
 #define CY_ARGUMENTS_hash(V, P, N, S, M, A, K) V(hash) V(x) N(uint64_t, key) N(uint64_t, first) N(int64_t, global_cols)
-#define CY_ARGUMENTS_topk(V, P, N, S, M, A, K) V(values) V(indices) V(residual) V(grad) N(double, scale)
+#define CY_ARGUMENTS_topk(V, P, N, S, M, A, K) V(values) V(indices) V(residual) V(grad) V(sum_squares) N(double, max_norm)
 #define CY_ARGUMENTS_step_ahead(V, P, N, S, M, A, K) V(weight) V(master) V(residual) V(v) S(cy_step_ahead_spec, spec)
 #define CY_ARGUMENTS_scatter_add(V, P, N, S, M, A, K) V(y) V(indices) V(values)
 #define CY_ARGUMENTS_quantize(V, P, N, S, M, A, K) V(codes) V(scales) V(x)

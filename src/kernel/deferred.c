@@ -12,6 +12,7 @@
 static cy_view view_at(const cy_queue *queue, cy_view view)
 {
     view.data = cy_queue_launch_address(queue, view.data);
+    view.largest = cy_queue_launch_address(queue, view.largest);
     return view;
 }
 
