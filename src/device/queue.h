@@ -20,6 +20,7 @@
 
 struct cy_device;  // device/device.h
 struct cy_kernels; // kernel/kernel.h
+struct cy_staging; // comm/staged.h
 
 typedef struct cy_queue {
     struct cy_device *device;         // borrowed; NULL: the CPU
@@ -28,12 +29,13 @@ typedef struct cy_queue {
     // borrowed: the CPU's table, which a device that defers launches from and which a dry queue
     // runs; NULL where it is `kernels` itself
     const struct cy_kernels *direct;
-    void *kernel_state;   // owned by the caller of cy_kernels_open; per rank
-    cy_thread_pool *pool; // borrowed: the rank's threads
-    cy_arena *scratch;    // borrowed: memory inside an operator or a layer
-    cy_trace *trace;      // borrowed; NULL without a trace
-    bool dry;             // counts and does not compute
-    cy_cost planned;      // the cost that a dry queue has counted
+    struct cy_staging *staging; // borrowed; NULL where the host reaches the device's memory
+    void *kernel_state;         // owned by the caller of cy_kernels_open; per rank
+    cy_thread_pool *pool;       // borrowed: the rank's threads
+    cy_arena *scratch;          // borrowed: memory inside an operator or a layer
+    cy_trace *trace;            // borrowed; NULL without a trace
+    bool dry;                   // counts and does not compute
+    cy_cost planned;            // the cost that a dry queue has counted
     // borrowed, device memory: becomes 1 when a fixed-point sum leaves its head room (strict mode);
     // NULL where nobody asks
     _Atomic uint32_t *fixed_overflow;

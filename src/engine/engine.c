@@ -232,6 +232,7 @@ static cy_status plan_memory(cy_engine *engine)
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
     memory->pinned = readings_bytes(engine) + rows_bytes(engine);
+    if (engine->staging != NULL) memory->staging = cy_staging_bytes(engine->staging);
     return CY_OK;
 }
 
@@ -251,23 +252,26 @@ static size_t rows_bytes(const cy_engine *engine)
 static cy_status place_pinned(cy_engine *engine)
 {
     const size_t bytes = engine->memory.pinned;
-    CY_TRY(cy_device_alloc_host(cy_queue_device(&engine->queue), &engine->pinned, bytes));
+    CY_TRY(cy_device_alloc_host(engine->device, &engine->pinned, bytes));
     engine->pinned_bytes = bytes;
     char *base = engine->pinned;
     engine->readings = (cy_engine_readings *)base;
     engine->amaxes_read = (uint32_t *)(base + cy_arena_bytes(sizeof(cy_engine_readings)));
     engine->rows = (int32_t *)(base + readings_bytes(engine));
-    return CY_OK;
+    return engine->staging != NULL ? cy_staging_place(engine->staging) : CY_OK;
 }
 
 static cy_status place_memory(cy_engine *engine)
 {
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
-    CY_TRY(cy_memory_map(&engine->mapped, engine->memory.total));
+    CY_TRY(cy_device_alloc(engine->device, &engine->mapped, engine->memory.total));
     char *base = engine->mapped;
-    cy_arena_init(&engine->run, "run", base, run);
-    cy_arena_init(&engine->step, "step", base + run, step);
-    cy_arena_init(&engine->scratch, "scratch", base + run + step, scratch);
+    const bool host_access = engine->device->properties.host_access;
+    void (*init)(cy_arena *, const char *, void *, size_t) =
+        host_access ? cy_arena_init : cy_arena_init_remote;
+    init(&engine->run, "run", base, run);
+    init(&engine->step, "step", base + run, step);
+    init(&engine->scratch, "scratch", base + run + step, scratch);
     alloc_run(engine, &engine->run);
     alloc_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
@@ -282,23 +286,42 @@ static cy_status fill_tables(cy_engine *engine)
         &engine->context, engine->options.config->training.seq_length);
 }
 
+// Opens the queue of the rank on its device, with its operators.
+static cy_status open_queue(cy_engine *engine)
+{
+    const cy_engine_options *options = &engine->options;
+    const cy_config *config = options->config;
+    cy_queue *queue = &engine->queue;
+    CY_TRY(
+        cy_thread_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
+    queue->pool = engine->pool;
+    queue->scratch = &engine->scratch;
+    if (options->world != NULL) queue->heartbeat = cy_world_heartbeat(options->world);
+    if (options->trace) {
+        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
+        queue->trace = &engine->trace;
+    }
+    const uint64_t rank = (uint64_t)cy_group_rank(options->groups.world);
+    CY_TRY(cy_device_open(&engine->device, cy_config_device_name(config->distributed.device),
+        cy_random_key_at((uint64_t)config->training.seed, rank)));
+    CY_TRY(cy_queue_open(queue, engine->device));
+    if (!engine->device->properties.host_access) {
+        CY_TRY(cy_staging_open(&engine->staging, engine->device));
+        queue->staging = engine->staging;
+    }
+    const bool strict = config->training.strict;
+    CY_TRY(
+        (strict ? cy_kernels_open_strict : cy_kernels_open)(queue, &engine->kernels, options->isa));
+    const cy_config_model *model = &config->model;
+    cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    cy_kernels_defer(queue);
+    return CY_OK;
+}
+
 static cy_status open_parts(cy_engine *engine)
 {
     const cy_engine_options *options = &engine->options;
-    CY_TRY(
-        cy_thread_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
-    engine->queue.pool = engine->pool;
-    engine->queue.scratch = &engine->scratch;
-    if (options->world != NULL) engine->queue.heartbeat = cy_world_heartbeat(options->world);
-    if (options->trace) {
-        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
-        engine->queue.trace = &engine->trace;
-    }
-    const bool strict = options->config->training.strict;
-    CY_TRY((strict ? cy_kernels_open_strict : cy_kernels_open)(
-        &engine->queue, &engine->kernels, options->isa));
-    const cy_config_model *model = &options->config->model;
-    cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    CY_TRY(open_queue(engine));
     CY_TRY(open_model(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
     CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
@@ -330,7 +353,7 @@ cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
 
 void cy_engine_close(cy_engine *engine)
 {
-    cy_device_free_host(cy_queue_device(&engine->queue), engine->pinned, engine->pinned_bytes);
+    cy_queue_close(&engine->queue); // its work uses all that is closed here
     cy_reducer_close(engine->reducer);
     cy_engine_close_pipeline(engine);
     cy_storage_close(&engine->storage);
@@ -339,7 +362,12 @@ void cy_engine_close(cy_engine *engine)
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
     cy_trace_close(&engine->trace);
     cy_thread_pool_close(engine->pool);
-    cy_memory_unmap(engine->mapped, engine->memory.total);
+    cy_staging_close(engine->staging);
+    if (engine->device != NULL) {
+        cy_device_free_host(engine->device, engine->pinned, engine->pinned_bytes);
+        cy_device_free(engine->device, engine->mapped, engine->memory.total);
+    }
+    cy_device_close(engine->device);
     *engine = (cy_engine){0};
 }
 
@@ -384,6 +412,7 @@ cy_status cy_engine_sync_weights(cy_engine *engine)
 
 void cy_engine_populate_memory(cy_engine *engine)
 {
+    if (!engine->device->properties.host_access) return;
     cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
 }
 

@@ -12,6 +12,7 @@
 #ifndef CY_ENGINE_ENGINE_H
 #define CY_ENGINE_ENGINE_H
 
+#include "comm/staged.h"
 #include "comm/world.h"
 #include "device/device.h"
 #include "kernel/dispatch.h"
@@ -63,7 +64,8 @@ typedef struct cy_engine_memory {
     size_t boundaries;  // activations and gradients that stages of a pipeline exchange
     size_t scratch;     // inside layers and kernels
     size_t total;
-    size_t pinned; // host memory that copies pass through, beside the total
+    size_t pinned;  // host memory that copies pass through, beside the total
+    size_t staging; // of groups, likewise
 } cy_engine_memory;
 
 // The source of a microbatch's tokens. It fills inputs and targets, [tokens] each, on the host.
@@ -80,7 +82,8 @@ typedef struct cy_step_result {
     int repeats;  // strict mode: how often the step was repeated with larger exponents
 } cy_step_result;
 
-// What the host has read of a step or of an evaluation. cy_engine_loss gives the loss of either mode.
+// What the host has read of a step or of an evaluation. cy_engine_loss gives the loss of either
+// mode.
 typedef struct cy_engine_readings {
     double loss;        // of fast mode
     int64_t loss_units; // of strict mode
@@ -90,6 +93,8 @@ typedef struct cy_engine_readings {
 
 typedef struct cy_engine {
     cy_engine_options options;
+    cy_device *device;    // owned
+    cy_staging *staging;  // owned; NULL where the host reaches the device's memory
     cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
@@ -100,7 +105,7 @@ typedef struct cy_engine {
     cy_loss_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
-    void *mapped; // owned, all arenas lie in it
+    void *mapped; // owned memory of the device, all arenas lie in it
     cy_arena run, step, scratch;
 
     // The pipeline; a rank without others is a pipeline of one stage.
