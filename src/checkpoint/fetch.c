@@ -492,8 +492,8 @@ static cy_status scatter_wanted(cy_fetcher *in)
     return CY_OK;
 }
 
-// The place of the whole chunk, where one shard wants all of it, dense and in the stored type, and the
-// host has access to it; or NULL.
+// The place of the whole chunk, where one shard wants all of it, dense and in the stored type, and
+// the host has access to it; or NULL.
 static void *whole_destination(const cy_fetcher *in)
 {
     const cy_tensor_shard *chunk = &in->chunk->piece;

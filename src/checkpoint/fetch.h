@@ -109,8 +109,8 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
 void cy_fetcher_read_block(
     cy_fetcher *fetcher, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes);
 
-// Fills what is wanted of a chunk, in memory of the device when it returns; with `checked` all of it
-// is compared with its checksum.
+// Fills what is wanted of a chunk, in memory of the device when it returns; with `checked` all of
+// it is compared with its checksum.
 CY_MUST_CHECK cy_status cy_fetch(cy_fetcher *fetcher, const cy_chunk *chunk, bool checked);
 
 #endif

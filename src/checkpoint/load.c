@@ -338,8 +338,7 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
     pthread_mutex_destroy(&in->lock);
 }
 
-cy_status cy_checkpoint_agree(
-    cy_group *ranks, cy_status mine, const char *did, const char *folder)
+cy_status cy_checkpoint_agree(cy_group *ranks, cy_status mine, const char *did, const char *folder)
 {
     int64_t worst = mine;
     const cy_status talked =

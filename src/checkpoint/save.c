@@ -84,8 +84,8 @@ static cy_status make_entry(
     return CY_OK;
 }
 
-// Elements [index, index + count) of a shard, at most a chunk: *bytes is where they lie dense on the
-// host.
+// Elements [index, index + count) of a shard, at most a chunk: *bytes is where they lie dense on
+// the host.
 static cy_status take_chunk(const char **bytes, rank_writer *out, const cy_tensor_shard *piece,
     int64_t index, int64_t count)
 {
@@ -97,8 +97,8 @@ static cy_status take_chunk(const char **bytes, rank_writer *out, const cy_tenso
     const cy_stored_shard *stored = &source->tensors[piece->tensor].pieces[0];
     struct iovec part = {.iov_base = out->buffer, .iov_len = (size_t)count * size};
     *bytes = out->buffer;
-    return cy_bytes_read(out->save->source, stored->file,
-        stored->offset + (uint64_t)index * size, &part, 1);
+    return cy_bytes_read(
+        out->save->source, stored->file, stored->offset + (uint64_t)index * size, &part, 1);
 }
 
 static cy_status write_piece(
@@ -271,8 +271,8 @@ static int blocks_of(int ranks)
     return blocks < 1 ? 1 : blocks < CY_FILE_WRITER_BLOCKS_MAX ? blocks : CY_FILE_WRITER_BLOCKS_MAX;
 }
 
-cy_status cy_rank_files_write(int64_t *bytes, const cy_save *save, cy_queue *queue,
-    const char *folder, int rank, int ranks)
+cy_status cy_rank_files_write(
+    int64_t *bytes, const cy_save *save, cy_queue *queue, const char *folder, int rank, int ranks)
 {
     void *buffer = NULL, *sources = NULL;
     const size_t pieces = (size_t)save->piece_count;

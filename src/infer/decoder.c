@@ -63,8 +63,8 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     }
 }
 
-// Runs a pass over `count` tokens whose rows are filled: a chunk of a prompt operator by operator, a
-// single token in one call of all threads.
+// Runs a pass over `count` tokens whose rows are filled: a chunk of a prompt operator by operator,
+// a single token in one call of all threads.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
     const cy_cache_batch cache = {
@@ -379,8 +379,8 @@ cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(),
-            &decoder->queue, &traffic);
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(), &decoder->queue,
+            &traffic);
     }
     cy_state_dict_close(&parameters);
     return status;

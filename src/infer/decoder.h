@@ -27,7 +27,7 @@ typedef struct cy_decoder_options {
     int64_t capacity; // positions that the cache has room for
     int64_t chunk;    // tokens of a prompt read at once; 0: 512
     int threads;
-    int first_core;  // -1: not pinned
+    int first_core;     // -1: not pinned
     const char *isa;    // "auto"
     const char *device; // "cpu" or another name that cy_device_open knows; NULL: "cpu"
 } cy_decoder_options;
@@ -57,15 +57,15 @@ typedef struct cy_decoder {
     int64_t reach;    // the length that dynamic scaling is set for
     int64_t measured; // tokens of the last pass that was measured to fit
     cy_arena run, scratch;
-    cy_view weights;                         // [1, storage.count]
-    cy_kv_pages *pages;                      // owned, [layers]
-    cy_decoder_rows rows;                    // device memory
-    cy_decoder_rows host_rows;               // in `pinned`
-    cy_event rows_copied;                    // the host's rows may be written again
-    cy_view hidden;                          // [chunk, hidden]
-    cy_view logits;                          // [1, vocab] fp32 or fp64
-    cy_view logits_f32;                      // likewise; the same memory where logits are fp32
-    int64_t length;                          // positions in the cache
+    cy_view weights;           // [1, storage.count]
+    cy_kv_pages *pages;        // owned, [layers]
+    cy_decoder_rows rows;      // device memory
+    cy_decoder_rows host_rows; // in `pinned`
+    cy_event rows_copied;      // the host's rows may be written again
+    cy_view hidden;            // [chunk, hidden]
+    cy_view logits;            // [1, vocab] fp32 or fp64
+    cy_view logits_f32;        // likewise; the same memory where logits are fp32
+    int64_t length;            // positions in the cache
     // A single token goes operator by operator too: where the host has no access to the device, and
     // for tests to compare.
     bool one_by_one;

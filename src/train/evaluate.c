@@ -113,8 +113,7 @@ static cy_status count_not_finite(int64_t *found, cy_engine *engine, const cy_te
     cy_status status = CY_OK;
     for (int64_t row = 0; row < piece->rectangle.rows && status == CY_OK; row++) {
         const char *values = NULL;
-        status =
-            cy_tensor_shard_read(&values, buffer, &engine->queue, piece, row * cols, cols);
+        status = cy_tensor_shard_read(&values, buffer, &engine->queue, piece, row * cols, cols);
         if (status == CY_OK) {
             *found += cy_convert_not_finite(piece->dtype, values, piece->dtype, cols);
         }
@@ -136,8 +135,8 @@ static cy_status report_not_finite(
         name = weights.tensors[weights.pieces[i].tensor].name;
         status = count_not_finite(&found, engine, &weights.pieces[i]);
     }
-    if (status == CY_OK) status =
-        CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
+    if (status == CY_OK)
+        status = CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
             run->checkpoint.path, (long long)result->tokens, found > 0 ? ": so are values of " : "",
             found > 0 ? name : "", found > 0 ? "" : ", though all weights are");
     cy_state_dict_close(&weights);

@@ -329,8 +329,7 @@ static cy_status count_in(int64_t *found, cy_engine *engine, const cy_tensor_sha
     cy_tensor_kind kind, char *buffer)
 {
     const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
-    scan s = {.dtype = piece->dtype,
-        .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
+    scan s = {.dtype = piece->dtype, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
     // What the host has access to is scanned where it lies, all at once.
     const int64_t most = cy_queue_host_access(&engine->queue) ? piece->count : BUFFER_ELEMENTS;
     for (int64_t done = 0; done < piece->count; done += s.count) {
@@ -353,8 +352,7 @@ static cy_status check_parts(
         const cy_tensor_shard *piece = &parameters->pieces[i];
         if (piece->tensor > place) continue;
         int64_t more = 0;
-        CY_TRY(count_in(
-            &more, engine, piece, parameters->tensors[piece->tensor].kind, buffer));
+        CY_TRY(count_in(&more, engine, piece, parameters->tensors[piece->tensor].kind, buffer));
         if (more == 0) continue;
         found = piece->tensor == place ? found + more : more;
         place = piece->tensor;

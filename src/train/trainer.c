@@ -373,8 +373,7 @@ static cy_status find_why_unsaved(rank_run *trainer, cy_status status)
     snprintf(reason, sizeof(reason), "%s", cy_error_text());
     CY_TRY(cy_group_all_reduce(world, NULL, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
     if (first == trainer->rank->mesh.world) return cy_state_await_reason(&trainer->engine, status);
-    CY_TRY(
-        cy_group_broadcast(world, NULL, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
+    CY_TRY(cy_group_broadcast(world, NULL, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
     if (first > 0) snprintf(who, sizeof(who), "rank %d: ", (int)first);
     snprintf(trainer->unsaved, sizeof(trainer->unsaved), "step %lld was not saved: %s%s",
         (long long)trainer->position.step, who, reason);

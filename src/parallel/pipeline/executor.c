@@ -486,8 +486,8 @@ static void shift(cy_timeline *timeline)
     }
 }
 
-cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
-    const cy_timed_action *times, double zero_s)
+cy_status cy_timeline_gather(
+    cy_timeline *timeline, const cy_executor *executor, const cy_timed_action *times, double zero_s)
 {
     const cy_schedule *schedule = executor->options.schedule;
     if (executor->rank != 0) {
