@@ -82,8 +82,8 @@ static cy_status reduce_partial_grads(cy_engine *engine)
 
 // ---- a step
 
-// Copies what kernels left into the readings and waits for it. In a step `settle` alone calls it, and
-// in an evaluation its end: nothing else makes the host wait for the device.
+// Copies what kernels left into the readings and waits for it. In a step `settle` alone calls it,
+// and in an evaluation its end: nothing else makes the host wait for the device.
 static cy_status read_values(cy_engine *engine)
 {
     cy_queue *queue = &engine->queue;
@@ -245,8 +245,8 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
     cy_reducer_step_ahead(engine->reducer, &ahead);
 }
 
-// Reads microbatches [first, first + count) of the source as the first `count` of the step. The rows
-// belong to the queue until the last copy of them is done.
+// Reads microbatches [first, first + count) of the source as the first `count` of the step. The
+// rows belong to the queue until the last copy of them is done.
 static cy_status read_rows(
     cy_engine *engine, const cy_batch_source *source, int64_t first, int64_t count)
 {

@@ -1,4 +1,5 @@
-// Strict mode: decides from the largest terms of all ranks whether a step fitted, and sets exponents.
+// Strict mode: decides from the largest terms of all ranks whether a step fitted, and sets
+// exponents.
 
 #include "kernel/peak.h"
 #include "engine/engine_parts.h"

@@ -6,8 +6,8 @@
 // them: an exponent is a function of the run's history alone. docs/equivalence.md says how it is
 // chosen and why a sum cannot wrap.
 //
-// The table is host memory of one engine and its thread. Kernels note the sizes of terms in an array
-// in device memory, one number for each entry, which cy_sums_bind attaches.
+// The table is host memory of one engine and its thread. Kernels note the sizes of terms in an
+// array in device memory, one number for each entry, which cy_sums_bind attaches.
 
 #ifndef CY_MODEL_STRICT_SUMS_H
 #define CY_MODEL_STRICT_SUMS_H
@@ -66,8 +66,8 @@ void cy_sums_bind(cy_sums *sums, void *largest);
 // All exponents become larger by the same amount: a step is done again.
 void cy_sums_raise(cy_sums *sums, int by);
 
-// Exponents for the next step from the terms noted in this one, `largest` [count] on the host, which
-// was done with exponents raised by `raised`. A sum without terms goes back to where it was.
+// Exponents for the next step from the terms noted in this one, `largest` [count] on the host,
+// which was done with exponents raised by `raised`. A sum without terms goes back to where it was.
 void cy_sums_update_exponents(cy_sums *sums, const uint32_t *largest, int raised);
 
 // Whether a sum's largest term, as kernels note it, has left the head room or is no number.

@@ -53,7 +53,7 @@ static cy_status run_step(cy_engine *engine, int64_t step, double *seconds)
 static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce_op op)
 {
     return cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), op);
+        engine->options.groups.world, NULL, cy_view_of(value, CY_F64, 1, 1), op);
 }
 
 // What the stages of each pipeline did in the last step; rank zero draws its own.
@@ -65,7 +65,7 @@ static cy_status draw_schedule(cy_engine *engine, const cy_rank *rank, cy_text *
     const bool one_clock = strcmp(cy_group_backend(engine->options.groups.pp), "mpi") != 0;
     if (!one_clock) CY_TRY(cy_group_barrier(engine->options.groups.pp));
     const double zero_s = one_clock ? 0.0 : cy_clock_s();
-    CY_TRY(cy_timeline_gather(&timeline, &engine->executor, &engine->queue, engine->times, zero_s));
+    CY_TRY(cy_timeline_gather(&timeline, &engine->executor, engine->times, zero_s));
     cy_status status = CY_OK;
     if (rank->rank == 0) {
         char title[128];

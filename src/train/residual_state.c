@@ -77,7 +77,7 @@ cy_status cy_residual_state_list(cy_residual_state *list, cy_engine *engine, con
     const int world = rank->mesh.world;
     CY_TRY(cy_memory_alloc(&block, (size_t)world, sizeof(vector_of)));
     vector_of mine = {.count = residual.cols, .order = hash_order(&engine->storage)};
-    cy_status status = cy_group_all_gather(engine->options.groups.world, &engine->queue,
+    cy_status status = cy_group_all_gather(engine->options.groups.world, NULL,
         cy_view_of(block, CY_I64, world, 2), cy_view_of(&mine, CY_I64, 1, 2));
     if (status == CY_OK) status = fill_lists(list, block, rank, residual);
     cy_memory_free(block);

@@ -96,8 +96,8 @@ static void write_log(void *context, cy_log_level level, const char *line)
 // The largest of all ranks' values.
 static cy_status agree_max(rank_run *trainer, double *value)
 {
-    return cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(value, CY_F64, 1, 1), CY_MAX);
+    return cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(value, CY_F64, 1, 1), CY_MAX);
 }
 
 // Whether this rank's thread asks what its process was told by signals: the first rank of each.
@@ -147,8 +147,8 @@ static cy_status agree(rank_run *trainer, bool listens)
         wanted[0] = events->should_stop(events->context);
         wanted[1] = events->should_save(events->context);
     }
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(wanted, CY_F64, 1, 3), CY_MAX));
+    CY_TRY(cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(wanted, CY_F64, 1, 3), CY_MAX));
     trainer->stopped = (int)wanted[0];
     trainer->save_wanted = wanted[1] > 0;
     trainer->read_failed = wanted[2] > 0;
@@ -163,7 +163,6 @@ static cy_status agree(rank_run *trainer, bool listens)
 static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
 {
     cy_group *world = trainer->engine.options.groups.world;
-    cy_queue *queue = &trainer->engine.queue;
     double sums[CY_TRAFFIC_DIMENSIONS][3], most[CY_TRAFFIC_DIMENSIONS][2];
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         const cy_traffic *sent = &trainer->sent.of[i];
@@ -174,9 +173,9 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
         most[i][1] = sent->exposed_s;
     }
     CY_TRY(cy_group_all_reduce(
-        world, queue, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 3), CY_SUM));
+        world, NULL, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 3), CY_SUM));
     CY_TRY(cy_group_all_reduce(
-        world, queue, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
+        world, NULL, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         if (sums[i][1] == 0) continue;
         metrics->comm[metrics->comm_count++] = (cy_comm_metrics){
@@ -199,7 +198,7 @@ static cy_status add_topk(rank_run *trainer, cy_step_metrics *metrics)
     if (sent.ratio == 0) return CY_OK; // on all ranks alike
     int64_t counts[] = {sent.sent, sent.elements};
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(counts, CY_I64, 1, 2), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(counts, CY_I64, 1, 2), CY_SUM));
     metrics->topk_ratio = sent.ratio;
     metrics->topk_sent = counts[0];
     metrics->topk_elements = counts[1];
@@ -214,8 +213,8 @@ static cy_status add_waiting(rank_run *trainer, cy_step_metrics *metrics)
     double counts[] = {(double)asked->ready, (double)asked->batches};
     metrics->data_s = (double)asked->wait_ns * 1e-9;
     CY_TRY(agree_max(trainer, &metrics->data_s));
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
     metrics->data_ready = counts[0] / counts[1];
     return CY_OK;
 }
@@ -226,7 +225,7 @@ static cy_status measure_peak(rank_run *trainer)
     if (trainer->peak_flop_s > 0 || !trainer->run->config->logging.measure_peak) return CY_OK;
     cy_engine *engine = &trainer->engine;
     CY_TRY(cy_engine_peak(engine, &trainer->peak_flop_s));
-    return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
+    return cy_group_all_reduce(engine->options.groups.world, NULL,
         cy_view_of(&trainer->peak_flop_s, CY_F64, 1, 1), CY_SUM);
 }
 
@@ -368,15 +367,13 @@ static cy_status evaluate(rank_run *trainer)
 static cy_status find_why_unsaved(rank_run *trainer, cy_status status)
 {
     cy_group *world = trainer->engine.options.groups.world;
-    cy_queue *queue = &trainer->engine.queue;
     char reason[REASON_BYTES];
     char who[32] = "";
     int64_t first = status == CY_ERR_IO ? trainer->rank->rank : trainer->rank->mesh.world;
     snprintf(reason, sizeof(reason), "%s", cy_error_text());
-    CY_TRY(cy_group_all_reduce(world, queue, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
+    CY_TRY(cy_group_all_reduce(world, NULL, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
     if (first == trainer->rank->mesh.world) return cy_state_await_reason(&trainer->engine, status);
-    CY_TRY(
-        cy_group_broadcast(world, queue, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
+    CY_TRY(cy_group_broadcast(world, NULL, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
     if (first > 0) snprintf(who, sizeof(who), "rank %d: ", (int)first);
     snprintf(trainer->unsaved, sizeof(trainer->unsaved), "step %lld was not saved: %s%s",
         (long long)trainer->position.step, who, reason);
@@ -541,8 +538,8 @@ static cy_status continue_from(rank_run *trainer, const char *path)
     CY_TRY(cy_state_load(&trainer->engine, trainer->rank, path, trainer->run->weights_only,
         &trainer->position, &traffic));
     double bytes[] = {(double)traffic.read_bytes, (double)traffic.verify_bytes};
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
     if (trainer->position.step > 0) {
         note(trainer, "continuing %s from step %lld: %.4f GB read, %.4f GB checked", path,
             (long long)trainer->position.step, bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);

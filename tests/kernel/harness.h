@@ -37,6 +37,7 @@ typedef struct bench {
     } made[BENCH_VIEWS];
     int made_count;
     uint64_t seed;
+    _Atomic uint32_t overflow; // the queue's flag
 } bench;
 
 static inline void bench_open(bench *at, const cy_kernels *kernels, int workers)
@@ -48,6 +49,7 @@ static inline void bench_open(bench *at, const cy_kernels *kernels, int workers)
     cy_arena_init(&at->scratch, "scratch", at->scratch_base, BENCH_BYTES);
     at->queue.kernels = kernels;
     at->queue.scratch = &at->scratch;
+    at->queue.fixed_overflow = &at->overflow;
     CY_CHECK_OK(cy_thread_pool_open(&at->queue.pool, workers, -1, false));
 }
 

@@ -190,7 +190,7 @@ static int run_step(bench *at, cy_view *outs, const void *setting)
         &at->queue, cy_view_none(), want, want_m, want_v, fixed ? grad : drawn, outs[2], &spec);
     expect_close("master", master, want, 1e-6, 1e-6);
     expect_close("v", v, want_v, 1e-5, 1e-12);
-    assert_false(at->queue.fixed_overflow);
+    assert_false(at->overflow);
     outs[3] = master;
     outs[4] = weight;
     outs[5] = m;

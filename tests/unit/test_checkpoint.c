@@ -188,7 +188,7 @@ static void verify_rank(void *context, cy_group *ranks)
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
     open_saved(&checkpoint, &j->state);
-    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, NULL, &traffic));
+    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
     cy_checkpoint_close(&checkpoint);
     // An even share, up to chunks that are not full.
     assert_true(traffic.verify_bytes <= j->most_verified);

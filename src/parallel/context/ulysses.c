@@ -221,9 +221,8 @@ static cy_status backward_heads(const head_split *of, made *by_rank, const packe
     const cy_dtype travel = of->sharers > 1 && !fixed ? cy_sum_dtype(dtype) : dtype;
     const cy_view all = take_all(of, travel, of->q_cols + (fixed ? 0 : 2 * of->kv_cols));
     const cy_view dq = cy_view_cols(all, 0, of->q_cols);
-    const cy_view kv = fixed
-        ? take_like(of, gradients->dk, all.rows, 2 * of->kv_cols)
-        : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
+    const cy_view kv = fixed ? take_like(of, gradients->dk, all.rows, 2 * of->kv_cols)
+                             : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
     cy_attention_backward(queue, dq, cy_view_cols(kv, 0, of->kv_cols),
         cy_view_cols(kv, of->kv_cols, of->kv_cols), at->d_o, by_heads(of, gradients->lse), delta,
         at->q, at->k, at->v, whole);
