@@ -9,7 +9,7 @@
 #ifndef CY_TESTS_KERNEL_MIRROR_H
 #define CY_TESTS_KERNEL_MIRROR_H
 
-#include "support/support.h"
+#include "kernel/harness.h"
 
 #include "device/device.h"
 #include "kernel/arguments.h"
@@ -135,25 +135,46 @@ static const cy_kernels mirror_kernels = {
     CY_OPERATORS(MIRROR_SLOT).adamw_unfused = mirror_adamw,
 };
 
-// Opens the device with memory and scratch memory of `bytes` each, and a queue with `workers`
-// threads. The queue's operators are opened by the caller: on->later.
-static inline void mirror_open(mirror *on, size_t bytes, int workers)
+// Opens the device, and a bench in its memory whose operators have `workers` threads; `isa` is that
+// of cy_kernels_open. CY_ERR_UNSUPPORTED where this processor has not got it: nothing is open then.
+static inline cy_status bench_open_mirror(
+    bench *at, mirror *on, cy_kernels *table, const char *isa, int workers)
 {
-    *on = (mirror){.bytes = bytes};
-    CY_CHECK_OK(cy_device_open(&on->device, "test", 11));
-    CY_CHECK_OK(cy_device_alloc(on->device, &on->memory, bytes));
-    CY_CHECK_OK(cy_device_alloc(on->device, &on->scratched, bytes));
-    CY_CHECK_OK(cy_device_alloc(on->device, &on->cell, MIRROR_CELLS * sizeof(uint32_t)));
+    *on = (mirror){.bytes = BENCH_BYTES};
     CY_CHECK_OK(cy_thread_pool_open(&on->later.pool, workers, -1, false));
-    cy_arena_init_remote(&on->scratch, "scratch", on->scratched, bytes);
+    const cy_status status = cy_kernels_open(&on->later, table, isa);
+    if (status == CY_ERR_UNSUPPORTED) {
+        cy_thread_pool_close(on->later.pool);
+        return status;
+    }
+    CY_CHECK_OK(status);
+    CY_CHECK_OK(cy_device_open(&on->device, "test", 11));
+    CY_CHECK_OK(cy_device_alloc(on->device, &on->memory, on->bytes));
+    CY_CHECK_OK(cy_device_alloc(on->device, &on->scratched, on->bytes));
+    CY_CHECK_OK(cy_device_alloc(on->device, &on->cell, MIRROR_CELLS * sizeof(uint32_t)));
+    cy_arena_init_remote(&on->scratch, "scratch", on->scratched, on->bytes);
     on->later.scratch = &on->scratch;
     CY_CHECK_OK(cy_queue_open(&on->later, on->device));
+    cy_kernels_defer(&on->later);
     on->host = cy_queue_launch_address(&on->later, on->memory);
+
+    bench_open(at, &mirror_kernels, workers);
+    cy_memory_unmap(at->memory_base, BENCH_BYTES);
+    at->memory_base = on->host;
+    cy_arena_init(&at->memory, "test", at->memory_base, BENCH_BYTES);
+    at->queue.kernel_state = on;
+    return CY_OK;
 }
 
-static inline void mirror_close(mirror *on)
+static inline void bench_close_mirror(bench *at, mirror *on)
 {
+    cy_arena_rewind(&at->memory, 0);
+    (void)cy_arena_alloc(&at->memory, BENCH_BYTES); // without poison, as it was
+    CY_CHECK_OK(cy_memory_map(&at->memory_base, BENCH_BYTES));
+    cy_arena_init(&at->memory, "test", at->memory_base, BENCH_BYTES);
+    bench_close(at);
     cy_queue_close(&on->later);
+    cy_kernels_close(&on->later);
     cy_thread_pool_close(on->later.pool);
     cy_device_free(on->device, on->cell, MIRROR_CELLS * sizeof(uint32_t));
     cy_device_free(on->device, on->scratched, on->bytes);
