@@ -207,6 +207,17 @@ static cy_status rehearse(cy_engine *engine)
     return cy_engine_evaluate(engine, NULL, 0, &loss);
 }
 
+static size_t readings_bytes(const cy_engine *engine)
+{
+    const size_t amaxes = (size_t)(engine->sums.count + 1) * sizeof(uint32_t);
+    return cy_arena_bytes(sizeof(cy_engine_readings)) + cy_arena_bytes(amaxes);
+}
+
+static size_t rows_bytes(const cy_engine *engine)
+{
+    return 2 * (size_t)(engine->microbatches * engine->tokens) * sizeof(int32_t);
+}
+
 static cy_status plan_memory(cy_engine *engine)
 {
     cy_arena_measure(&engine->run, "run");
@@ -237,17 +248,6 @@ static cy_status plan_memory(cy_engine *engine)
 }
 
 // ---- placing
-
-static size_t readings_bytes(const cy_engine *engine)
-{
-    const size_t amaxes = (size_t)(engine->sums.count + 1) * sizeof(uint32_t);
-    return cy_arena_bytes(sizeof(cy_engine_readings)) + cy_arena_bytes(amaxes);
-}
-
-static size_t rows_bytes(const cy_engine *engine)
-{
-    return 2 * (size_t)(engine->microbatches * engine->tokens) * sizeof(int32_t);
-}
 
 static cy_status place_pinned(cy_engine *engine)
 {

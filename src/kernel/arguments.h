@@ -57,4 +57,21 @@
 #define CY_ARGUMENTS_dequantize(V, P, N, S, M, A, K) V(y) V(codes) V(scales) N(bool, accumulate)
 // clang-format on
 
+// The parameters behind the queue, as a list that begins with a comma; and their names alone.
+#define CY_PARAMETERS(list)                                                                        \
+    list(CY_PARAMETER_V, CY_PARAMETER_P, CY_PARAMETER_N, CY_PARAMETER_P, CY_PARAMETER_M,           \
+        CY_PARAMETER_A, CY_PARAMETER_K)
+#define CY_NAMES(list)                                                                             \
+    list(CY_NAME, CY_NAME_TYPED, CY_NAME_TYPED, CY_NAME_TYPED, CY_NAME, CY_NAME, CY_NAME)
+
+#define CY_PARAMETER_V(name)       , cy_view name
+#define CY_PARAMETER_P(type, name) , const type *name
+#define CY_PARAMETER_N(type, name) , type name
+#define CY_PARAMETER_M(name)       , cy_matmul_spec name
+#define CY_PARAMETER_A(name)       , const cy_attention_spec *name
+#define CY_PARAMETER_K(name)       , const cy_kv_pages *name
+
+#define CY_NAME(name)             , name
+#define CY_NAME_TYPED(type, name) , name
+
 #endif

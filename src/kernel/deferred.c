@@ -55,16 +55,6 @@ static const cy_attention_spec *with_spans(cy_attention_spec *spec, const void *
 #define FIELD_A(name)       cy_attention_spec name;
 #define FIELD_K(name)       cy_kv_pages name;
 
-#define PARAMETER_V(name)       , cy_view name
-#define PARAMETER_P(type, name) , const type *name
-#define PARAMETER_N(type, name) , type name
-#define PARAMETER_M(name)       , cy_matmul_spec name
-#define PARAMETER_A(name)       , const cy_attention_spec *name
-#define PARAMETER_K(name)       , const cy_kv_pages *name
-
-#define NAME_1(name)       , name
-#define NAME_2(type, name) , name
-
 #define PACK_V(name)       .name = view_at(queue, name),
 #define PACK_P(type, name) .name = cy_queue_launch_address(queue, name),
 #define PACK_N(type, name) .name = name,
@@ -86,9 +76,6 @@ static const cy_attention_spec *with_spans(cy_attention_spec *spec, const void *
     span_count = name->span_count;
 
 #define FIELDS(list) list(FIELD_V, FIELD_P, FIELD_N, FIELD_N, FIELD_M, FIELD_A, FIELD_K)
-#define PARAMETERS(list)                                                                           \
-    list(PARAMETER_V, PARAMETER_P, PARAMETER_N, PARAMETER_P, PARAMETER_M, PARAMETER_A, PARAMETER_K)
-#define NAMES(list)  list(NAME_1, NAME_2, NAME_2, NAME_2, NAME_1, NAME_1, NAME_1)
 #define PACKED(list) list(PACK_V, PACK_P, PACK_N, PACK_S, PACK_M, PACK_A, PACK_K)
 #define PASSED(list) list(PASS_V, PASS_N, PASS_N, PASS_S, PASS_V, PASS_A, PASS_K)
 #define SPANS(list)  list(NOTHING_1, NOTHING_2, NOTHING_2, NOTHING_2, NOTHING_1, SPANS_A, NOTHING_1)
@@ -105,10 +92,10 @@ static const cy_attention_spec *with_spans(cy_attention_spec *spec, const void *
         inner->kernels->op(inner PASSED(CY_ARGUMENTS_##op));                                       \
     }                                                                                              \
                                                                                                    \
-    static void later_##op(cy_queue *queue PARAMETERS(CY_ARGUMENTS_##op))                          \
+    static void later_##op(cy_queue *queue CY_PARAMETERS(CY_ARGUMENTS_##op))                       \
     {                                                                                              \
         if (queue->dry) {                                                                          \
-            queue->direct->op(queue NAMES(CY_ARGUMENTS_##op));                                     \
+            queue->direct->op(queue CY_NAMES(CY_ARGUMENTS_##op));                                  \
             return;                                                                                \
         }                                                                                          \
         const cy_attention_span *spans = NULL;                                                     \

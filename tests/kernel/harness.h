@@ -167,6 +167,15 @@ static inline int32_t *bench_integers(bench *at, int64_t count, int32_t low, int
     return numbers;
 }
 
+// Frequencies for cy_rope_table, like all else in the memory of the bench.
+static inline double *bench_frequencies(bench *at, int64_t count, double ratio)
+{
+    double *frequencies = bench_make(at, CY_F64, 1, count, 0).data;
+    for (int64_t i = 0; i < count && !at->queue.dry; i++)
+        frequencies[i] = pow(ratio, (double)i);
+    return frequencies;
+}
+
 static inline int32_t *bench_ascending(bench *at, int64_t count, int32_t first)
 {
     int32_t *numbers = bench_make(at, CY_I32, 1, count, 0).data;
