@@ -47,7 +47,7 @@ static cy_status open_parts(rank *at, cy_world *world)
 
 static cy_status open_rank(rank *at, cy_world *world, size_t bytes)
 {
-    *at = (rank){.bytes = bytes};
+    *at = (rank){.bytes = cy_arena_bytes(bytes)};
     const cy_status status = open_parts(at, world);
     if (status != CY_OK) close_rank(at);
     return status;
