@@ -151,6 +151,12 @@ static void *test_launch_address(const cy_device *base, const void *memory)
 
 // ---- the thread of a queue
 
+static record *record_at(const stream *self, uint64_t number)
+{
+    void *place = self->ring + number % RING_BYTES;
+    return place;
+}
+
 static void delay(stream *self)
 {
     const uint64_t bits = cy_random_bits(self->key, self->delays++);
@@ -181,7 +187,7 @@ static void *run_stream(void *context)
             pthread_cond_wait(&self->given, &self->lock);
         if (self->tail == self->head) break;
         pthread_mutex_unlock(&self->lock);
-        const record *at = (const record *)(self->ring + self->tail % RING_BYTES);
+        const record *at = record_at(self, self->tail);
         const size_t bytes = at->bytes;
         run_record(self, at);
         pthread_mutex_lock(&self->lock);
@@ -202,7 +208,7 @@ static void wait_for(stream *self, uint64_t number)
 // Adds a record, under the lock. There is room for it.
 static record *add(stream *self, cy_launch_fn *function, size_t bytes)
 {
-    record *made = (record *)(self->ring + self->head % RING_BYTES);
+    record *made = record_at(self, self->head);
     *made = (record){.function = function, .bytes = bytes};
     self->head += bytes;
     return made;

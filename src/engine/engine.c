@@ -242,7 +242,7 @@ static cy_status plan_memory(cy_engine *engine)
     memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;
     memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
-    memory->pinned = readings_bytes(engine) + rows_bytes(engine);
+    memory->pinned = readings_bytes(engine) + cy_arena_bytes(rows_bytes(engine));
     if (engine->staging != NULL) memory->staging = cy_staging_bytes(engine->staging);
     return CY_OK;
 }
@@ -254,10 +254,12 @@ static cy_status place_pinned(cy_engine *engine)
     const size_t bytes = engine->memory.pinned;
     CY_TRY(cy_device_alloc_host(engine->device, &engine->pinned, bytes));
     engine->pinned_bytes = bytes;
-    char *base = engine->pinned;
-    engine->readings = (cy_engine_readings *)base;
-    engine->amaxes_read = (uint32_t *)(base + cy_arena_bytes(sizeof(cy_engine_readings)));
-    engine->rows = (int32_t *)(base + readings_bytes(engine));
+    cy_arena arena;
+    cy_arena_init(&arena, "pinned", engine->pinned, bytes);
+    engine->readings = cy_arena_alloc(&arena, sizeof(cy_engine_readings));
+    engine->amaxes_read =
+        cy_arena_alloc(&arena, (size_t)(engine->sums.count + 1) * sizeof(uint32_t));
+    engine->rows = cy_arena_alloc(&arena, rows_bytes(engine));
     return engine->staging != NULL ? cy_staging_place(engine->staging) : CY_OK;
 }
 

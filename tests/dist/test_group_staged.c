@@ -307,11 +307,12 @@ static cy_status overflow(cy_world *world, void *context)
     CY_TRY(cy_test_open_all(world, &all, "dp"));
     int64_t host[2] = {1, INT64_MAX / 4 * 3};
     uint32_t flag = 0;
-    at.queue.fixed_overflow = (_Atomic uint32_t *)((char *)at.memory + 1024);
+    void *cell = (char *)at.memory + 1024;
+    at.queue.fixed_overflow = cell;
     for (int i = 0; i < 2; i++) {
         cy_queue_upload(&at.queue, at.memory, &host[i], sizeof(host[i]));
         CY_TRY(cy_group_all_reduce(all, &at.queue, cy_view_of(at.memory, CY_FX64, 1, 1), CY_SUM));
-        cy_queue_download(&at.queue, &flag, (char *)at.memory + 1024, sizeof(flag));
+        cy_queue_download(&at.queue, &flag, cell, sizeof(flag));
         CY_TRY(cy_queue_synchronize(&at.queue));
         SUITE_EXPECT(flag == (uint32_t)i, "sum %d: the flag is %u", i, flag);
     }
