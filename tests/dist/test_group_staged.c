@@ -12,7 +12,7 @@
 #include "comm/staged.h"
 #include "device/device.h"
 
-#include <sched.h>
+#include <poll.h>
 
 // ---- a rank with memory of the test device
 
@@ -205,8 +205,8 @@ static void the_suite_on_the_test_device(void **state)
 
 #define COUNT 1000
 
-// Each rank fills its data with its number; the sum is started while the queue is held, so its
-// inputs come late, and what follows in the queue uses the result without a wait of the host.
+// Each rank uploads its data and starts the sum without a wait; what follows in the queue uses the
+// result without a wait of the host.
 static cy_status sum_in_order(cy_world *world, void *context)
 {
     (void)context;
@@ -297,6 +297,54 @@ static void a_step_finds_its_buffers(void **state)
     CY_CHECK_OK(cy_world_run_threads(&options, plan_then_run, NULL));
 }
 
+static void take_long(cy_queue *inner, const void *arguments, const void *more)
+{
+    (void)inner;
+    (void)arguments;
+    (void)more;
+    (void)poll(NULL, 0, 20);
+}
+
+// Two messages arrive while the device is busy: the second may not take the place of the first
+// before the first has been copied to the device.
+static cy_status receive_twice(cy_world *world, void *context)
+{
+    (void)context;
+    cy_group *all = NULL;
+    rank at;
+    CY_TRY(open_rank(&at, world, 1 << 16));
+    CY_TRY(cy_test_open_all(world, &all, "dp"));
+    int32_t numbers[2] = {17, 18};
+    if (cy_world_rank(world) == 0) {
+        cy_queue_upload(&at.queue, at.memory, numbers, sizeof(numbers));
+    } else {
+        cy_queue_launch(&at.queue, take_long, numbers, 0, NULL, 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        const cy_view place = cy_view_of((char *)at.memory + 4 * i, CY_I32, 1, 1);
+        if (cy_world_rank(world) == 0) {
+            CY_TRY(cy_group_send(all, &at.queue, place, 1, 0));
+        } else {
+            CY_TRY(cy_group_recv(all, &at.queue, place, 0, 0));
+        }
+    }
+    cy_queue_download(&at.queue, numbers, at.memory, sizeof(numbers));
+    CY_TRY(cy_queue_synchronize(&at.queue));
+    SUITE_EXPECT(numbers[0] == 17 && numbers[1] == 18, "%d and %d", numbers[0], numbers[1]);
+    SUITE_EXPECT(cy_staging_bytes(at.staging) == 64, "more than one buffer");
+    close_rank(&at);
+    cy_group_close(all);
+    return CY_OK;
+}
+
+static void a_buffer_waits_for_its_copy(void **state)
+{
+    (void)state;
+    cy_world_options options = cy_world_defaults();
+    options.ranks = 2;
+    CY_CHECK_OK(cy_world_run_threads(&options, receive_twice, NULL));
+}
+
 // A sum that overflows sets the flag on the device.
 static cy_status overflow(cy_world *world, void *context)
 {
@@ -335,6 +383,7 @@ int main(void)
         cmocka_unit_test(the_suite_on_the_test_device),
         cmocka_unit_test(the_queue_orders_transfers),
         cmocka_unit_test(a_step_finds_its_buffers),
+        cmocka_unit_test(a_buffer_waits_for_its_copy),
         cmocka_unit_test(an_overflow_reaches_the_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
