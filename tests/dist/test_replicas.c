@@ -34,7 +34,6 @@ typedef struct fault {
     target target;
     const char *parameter;
     const char *expected; // NULL: no failure
-    cy_config_device device;
 } fault;
 
 static cy_status flip(cy_queue *queue, void *element)
@@ -143,21 +142,21 @@ static cy_config configured(const fault *f)
     d->dp_size = f->dp;
     d->zero_stage = f->zero;
     d->bucket_mb = 0.01;
-    d->device = f->device;
     return config;
 }
 
-static void run(const fault *faults, size_t count)
+static void run(const fault *faults, size_t count, cy_config_device device)
 {
     for (size_t i = 0; i < count; i++) {
-        const cy_config config = configured(&faults[i]);
+        cy_config config = configured(&faults[i]);
+        config.distributed.device = device;
         print_message("tp %d cp %d pp %d dp %d zero %d, rank %d, %s\n", faults[i].tp, faults[i].cp,
             faults[i].pp, faults[i].dp, faults[i].zero, faults[i].rank,
             faults[i].parameter ? faults[i].parameter : "nothing");
         CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, cy_memory_writable(&faults[i])));
     }
 }
-#define RUN(faults) run(faults, sizeof(faults) / sizeof((faults)[0]))
+#define RUN(faults) run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_CPU)
 
 static void copies_stay_equal(void **state)
 {
@@ -227,16 +226,14 @@ static void copies_on_a_device(void **state)
 {
     (void)state;
     static const fault faults[] = {
-        {2, 1, 2, 2, 3, true, CY_BF16, 0, NOTHING, NULL, NULL, CY_CONFIG_DEVICE_TEST},
+        {2, 1, 2, 2, 3, true, CY_BF16, 0, NOTHING, NULL, NULL},
         {1, 1, 1, 3, 0, false, CY_F32, 2, WHOLE_WEIGHT, NORM,
-            "rank 2: parameter " NORM " differs from rank 0's copy at step 3",
-            CY_CONFIG_DEVICE_TEST},
+            "rank 2: parameter " NORM " differs from rank 0's copy at step 3"},
         {4, 1, 1, 1, 0, false, CY_F32, 2, OWNED_M, "model.norm.weight",
             "rank 2: the first moment of parameter model.norm.weight differs from rank 0's copy "
-            "at step 3",
-            CY_CONFIG_DEVICE_TEST},
+            "at step 3"},
     };
-    RUN(faults);
+    run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_TEST);
 }
 
 static void a_tied_embedding_on_two_stages(void **state)
