@@ -7,7 +7,7 @@
 
 on_device=--distributed.device=test
 strict_start
-for name in $(strict_names "$source_folder/tests/golden/strict/meshes.txt"); do
+for name in $(strict_mesh_names); do
     strict_compare_mesh "$name" $on_device
 done
 
