@@ -34,7 +34,6 @@ typedef struct fault {
     target target;
     const char *parameter;
     const char *expected; // NULL: no failure
-    cy_config_device device;
 } fault;
 
 static cy_status flip(cy_queue *queue, void *element)
@@ -128,7 +127,7 @@ static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
     return expect_difference(engine, rank, f);
 }
 
-static cy_config configured(const fault *f)
+static cy_config configured(const fault *f, cy_config_device device)
 {
     cy_config config;
     cy_test_config(&config, f->dtype);
@@ -143,21 +142,22 @@ static cy_config configured(const fault *f)
     d->dp_size = f->dp;
     d->zero_stage = f->zero;
     d->bucket_mb = 0.01;
-    d->device = f->device;
+    d->device = device;
     return config;
 }
 
-static void run(const fault *faults, size_t count)
+static void run(const fault *faults, size_t count, cy_config_device device)
 {
     for (size_t i = 0; i < count; i++) {
-        const cy_config config = configured(&faults[i]);
+        const cy_config config = configured(&faults[i], device);
         print_message("tp %d cp %d pp %d dp %d zero %d, rank %d, %s\n", faults[i].tp, faults[i].cp,
             faults[i].pp, faults[i].dp, faults[i].zero, faults[i].rank,
             faults[i].parameter ? faults[i].parameter : "nothing");
         CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, cy_memory_writable(&faults[i])));
     }
 }
-#define RUN(faults) run(faults, sizeof(faults) / sizeof((faults)[0]))
+#define RUN(faults)            RUN_ON(CY_CONFIG_DEVICE_CPU, faults)
+#define RUN_ON(device, faults) run(faults, sizeof(faults) / sizeof((faults)[0]), device)
 
 static void copies_stay_equal(void **state)
 {
@@ -227,16 +227,14 @@ static void copies_on_a_device(void **state)
 {
     (void)state;
     static const fault faults[] = {
-        {2, 1, 2, 2, 3, true, CY_BF16, 0, NOTHING, NULL, NULL, CY_CONFIG_DEVICE_TEST},
+        {2, 1, 2, 2, 3, true, CY_BF16, 0, NOTHING, NULL, NULL},
         {1, 1, 1, 3, 0, false, CY_F32, 2, WHOLE_WEIGHT, NORM,
-            "rank 2: parameter " NORM " differs from rank 0's copy at step 3",
-            CY_CONFIG_DEVICE_TEST},
+            "rank 2: parameter " NORM " differs from rank 0's copy at step 3"},
         {4, 1, 1, 1, 0, false, CY_F32, 2, OWNED_M, "model.norm.weight",
             "rank 2: the first moment of parameter model.norm.weight differs from rank 0's copy "
-            "at step 3",
-            CY_CONFIG_DEVICE_TEST},
+            "at step 3"},
     };
-    RUN(faults);
+    RUN_ON(CY_CONFIG_DEVICE_TEST, faults);
 }
 
 static void a_tied_embedding_on_two_stages(void **state)
@@ -290,7 +288,7 @@ static void diverged_replicas_are_not_saved(void **state)
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
     save_job job = {.fault = &f, .folder = folder};
-    const cy_config config = configured(&f);
+    const cy_config config = configured(&f, CY_CONFIG_DEVICE_CPU);
     CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, save_twice, &job));
     int64_t *steps = NULL;
     int count = 0;
