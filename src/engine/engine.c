@@ -241,9 +241,12 @@ static cy_status plan_memory(cy_engine *engine)
     memory->activations = stashes;
     memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;
-    memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
-    memory->pinned = readings_bytes(engine) + cy_arena_bytes(rows_bytes(engine));
-    if (engine->staging != NULL) memory->staging = cy_staging_bytes(engine->staging);
+    engine->mapped_bytes = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    engine->pinned_bytes = readings_bytes(engine) + cy_arena_bytes(rows_bytes(engine));
+    size_t pinned = engine->pinned_bytes;
+    if (engine->staging != NULL) pinned += cy_staging_bytes(engine->staging);
+    memory->tables += pinned;
+    memory->total = engine->mapped_bytes + pinned;
     return CY_OK;
 }
 
@@ -251,9 +254,8 @@ static cy_status plan_memory(cy_engine *engine)
 
 static cy_status place_pinned(cy_engine *engine)
 {
-    const size_t bytes = engine->memory.pinned;
+    const size_t bytes = engine->pinned_bytes;
     CY_TRY(cy_device_alloc_host(engine->device, &engine->pinned, bytes));
-    engine->pinned_bytes = bytes;
     cy_arena arena;
     cy_arena_init(&arena, "pinned", engine->pinned, bytes);
     engine->readings = cy_arena_alloc(&arena, sizeof(cy_engine_readings));
@@ -266,7 +268,7 @@ static cy_status place_pinned(cy_engine *engine)
 static cy_status place_memory(cy_engine *engine)
 {
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
-    CY_TRY(cy_device_alloc(engine->device, &engine->mapped, engine->memory.total));
+    CY_TRY(cy_device_alloc(engine->device, &engine->mapped, engine->mapped_bytes));
     char *base = engine->mapped;
     const bool host_access = engine->device->properties.host_access;
     void (*init)(cy_arena *, const char *, void *, size_t) =
@@ -367,7 +369,7 @@ void cy_engine_close(cy_engine *engine)
     cy_staging_close(engine->staging);
     if (engine->device != NULL) {
         cy_device_free_host(engine->device, engine->pinned, engine->pinned_bytes);
-        cy_device_free(engine->device, engine->mapped, engine->memory.total);
+        cy_device_free(engine->device, engine->mapped, engine->mapped_bytes);
     }
     cy_device_close(engine->device);
     *engine = (cy_engine){0};
@@ -415,7 +417,7 @@ cy_status cy_engine_sync_weights(cy_engine *engine)
 void cy_engine_populate_memory(cy_engine *engine)
 {
     if (!engine->device->properties.host_access) return;
-    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
+    cy_memory_populate(engine->queue.pool, engine->mapped, engine->mapped_bytes);
 }
 
 cy_status cy_engine_initialize(cy_engine *engine)

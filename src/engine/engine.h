@@ -59,13 +59,11 @@ typedef struct cy_engine_memory {
     size_t optimizer;   // master copies and moments
     size_t units;       // whole units in use, where weights or gradients are kept as shards
     size_t compression; // the error-feedback residual, and messages in flight
-    size_t tables;      // positions, cells, microbatches
+    size_t tables;      // positions, cells, microbatches, and pinned host memory for copies
     size_t activations; // stashes of the microbatches in flight
     size_t boundaries;  // activations and gradients that stages of a pipeline exchange
     size_t scratch;     // inside layers and kernels
     size_t total;
-    size_t pinned;  // host memory that copies pass through, beside the total
-    size_t staging; // of groups, likewise
 } cy_engine_memory;
 
 // The source of a microbatch's tokens. It fills inputs and targets, [tokens] each, on the host.
@@ -105,7 +103,8 @@ typedef struct cy_engine {
     cy_loss_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
-    void *mapped; // owned memory of the device, all arenas lie in it
+    void *mapped; // owned memory of the device, [mapped_bytes]: all arenas lie in it
+    size_t mapped_bytes;
     cy_arena run, step, scratch;
 
     // The pipeline; a rank without others is a pipeline of one stage.

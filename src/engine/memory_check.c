@@ -58,7 +58,7 @@ static need own_need(const cy_engine *engine)
     const cy_free_memory memory = cy_free_memory_read("");
     return (need){
         .rank = world != NULL ? cy_world_rank(world) : 0,
-        .needed_bytes = (int64_t)(engine->memory.total + engine->memory.pinned),
+        .needed_bytes = (int64_t)engine->memory.total,
         .free_bytes = memory.bytes < INT64_MAX ? (int64_t)memory.bytes : INT64_MAX,
         .group = (int64_t)memory.group,
         .process = getpid(),

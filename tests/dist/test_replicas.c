@@ -127,7 +127,7 @@ static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
     return expect_difference(engine, rank, f);
 }
 
-static cy_config configured(const fault *f, cy_config_device device)
+static cy_config configured(const fault *f)
 {
     cy_config config;
     cy_test_config(&config, f->dtype);
@@ -142,22 +142,21 @@ static cy_config configured(const fault *f, cy_config_device device)
     d->dp_size = f->dp;
     d->zero_stage = f->zero;
     d->bucket_mb = 0.01;
-    d->device = device;
     return config;
 }
 
 static void run(const fault *faults, size_t count, cy_config_device device)
 {
     for (size_t i = 0; i < count; i++) {
-        const cy_config config = configured(&faults[i], device);
+        cy_config config = configured(&faults[i]);
+        config.distributed.device = device;
         print_message("tp %d cp %d pp %d dp %d zero %d, rank %d, %s\n", faults[i].tp, faults[i].cp,
             faults[i].pp, faults[i].dp, faults[i].zero, faults[i].rank,
             faults[i].parameter ? faults[i].parameter : "nothing");
         CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, cy_memory_writable(&faults[i])));
     }
 }
-#define RUN(faults)            RUN_ON(CY_CONFIG_DEVICE_CPU, faults)
-#define RUN_ON(device, faults) run(faults, sizeof(faults) / sizeof((faults)[0]), device)
+#define RUN(faults) run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_CPU)
 
 static void copies_stay_equal(void **state)
 {
@@ -234,7 +233,7 @@ static void copies_on_a_device(void **state)
             "rank 2: the first moment of parameter model.norm.weight differs from rank 0's copy "
             "at step 3"},
     };
-    RUN_ON(CY_CONFIG_DEVICE_TEST, faults);
+    run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_TEST);
 }
 
 static void a_tied_embedding_on_two_stages(void **state)
@@ -288,7 +287,7 @@ static void diverged_replicas_are_not_saved(void **state)
     char folder[256];
     cy_test_folder(folder, sizeof(folder));
     save_job job = {.fault = &f, .folder = folder};
-    const cy_config config = configured(&f, CY_CONFIG_DEVICE_CPU);
+    const cy_config config = configured(&f);
     CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, save_twice, &job));
     int64_t *steps = NULL;
     int count = 0;
