@@ -12,6 +12,7 @@ for name in $(strict_mesh_names); do
 done
 
 if "$cyclotron" --version | grep -q '^backends:.* mpi' && command -v mpirun >"$folder/log"; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     program=$cyclotron
     printf '#!/bin/sh\nexec mpirun --oversubscribe -n 4 %s "$@"\n' "$program" >"$folder/mpi"
     chmod +x "$folder/mpi"
