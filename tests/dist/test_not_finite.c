@@ -28,7 +28,7 @@ static void spoil(cy_engine *engine)
     const int unit = cy_storage_unit(&engine->storage, engine->context.shape.layers);
     if (unit < 0) return;
     const cy_view norm = cy_storage_weight(&engine->storage, unit, CY_ROLE_FINAL_NORM, 0);
-    if (!cy_view_is_none(norm)) cy_fill(&engine->queue, cy_view_cols(norm, 3, 1), INFINITY);
+    if (!cy_view_is_none(norm)) cy_fill(&engine->queue, cy_view_cols(norm, 3, 1), (double)INFINITY);
 }
 
 static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)

@@ -56,7 +56,7 @@ train saving $on_device $d.dp_size=2 $d.zero_stage=1 --training.gradient_accumul
     --training.total_train_steps=2 --checkpoint.save_dir="$folder/saved"
 expect 0 checkpoint verify "$folder/saved/step-00000002"
 for mesh in $d.tp_size=2 $d.pp_size=2; do
-    got=$(strict_train resumed $on_device $mesh --checkpoint.load_path="$folder/saved")
+    got=$(strict_train resumed $on_device "$mesh" --checkpoint.load_path="$folder/saved")
     check "continued on $mesh: \"$got\"" test "$got" = "$(strict_train cpu)"
 done
 

@@ -6,7 +6,7 @@
 . "$source_folder/tests/golden/strict_hashes.sh"
 
 strict_start
-for name in $(strict_names "$source_folder/tests/golden/strict/meshes.txt"); do
+for name in $(strict_mesh_names); do
     strict_compare_mesh "$name"
 done
 exit $((failures > 0))
