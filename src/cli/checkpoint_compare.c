@@ -53,7 +53,8 @@ typedef struct comparison {
     cy_checkpoint one, other;
     summary kinds[CY_TENSOR_KINDS];
     bool left_out[CY_TENSOR_KINDS]; // `one` has them, `other` none
-    cy_text tensors;                // the list of them, as JSON or as lines
+    json_t *list;                   // owned: an object for each tensor, for --json
+    cy_text lines;                  // a line for each tensor, for --tensors
 } comparison;
 
 static cy_status add_tensor(
@@ -70,16 +71,16 @@ static cy_status add_tensor(
         kind->name = tensor->name;
     }
     if (all->given->json) {
-        CY_TRY(cy_text_add(&all->tensors, "%s{\"kind\":\"%s\",\"name\":",
-            all->tensors.length > 0 ? "," : "", cy_tensor_kind_name(tensor->kind)));
-        CY_TRY(cy_text_add_json_string(&all->tensors, tensor->name, strlen(tensor->name)));
-        return cy_text_add(&all->tensors, ",\"difference\":%s,\"equal\":%s}",
-            cy_json_number(relative, 17).bytes, difference->equal ? "true" : "false");
+        cy_json_append(&all->list,
+            json_pack("{s:s, s:o, s:o, s:b}", "kind", cy_tensor_kind_name(tensor->kind), "name",
+                cy_json_string(tensor->name, strlen(tensor->name)), "difference",
+                cy_json_real(relative), "equal", difference->equal));
+        return CY_OK;
     }
     if (!all->given->tensors) return CY_OK;
     cy_tensor_full_name(label, sizeof(label), tensor);
     return cy_text_add(
-        &all->tensors, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
+        &all->lines, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
 }
 
 static cy_status compare(comparison *all)
@@ -107,25 +108,19 @@ static cy_status compare(comparison *all)
     return status;
 }
 
-static cy_status print_json(const comparison *all)
+static cy_status print_json(comparison *all)
 {
-    cy_text out = {0};
     const summary *weights = &all->kinds[CY_TENSOR_WEIGHT];
     int count = 0, equal = 0;
     for (int i = 0; i < CY_TENSOR_KINDS; i++) {
         count += all->kinds[i].count;
         equal += all->kinds[i].equal;
     }
-    cy_status status =
-        cy_text_add(&out, "{\"difference\":%s", cy_json_number(weights->worst, 17).bytes);
-    if (status == CY_OK) {
-        status = cy_text_add(&out, ",\"equal\":%s,\"tensors\":[%s]}\n",
-            equal == count ? "true" : "false",
-            all->tensors.bytes != NULL ? all->tensors.bytes : "");
-    }
-    if (status == CY_OK) fputs(out.bytes, stdout);
-    cy_text_free(&out);
-    return status;
+    json_t *list = all->list;
+    all->list = NULL;
+    return cy_report_json(json_pack("{s:o, s:b, s:o}", "difference", cy_json_real(weights->worst),
+                              "equal", equal == count, "tensors", list),
+        JSON_COMPACT);
 }
 
 static void print_lines(const comparison *all)
@@ -138,7 +133,7 @@ static void print_lines(const comparison *all)
         printf("%-10s  %d of %d tensors equal; furthest %.2e, %s\n", name, kind->equal, kind->count,
             kind->worst, kind->name);
     }
-    if (all->tensors.bytes != NULL) fputs(all->tensors.bytes, stdout);
+    if (all->lines.bytes != NULL) fputs(all->lines.bytes, stdout);
 }
 
 static cy_status run(comparison *all, const char *const *paths)
@@ -162,9 +157,10 @@ int cy_command_checkpoint_compare(int argc, char **argv)
     cy_arguments arguments;
     int status = cy_options_parse(&arguments, &given, &usage, argc, argv);
     if (status == CY_RUN_COMMAND) {
-        comparison all = {.given = &given};
+        comparison all = {.given = &given, .list = json_array()};
         status = cy_report_output(cy_report_status(run(&all, arguments.positional)));
-        cy_text_free(&all.tensors);
+        json_decref(all.list);
+        cy_text_free(&all.lines);
         cy_checkpoint_close(&all.one);
         cy_checkpoint_close(&all.other);
     }

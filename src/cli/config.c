@@ -36,26 +36,26 @@ static const cy_usage check_usage = {
     .overrides = true,
 };
 
-// Prints the faults as an array; each item has its advice where there is some.
-static cy_status errors_to_json(cy_text *json, const cy_config_errors *errors)
+// The text at *line without its line end, as a JSON string; *line goes on to the next one.
+static json_t *take_line(const char **line, size_t indent)
 {
-    bool first = true;
-    CY_TRY(cy_text_add(json, "{\"errors\": ["));
-    for (const char *line = errors->lines.bytes; line != NULL && *line != '\0';) {
-        const size_t length = strcspn(line, "\n");
-        const bool is_advice = strncmp(line, "  ", 2) == 0;
-        const char *before =
-            is_advice ? ", \"hint\": " : (first ? "{\"error\": " : "}, {\"error\": ");
-        cy_text copy = {0};
-        CY_TRY(cy_text_add_bytes(&copy, line + (is_advice ? 2 : 0), length - (is_advice ? 2 : 0)));
-        cy_status status = cy_text_add(json, "%s", before);
-        if (status == CY_OK) status = cy_text_add_json_string(json, copy.bytes, strlen(copy.bytes));
-        cy_text_free(&copy);
-        CY_TRY(status);
-        first = false;
-        line += length + (line[length] == '\n');
+    const size_t length = strcspn(*line, "\n");
+    json_t *text = cy_json_string(*line + indent, length - indent);
+    *line += length + ((*line)[length] == '\n');
+    return text;
+}
+
+// The errors as an array; each item has its advice where there is some.
+static json_t *errors_to_json(const cy_config_errors *errors)
+{
+    json_t *array = json_array();
+    const char *line = errors->lines.bytes != NULL ? errors->lines.bytes : "";
+    while (*line != '\0') {
+        json_t *item = json_pack("{s:o}", "error", take_line(&line, 0));
+        if (strncmp(line, "  ", 2) == 0) cy_json_set(&item, "hint", take_line(&line, 2));
+        cy_json_append(&array, item);
     }
-    return cy_text_add(json, "%s]}\n", first ? "" : "}");
+    return json_pack("{s:o}", "errors", array);
 }
 
 static void print_batch(const cy_config *config, FILE *stream)
@@ -85,11 +85,8 @@ static int check(const check_values *values, const cy_arguments *arguments)
     }
     int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;
     if (values->json && (status == CY_OK || errors.count > 0)) {
-        cy_text json = {0};
-        const cy_status written = errors_to_json(&json, &errors);
-        if (written == CY_OK) fputs(json.bytes, stdout);
-        if (written != CY_OK) exit_status = cy_report_status(written);
-        cy_text_free(&json);
+        const cy_status printed = cy_report_json(errors_to_json(&errors), 0);
+        if (printed != CY_OK) exit_status = cy_report_status(printed);
     } else if (status == CY_OK) {
         printf("%s: no errors\n", path);
         print_batch(&config, stdout);

@@ -162,13 +162,12 @@ static int print_result(const cy_config *config, const char *path, bool json)
     const long long samples = (long long)cy_config_batch_samples(config);
     const long long tokens = (long long)cy_config_batch_tokens(config);
     if (json) {
-        cy_text text = {0};
-        cy_status status = cy_text_add(&text, "{\"path\": ");
-        if (status == CY_OK) status = cy_text_add_json_string(&text, path, strlen(path));
+        const cy_status status = cy_report_json(
+            json_pack("{s:o, s:I, s:I}", "path", cy_json_string(path, strlen(path)),
+                "global_batch_size", (json_int_t)samples, "global_batch_tokens",
+                (json_int_t)tokens),
+            0);
         if (status != CY_OK) return cy_report_status(status);
-        printf("%s, \"global_batch_size\": %lld, \"global_batch_tokens\": %lld}\n", text.bytes,
-            samples, tokens);
-        cy_text_free(&text);
     } else {
         printf("global batch: %lld samples, %lld tokens (mbs %lld x grad_acc_steps %lld x dp %d, "
                "seq_len %lld)\nconfiguration: %s\n",
