@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -166,6 +167,13 @@ static bool stay_at_path(target *to)
     return open_file(to);
 }
 
+// Waits until a stream that another process has made non-blocking takes bytes again.
+static bool await_room(const target *to)
+{
+    struct pollfd stream = {.fd = to->fd, .events = POLLOUT};
+    return to->path == NULL && (poll(&stream, 1, -1) >= 0 || errno == EINTR);
+}
+
 // Writes the oldest record, or the rest of it. False, with errno, where that fails.
 static bool write_bytes(target *to, size_t count)
 {
@@ -178,6 +186,7 @@ static bool write_bytes(target *to, size_t count)
             {.iov_base = to->ring, .iov_len = left - whole}};
         const ssize_t put = cy_io_writev(to->fd, parts, left > whole ? 2 : 1);
         if (put < 0 && errno == EINTR) continue;
+        if (put < 0 && errno == EAGAIN && await_room(to)) continue;
         if (put < 0) return false;
         to->written += (size_t)put;
         to->wrote = true;

@@ -22,6 +22,11 @@ says err 'model.vocab_size = 299'
 says err '300 tokens'
 expect 2 train "$folder/tiny.json" --dataset.name="$folder/no_such.txt"
 says err "$folder/no_such.txt"
+ln -s loop "$folder/loop"
+for key in dataset.name dataset.tokenizer checkpoint.load_path; do
+    train 2 never "--$key=$folder/loop"
+    says err "$key = \"$folder/loop\": look at $folder/loop: Too many levels of symbolic links"
+done
 check "no run folder of a refused run" test ! -e "$folder/never"
 
 train 2 never --dataset.validation_fraction=0.0001 --logging.eval_frequency=2
@@ -137,6 +142,23 @@ train 0 whole --training.total_train_steps=2
 expect 2 checkpoint inspect "$folder/whole"
 says err 'the run saves no checkpoints'
 check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
+
+# ---- the folder that relative paths begin in is deleted under a run: nothing can be made there again
+
+mkdir "$folder/here"
+(cd "$folder/here" && exec "$(realpath "$cyclotron")" train "$folder/tiny.json" \
+    --checkpoint.save_dir=saves --logging.run_dir=run --training.total_train_steps=1000000) \
+    >"$folder/out" 2>"$folder/err" &
+process=$!
+for _ in $(seq 1200); do
+    [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ] && break
+    sleep 0.05
+done
+rm -rf "$folder/here" || rm -rf "$folder/here" # a metric may have been written meanwhile
+kill -TERM "$process"
+wait "$process"
+same "status of a run whose working directory was deleted" 1 $?
+says err 'make folder saves: the working directory, to which the path is relative, was deleted'
 
 # ---- two runs that save in one folder, or write their metrics in one: the second is refused before
 # it has touched what is the first's, which goes on
