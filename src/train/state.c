@@ -300,7 +300,10 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
         .pieces = parameters->pieces,
         .piece_count = (int64_t)parameters->piece_count,
     };
-    return cy_saver_save(saver, &save, &parts->report);
+    const cy_status status = cy_saver_save(saver, &save, &parts->report);
+    if (status != CY_ERR_MEMORY) return status;
+    // As room on the disk, memory for a save is missing for this one; a step takes none.
+    return CY_FAIL(CY_ERR_IO, "%s", cy_error_text());
 }
 
 // ---- what is not finite

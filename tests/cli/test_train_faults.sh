@@ -160,6 +160,42 @@ wait "$process"
 same "status of a run whose working directory was deleted" 1 $?
 says err 'make folder saves: the working directory, to which the path is relative, was deleted'
 
+# ---- a save for which there is no memory is not done, the run goes on, and the next one is
+
+if [ -e "${FAILING_MEMORY:-}" ] && command -v prlimit >/dev/null; then # sanitizers have an own allocator
+    "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/tight" \
+        --training.total_train_steps=1000000 >"$folder/out" 2>"$folder/err" &
+    process=$!
+    for _ in $(seq 1200); do
+        [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ] && break
+        sleep 0.05
+    done
+    prlimit --pid "$process" --data=1:
+    kill -USR1 "$process"
+    for _ in $(seq 1200); do
+        grep -q 'was not saved' "$folder/err" || ! kill -0 "$process" 2>/dev/null && break
+        sleep 0.05
+    done
+    prlimit --pid "$process" --data=unlimited: 2>"$folder/log"
+    kill -TERM "$process"
+    wait "$process"
+    same "status of a run that had no memory for one save" 143 $?
+    says err 'was not saved: no memory for '
+    same "saves of it" 1 "$(find "$folder/tight" -name 'step-*' | wc -l)"
+fi
+
+# ---- a umask that takes everybody's rights leaves the owner's: the run saves and goes on from there
+
+mkdir "$folder/masked"
+for steps in 2 4; do
+    (umask 0777 && exec "$cyclotron" train "$folder/tiny.json" --training.total_train_steps=$steps \
+        --checkpoint.save_dir="$folder/masked/saves" --logging.run_dir="$folder/masked/run" \
+        --checkpoint.resume=auto >"$folder/masked/out" 2>"$folder/masked/err")
+    same "status under umask 0777" 0 $?
+done
+same "rights of a folder under umask 0777" 700 "$(stat -c %a "$folder/masked/saves/step-00000004")"
+same "rights of a file under umask 0777" 600 "$(stat -c %a "$folder/masked/run/metrics.jsonl")"
+
 # ---- two runs that save in one folder, or write their metrics in one: the second is refused before
 # it has touched what is the first's, which goes on
 
