@@ -130,6 +130,17 @@ cp "$folder/good/step-00000002/weights-00000.safetensors" "$folder/nameless/step
 train 2 damaged --checkpoint.load_path="$folder/nameless"
 says err 'holds no checkpoint: its 1 step-N folder has no manifest.json'
 
+# The newest checkpoint is a link to a disk that is not mounted: an older one does not stand for it.
+cp -r "$folder/good" "$folder/linked"
+ln -s ../unmounted/step-00000004 "$folder/linked/step-00000004"
+train 1 damaged --checkpoint.save_dir="$folder/linked" --checkpoint.resume=auto
+is err "cyclotron: error: $folder/linked/step-00000004 is a symbolic link that leads nowhere: it may be the newest checkpoint
+  hint: mount the disk that it leads to, or remove the link"
+mkdir "$folder/unmounted"
+mv "$folder/linked/step-00000002" "$folder/unmounted/step-00000004"
+train 0 linked --checkpoint.save_dir="$folder/linked" --checkpoint.resume=auto
+says err "continuing $folder/linked/step-00000004 from step 2"
+
 # The folder of a run is told from a checkpoint, by every command.
 train 0 whole --checkpoint.save_dir="$folder/elsewhere" --training.total_train_steps=2
 train 2 damaged --checkpoint.load_path="$folder/whole"
