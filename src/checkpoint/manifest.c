@@ -161,9 +161,9 @@ static cy_status add_tensor(cy_text *json, const cy_stored_tensor *stored)
     json_t *shape = json_array();
     if (tensor->dimensions == 2) cy_json_append(&shape, json_integer(tensor->rows));
     cy_json_append(&shape, json_integer(tensor->cols));
-    json_t *object = json_pack("{s:o, s:s, s:s, s:o}", "name", name, "kind",
-        cy_tensor_kind_name(tensor->kind), "dtype", cy_safetensors_dtype_name(tensor->dtype),
-        "shape", shape);
+    json_t *object =
+        json_pack("{s:o, s:s, s:s, s:o}", "name", name, "kind", cy_tensor_kind_name(tensor->kind),
+            "dtype", cy_safetensors_dtype_name(tensor->dtype), "shape", shape);
     CY_TRY(cy_json_add(json, object, 0));
     json->length--; // its closing brace
     CY_TRY(cy_text_add(json, ", \"pieces\": [\n"));

@@ -78,8 +78,8 @@ static json_t *files_to_json(const cy_checkpoint *checkpoint)
     for (int i = 0; i < checkpoint->file_count; i++) {
         const cy_checkpoint_file *file = &checkpoint->files[i];
         cy_json_append(&files,
-            json_pack("{s:o, s:I}", "name", text_to_json(file->name), "bytes",
-                (json_int_t)file->bytes));
+            json_pack(
+                "{s:o, s:I}", "name", text_to_json(file->name), "bytes", (json_int_t)file->bytes));
     }
     return files;
 }
@@ -117,11 +117,11 @@ static cy_status print_json(const cy_checkpoint *checkpoint)
             return status;
         }
     }
-    json_t *object = json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "path",
-        text_to_json(checkpoint->path), "format", checkpoint->is_hf ? "huggingface" : "cyclotron",
-        "step", (json_int_t)checkpoint->step, "tokens", (json_int_t)checkpoint->tokens,
-        "parameters", (json_int_t)sums.elements[CY_TENSOR_WEIGHT], "bytes",
-        (json_int_t)sums.file_bytes);
+    json_t *object =
+        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "path", text_to_json(checkpoint->path),
+            "format", checkpoint->is_hf ? "huggingface" : "cyclotron", "step",
+            (json_int_t)checkpoint->step, "tokens", (json_int_t)checkpoint->tokens, "parameters",
+            (json_int_t)sums.elements[CY_TENSOR_WEIGHT], "bytes", (json_int_t)sums.file_bytes);
     if (!checkpoint->is_hf) {
         cy_json_set(&object, "format_version", json_integer(CY_CHECKPOINT_FORMAT));
     }

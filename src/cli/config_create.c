@@ -162,11 +162,11 @@ static int print_result(const cy_config *config, const char *path, bool json)
     const long long samples = (long long)cy_config_batch_samples(config);
     const long long tokens = (long long)cy_config_batch_tokens(config);
     if (json) {
-        const cy_status status = cy_report_json(
-            json_pack("{s:o, s:I, s:I}", "path", cy_json_string(path, strlen(path)),
-                "global_batch_size", (json_int_t)samples, "global_batch_tokens",
-                (json_int_t)tokens),
-            0);
+        const cy_status status =
+            cy_report_json(json_pack("{s:o, s:I, s:I}", "path", cy_json_string(path, strlen(path)),
+                               "global_batch_size", (json_int_t)samples, "global_batch_tokens",
+                               (json_int_t)tokens),
+                0);
         if (status != CY_OK) return cy_report_status(status);
     } else {
         printf("global batch: %lld samples, %lld tokens (mbs %lld x grad_acc_steps %lld x dp %d, "

@@ -98,14 +98,13 @@ static json_t *to_json(const result *r)
     json_t *simulated = json_pack("{s:o, s:o, s:o, s:o}", "end", cy_json_real(r->timeline.end),
         "span", cy_json_real(r->timeline.span), "bubble", cy_json_real(r->timeline.bubble),
         "bubble_alone", cy_json_real(r->timeline.bubble_alone));
-    return json_pack(
-        "{s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:o, s:o, s:I, s:i, s:i, s:o, s:o}", "engine",
-        cy_pipeline_engine_name(s->engine), "stages", s->stages, "microbatches", s->microbatches,
-        "chunks", s->chunks, "placement", s->placement == CY_PLACEMENT_V ? "v" : "loop", "ticks",
-        (json_int_t)cost->ticks, "span", (json_int_t)cost->span, "bubble",
-        cy_json_real(cost->bubble), "bubble_alone", cy_json_real(cost->bubble_alone), "messages",
-        (json_int_t)cost->messages, "peak_stash", cost->peak_stash, "peak_kept", cost->peak_kept,
-        "simulated", simulated, "ranks", ranks);
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:o, s:o, s:I, s:i, s:i, s:o, s:o}",
+        "engine", cy_pipeline_engine_name(s->engine), "stages", s->stages, "microbatches",
+        s->microbatches, "chunks", s->chunks, "placement",
+        s->placement == CY_PLACEMENT_V ? "v" : "loop", "ticks", (json_int_t)cost->ticks, "span",
+        (json_int_t)cost->span, "bubble", cy_json_real(cost->bubble), "bubble_alone",
+        cy_json_real(cost->bubble_alone), "messages", (json_int_t)cost->messages, "peak_stash",
+        cost->peak_stash, "peak_kept", cost->peak_kept, "simulated", simulated, "ranks", ranks);
 }
 
 static cy_status add_table(cy_text *text, const result *r, double tick)

@@ -460,7 +460,8 @@ static cy_status take_fingerprint(cy_tokenizer *tokenizer, const json_t *root)
             continue;
         }
         cy_text text = {0};
-        const cy_status status = cy_json_add(&text, json_incref(part), JSON_COMPACT | JSON_SORT_KEYS);
+        const cy_status status =
+            cy_json_add(&text, json_incref(part), JSON_COMPACT | JSON_SORT_KEYS);
         if (status == CY_OK) hash = hash_on(hash, text.bytes, text.length + 1);
         cy_text_free(&text);
         CY_TRY(status);

@@ -104,8 +104,7 @@ static void an_object_is_whole_or_memory_was_out(void **state)
                                "  \"another_name_that_takes_more_room\": 2\n}";
     char member[200], text[3000];
     snprintf(member, sizeof(member), "\"state\": %s", object);
-    const size_t length =
-        make_text(text, sizeof(text), "\"state\": {\n  \"a\": 1\n}", member);
+    const size_t length = make_text(text, sizeof(text), "\"state\": {\n  \"a\": 1\n}", member);
     for (int at = cy_test_json_allocations(text, length) + 1;; at++) {
         cy_test_json_fails_at(at);
         const cy_status status =
