@@ -84,7 +84,8 @@ static int check(const check_values *values, const cy_arguments *arguments)
         status = cy_check_inputs(&config, &errors, machine.cores);
     }
     int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;
-    if (values->json && (status == CY_OK || errors.count > 0)) {
+    const bool complete = status == CY_OK || (errors.count > 0 && status != CY_ERR_MEMORY);
+    if (values->json && complete) {
         const cy_status printed = cy_report_json(errors_to_json(&errors), 0);
         if (printed != CY_OK) exit_status = cy_report_status(printed);
     } else if (status == CY_OK) {

@@ -56,9 +56,12 @@ static void wrong_value(
     cy_text shown = {0};
     const cy_status status =
         cy_json_add(&shown, json_deep_copy(value), JSON_COMPACT | JSON_REAL_PRECISION(12));
-    const char *text = status == CY_OK ? shown.bytes : "?";
-    cy_config_add_error(errors, "%s.%s = %.120s%s: %s", key->section, key->name, text,
-        strlen(text) > 120 ? "..." : "", wanted);
+    if (status == CY_OK) {
+        cy_config_add_error(errors, "%s.%s = %.120s%s: %s", key->section, key->name, shown.bytes,
+            shown.length > 120 ? "..." : "", wanted);
+    } else {
+        cy_config_add_error_of(errors, status, "%s", cy_error_text());
+    }
     cy_text_free(&shown);
 }
 
