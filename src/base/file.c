@@ -274,8 +274,8 @@ cy_status cy_file_write(const char *path, const void *bytes, size_t count)
     return cy_folder_sync_above(path);
 }
 
-// Whether a relative path leads nowhere, because the folder that it begins in was deleted.
-static bool has_lost_its_beginning(const char *path)
+// Whether a path is relative to a working directory that was deleted.
+static bool starts_in_deleted_folder(const char *path)
 {
     char folder[PATH_MAX];
     return path[0] != '/' && getcwd(folder, sizeof(folder)) == NULL && errno == ENOENT;
@@ -288,7 +288,7 @@ static cy_status make_one(const char *path)
     if (cy_io_make_folder(path) == 0) return cy_folder_sync_above(path);
     if (errno == EEXIST) return CY_OK;
     const cy_status status = CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", path);
-    if (!has_lost_its_beginning(path)) return status;
+    if (!starts_in_deleted_folder(path)) return status;
     return CY_FAIL(CY_ERR_IO,
         "make folder %s: the working directory, to which the path is relative, was deleted", path);
 }

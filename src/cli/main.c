@@ -154,8 +154,8 @@ static bool has_stack(void)
     return false;
 }
 
-// With a umask that takes the owner's rights, the program could not use what it has made: a run
-// could not save.
+// Where the umask removes the owner's rights, the program could not use the files and folders that
+// it makes, and a run could not save.
 static void keep_owner_rights(void)
 {
     const mode_t mask = umask(0);

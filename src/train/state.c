@@ -302,7 +302,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     };
     const cy_status status = cy_saver_save(saver, &save, &parts->report);
     if (status != CY_ERR_MEMORY) return status;
-    // As room on the disk, memory for a save is missing for this one; a step takes none.
+    // A step allocates nothing, so the run goes on without this save, as on a full disk.
     return CY_FAIL(CY_ERR_IO, "%s", cy_error_text());
 }
 
