@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "observe/memory.h"
-#include "train/ranks.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "comm/mesh.h"
 #include "parallel/pipeline/schedule.h"
-#include "train/traffic.h"
+#include "train/ranks.h"
 
 #define CY_PLAN_LAYER_RUNS 3
 

@@ -55,4 +55,25 @@ typedef cy_status (*cy_engine_use)(cy_engine *engine, const cy_rank *rank, void 
 CY_MUST_CHECK cy_status cy_rank_with_engine(
     const cy_rank *rank, const cy_engine_options *options, cy_engine_use use, void *context);
 
+// Adds what a person should know of the choice, in a line; nothing where there is nothing to say.
+CY_MUST_CHECK cy_status cy_rank_describe_algorithms(const cy_rank *rank, cy_text *text);
+
+// ---- traffic
+
+#define CY_TRAFFIC_DIMENSIONS 5
+#define CY_TRAFFIC_WORLD      4 // the last; those before it carry the model's tensors
+
+typedef struct cy_rank_traffic {
+    cy_traffic of[CY_TRAFFIC_DIMENSIONS]; // tp, cp, pp, dp, world
+} cy_rank_traffic;
+
+// "tp", "cp", "pp", "dp", "world". Static storage.
+const char *cy_traffic_dimension(int index);
+
+// What the groups count now; a group that serves twice is counted once.
+cy_rank_traffic cy_traffic_now(const cy_engine_groups *groups);
+
+// What was counted between two of them.
+cy_rank_traffic cy_traffic_between(const cy_rank_traffic *before, const cy_rank_traffic *after);
+
 #endif

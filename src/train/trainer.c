@@ -8,14 +8,13 @@
 #include "observe/memory.h"
 #include "observe/profile.h"
 #include "optim/lr_schedule.h"
-#include "train/algorithms.h"
 #include "train/check_outputs.h"
 #include "train/data_iterator.h"
 #include "train/identity.h"
+#include "train/ranks.h"
 #include "train/replicas.h"
 #include "train/run_folder.h"
 #include "train/state.h"
-#include "train/traffic.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -16,7 +16,6 @@
 #include "parallel/pipeline/executor.h"
 #include "parallel/pipeline/timeline.h"
 #include "train/ranks.h"
-#include "train/traffic.h"
 
 #include <math.h>
 #include <stdio.h>
