@@ -9,7 +9,15 @@
 
 #include "checkpoint/identity.h"
 #include "train/data_iterator.h"
-#include "train/same_start.h"
+#include "train/ranks.h"
+
+// What a run starts from. All zeros: from nothing.
+typedef struct cy_start_point {
+    bool from_checkpoint; // or from a Hugging Face folder
+    bool weights_only;
+    int64_t step;
+    uint64_t content; // a hash of what the checkpoint holds; of a Hugging Face folder, of its sizes
+} cy_start_point;
 
 // *identity is owned by the caller.
 CY_MUST_CHECK cy_status cy_identity_of_run(
@@ -22,5 +30,10 @@ CY_MUST_CHECK cy_status cy_identity_of_run(
 CY_MUST_CHECK cy_status cy_identity_compare(cy_text *lines, const cy_identity *run,
     const cy_config *config, const cy_run_data *data, const char *path, bool weights_only,
     cy_start_point *start);
+
+// Collective over the world. CY_ERR_REQUEST, on every rank with the same text, where a rank has
+// something else than rank 0: "rank 3 reads other tokens than rank 0 in data.txt: ...".
+CY_MUST_CHECK cy_status cy_same_start_check(cy_engine *engine, const cy_rank *rank,
+    const cy_identity *identity, const cy_start_point *start);
 
 #endif

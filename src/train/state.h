@@ -14,8 +14,7 @@
 typedef struct cy_run_position {
     int64_t step;          // updates done
     int64_t tokens;        // trained on
-    bool residual_dropped; // the checkpoint has gradients kept back on another mesh
-                           // (residual_state.h)
+    bool residual_dropped; // the checkpoint has a residual of another mesh
 } cy_run_position;
 
 // The status of a call that ends the run where it fails. Who has only heard that another rank
@@ -53,5 +52,32 @@ typedef struct cy_state_data {
 // is what this rank wrote and how long it took, and may be NULL.
 CY_MUST_CHECK cy_status cy_state_save(cy_engine *engine, const cy_rank *rank, cy_saver *saver,
     cy_run_position position, const cy_state_data *data, cy_save_report *report);
+
+// ---- the residual of top-k compression
+//
+// Each rank keeps back what it has not sent of its own gradients, so this state belongs to a mesh,
+// unlike all else in a checkpoint: a vector a rank, in the order of the rank's flat range, under a
+// name that says the rank's place, the mesh and a hash of the order. A run on the same mesh loads
+// it and goes on bit for bit; any other leaves it out, which delays nothing but those gradients,
+// and says so. Collective calls; the rank's thread.
+
+#define CY_RESIDUAL_NAME_BYTES 96
+
+typedef struct cy_residual_state {
+    char (*names)[CY_RESIDUAL_NAME_BYTES]; // owned, [count]
+    cy_global_tensor *tensors;             // owned, [count]: one a rank of the world
+    int count;                             // 0 where nothing is kept back
+    cy_tensor_shard piece;                 // this rank's; `tensor` counts in `tensors`
+} cy_residual_state;
+
+// Start from a zeroed struct; free with cy_residual_state_close.
+CY_MUST_CHECK cy_status cy_residual_state_list(
+    cy_residual_state *list, cy_engine *engine, const cy_rank *rank);
+void cy_residual_state_close(cy_residual_state *list);
+
+// True where the checkpoint has the parts of all ranks of this mesh: the same on every rank.
+// *residual_dropped: there is something in the checkpoint that no rank here can use.
+bool cy_residual_state_is_complete(
+    const cy_residual_state *list, const cy_checkpoint *checkpoint, bool *residual_dropped);
 
 #endif
