@@ -39,12 +39,9 @@ cy_loader_counters cy_data_iterator_count(const cy_data_iterator *feed);
 // What cy_engine_train_step reads from. The feed must outlive it.
 cy_batch_source cy_data_iterator_source(cy_data_iterator *feed);
 
-// The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
-// share. Collective over the world. *tokens is what was counted, over all ranks. Where a rank
-// cannot read its samples, all return together: it with what went wrong, the others with
-// CY_ERR_PEER; *unread is then true, and the ranks may go on together.
-CY_MUST_CHECK cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data,
-    const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
-    int64_t *tokens, bool *unread);
+// The rows and positions of a split that a rank reads. ranges [CY_CONTEXT_RANGES] is filled with
+// the positions and borrowed by the result.
+cy_batch_shape cy_data_iterator_shape(const cy_config *config, const cy_coordinates *at,
+    cy_dataset_split split, cy_position_range *ranges);
 
 #endif

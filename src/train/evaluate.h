@@ -1,12 +1,19 @@
-// train/evaluate.h: the loss of a saved model on a text.
+// train/evaluate.h: computes the loss over a data set, during a run and of a checkpoint.
 
 #ifndef CY_TRAIN_EVALUATE_H
 #define CY_TRAIN_EVALUATE_H
 
-#include "data/dataset.h"
-#include "config/config.h"
+#include "train/data_iterator.h"
 
 #include <stdbool.h>
+
+// The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
+// share. Collective over the world. *tokens is what was counted, over all ranks. Where a rank
+// cannot read its samples, all return together: it with what went wrong, the others with
+// CY_ERR_PEER; *unread is then true, and the ranks may go on together.
+CY_MUST_CHECK cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data,
+    const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
+    int64_t *tokens, bool *unread);
 
 typedef struct cy_evaluate_options {
     const char *checkpoint;  // borrowed: ours or a Hugging Face folder

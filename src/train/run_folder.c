@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/output.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 
 #include <errno.h>
 #include <stdatomic.h>

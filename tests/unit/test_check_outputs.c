@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 #include "train/run_folder.h"
 
 #include <stdio.h>

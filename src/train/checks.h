@@ -1,12 +1,20 @@
-// train/check_outputs.h: the folders that a run writes to, looked at before one is made, and named
-// by their keys where one cannot be.
+// train/checks.h: checks what a configuration reads and writes, before a run starts.
 //
-// Not collective: rank zero makes these folders, on its machine they have to be writable.
+// Not collective. The folders that a run writes to have to be writable on the machine of rank zero,
+// which makes them; their failures name the key.
 
-#ifndef CY_TRAIN_CHECK_OUTPUTS_H
-#define CY_TRAIN_CHECK_OUTPUTS_H
+#ifndef CY_TRAIN_CHECKS_H
+#define CY_TRAIN_CHECKS_H
 
 #include "config/config.h"
+
+// Opens tokenizer, data and the checkpoint that a run of this configuration, which has no faults of
+// its own, would begin with, and closes them again: what cannot be read, data too short for one
+// sample, a vocabulary larger than the model's, a checkpoint of another model, tokenizer or data.
+// Text is cut into tokens for that, on `threads` threads. Adds a fault each of data and checkpoint
+// to those that there may be; CY_ERR_REQUEST with all lines where there is one. Not collective.
+CY_MUST_CHECK cy_status cy_check_inputs(
+    const cy_config *config, cy_config_errors *errors, int threads);
 
 // CY_ERR_IO where the folder of a key ("logging.run_dir") is there and may not be written, or is
 // not and the nearest one above it that is may not, or is no folder. Makes nothing.
