@@ -1,13 +1,14 @@
+// Saves the state of a run, loads it, and checks that it is finite.
 #include "train/state.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/numbers.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/state_dict.h"
 #include "train/replicas.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ cy_status cy_state_await_reason(const cy_engine *engine, cy_status status)
     return status;
 }
 
-// True when the folder holds a checkpoint, or is one.
+// *found: the folder contains a checkpoint, or is one.
 static cy_status try_locate(char **path, const char *folder, bool *found)
 {
     *found = false;
@@ -47,30 +48,30 @@ cy_status cy_state_locate(char **path, bool *weights_only, const cy_config *conf
 
 // ---- the small state beside the tensors
 
-// The exponents of strict mode's sums: what the next step's bits hang on.
-static cy_status write_exponents(cy_text *json, const cy_sums *sums)
+// The exponents of strict mode's sums, which the bits of the next step depend on.
+static json_t *strict_json(const cy_sums *sums)
 {
-    CY_TRY(cy_text_add(json, ",\"strict\":{\"exponents\":["));
+    json_t *exponents = json_array();
     for (int64_t i = 0; i < sums->count; i++) {
-        CY_TRY(cy_text_add(json, "%s%d", i > 0 ? "," : "", sums->table[i].exponent));
+        cy_json_append(&exponents, json_integer(sums->table[i].exponent));
     }
-    return cy_text_add(json, "]}");
+    return json_pack("{s:o}", "exponents", exponents);
 }
 
 static cy_status write_state(cy_text *json, const cy_engine *engine)
 {
     const cy_loss_scaler *scaler = &engine->scaler;
-    CY_TRY(cy_text_add(json,
-        "{\"scaler\":{\"scale\":%s,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
-        "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}",
-        cy_json_number(scaler->scale, 17).bytes, (long long)scaler->clean_steps,
-        (long long)scaler->skipped_steps, (long long)scaler->stuck_steps,
-        (long long)engine->options.config->training.seed));
-    if (engine->context.sums != NULL) CY_TRY(write_exponents(json, &engine->sums));
-    return cy_text_add(json, "}");
+    json_t *state = json_pack("{s:{s:o, s:I, s:I, s:I}, s:{s:I}}", "scaler", "scale",
+        cy_json_real(scaler->scale), "clean_steps", (json_int_t)scaler->clean_steps,
+        "skipped_steps", (json_int_t)scaler->skipped_steps, "stuck_steps",
+        (json_int_t)scaler->stuck_steps, "random", "seed",
+        (json_int_t)engine->options.config->training.seed);
+    if (engine->context.sums != NULL) cy_json_set(&state, "strict", strict_json(&engine->sums));
+    return cy_json_add(json, state, JSON_COMPACT);
 }
 
-// A checkpoint of a fast run has none: a strict one that goes on from it starts with constants.
+// The checkpoint of a run without strict mode has no exponents. A strict run that continues from it
+// starts with the constants.
 static cy_status read_exponents(cy_engine *engine, const json_t *root, const char *path)
 {
     const json_t *strict = json_object_get(root, "strict");
@@ -96,7 +97,7 @@ static cy_status read_exponents(cy_engine *engine, const json_t *root, const cha
     return CY_OK;
 }
 
-// Only a scale that a run in fp16 came to is worth anything: the others say 1.
+// Only a run in fp16 has adapted its loss scale; others save 1, which is not to be used.
 static bool was_in_fp16(const cy_checkpoint *checkpoint)
 {
     const char *config = checkpoint->config_json;
@@ -141,10 +142,10 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
 
 #define RESIDUAL_PREFIX "kept_back."
 
-// What a rank's vector is like.
+// The residual of a rank.
 typedef struct vector_of {
-    int64_t count;
-    int64_t order; // a hash of which parameter lies where
+    int64_t count; // elements
+    int64_t order; // a hash of the positions of the parameters
 } vector_of;
 
 static int64_t hash_order(const cy_storage *storage)
@@ -237,7 +238,7 @@ static bool has_any(const cy_checkpoint *checkpoint)
     return false;
 }
 
-// The same answer on every rank: all look for the parts of all.
+// The result is the same on every rank, because each looks for the residuals of all ranks.
 static bool has_all(const cy_checkpoint *checkpoint, const cy_residual_state *list)
 {
     for (int i = 0; i < list->count; i++) {
@@ -258,14 +259,14 @@ bool cy_residual_state_is_complete(
 
 // ---- loading and saving
 
-// What a load is put together from. Start from a zeroed struct.
+// The tensors of a load. Start from a zeroed struct.
 typedef struct loaded_parts {
     cy_state_dict parameters;
     cy_residual_state residual;
     bool residual_dropped;
 } loaded_parts;
 
-// What this rank wants of the checkpoint. Collective.
+// Lists the tensors that this rank loads. Collective.
 static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_rank *rank,
     const cy_checkpoint *checkpoint, bool weights_only)
 {
@@ -324,7 +325,7 @@ cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank, cy_check
     return load_tensors(engine, rank, checkpoint, true, &residual_dropped, traffic);
 }
 
-// Steps and tokens go on from these by additions that must not overflow.
+// Counting on from the position must not overflow.
 static cy_status check_position(const cy_checkpoint *checkpoint)
 {
     const int64_t most = (int64_t)1 << 60;
@@ -339,7 +340,7 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     cy_checkpoint checkpoint;
     bool residual_dropped = false;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
-    // What was imported has nothing but weights either.
+    // An imported model has only weights, too.
     const bool weights =
         weights_only || checkpoint.is_hf || (checkpoint.step == 0 && !has_moments(&checkpoint));
     cy_status status = check_position(&checkpoint);
@@ -356,7 +357,7 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     return status;
 }
 
-// What a save is put together from. Start from a zeroed struct.
+// The parts of a save. Start from a zeroed struct.
 typedef struct saved_parts {
     cy_text config_json, state_json, identity_json;
     cy_state_dict parameters;
@@ -364,11 +365,11 @@ typedef struct saved_parts {
     cy_save_report report;
 } saved_parts;
 
-// Lists what this rank has to save.
+// Lists the tensors that this rank saves.
 static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
     const cy_config *config = engine->options.config;
-    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
+    // Without ZeRO the ranks of the gradient group hold the same elements: each writes a part.
     const cy_state_dict_share share = {
         .rank =
             config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
@@ -423,7 +424,7 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     return cy_saver_save(saver, &save, &parts->report);
 }
 
-// ---- what is not finite
+// ---- values that are not finite
 
 #define SCAN_ELEMENTS ((int64_t)1 << 18) // of a task
 
@@ -446,7 +447,7 @@ static void scan_task(void *context, int64_t task, int worker)
 
 static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
 {
-    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
+    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation converts it to the model's dtype
     scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
     cy_thread_pool_run(
         engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
