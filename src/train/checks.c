@@ -21,7 +21,7 @@ static cy_status check_identity(
     const cy_config *config, const cy_run_data *data, const char *path, bool weights_only)
 {
     cy_identity identity;
-    cy_text lines = {0}; // what a run would tell is no fault
+    cy_text lines = {0}; // differences that a run would only note
     CY_TRY(cy_identity_of_run(&identity, config, data));
     const cy_status status =
         cy_identity_compare(&lines, &identity, config, data, path, weights_only, NULL);
@@ -85,8 +85,8 @@ static void cut_last_part(char *path)
     path[length] = '\0';
 }
 
-// Cuts `path` to the nearest folder that is there, and says whether it may be written; errno has
-// why not. What is asked for below a file is not missing (ENOENT) but impossible (ENOTDIR).
+// Cuts `path` to the nearest path that exists. Returns whether it is a folder that may be written;
+// errno is the reason why not. A path below a file gives ENOTDIR, not ENOENT, and is not cut.
 static bool may_write_nearest(char *path)
 {
     while (cy_io_access(path, F_OK) != 0) {

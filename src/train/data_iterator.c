@@ -7,7 +7,8 @@
 
 // ---- the data of a run
 
-// That of the configuration, or the one beside the first source; NULL where there is none.
+// Opens the tokenizer of the configuration, or the one beside the first source. NULL: there is
+// none.
 static cy_status open_tokenizer(cy_tokenizer **tokenizer, const cy_config *config)
 {
     if (config->dataset.tokenizer[0] != '\0') {

@@ -14,15 +14,15 @@
 
 // ---- during a run
 
-typedef struct evaluation {
+typedef struct split_evaluation {
     const cy_run_data *data;
     cy_batch_shape shape;
-    int64_t samples; // that are to be evaluated, over all ranks
+    int64_t samples; // of all ranks together
     int64_t seq_length;
     int64_t tokens;   // with a target, so far, on this rank
-    cy_status status; // of reading: the other ranks are told at the end
+    cy_status status; // of reading; the other ranks learn of it at the end
     char error[512];  // its text
-} evaluation;
+} split_evaluation;
 
 static void clear_row(int32_t *in, int32_t *out, int64_t columns)
 {
@@ -31,7 +31,7 @@ static void clear_row(int32_t *in, int32_t *out, int64_t columns)
         out[i] = -1;
 }
 
-static cy_status read_row(const evaluation *run, int32_t *in, int32_t *out, int64_t sample)
+static cy_status read_row(const split_evaluation *run, int32_t *in, int32_t *out, int64_t sample)
 {
     const cy_batch_shape *shape = &run->shape;
     for (int i = 0; i < shape->range_count; i++) {
@@ -46,12 +46,12 @@ static cy_status read_row(const evaluation *run, int32_t *in, int32_t *out, int6
     return CY_OK;
 }
 
-// Microbatch i takes the i-th round of samples; rows beyond the last sample have no targets, and
-// none have when a read has failed: the ranks compute together to the end.
+// Microbatch i takes the i-th round of samples. Rows beyond the last sample have no targets. After
+// a failed read no row has: the rank computes on, so that the other ranks can finish.
 static cy_status fill_evaluation(
     void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
-    evaluation *run = context;
+    split_evaluation *run = context;
     const cy_batch_shape *shape = &run->shape;
     const int64_t columns = cy_batch_columns(shape, run->seq_length);
     for (int64_t row = 0; row < shape->micro_batch_size; row++) {
@@ -77,7 +77,7 @@ cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data, const cy
 {
     const cy_config *config = engine->options.config;
     cy_position_range ranges[CY_CONTEXT_RANGES];
-    evaluation run = {
+    split_evaluation run = {
         .data = data,
         .shape = cy_data_iterator_shape(config, at, split, ranges),
         .samples = cy_dataset_samples(data->dataset, split),
@@ -106,7 +106,7 @@ cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data, const cy
     if (failed > 0) return CY_FAIL(CY_ERR_PEER, "another rank could not read its samples");
     CY_TRY(cy_group_all_reduce(
         groups->gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
-    // Every stage has counted the tokens, the last one has the losses.
+    // Every stage has counted the tokens; only the last one has losses.
     CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, cy_view_of(sums, CY_F64, 1, 1), CY_SUM));
     *loss = sums[0] / sums[1];
     *tokens = (int64_t)sums[1];
@@ -125,7 +125,7 @@ typedef struct evaluate_run {
     cy_evaluation *evaluation;
 } evaluate_run;
 
-// A path of a configuration; one that does not fit is an error and not another path.
+// Sets a path of a configuration. A path that does not fit is an error: it must not be cut.
 static cy_status set_path(char *field, const char *folder, const char *name)
 {
     const int length = snprintf(field, CY_CONFIG_PATH_BYTES, "%s%s", folder, name);
@@ -134,8 +134,8 @@ static cy_status set_path(char *field, const char *folder, const char *name)
         length, CY_CONFIG_PATH_BYTES - 1);
 }
 
-// The configuration that the model was trained with, cut down to one rank and the data that was
-// given; for a Hugging Face folder the defaults.
+// Makes the configuration that the model was trained with, for one rank and the given data; for a
+// Hugging Face folder, the defaults.
 static cy_status make_config(evaluate_run *run)
 {
     const cy_evaluate_options *options = run->options;
@@ -147,8 +147,8 @@ static cy_status make_config(evaluate_run *run)
     cy_config_errors_free(&errors);
     CY_TRY(status);
 
-    // What came from elsewhere was not trained here: its files say the dtype, and its sequences are
-    // as long as the model takes.
+    // A model that was not trained here has the dtype of its files, and the longest sequences that
+    // the model takes.
     const bool was_trained = json != NULL && run->checkpoint.step > 0;
     const cy_dtype dtype =
         was_trained ? config->model.dtype : run->checkpoint.tensors[0].tensor.dtype;
@@ -183,8 +183,7 @@ static cy_status make_config(evaluate_run *run)
     return CY_OK;
 }
 
-// Bytes of text behind the targets of the first `tokens` tokens of a split. The end token stands
-// for no text.
+// Counts the bytes of text of the first `tokens` targets of a split. The end token has no text.
 static cy_status count_bytes(
     const evaluate_run *run, cy_dataset_split split, int64_t tokens, int64_t *bytes)
 {
@@ -207,7 +206,7 @@ static cy_status count_bytes(
     return status;
 }
 
-// Names the cause where it is in the weights, as the model holds them.
+// Fails, and names the first weight that is not finite, if there is one.
 static cy_status report_not_finite(
     const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
 {
@@ -237,7 +236,7 @@ static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *c
     evaluate_run *run = context;
     const cy_evaluate_options *options = run->options;
     cy_evaluation *result = run->evaluation;
-    // Where nothing was held out, all of the data is evaluated.
+    // Without a held-out part, all of the data is evaluated.
     result->held_out = run->config.dataset.validation_fraction > 0;
     const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
     cy_checkpoint_traffic traffic = {0};

@@ -1,4 +1,4 @@
-// Compares what a run reads with what the checkpoint that it starts from was trained on.
+// Compares a run with the checkpoint that it starts from, and its ranks with each other.
 #include "train/identity.h"
 
 #include "base/memory.h"
@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-// Behind the last newline that a text may be cut at, and its end token: of one line.
+// A text that grows may change its last tokens: those of its last line, and the end token. A source
+// is also compared without that many tokens.
 #define END_TOKENS 64
 
 static cy_status identify_source(
@@ -52,7 +53,6 @@ cy_status cy_identity_of_run(
     return CY_OK;
 }
 
-// One comparison.
 typedef struct comparison {
     cy_text *lines;
     const char *path; // of the checkpoint
@@ -69,7 +69,7 @@ static cy_status compare_tokenizer(comparison *c, const cy_checkpoint *checkpoin
     CY_TRY(cy_identity_tokenizer(&then, checkpoint));
     if (now == 0 || then == 0 || now == then) return CY_OK;
     if (c->accepts_tokenizer) {
-        c->accepts_data = true; // the text's tokens are other ones for that reason alone
+        c->accepts_data = true; // the data has other tokens because of the tokenizer
         return cy_text_add(c->lines,
             "%s was trained with another tokenizer, as checkpoint.accept allows\n", c->path);
     }
@@ -83,8 +83,8 @@ static cy_status compare_tokenizer(comparison *c, const cy_checkpoint *checkpoin
 
 // ---- sources
 
-// Whether a source begins with what it was, all but perhaps its last few tokens. Where the checks
-// of shards cover all that it was, they decide.
+// *grown: the source begins with the tokens that it had, except perhaps the last few. Where the
+// checks of shards cover all of these tokens, the checks decide.
 static cy_status has_grown(
     bool *grown, const cy_token_source *source, const cy_source_identity *then)
 {
@@ -154,7 +154,8 @@ static cy_status compare_setting(comparison *c, const char *key, double now, dou
         cy_json_number_shortest(now).bytes, c->path, cy_json_number_shortest(then).bytes);
 }
 
-// Whether sources are dealt samples in other shares; without weights they are 0 and go by size.
+// Whether the sources have other shares of the samples. Weights that are not given are 0: then the
+// sizes of the sources determine the shares.
 static bool other_shares(const cy_identity *now, const cy_identity *then)
 {
     double sums[2] = {0, 0};
@@ -197,7 +198,7 @@ static cy_status compare_order(comparison *c)
 typedef enum relevance {
     ALWAYS,
     TOPK,     // gradients are compressed by top-k now
-    RATE_END, // the learning rate falls towards the end of the run
+    RATE_END, // the learning rate depends on the end of the run
 } relevance;
 
 static const struct {
@@ -265,8 +266,9 @@ static cy_status compare_keys(
     return CY_OK;
 }
 
-// Adds to *lines one line, with its line end, for each difference from the configuration that the
-// checkpoint keeps, or one that says why nothing was compared. Nothing for one that keeps none.
+// Adds to *lines a line for each difference from the configuration in the checkpoint, or a line
+// that says why the settings are not compared. Adds nothing where the checkpoint has no
+// configuration.
 static cy_status compare_settings(
     cy_text *lines, const cy_config *config, const cy_checkpoint *checkpoint)
 {
@@ -290,7 +292,7 @@ static cy_status compare_settings(
     return status;
 }
 
-// ---- all of it
+// ---- the whole comparison
 
 static cy_status compare(comparison *c, const cy_checkpoint *checkpoint, bool weights_only)
 {
@@ -363,9 +365,9 @@ cy_status cy_identity_compare(cy_text *lines, const cy_identity *run, const cy_c
     return status;
 }
 
-// ---- between ranks: one all-gather of a few numbers of each
+// ---- between ranks: one all-gather of a few numbers of each rank
 
-// The numbers of a rank: these, then FOR_SOURCE for each source of the data.
+// The numbers of a rank: these, then FOR_SOURCE numbers for each source of the data.
 enum {
     TOKENIZER,
     FROM_CHECKPOINT,
@@ -415,7 +417,7 @@ static const char *point(const int64_t *of)
     return !of[FROM_CHECKPOINT] ? "no checkpoint" : of[WEIGHTS_ONLY] ? "weights" : "a checkpoint";
 }
 
-// The first difference of `rank` from rank 0.
+// Fails with the first difference of `rank` from rank 0.
 static cy_status compare_start(
     const int64_t *first, const int64_t *other, int rank, const cy_identity *identity)
 {

@@ -1,4 +1,5 @@
-// Runs a function as all ranks of a configuration, each with its groups.
+// Runs a function as all ranks of a configuration: opens their groups, chooses the algorithms of
+// their sums, and counts their traffic.
 #include "train/ranks.h"
 
 #include "base/memory.h"
@@ -16,10 +17,10 @@ typedef struct ranks_run {
     cy_mesh mesh;
     cy_rank_work work;
     void *context;
-    bool delayed; // the links say which algorithms are best
+    bool delayed; // links are slowed down: algorithms are not measured
 } ranks_run;
 
-// Ranks that have this process's cores.
+// The number of ranks that share the cores of this process.
 static int ranks_here(const ranks_run *run)
 {
     const cy_config_machine *machine = run->machine;
@@ -37,7 +38,7 @@ static int threads_of_rank(const ranks_run *run)
     return threads > 0 ? threads : 1;
 }
 
-// Ranks that were given different configurations must not train together.
+// Ranks with different configurations must not train together, so they compare this hash.
 static cy_status hash_configuration(uint64_t *hash, const cy_config *config)
 {
     cy_text json = {0};
@@ -67,7 +68,8 @@ static cy_status open_group(cy_rank *rank, cy_group **group, cy_mesh_kind kind)
         group, place, cy_mesh_group_size(&rank->mesh, kind), cy_mesh_kind_dimension(kind));
 }
 
-// The tensor-parallel ranks that hold the same kv heads: neighbours, as cy_param_slice deals them.
+// Opens the group of tensor-parallel ranks that hold the same kv heads. cy_param_slice gives these
+// to neighbours.
 static cy_status open_kv_group(cy_rank *rank, const cy_config *config)
 {
     const int tp = rank->mesh.size[CY_AXIS_TP];
@@ -83,8 +85,8 @@ static cy_status open_kv_group(cy_rank *rank, const cy_config *config)
     return status;
 }
 
-// Which ranks hold different elements of gradients and moments: with ZeRO all of them, without it
-// those of one model.
+// Opens all groups. The norm group consists of ranks with different elements of gradients and
+// moments: with ZeRO all ranks, without it the ranks of one replica of the model.
 static cy_status open_groups(cy_rank *rank, const cy_config *config)
 {
     cy_engine_groups *groups = &rank->groups;
@@ -118,14 +120,14 @@ static void close_groups(cy_rank *rank)
 
 // ---- algorithms
 
-#define BUDGET_S 0.04 // of each dimension
+#define BUDGET_S 0.04 // for measuring one dimension
 
-// Dimensions that add tensors; what the others add is a few numbers.
+// The dimensions that sum tensors. The others sum a few numbers.
 enum { SUMS_TP, SUMS_DP, SUMS };
 
 static const char *const sums[SUMS] = {"tp", "dp"};
 
-// The largest message that a run of this model can have.
+// The size of the largest sum in a run of this model.
 static size_t largest_message(const cy_rank *rank, const cy_config *config, int dimension)
 {
     const cy_model_shape *shape = &config->shape;
@@ -140,7 +142,7 @@ static size_t largest_message(const cy_rank *rank, const cy_config *config, int 
     return bytes < 0x1p40 ? (size_t)bytes : (size_t)1 << 40;
 }
 
-// The groups of a dimension, without those that are there twice.
+// The groups of a dimension, each once.
 static int groups_of(cy_engine_groups *groups, int dimension, cy_group **found[3])
 {
     int count = 0;
@@ -165,7 +167,7 @@ static cy_status measure_sums(
         CY_TRY(cy_algorithm_measure(
             &times[d], measured[d], NULL, largest_message(rank, config, d), BUDGET_S));
     }
-    // A collective takes as long as on the slowest rank; so all ranks come to one choice.
+    // A collective takes as long as its slowest rank. With the same times, all ranks choose alike.
     const int64_t count = (int64_t)(SUMS * sizeof(*times) / sizeof(double));
     const cy_traffic none = cy_group_counters(groups->world);
     CY_TRY(cy_group_all_reduce(groups->world, NULL, cy_view_of(times, CY_F64, 1, count), CY_MAX));
@@ -181,7 +183,7 @@ static cy_status wrap_group(cy_group **group, const cy_algorithm_table *table)
     return cy_algorithm_open(group, *group, &options);
 }
 
-// "native", or "tp:tree<=1536,native;dp:native".
+// Writes "tp:tree<=1536,native;dp:native". *plain is true where all of them are native.
 static cy_status write_choice(
     cy_text *text, const cy_rank *rank, const cy_algorithm_table *tables, bool *plain)
 {
@@ -208,6 +210,9 @@ static cy_status wrap_groups(cy_rank *rank, const cy_algorithm_table *tables)
     return CY_OK;
 }
 
+// Measures the groups of a rank and wraps those for which an algorithm is faster than the backend's
+// own. `config`, the rank's own, gets the choice in place of auto. All ranks of the run call it
+// with newly opened groups and make the same choice. It takes about a tenth of a second at most.
 static cy_status choose_algorithms(cy_rank *rank, cy_config *config)
 {
     char *name = config->distributed.algorithm;
