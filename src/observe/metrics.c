@@ -91,6 +91,7 @@ static cy_status add_value(cy_text *line, const cy_metrics *metrics, cy_metric m
     return CY_OK;
 }
 
+// Adds a field where it is set. The places 1 to their number are all used (unit.metrics).
 static cy_status add_field(cy_text *line, const cy_metrics *metrics, cy_metric metric)
 {
     const cy_metric_entry *entry = &table[metric];
@@ -107,12 +108,15 @@ static cy_status add_field(cy_text *line, const cy_metrics *metrics, cy_metric m
 
 cy_status cy_metrics_add_console(cy_text *line, const cy_metrics *metrics)
 {
-    CY_TRY(cy_text_add(line, "[rank 0]"));
-    for (int place = 1; place <= CY_METRICS; place++) {
-        for (int i = 0; i < CY_METRICS; i++) {
-            if (table[i].place == place) CY_TRY(add_field(line, metrics, (cy_metric)i));
-        }
+    cy_metric at[CY_METRICS + 1]; // by place
+    int places = 0;
+    for (int i = 0; i < CY_METRICS; i++) {
+        at[table[i].place] = (cy_metric)i;
+        places += table[i].place > 0;
     }
+    CY_TRY(cy_text_add(line, "[rank 0]"));
+    for (int place = 1; place <= places; place++)
+        CY_TRY(add_field(line, metrics, at[place]));
     return CY_OK;
 }
 
