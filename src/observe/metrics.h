@@ -123,14 +123,14 @@ typedef enum cy_metric_summary {
 // The entry of a metric. Texts are static.
 typedef struct cy_metric_entry {
     const char *name; // NULL: on the console only
-    cy_metric_type type;
     const char *unit;
-    int place; // on the console; 0: not there
-    const char *label;
-    cy_metric_format format;
-    const char *tag; // NULL: not in TensorBoard
-    cy_metric_summary summary;
+    const char *label; // on the console
+    const char *tag;   // NULL: not in TensorBoard
     const char *curve; // the legend; NULL: not drawn
+    cy_metric_type type;
+    int place; // on the console; 0: not there
+    cy_metric_format format;
+    cy_metric_summary summary;
     bool curve_marks;
 } cy_metric_entry;
 

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -313,6 +314,7 @@ static cy_status compare(comparison *c, const cy_checkpoint *checkpoint, bool we
     c->then = &then;
     cy_status status = compare_sources(c);
     if (status == CY_OK) status = compare_order(c);
+    c->then = NULL;
     cy_identity_free(&then);
     return status;
 }
@@ -394,7 +396,7 @@ static void fill(int64_t *numbers, const cy_identity *identity, const cy_start_p
     numbers[CONTENT] = (int64_t)start->content;
     for (int i = 0; i < identity->source_count; i++) {
         const cy_fingerprint *whole = &identity->sources[i].whole;
-        int64_t *of = numbers + FOR_ALL + i * FOR_SOURCE;
+        int64_t *of = numbers + FOR_ALL + (ptrdiff_t)i * FOR_SOURCE;
         of[TOKENS] = whole->tokens;
         of[SAMPLE] = (int64_t)whole->sample;
         of[CUTS] = (int64_t)whole->cuts;
@@ -428,8 +430,8 @@ static cy_status compare_start(
             rank, (uint64_t)other[TOKENIZER], (uint64_t)first[TOKENIZER]);
     }
     for (int i = 0; i < identity->source_count; i++) {
-        const cy_fingerprint here = fingerprint(other + FOR_ALL + i * FOR_SOURCE);
-        const cy_fingerprint there = fingerprint(first + FOR_ALL + i * FOR_SOURCE);
+        const cy_fingerprint here = fingerprint(other + FOR_ALL + (ptrdiff_t)i * FOR_SOURCE);
+        const cy_fingerprint there = fingerprint(first + FOR_ALL + (ptrdiff_t)i * FOR_SOURCE);
         if (cy_fingerprint_equal(&here, &there)) continue;
         return CY_FAIL(CY_ERR_REQUEST,
             "rank %d reads other tokens than rank 0 in %s: %" PRId64 ", rank 0 %" PRId64, rank,
