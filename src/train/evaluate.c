@@ -99,15 +99,13 @@ cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data, const cy
     sums[1] = (double)run.tokens;
     const cy_engine_groups *groups = &engine->options.groups;
     double failed = run.status != CY_OK;
-    CY_TRY(cy_group_all_reduce(
-        groups->world, &engine->queue, cy_view_of(&failed, CY_F64, 1, 1), CY_MAX));
+    CY_TRY(cy_group_all_reduce(groups->world, NULL, cy_view_of(&failed, CY_F64, 1, 1), CY_MAX));
     *unread = failed > 0;
     if (run.status != CY_OK) return CY_FAIL(run.status, "%s", run.error);
     if (failed > 0) return CY_FAIL(CY_ERR_PEER, "another rank could not read its samples");
-    CY_TRY(cy_group_all_reduce(
-        groups->gradient, &engine->queue, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(groups->gradient, NULL, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
     // Every stage has counted the tokens; only the last one has losses.
-    CY_TRY(cy_group_all_reduce(groups->pp, &engine->queue, cy_view_of(sums, CY_F64, 1, 1), CY_SUM));
+    CY_TRY(cy_group_all_reduce(groups->pp, NULL, cy_view_of(sums, CY_F64, 1, 1), CY_SUM));
     *loss = sums[0] / sums[1];
     *tokens = (int64_t)sums[1];
     return CY_OK;

@@ -459,7 +459,7 @@ cy_status cy_same_start_check(cy_engine *engine, const cy_rank *rank, const cy_i
     CY_TRY(cy_memory_alloc(&block, (size_t)(width * (world + 1)), sizeof(int64_t)));
     int64_t *all = block, *mine = all + width * world;
     fill(mine, identity, start);
-    cy_status status = cy_group_all_gather(engine->options.groups.world, &engine->queue,
+    cy_status status = cy_group_all_gather(engine->options.groups.world, NULL,
         cy_view_of(all, CY_I64, world, width), cy_view_of(mine, CY_I64, 1, width));
     for (int i = 1; status == CY_OK && i < world; i++) {
         status = compare_start(all, all + i * width, i, identity);

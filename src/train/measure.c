@@ -10,7 +10,7 @@
 static cy_status agree_max(cy_engine *engine, double *value)
 {
     return cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), CY_MAX);
+        engine->options.groups.world, NULL, cy_view_of(value, CY_F64, 1, 1), CY_MAX);
 }
 
 // ---- traffic
@@ -30,7 +30,6 @@ static cy_metric of_dimension(cy_metric of_tp, int dimension)
 static cy_status set_traffic(cy_metrics *metrics, const cy_rank_traffic *of_rank, cy_engine *engine)
 {
     cy_group *world = engine->options.groups.world;
-    cy_queue *queue = &engine->queue;
     double sums[CY_TRAFFIC_DIMENSIONS][3], most[CY_TRAFFIC_DIMENSIONS][2];
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         const cy_traffic *sent = &of_rank->of[i];
@@ -41,9 +40,9 @@ static cy_status set_traffic(cy_metrics *metrics, const cy_rank_traffic *of_rank
         most[i][1] = sent->exposed_s;
     }
     CY_TRY(cy_group_all_reduce(
-        world, queue, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 3), CY_SUM));
+        world, NULL, cy_view_of(sums, CY_F64, CY_TRAFFIC_DIMENSIONS, 3), CY_SUM));
     CY_TRY(cy_group_all_reduce(
-        world, queue, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
+        world, NULL, cy_view_of(most, CY_F64, CY_TRAFFIC_DIMENSIONS, 2), CY_MAX));
     cy_metrics_set_count(metrics, CY_METRIC_COMM, 0);
     for (int i = 0; i < CY_TRAFFIC_DIMENSIONS; i++) {
         const cy_metric between = of_dimension(CY_METRIC_COMM_TP_BYTES_BETWEEN_NODES, i);
@@ -66,7 +65,7 @@ static cy_status set_topk(cy_metrics *metrics, cy_engine *engine)
     if (sent.ratio == 0) return CY_OK; // on all ranks alike
     int64_t counts[] = {sent.sent, sent.elements};
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(counts, CY_I64, 1, 2), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(counts, CY_I64, 1, 2), CY_SUM));
     cy_metrics_set(metrics, CY_METRIC_TOPK_RATIO, sent.ratio);
     cy_metrics_set_count(metrics, CY_METRIC_TOPK_SENT, counts[0]);
     cy_metrics_set_count(metrics, CY_METRIC_TOPK_ELEMENTS, counts[1]);
@@ -84,7 +83,7 @@ static cy_status set_waiting(
     double data_s = (double)asked->wait_ns * 1e-9;
     CY_TRY(agree_max(engine, &data_s));
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(counts, CY_F64, 1, 2), CY_SUM));
     cy_metrics_set(metrics, CY_METRIC_DATA_S, data_s);
     cy_metrics_set(metrics, CY_METRIC_DATA_READY, counts[0] / counts[1]);
     return CY_OK;
@@ -105,8 +104,8 @@ static cy_status measure_peak(cy_engine *engine, double *peak_flop_s)
 {
     if (*peak_flop_s > 0 || !engine->options.config->logging.measure_peak) return CY_OK;
     CY_TRY(cy_engine_peak(engine, peak_flop_s));
-    return cy_group_all_reduce(engine->options.groups.world, &engine->queue,
-        cy_view_of(peak_flop_s, CY_F64, 1, 1), CY_SUM);
+    return cy_group_all_reduce(
+        engine->options.groups.world, NULL, cy_view_of(peak_flop_s, CY_F64, 1, 1), CY_SUM);
 }
 
 static void set_speed(

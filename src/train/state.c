@@ -212,7 +212,7 @@ cy_status cy_residual_state_list(cy_residual_state *list, cy_engine *engine, con
     const int world = rank->mesh.world;
     CY_TRY(cy_memory_alloc(&block, (size_t)world, sizeof(vector_of)));
     vector_of mine = {.count = residual.cols, .order = hash_order(&engine->storage)};
-    cy_status status = cy_group_all_gather(engine->options.groups.world, &engine->queue,
+    cy_status status = cy_group_all_gather(engine->options.groups.world, NULL,
         cy_view_of(block, CY_I64, world, 2), cy_view_of(&mine, CY_I64, 1, 2));
     if (status == CY_OK) status = fill_lists(list, block, rank, residual);
     cy_memory_free(block);
@@ -467,11 +467,11 @@ static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters,
     }
     const int64_t mine = place;
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(&place, CY_I64, 1, 1), CY_MIN));
+        engine->options.groups.world, NULL, cy_view_of(&place, CY_I64, 1, 1), CY_MIN));
     if (place == parameters->tensor_count) return CY_OK;
     if (mine != place) found = 0;
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(&found, CY_I64, 1, 1), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(&found, CY_I64, 1, 1), CY_SUM));
     const cy_global_tensor *tensor = &parameters->tensors[place];
     const cy_status status =
         CY_FAIL(CY_ERR_NOT_FINITE, "step %lld: %s %s: %lld of its %lld values are not finite in %s",

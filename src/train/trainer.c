@@ -183,8 +183,8 @@ static cy_status continue_from(rank_run *trainer, const char *path)
     CY_TRY(cy_state_load(&trainer->engine, trainer->rank, path, trainer->run->weights_only,
         &trainer->position, &traffic));
     double bytes[] = {(double)traffic.read_bytes, (double)traffic.verify_bytes};
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
+    CY_TRY(cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(bytes, CY_F64, 1, 2), CY_SUM));
     if (trainer->position.step > 0) {
         note(trainer, "continuing %s from step %lld: %.4f GB read, %.4f GB checked", path,
             (long long)trainer->position.step, bytes[0] * 0x1p-30, bytes[1] * 0x1p-30);
@@ -463,8 +463,8 @@ static cy_status agree(rank_run *trainer, bool listens)
         wanted[0] = events->should_stop(events->context);
         wanted[1] = events->should_save(events->context);
     }
-    CY_TRY(cy_group_all_reduce(trainer->engine.options.groups.world, &trainer->engine.queue,
-        cy_view_of(wanted, CY_F64, 1, 3), CY_MAX));
+    CY_TRY(cy_group_all_reduce(
+        trainer->engine.options.groups.world, NULL, cy_view_of(wanted, CY_F64, 1, 3), CY_MAX));
     trainer->stopped = (int)wanted[0];
     trainer->save_wanted = wanted[1] > 0;
     trainer->read_failed = wanted[2] > 0;
@@ -481,15 +481,13 @@ static cy_status agree(rank_run *trainer, bool listens)
 static cy_status find_why_unsaved(rank_run *trainer, cy_status status)
 {
     cy_group *world = trainer->engine.options.groups.world;
-    cy_queue *queue = &trainer->engine.queue;
     char reason[REASON_BYTES];
     char who[32] = "";
     int64_t first = status == CY_ERR_IO ? trainer->rank->rank : trainer->rank->mesh.world;
     snprintf(reason, sizeof(reason), "%s", cy_error_text());
-    CY_TRY(cy_group_all_reduce(world, queue, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
+    CY_TRY(cy_group_all_reduce(world, NULL, cy_view_of(&first, CY_I64, 1, 1), CY_MIN));
     if (first == trainer->rank->mesh.world) return cy_state_await_reason(&trainer->engine, status);
-    CY_TRY(
-        cy_group_broadcast(world, queue, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
+    CY_TRY(cy_group_broadcast(world, NULL, cy_view_of(reason, CY_U8, 1, REASON_BYTES), (int)first));
     if (first > 0) snprintf(who, sizeof(who), "rank %d: ", (int)first);
     snprintf(trainer->unsaved, sizeof(trainer->unsaved), "step %lld was not saved: %s%s",
         (long long)trainer->position.step, who, reason);

@@ -239,7 +239,7 @@ static cy_status run_round(
     double bytes[] = {
         (double)traffic.read_bytes, (double)traffic.verify_bytes, (double)traffic.file_bytes};
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(bytes, CY_F64, 1, 3), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(bytes, CY_F64, 1, 3), CY_SUM));
     if (rank->rank == 0) {
         bench_result *result = bench->result;
         if (saves) CY_TRY(time_plain_write(bench, result->bytes, &write_s));

@@ -87,7 +87,7 @@ static cy_status run_step(cy_engine *engine, int64_t step, double *seconds)
 static cy_status over_ranks(cy_engine *engine, double *value, cy_reduce_op op)
 {
     return cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(value, CY_F64, 1, 1), op);
+        engine->options.groups.world, NULL, cy_view_of(value, CY_F64, 1, 1), op);
 }
 
 // Gathers the times of the last step over each pipeline; rank zero draws those of its own.
