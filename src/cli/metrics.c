@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -57,39 +58,39 @@ static const struct own_column {
 #undef COLUMN
 };
 
-// Adds one column of a table: its head, or its cell.
-typedef cy_status add_column(cy_text *table, const char *name, double value);
+// Adds one column: its head, its cell, or a field of a JSON object.
+typedef cy_status add_column(void *out, const char *name, double value);
 
 static cy_status add_metric(
-    cy_text *table, const char *name, const cy_summary *of, cy_metric_summary rule, add_column *add)
+    void *out, const char *name, const cy_summary *of, cy_metric_summary rule, add_column *add)
 {
     cy_text least = {0}, most = {0};
     switch (rule) {
     case CY_METRIC_SUMMARY_NONE:
         return CY_OK;
     case CY_METRIC_SUMMARY_LAST:
-        return add(table, name, of->last);
+        return add(out, name, of->last);
     case CY_METRIC_SUMMARY_MEAN:
-        return add(table, name, of->mean);
+        return add(out, name, of->mean);
     case CY_METRIC_SUMMARY_MEDIAN:
-        return add(table, name, of->median);
+        return add(out, name, of->median);
     case CY_METRIC_SUMMARY_MOST:
-        return add(table, name, of->most);
+        return add(out, name, of->most);
     case CY_METRIC_SUMMARY_SPREAD:
         break;
     }
     cy_status status = cy_text_add(&least, "%s_min", name);
     if (status == CY_OK) status = cy_text_add(&most, "%s_max", name);
-    if (status == CY_OK) status = add(table, name, of->median);
-    if (status == CY_OK) status = add(table, least.bytes, of->least);
-    if (status == CY_OK) status = add(table, most.bytes, of->most);
+    if (status == CY_OK) status = add(out, name, of->median);
+    if (status == CY_OK) status = add(out, least.bytes, of->least);
+    if (status == CY_OK) status = add(out, most.bytes, of->most);
     cy_text_free(&least);
     cy_text_free(&most);
     return status;
 }
 
 // Adds all columns of figures, in their order.
-static cy_status add_columns(cy_text *table, const metrics_row *row, add_column *add)
+static cy_status add_columns(void *out, const metrics_row *row, add_column *add)
 {
     for (int i = 0; i < CY_METRICS; i++) {
         const cy_metric_entry *entry = cy_metric_entry_of((cy_metric)i);
@@ -97,9 +98,9 @@ static cy_status add_columns(cy_text *table, const metrics_row *row, add_column 
             double value;
             if (own_columns[own].before != (cy_metric)i) continue;
             memcpy(&value, (const char *)row + own_columns[own].offset, sizeof(value));
-            CY_TRY(add(table, own_columns[own].name, value));
+            CY_TRY(add(out, own_columns[own].name, value));
         }
-        CY_TRY(add_metric(table, entry->name, &row->of[i], entry->summary, add));
+        CY_TRY(add_metric(out, entry->name, &row->of[i], entry->summary, add));
     }
     return CY_OK;
 }
@@ -210,29 +211,22 @@ static cy_status fill_row(metrics_row *row, const char *run, const cy_history *h
     return status;
 }
 
-static cy_status add_number(cy_text *table, double number, const char *none)
-{
-    if (!isfinite(number)) return cy_text_add(table, "%s", none);
-    return cy_text_add(table, "%.12g", number);
-}
-
-static cy_status add_csv_name(cy_text *table, const char *name, double value)
+static cy_status add_csv_name(void *out, const char *name, double value)
 {
     (void)value;
-    return cy_text_add(table, ",%s", name);
+    return cy_text_add(out, ",%s", name);
 }
 
-static cy_status add_csv_number(cy_text *table, const char *name, double value)
+static cy_status add_csv_number(void *out, const char *name, double value)
 {
     (void)name;
-    CY_TRY(cy_text_add(table, ","));
-    return add_number(table, value, "");
+    return cy_text_add(out, ",%s", isfinite(value) ? cy_json_number(value, 12).bytes : "");
 }
 
-static cy_status add_json_number(cy_text *table, const char *name, double value)
+static cy_status add_json_number(void *out, const char *name, double value)
 {
-    CY_TRY(cy_text_add(table, ", \"%s\": ", name));
-    return add_number(table, value, "null");
+    cy_json_set(out, name, cy_json_real(value));
+    return CY_OK;
 }
 
 // Adds a text as a CSV field, in quotes where it needs them.
@@ -275,13 +269,15 @@ static cy_status add_csv(cy_text *table, const metrics_row *row)
 
 static cy_status add_json(cy_text *table, const metrics_row *row)
 {
-    CY_TRY(cy_text_add(table, "{\"run_name\": "));
-    CY_TRY(cy_text_add_json_string(table, row->run_name, strlen(row->run_name)));
-    CY_TRY(cy_text_add(table, ", \"status\": \"%s\"", row->status));
-    CY_TRY(add_columns(table, row, add_json_number));
-    CY_TRY(cy_text_add(table, ", \"run\": "));
-    CY_TRY(cy_text_add_json_string(table, row->run, strlen(row->run)));
-    return cy_text_add(table, "}");
+    json_t *object = json_pack("{s:o, s:s}", "run_name",
+        cy_json_string(row->run_name, strlen(row->run_name)), "status", row->status);
+    const cy_status status = add_columns(&object, row, add_json_number);
+    cy_json_set(&object, "run", cy_json_string(row->run, strlen(row->run)));
+    if (status != CY_OK) {
+        json_decref(object);
+        return status;
+    }
+    return cy_json_add(table, object, JSON_REAL_PRECISION(12));
 }
 
 typedef struct values {

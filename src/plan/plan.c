@@ -68,9 +68,9 @@ static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
 {
     if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
     int count;
-    const cy_flat_range *buckets = cy_reducer_buckets(engine->reducer, &count);
+    const cy_flat_range *pieces = cy_reducer_buckets(engine->reducer, &count);
     CY_TRY(CY_ALLOC(&plan->buckets, (size_t)count));
-    memcpy(plan->buckets, buckets, (size_t)count * sizeof(cy_flat_range));
+    memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
     plan->bucket_count = count;
     plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
     return CY_OK;

@@ -204,7 +204,7 @@ static cy_status count_bytes(
     return status;
 }
 
-// Fails, and names the first weight that is not finite, if there is one.
+// Names the cause where it is in the weights, as the model holds them.
 static cy_status report_not_finite(
     const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
 {

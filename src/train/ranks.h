@@ -29,9 +29,9 @@ typedef struct cy_rank {
 
 typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
 
-// Returns when all ranks have ended: CY_OK, or the failure of the first rank that failed. Ranks of
-// MPI whose number, configuration or build do not agree fail with CY_ERR_REQUEST before any of them
-// calls `work`. After a failure the caller reports it and calls cy_world_end_job.
+// Returns when all ranks have ended: CY_OK, or the failure of the first that failed. Ranks of MPI
+// whose number, configuration or build do not agree fail with CY_ERR_REQUEST before any has begun;
+// after a failure the caller reports it and calls cy_world_end_job.
 CY_MUST_CHECK cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context);
 

@@ -369,7 +369,7 @@ typedef struct saved_parts {
 static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
     const cy_config *config = engine->options.config;
-    // Without ZeRO the ranks of the gradient group hold the same elements: each writes a part.
+    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
     const cy_state_dict_share share = {
         .rank =
             config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
@@ -447,7 +447,7 @@ static void scan_task(void *context, int64_t task, int worker)
 
 static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
 {
-    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation converts it to the model's dtype
+    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
     scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
     cy_thread_pool_run(
         engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
