@@ -5,8 +5,7 @@
 #include "cli/job.h"
 #include "cli/report.h"
 #include "config/config.h"
-#include "train/check_inputs.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 
 #include <stdio.h>
 #include <string.h>
