@@ -6,8 +6,8 @@
 #include "kernel/cpu/avx2/lanes.h"
 
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
-#include "kernel/cpu/gemm/pack8.h"
+#include "kernel/cpu/gemm/dot.h"
+#include "kernel/cpu/gemm/pack.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.

@@ -7,7 +7,7 @@
 #include "kernel/cpu/avx512/lanes.h"
 
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
+#include "kernel/cpu/gemm/dot.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
 // registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.

@@ -6,8 +6,8 @@
 #include "kernel/cpu/neon/lanes.h"
 
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
-#include "kernel/cpu/gemm/pack8.h"
+#include "kernel/cpu/gemm/dot.h"
+#include "kernel/cpu/gemm/pack.h"
 
 // Eight rows by eight columns are 16 accumulators: four pipelines with a latency of four cycles
 // are kept busy by 16 chains. With eight vectors of left, four of its elements each, and two of

@@ -1,4 +1,4 @@
-// kernel/cpu/gemm/pack8.h: packs fp32 operands of the microkernel with vectors of eight.
+// kernel/cpu/gemm/pack.h: packs fp32 operands of the microkernel with vectors of eight.
 // Included by avx2/microkernel.c and neon/microkernel.c, after their definitions of
 //
 //   float8                             eight numbers of fp32
@@ -11,8 +11,8 @@
 // once for each dtype, and whole vectors take a path of their own: packing costs attention's
 // blocks a tenth of their time when each load decides anew.
 
-#ifndef CY_KERNEL_CPU_GEMM_PACK8_H
-#define CY_KERNEL_CPU_GEMM_PACK8_H
+#ifndef CY_KERNEL_CPU_GEMM_PACK_H
+#define CY_KERNEL_CPU_GEMM_PACK_H
 
 #include "kernel/cpu/gemm/microkernel.h"
 

@@ -1,11 +1,11 @@
-// kernel/cpu/gemm/dot_lanes.h: products of a few rows with many, with vectors of LANES floats.
+// kernel/cpu/gemm/dot.h: products of a few rows with many, with vectors of LANES floats.
 // Included by the microkernel.c of each instruction set, after its lanes.h.
 //
 // These are the products of decoding. Every element of b is read once from memory, which is the
 // bound.
 
-#ifndef CY_KERNEL_CPU_GEMM_DOT_LANES_H
-#define CY_KERNEL_CPU_GEMM_DOT_LANES_H
+#ifndef CY_KERNEL_CPU_GEMM_DOT_H
+#define CY_KERNEL_CPU_GEMM_DOT_H
 
 #define DOT_SUMS 4   // independent sums of one row: additions wait for each other four times less
 #define DOT_NEAR 512 // bytes of b that are asked for once more before they are used
