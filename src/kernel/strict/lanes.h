@@ -21,21 +21,6 @@ FORCE_INLINE void vec_spread(float x[LANES], vec a)
     _mm512_storeu_ps(x, a);
 }
 
-FORCE_INLINE float vec_sum(vec a)
-{
-    const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
-    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
-    return _mm_cvtss_f32(_mm_add_ss(c, _mm_shuffle_ps(c, c, 1)));
-}
-FORCE_INLINE float vec_largest(vec a)
-{
-    const __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
-    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
-    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
-    return _mm_cvtss_f32(_mm_max_ss(c, _mm_shuffle_ps(c, c, 1)));
-}
-
 // The sizes of terms seen so far, a lane each, as the bits of fp32 numbers: these ascend with the
 // numbers, and those of an infinity or a NaN are above all others.
 typedef __m512i term_sizes;
@@ -95,7 +80,7 @@ FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *
 
 #else // sixteen numbers
 
-#define LANES 16
+#define LANES INT64_C(16)
 
 typedef struct vec {
     float x[LANES];
