@@ -86,10 +86,6 @@ static void dot(float *c, const float *a, int64_t rows, cy_view b, const void *n
     }
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_portable(void)
 {
     static const cy_microkernel ops = {
@@ -98,8 +94,8 @@ const cy_microkernel *cy_microkernel_portable(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,

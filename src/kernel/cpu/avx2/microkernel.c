@@ -122,10 +122,6 @@ void cy_convert_avx2(cy_view to, cy_view from)
     convert(to, from);
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_avx2(void)
 {
     static const cy_microkernel ops = {
@@ -134,8 +130,8 @@ const cy_microkernel *cy_microkernel_avx2(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,

@@ -165,10 +165,6 @@ void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b, const void
     dot_rows(c, a, rows, b, next);
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_avx512(void)
 {
     static const cy_microkernel ops = {
@@ -177,8 +173,8 @@ const cy_microkernel *cy_microkernel_avx512(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = cy_pack_left_f32_avx512,
         .pack_right = cy_pack_right_f32_avx512,
         .multiply = multiply_f32,
@@ -197,8 +193,8 @@ const cy_microkernel *cy_microkernel_avx512_bf16(void)
         .packed_bytes = 2,
         .depth_step = 2,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left_bf16,
         .pack_right = pack_right_bf16,
         .multiply = multiply_bf16,

@@ -58,6 +58,11 @@ typedef struct cy_microkernel {
     void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 } cy_microkernel;
 
+// enter() and leave() of an instruction set without tile registers.
+static inline void cy_microkernel_no_tiles(void)
+{
+}
+
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_microkernel_left_bytes(
     const cy_microkernel *ops, int64_t rows, int64_t depth)

@@ -91,10 +91,6 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     }
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_neon(void)
 {
     static const cy_microkernel ops = {
@@ -103,8 +99,8 @@ const cy_microkernel *cy_microkernel_neon(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,
