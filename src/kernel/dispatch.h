@@ -21,7 +21,7 @@ CY_MUST_CHECK cy_status cy_kernels_open_strict(cy_queue *queue, cy_kernels *tabl
 // The implementation that computes a product of an open table.
 typedef enum cy_matmul_backend {
     CY_MATMUL_PORTABLE,
-    CY_MATMUL_TUNED, // tuned
+    CY_MATMUL_TUNED, // this library's own
     CY_MATMUL_DNNL,
 } cy_matmul_backend;
 
