@@ -256,8 +256,7 @@ static cy_status verify_located(const char *given, bool json)
     CY_TRY(cy_checkpoint_open_located(&checkpoint, given));
     cy_status status = cy_thread_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
     if (status == CY_OK) {
-        status =
-            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
+        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), &traffic);
         cy_thread_pool_close(checkpoint.pool);
         checkpoint.pool = NULL;
     }

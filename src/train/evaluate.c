@@ -204,25 +204,39 @@ static cy_status count_bytes(
     return status;
 }
 
+// Adds the values of a weight that are not finite to *found.
+static cy_status count_not_finite(int64_t *found, cy_engine *engine, const cy_tensor_shard *piece)
+{
+    const int64_t cols = piece->rectangle.cols;
+    char *buffer = NULL;
+    CY_TRY(CY_ALLOC(&buffer, (size_t)cols * cy_dtype_size(piece->dtype)));
+    cy_status status = CY_OK;
+    for (int64_t row = 0; row < piece->rectangle.rows && status == CY_OK; row++) {
+        const char *values = NULL;
+        status = cy_tensor_shard_read(&values, buffer, &engine->queue, piece, row * cols, cols);
+        if (status == CY_OK) {
+            *found += cy_convert_not_finite(piece->dtype, values, piece->dtype, cols);
+        }
+    }
+    cy_memory_free(buffer);
+    return status;
+}
+
 // Names the cause where it is in the weights, as the model holds them.
 static cy_status report_not_finite(
-    const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
+    const evaluate_run *run, cy_engine *engine, const cy_evaluation *result)
 {
     cy_state_dict weights = {0};
     CY_TRY(cy_state_dict_of_weights(&weights, &engine->storage));
     const char *name = NULL;
     int64_t found = 0;
-    for (size_t i = 0; i < weights.piece_count && found == 0; i++) {
-        const cy_tensor_shard *piece = &weights.pieces[i];
-        name = weights.tensors[piece->tensor].name;
-        for (int64_t row = 0; row < piece->rectangle.rows; row++) {
-            found += cy_convert_not_finite(piece->dtype,
-                cy_tensor_shard_at(piece, row * piece->rectangle.cols), piece->dtype,
-                piece->rectangle.cols);
-        }
+    cy_status status = CY_OK;
+    for (size_t i = 0; i < weights.piece_count && found == 0 && status == CY_OK; i++) {
+        name = weights.tensors[weights.pieces[i].tensor].name;
+        status = count_not_finite(&found, engine, &weights.pieces[i]);
     }
-    const cy_status status =
-        CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
+    if (status == CY_OK)
+        status = CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
             run->checkpoint.path, (long long)result->tokens, found > 0 ? ": so are values of " : "",
             found > 0 ? name : "", found > 0 ? "" : ", though all weights are");
     cy_state_dict_close(&weights);

@@ -37,7 +37,9 @@ typedef struct table {
 typedef struct pass {
     cy_engine *engine;
     const cy_param *only; // NULL: all parameters
-    table *sums;
+    // Device memory, [1 << COPIES_KINDS, ARRAYS] int64: hashes of an array, apart for each set of
+    // kinds that count them.
+    cy_view sums;
 } pass;
 
 static bool is_whole(const cy_engine *engine)
@@ -63,13 +65,28 @@ static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
 
 static void add_hash(const pass *at, unsigned kinds, array number, cy_view data, uint64_t first)
 {
-    int64_t sum = 0;
     const uint64_t key = cy_random_key_at(0, (uint64_t)number);
-    cy_hash(&at->engine->queue, cy_view_of(&sum, CY_I64, 1, 1), data, key, first, data.cols);
-    for (int kind = 0; kind < COPIES_KINDS; kind++) {
-        int64_t *total = &at->sums->of[kind][number]; // hashes are added modulo 2^64
-        if ((kinds >> kind & 1u) != 0) *total = (int64_t)((uint64_t)*total + (uint64_t)sum);
+    const cy_view sum = cy_view_cols(cy_view_rows(at->sums, kinds, 1), number, 1);
+    cy_hash(&at->engine->queue, sum, data, key, first, data.cols);
+}
+
+// The hashes of each kind: sums modulo 2^64 over the sets that it is in.
+static cy_status read_hashes(table *hashes, const pass *at)
+{
+    int64_t sums[1 << COPIES_KINDS][ARRAYS];
+    cy_queue *queue = &at->engine->queue;
+    cy_queue_download(queue, sums, at->sums.data, sizeof(sums));
+    CY_TRY(cy_queue_synchronize(queue));
+    *hashes = (table){0};
+    for (int kinds = 0; kinds < 1 << COPIES_KINDS; kinds++) {
+        for (int cell = 0; cell < TABLE_CELLS; cell++) {
+            const int kind = cell / ARRAYS, number = cell % ARRAYS;
+            if ((kinds >> kind & 1) == 0) continue;
+            int64_t *total = &hashes->of[kind][number];
+            *total = (int64_t)((uint64_t)*total + (uint64_t)sums[kinds][number]);
+        }
     }
+    return CY_OK;
 }
 
 // Numbers an element of a tensor: all ranks with a copy give it the same number.
@@ -122,11 +139,20 @@ static void hash_whole_weights(const pass *at)
 // Fills tables [world] with the tables of all ranks.
 static cy_status gather(cy_engine *engine, table *tables, int world, const cy_param *only)
 {
-    table mine = {0};
-    pass at = {.engine = engine, .only = only, .sums = &mine};
+    table mine;
+    cy_queue *queue = &engine->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    pass at = {
+        .engine = engine,
+        .only = only,
+        .sums = cy_view_alloc(queue->scratch, CY_I64, 1 << COPIES_KINDS, ARRAYS),
+    };
+    cy_queue_set(queue, at.sums.data, 0, cy_view_bytes(at.sums));
     hash_whole_weights(&at);
     CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &at));
-    return cy_group_all_gather(engine->options.groups.world, &engine->queue,
+    CY_TRY(read_hashes(&mine, &at));
+    cy_arena_rewind(queue->scratch, mark);
+    return cy_group_all_gather(engine->options.groups.world, NULL,
         cy_view_of(tables, CY_I64, world, TABLE_CELLS), cy_view_of(&mine, CY_I64, 1, TABLE_CELLS));
 }
 

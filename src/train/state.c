@@ -429,11 +429,13 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
 
 // ---- values that are not finite
 
-#define SCAN_ELEMENTS ((int64_t)1 << 18) // of a task
+#define SCAN_ELEMENTS   ((int64_t)1 << 18) // of a task
+#define BUFFER_ELEMENTS ((int64_t)1 << 20)
 
 typedef struct scan {
-    const cy_tensor_shard *piece; // dense
-    cy_dtype as;
+    const char *data; // on the host, [count]
+    int64_t count;
+    cy_dtype dtype, as;
     _Atomic int64_t found;
 } scan;
 
@@ -441,29 +443,40 @@ static void scan_task(void *context, int64_t task, int worker)
 {
     (void)worker;
     scan *s = context;
-    const cy_tensor_shard *piece = s->piece;
-    const int64_t first = task * SCAN_ELEMENTS, left = piece->count - first;
-    const char *data = (const char *)piece->data + first * (int64_t)cy_dtype_size(piece->dtype);
-    s->found += cy_convert_not_finite(
-        s->as, data, piece->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
+    const int64_t first = task * SCAN_ELEMENTS, left = s->count - first;
+    s->found += cy_convert_not_finite(s->as, s->data + first * (int64_t)cy_dtype_size(s->dtype),
+        s->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
 }
 
-static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
+// `buffer` has room for BUFFER_ELEMENTS of any type.
+static cy_status count_in(int64_t *found, cy_engine *engine, const cy_tensor_shard *piece,
+    cy_tensor_kind kind, char *buffer)
 {
     const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
-    scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
-    cy_thread_pool_run(
-        engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
-    return s.found;
+    scan s = {.dtype = piece->dtype, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
+    // What the host has access to is scanned where it lies, all at once.
+    const int64_t most = cy_queue_host_access(&engine->queue) ? piece->count : BUFFER_ELEMENTS;
+    for (int64_t done = 0; done < piece->count; done += s.count) {
+        const int64_t left = piece->count - done;
+        s.count = left < most ? left : most;
+        CY_TRY(cy_tensor_shard_read(
+            &s.data, buffer, &engine->queue, piece, piece->first + done, s.count));
+        cy_thread_pool_run(
+            engine->pool, scan_task, &s, (s.count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
+    }
+    *found = s.found;
+    return CY_OK;
 }
 
-static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters, int64_t step)
+static cy_status check_parts(
+    cy_engine *engine, const cy_state_dict *parameters, int64_t step, char *buffer)
 {
     int64_t place = parameters->tensor_count, found = 0;
     for (size_t i = 0; i < parameters->piece_count; i++) {
         const cy_tensor_shard *piece = &parameters->pieces[i];
         if (piece->tensor > place) continue;
-        const int64_t more = count_in(engine, piece, parameters->tensors[piece->tensor].kind);
+        int64_t more = 0;
+        CY_TRY(count_in(&more, engine, piece, parameters->tensors[piece->tensor].kind, buffer));
         if (more == 0) continue;
         found = piece->tensor == place ? found + more : more;
         place = piece->tensor;
@@ -490,8 +503,13 @@ static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters,
 cy_status cy_state_check_finite(cy_engine *engine, const cy_rank *rank, int64_t step)
 {
     saved_parts parts = {0};
+    char *buffer = NULL;
     cy_status status = list_saved(&parts, engine, rank);
-    if (status == CY_OK) status = check_parts(engine, &parts.parameters, step);
+    if (status == CY_OK && !cy_queue_host_access(&engine->queue)) {
+        status = CY_ALLOC(&buffer, BUFFER_ELEMENTS * sizeof(double));
+    }
+    if (status == CY_OK) status = check_parts(engine, &parts.parameters, step, buffer);
+    cy_memory_free(buffer);
     close_parts(&parts);
     return status;
 }
