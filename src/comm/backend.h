@@ -63,6 +63,33 @@ typedef struct cy_watchdog {
     int64_t begun_ns;  // where others are watched instead of the one that is missing; 0: not yet
 } cy_watchdog;
 
+// Of a rank: which of its threads are at work in memory of callers, its own or another rank's. A rank
+// that fails waits until none is inside, and its caller may free the memory then.
+typedef struct cy_guard {
+    _Atomic int inside;
+    const _Atomic bool *failed; // borrowed: the world has
+    const char *text;           // borrowed: why; complete once it has
+} cy_guard;
+
+// Returns false, and then no such memory may be touched, once the world has failed.
+static inline bool cy_guard_enter(cy_guard *guard)
+{
+    // Sequentially consistent, as the store of `failed` and the look at `inside` that follows it:
+    // either this thread sees the failure or the failing rank sees this thread inside.
+    atomic_fetch_add(&guard->inside, 1);
+    if (!atomic_load(guard->failed)) return true;
+    atomic_fetch_sub(&guard->inside, 1);
+    return false;
+}
+
+static inline void cy_guard_leave(cy_guard *guard)
+{
+    atomic_fetch_sub(&guard->inside, 1);
+}
+
+// Once `failed` is set: returns when no thread is inside.
+void cy_guard_await(const cy_guard *guard);
+
 typedef struct cy_group_ops {
     const char *name;
     cy_status (*start)(
@@ -78,23 +105,29 @@ typedef struct cy_group_ops {
 } cy_group_ops;
 
 #define CY_DIMENSION_BYTES 24
+#define CY_LABEL_BYTES     (CY_DIMENSION_BYTES + 24)
 
 struct cy_group {
     const cy_group_ops *ops;
     int rank;
     int size;
     char dimension[CY_DIMENSION_BYTES];
+    char label[CY_LABEL_BYTES]; // what messages call the group: "dp", or "dp (generation 2)"
     bool reduces_on_recv;  // a receive can reduce what arrives into its place
     size_t fragment_bytes; // plans cut longer messages into such fragments; 0: they do not
     bool messages_only;    // there are no collectives
     bool counts_between;   // the backend itself counts what leaves the node
     int *nodes;            // owned, [size]: the node of each member; NULL: all of one
+    cy_guard *guard;       // borrowed: of this rank
     cy_traffic counters;
 };
 
-// Fills in the base of a backend's group.
+// Fills in the base of a backend's group, but for its guard.
 void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension);
+
+// Sets the generation of a group, which cy_group_init makes the first. Messages name a later one.
+void cy_group_set_generation(cy_group *group, int generation);
 
 // Sets the node of each member: nodes [size], numbered from 0 by their first members; NULL: one
 // node has them all. Copied.

@@ -138,6 +138,11 @@ static cy_status run_rank(cy_world *world, void *context)
     return status;
 }
 
+void cy_rank_fail(const cy_rank *rank, cy_status status)
+{
+    if (status != CY_OK && rank->world != NULL) (void)!cy_world_fail(rank->world, status);
+}
+
 cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context)
 {
@@ -172,6 +177,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.ranks_per_node = config->distributed.ranks_per_node;
     options.delay = delay;
     options.left_behind = machine->left_behind;
+    options.reopens = machine->reopens;
     run.delayed = delay != NULL;
     CY_TRY(hash_configuration(&options.configuration, config));
     return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)
@@ -233,6 +239,7 @@ cy_status cy_rank_with_engine(
     cy_status status = cy_engine_open(engine, options);
     if (status == CY_OK) {
         status = use(engine, rank, context);
+        cy_rank_fail(rank, status);
         cy_engine_close(engine);
     }
     cy_memory_free(engine);

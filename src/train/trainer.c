@@ -683,6 +683,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     self->run = context;
     self->rank = rank;
     const cy_status status = run_steps(self);
+    cy_rank_fail(rank, status);
     cy_data_iterator_close(&self->iterator);
     cy_text lost = {0};
     cy_run_folder_close(&self->folder, self->run->config->checkpoint.timeout_s, &lost);

@@ -562,10 +562,9 @@ static cy_status failure(const algorithm_group *group)
     return group->status == CY_OK ? CY_OK : CY_FAIL(group->status, "%s", group->text);
 }
 
-// Under the lock: goes on with everything in flight, oldest first.
-static cy_status advance_all(algorithm_group *group)
+// Goes on with everything in flight, oldest first.
+static cy_status advance_list(algorithm_group *group)
 {
-    CY_TRY(failure(group));
     for (algorithm_transfer **link = &group->head; *link != NULL;) {
         algorithm_transfer *record = *link;
         const cy_status status = algorithm_advance(group, record);
@@ -582,6 +581,17 @@ static cy_status advance_all(algorithm_group *group)
         }
     }
     return CY_OK;
+}
+
+// Under the lock.
+static cy_status advance_all(algorithm_group *group)
+{
+    CY_TRY(failure(group));
+    cy_guard *guard = group->base.guard;
+    if (!cy_guard_enter(guard)) return fail_group(group, CY_FAIL(CY_ERR_PEER, "%s", guard->text));
+    const cy_status status = advance_list(group);
+    cy_guard_leave(guard);
+    return status;
 }
 
 static void nap(void)
@@ -868,6 +878,7 @@ cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorit
     made->options.nodes = NULL; // the group has its own
     made->inside = inside;
     made->base.counts_between = true;
+    made->base.guard = inside->guard;
     const int *nodes = options->nodes != NULL ? options->nodes : inside->nodes;
     const cy_status status = cy_group_set_nodes(&made->base, nodes);
     if (status != CY_OK) {

@@ -98,6 +98,7 @@ static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *da
 {
     if (bytes == 0) return MPI_SUCCESS;
     MPI_Request *request = &record->pairs[record->pair_count++];
+    if (!send) record->pair_receives++;
     const mpi_route to = mpi_route_collective(group, member, send, tag);
     const int count = (int)bytes;
     return send ? MPI_Isend(data, count, MPI_BYTE, to.process, to.tag, to.communicator, request)
@@ -156,6 +157,7 @@ static int post_result_pairs(mpi_group *group, mpi_transfer *record, const cy_op
     const int64_t count = cy_view_count(o->in);
     const size_t width = cy_dtype_size(o->in.dtype);
     int code = MPI_SUCCESS;
+    record->pair_receives = 0;
     record->pair_count = 0;
     for (int send = 0; send < 2; send++) {
         for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
@@ -367,7 +369,7 @@ static cy_status report_call(mpi_group *group, const mpi_transfer *record, int m
     CY_TRY(mpi_check_calls(group, record->sequence)); // knows what they call, on one machine
     char text[256];
     snprintf(text, sizeof(text), "collective %llu of %s: rank %d (%s) calls something else",
-        (unsigned long long)record->sequence, group->base.dimension, group->ranks[member],
+        (unsigned long long)record->sequence, group->base.label, group->ranks[member],
         group->world->process->hosts[group->ranks[member]]);
     return mpi_break_group(group, CY_ERR_PEER, text);
 }

@@ -64,6 +64,7 @@ static cy_status publish_call(mpi_group *group, const mpi_transfer *record)
 
 static void record_give(mpi_group *group, mpi_transfer *record)
 {
+    record->in_use = false;
     record->next = group->records;
     group->records = record;
 }
@@ -157,6 +158,8 @@ static cy_status record_make(mpi_group *group)
     if (status != CY_OK) goto free_record;
     status = CY_ALLOC(&made->pairs, 2 * size);
     if (status != CY_OK) goto free_numbers;
+    made->made_before = group->made;
+    group->made = made;
     record_give(group, made);
     return CY_OK;
 
@@ -173,6 +176,8 @@ static cy_status record_take(mpi_group *group, mpi_transfer **record)
     *record = group->records;
     group->records = (*record)->next;
     (*record)->next = NULL;
+    (*record)->in_use = true;
+    (*record)->pair_receives = 0;
     (*record)->pair_count = 0;
     return CY_OK;
 }
@@ -245,7 +250,7 @@ static void mpi_abort_group(cy_group *base, const char *text)
 {
     mpi_group *group = (mpi_group *)base;
     char whole[900];
-    snprintf(whole, sizeof(whole), "%s was aborted: %s", base->dimension, text);
+    snprintf(whole, sizeof(whole), "%s was aborted: %s", base->label, text);
     (void)mpi_break_group(group, CY_ERR_PEER, whole);
     cy_world_abort(&group->world->base, whole);
 }
@@ -270,9 +275,11 @@ static void mpi_close(cy_group *base)
     *link = group->next;
     const bool alive = !group->broken && atomic_load(&process->failure->aborted) == 0;
     if (alive) close_communicators(group);
-    while (alive && group->records != NULL) {
-        mpi_transfer *record = group->records;
-        group->records = record->next;
+    // MPI may still use those in flight, unless all were taken back.
+    const bool taken_back = process->withdrawn && !process->lost;
+    for (mpi_transfer *record = group->made, *before; record != NULL; record = before) {
+        before = record->made_before;
+        if (!taken_back && (!alive || record->in_use)) continue;
         cy_memory_free(record->staging);
         cy_memory_free(record->numbers);
         cy_memory_free(record->pairs);
@@ -299,10 +306,11 @@ static cy_status open_communicators(mpi_group *group, int count)
 {
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group members = MPI_GROUP_NULL;
-    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    const mpi_process *process = group->world->process;
+    MPI_Comm_group(process->world, &all);
     MPI_Group_incl(all, count, group->ranks, &members);
     // The tag keeps apart groups that are opened at the same time over some common ranks.
-    int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, group->ranks[0], &group->first);
+    int code = MPI_Comm_create_group(process->world, members, group->ranks[0], &group->first);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(group->first, &group->second);
     MPI_Group_free(&members);
     MPI_Group_free(&all);
@@ -333,14 +341,14 @@ static cy_status open_entries(mpi_group *group)
     return CY_OK;
 }
 
-// Where MPI has a communicator for the group, and where it has none because several of its members
-// may be in one process.
+// Where MPI has a communicator for the group, and where it has none: several members may be in one
+// process, and making or freeing one takes members that may have failed.
 static cy_status open_members(mpi_group *group)
 {
     mpi_process *process = group->world->process;
     mpi_lock(process);
     cy_status status = CY_OK;
-    if (process->threads > 1) {
+    if (process->routed) {
         status = mpi_routes_join(group);
     } else {
         status = open_communicators(group, group->base.size);
@@ -378,7 +386,9 @@ cy_status mpi_open_group(
     while (ranks[place] != base->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
+    cy_group_set_generation(&made->base, world->process->generation);
     made->base.fragment_bytes = FRAGMENT_BYTES;
+    made->base.guard = &world->guard;
     status = open_members(made);
     if (status != CY_OK) goto free_ranks;
     if (made->contexts != NULL) status = mpi_routes_meet(made);
