@@ -6,10 +6,11 @@
 // uses a run folder or a folder of checkpoints.
 //
 // Where mpirun or srun started this process as one of several, say so in the request: every process
-// calls cy_train and runs its ranks; only rank zero's has callbacks called, but for should_stop, and
-// a summary filled in, but for its member stopped. When all have returned, all may train again. A
-// failure is returned in one process, which has to end with a status other than 0, and that ends the
-// others; or, where the request says return_failures, in every process, and all may train again.
+// calls cy_train and runs its ranks; only rank zero's has callbacks called, but for should_stop,
+// and a summary filled in, but for its member stopped. When all have returned, all may train again.
+// A failure is returned in one process, which has to end with a status other than 0, and that ends
+// the others; or, where the request says return_failures, in every process, and all may train
+// again.
 
 #ifndef CYCLOTRON_TRAIN_H
 #define CYCLOTRON_TRAIN_H

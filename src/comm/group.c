@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "comm/backend.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,12 +121,6 @@ void cy_group_init(
     group->counters = (cy_traffic){0};
     snprintf(group->dimension, sizeof(group->dimension), "%s", dimension);
     snprintf(group->label, sizeof(group->label), "%s", dimension);
-}
-
-void cy_guard_await(const cy_guard *guard)
-{
-    while (atomic_load(&guard->inside) > 0)
-        sched_yield();
 }
 
 void cy_group_set_generation(cy_group *group, int generation)

@@ -115,9 +115,10 @@ CY_MUST_CHECK cy_status cy_world_open_kind(
     cy_world *world, cy_group **group, const cy_mesh *mesh, cy_mesh_kind kind);
 
 // For a rank's function that is about to return `status`, a failure whose text is the last one:
-// ends the waits of all other ranks with it. When it returns no other rank reads or writes memory of
-// this one any more, so that it may be freed. Returns whether its groups may be closed then: where a
-// job of MPI ends with the failure, closing them takes the other members, which do not call it.
+// ends the waits of all other ranks with it. When it returns no other rank reads or writes memory
+// of this one any more, so that it may be freed. Returns whether its groups may be closed then:
+// where a job of MPI ends with the failure, closing them takes the other members, which do not call
+// it.
 CY_MUST_CHECK bool cy_world_fail(cy_world *world, cy_status status);
 
 // Ends the run: every wait of every rank fails with CY_ERR_PEER and this text.

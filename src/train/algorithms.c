@@ -43,6 +43,18 @@ static int groups_of(cy_engine_groups *groups, int dimension, cy_group **found[3
     return count;
 }
 
+// On memory like an engine's.
+static cy_status measure_group(cy_algorithm_times *times, cy_group *group, size_t bytes)
+{
+    const size_t most = (size_t)cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
+    const size_t room = bytes < 8 ? 8 : bytes < most ? bytes : most;
+    void *data = NULL;
+    CY_TRY(cy_memory_map(&data, room));
+    const cy_status status = cy_algorithm_measure(times, group, NULL, data, room, BUDGET_S);
+    cy_memory_unmap(data, room);
+    return status;
+}
+
 static cy_status measure(const cy_rank *rank, const cy_config *config, cy_algorithm_times *times)
 {
     const cy_engine_groups *groups = &rank->groups;
@@ -50,10 +62,9 @@ static cy_status measure(const cy_rank *rank, const cy_config *config, cy_algori
     for (int d = 0; d < DIMENSIONS; d++) {
         times[d] = (cy_algorithm_times){0};
         if (cy_group_size(measured[d]) == 1) continue;
-        CY_TRY(cy_algorithm_measure(
-            &times[d], measured[d], NULL, largest_message(rank, config, d), BUDGET_S));
+        CY_TRY(measure_group(&times[d], measured[d], largest_message(rank, config, d)));
     }
-    // A collective takes as long as on the slowest rank; so all ranks come to one choice.
+    // Groups of a dimension come to one choice: what is fastest in the slowest of them.
     const int64_t count = (int64_t)(DIMENSIONS * sizeof(*times) / sizeof(double));
     const cy_traffic none = cy_group_counters(groups->world);
     CY_TRY(cy_group_all_reduce(groups->world, NULL, cy_view_of(times, CY_F64, 1, count), CY_MAX));

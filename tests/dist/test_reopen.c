@@ -90,8 +90,8 @@ static cy_status check_messages(cy_group *group, const era *e, buffers *b)
         cy_request send = {0}, recv = {0};
         for (int i = 0; i < count; i++)
             b->to_right[i] = brought(e, rank, i) + (float)tag;
-        CY_TRY(cy_group_start_send(group, NULL, &send,
-            cy_view_of(b->to_right, CY_F32, 1, count), (rank + 1) % size, tag));
+        CY_TRY(cy_group_start_send(
+            group, NULL, &send, cy_view_of(b->to_right, CY_F32, 1, count), (rank + 1) % size, tag));
         CY_TRY(cy_group_start_recv(
             group, NULL, &recv, cy_view_of(b->from_left, CY_F32, 1, count), left, tag));
         CY_TRY(cy_group_wait(group, NULL, &recv));
@@ -163,6 +163,23 @@ static cy_status run_era(cy_world *world, void *context)
     return status;
 }
 
+// The last rank is killed with everything in flight.
+static cy_status die_in_era(cy_world *world, void *context)
+{
+    era e = *(const era *)context;
+    cy_group *group = NULL;
+    void *block = NULL;
+    CY_TRY(cy_memory_map(&block, sizeof(buffers)));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
+    cy_status status = work(group, &e, block);
+    if (status == CY_OK && cy_world_rank(world) == cy_world_size(world) - 1) raise(SIGKILL);
+    if (status == CY_OK) status = fail_in_flight(group, &e, block);
+    const bool closes = status == CY_OK || cy_world_fail(world, status);
+    cy_memory_unmap(block, sizeof(buffers));
+    if (closes) cy_group_close(group);
+    return status;
+}
+
 // Whether a run's result is the one of its era: the failing rank's, in every process.
 static cy_status expect_end(cy_status status, const era *e, bool mine)
 {
@@ -189,8 +206,7 @@ static void threads_reopen(void **state)
         options.algorithm = i % 4 == 3 ? "ring" : "auto";
         options.check = i % 5 == 4;
         era failing = {2 * i, i % 4}, whole = {2 * i + 1, -1};
-        CY_CHECK_OK(
-            expect_end(cy_world_run_threads(&options, run_era, &failing), &failing, true));
+        CY_CHECK_OK(expect_end(cy_world_run_threads(&options, run_era, &failing), &failing, true));
         options.ranks = 3;
         options.generation++;
         CY_CHECK_OK(cy_world_run_threads(&options, run_era, &whole));
@@ -266,8 +282,7 @@ static void worlds_of_different_generations_do_not_meet(void **state)
     (void)state;
     expect(3, "generations 1", 2, "rank 1 (");
     expect(3, "generations 1", 2, ") opens generation 5 of the world, rank ");
-    expect(2, "alone 1", 1,
-        "start of generation 2 of the world: after 10 s rank 1 has not come");
+    expect(2, "alone 1", 1, "start of generation 2 of the world: after 10 s rank 1 has not come");
     expect(2, "differ 1", 1, "collective 0 of tp (generation 7): rank ");
     expect(2, "differ 2", 1, "collective 0 of tp (generation 7): rank ");
 }
@@ -329,6 +344,21 @@ static cy_status run_eras(const job *j, int eras)
         CY_TRY(run_without(j, culprit, failing.number + 1));
     }
     if (j->number == 0) printf("all eras ended\n");
+    return CY_OK;
+}
+
+// A process that is killed is not waited for; the others go on without it.
+static cy_status run_with_death(const job *j)
+{
+    const int dies = j->processes - 1;
+    era all = {0, -1};
+    cy_world_options options = options_of(j);
+    const cy_status status = cy_world_run_mpi(&options, die_in_era, &all);
+    SUITE_EXPECT(status == CY_ERR_PEER && strstr(cy_error_text(), "the process is gone of rank"),
+        "status %d: %s", status, cy_error_text());
+    for (int number = 1; number < 4; number++)
+        CY_TRY(run_without(j, dies, number));
+    if (j->number == 0) printf("the others went on\n");
     return CY_OK;
 }
 
@@ -407,6 +437,7 @@ static cy_status run_scenario(const char *scenario, job *j)
     machines_apart = strcmp(scenario, "apart") == 0;
     if (machines_apart) return run_eras(j, ERAS / 5);
     if (strcmp(scenario, "again") == 0) return run_again(j);
+    if (strcmp(scenario, "death") == 0) return run_with_death(j);
     if (strcmp(scenario, "after") == 0) return run_after_failure(j);
     if (strcmp(scenario, "older") == 0) return run_older(j);
     if (strcmp(scenario, "generations") == 0) return run_apart(j, true);

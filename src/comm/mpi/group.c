@@ -62,11 +62,19 @@ static cy_status publish_call(mpi_group *group, const mpi_transfer *record)
 
 // ---- waiting
 
+// Messages have records of their own: the staging memory of a collective would otherwise move about
+// among all of them, and be touched for the first time again and again.
+static mpi_transfer **free_list_of(mpi_group *group, cy_operation_kind kind)
+{
+    return cy_operation_is_message(kind) ? &group->message_records : &group->records;
+}
+
 static void record_give(mpi_group *group, mpi_transfer *record)
 {
+    mpi_transfer **list = free_list_of(group, record->base.kind);
     record->in_use = false;
-    record->next = group->records;
-    group->records = record;
+    record->next = *list;
+    *list = record;
 }
 
 static cy_status advance_inside(mpi_group *group, mpi_transfer *record)
@@ -149,7 +157,7 @@ static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
 
 // ---- starting
 
-static cy_status record_make(mpi_group *group)
+static cy_status record_make(mpi_group *group, cy_operation_kind kind)
 {
     const size_t size = (size_t)group->base.size;
     mpi_transfer *made;
@@ -158,6 +166,7 @@ static cy_status record_make(mpi_group *group)
     if (status != CY_OK) goto free_record;
     status = CY_ALLOC(&made->pairs, 2 * size);
     if (status != CY_OK) goto free_numbers;
+    made->base.kind = kind;
     made->made_before = group->made;
     group->made = made;
     record_give(group, made);
@@ -170,11 +179,12 @@ free_record:
     return status;
 }
 
-static cy_status record_take(mpi_group *group, mpi_transfer **record)
+static cy_status record_take(mpi_group *group, mpi_transfer **record, cy_operation_kind kind)
 {
-    if (group->records == NULL) CY_TRY(record_make(group));
-    *record = group->records;
-    group->records = (*record)->next;
+    mpi_transfer **list = free_list_of(group, kind);
+    if (*list == NULL) CY_TRY(record_make(group, kind));
+    *record = *list;
+    *list = (*record)->next;
     (*record)->next = NULL;
     (*record)->in_use = true;
     (*record)->pair_receives = 0;
@@ -203,7 +213,7 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
 {
     cy_rank_page *page = group->world->base.page;
     mpi_transfer *record = NULL;
-    CY_TRY(record_take(group, &record));
+    CY_TRY(record_take(group, &record, operation->kind));
     record->base.kind = operation->kind;
     record->operation = *operation;
     record->phase = MPI_PHASE_FIRST;
@@ -280,7 +290,7 @@ static void mpi_close(cy_group *base)
     for (mpi_transfer *record = group->made, *before; record != NULL; record = before) {
         before = record->made_before;
         if (!taken_back && (!alive || record->in_use)) continue;
-        cy_memory_free(record->staging);
+        cy_buffer_free(&record->staging);
         cy_memory_free(record->numbers);
         cy_memory_free(record->pairs);
         cy_memory_free(record);

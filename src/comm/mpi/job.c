@@ -94,8 +94,8 @@ static cy_status admit(const mpi_job *job, const cy_world_options *options)
 {
     if (job->open) return CY_FAIL(CY_ERR_REQUEST, "a world of mpi is open in this process already");
     if (job->failed) {
-        return CY_FAIL(
-            CY_ERR_REQUEST, "the last world of mpi has failed, and with it the job of this process");
+        return CY_FAIL(CY_ERR_REQUEST,
+            "the last world of mpi has failed, and with it the job of this process");
     }
     if (options->generation > 0 && options->generation <= job->generation) {
         return CY_FAIL(CY_ERR_REQUEST, "generation %d of the world comes after generation %d",

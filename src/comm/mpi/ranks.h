@@ -62,15 +62,15 @@ typedef struct mpi_process {
     int generation;
     bool routed; // data go between pairs of ranks, by route.c
     cy_world_options options;
-    MPI_Comm world;           // owned: all processes
-    MPI_Win window;           // of what the ranks of the machine share
+    MPI_Comm world;            // owned: all processes
+    MPI_Win window;            // of what the ranks of the machine share
     struct mpi_world **worlds; // owned, [threads]
-    cy_rank_page **pages;     // owned, [size]; NULL for ranks of other machines
-    mpi_entry **entry_tables; // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
-    mpi_failure *failure;     // of this machine
-    bool left;                // a rank of this process did not end after a failure
-    char (*hosts)[64];        // owned, [size]
-    int *nodes;               // owned, [size]: see cy_world_node_of
+    cy_rank_page **pages;      // owned, [size]; NULL for ranks of other machines
+    mpi_entry **entry_tables;  // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
+    mpi_failure *failure;      // of this machine
+    bool left;                 // a rank of this process did not end after a failure
+    char (*hosts)[64];         // owned, [size]
+    int *nodes;                // owned, [size]: see cy_world_node_of
     bool spin;
     pthread_mutex_t lock;     // around every call of MPI, and of the groups' own lists
     _Atomic bool inside;      // a thread that has the lock
@@ -90,8 +90,8 @@ typedef struct mpi_world {
     cy_world base;
     mpi_process *process; // borrowed
     cy_guard guard;
-    cy_world *local;      // borrowed: the same rank among those of this process; NULL: it is alone
-    int *met;             // owned, [size]: groups opened so far that have this rank in them
+    cy_world *local; // borrowed: the same rank among those of this process; NULL: it is alone
+    int *met;        // owned, [size]: groups opened so far that have this rank in them
     bool entry_used[MPI_ENTRIES]; // entries in use
     int next_entry;               // where the search for a free one begins
 } mpi_world;
@@ -114,9 +114,10 @@ typedef struct mpi_transfer {
     int pair_receives;  // of them, which come first
     int pair_count;     // of them in flight
     uint64_t sequence;
-    uint64_t call; // what it is, as a number: see mpi_call_pack
-    char *staging; // owned: what the others sent, before it is reduced
-    size_t staging_bytes;
+    uint64_t call;     // what it is, as a number: see mpi_call_pack
+    cy_buffer staging; // owned: what the others sent, before it is reduced
+    size_t stride;     // from what one member sent to what the next one did
+    size_t skew;       // before what the first one did
     bool overflow;
     int *numbers; // owned, [4 size]: counts and places that MPI reads until the transfer is done
 } mpi_transfer;
@@ -136,17 +137,18 @@ typedef struct mpi_group {
     uint64_t messages;
     mpi_transfer *head; // borrowed: collectives in their first phase, oldest first
     mpi_transfer *tail;
-    mpi_transfer *records; // borrowed: free ones
-    mpi_transfer *made;    // owned: all, the last one first
-    _Atomic bool broken;   // by any thread of the process
+    mpi_transfer *records;         // borrowed: free ones, of collectives
+    mpi_transfer *message_records; // borrowed: free ones, of messages
+    mpi_transfer *made;            // owned: all, the last one first
+    _Atomic bool broken;           // by any thread of the process
     cy_status broken_status;
     char broken_text[1024];
 } mpi_group;
 
 // ---- job.c
 
-// Takes part in the next world of the job, and begins MPI the first time. CY_ERR_REQUEST: a world is
-// open already, or the process cannot have another.
+// Takes part in the next world of the job, and begins MPI the first time. CY_ERR_REQUEST: a world
+// is open already, or the process cannot have another.
 cy_status mpi_job_enter(int *generation, const cy_world_options *options);
 
 typedef enum mpi_job_end {

@@ -50,7 +50,8 @@ static int teller_of(const mpi_process *process)
     return 1 + process->number * process->threads;
 }
 
-// For the first rank of the machine to fail; later ones change nothing. The text is there on return.
+// For the first rank of the machine to fail; later ones change nothing. The text is there on
+// return.
 static void claim_failure(mpi_process *process, const char *text)
 {
     mpi_failure *failure = process->failure;
@@ -187,8 +188,9 @@ static cy_status take_hello(meeting *m, const mpi_process *process, int other)
 {
     const hello *said = &m->all[other];
     if (said->generation > m->mine.generation) {
-        return CY_FAIL(CY_ERR_REQUEST, "rank %d (%s) opens generation %d of the world, rank %d (%s) "
-                                       "generation %d",
+        return CY_FAIL(CY_ERR_REQUEST,
+            "rank %d (%s) opens generation %d of the world, rank %d (%s) "
+            "generation %d",
             other * process->threads, said->host, said->generation,
             process->number * process->threads, m->mine.host, m->mine.generation);
     }
@@ -213,8 +215,7 @@ static cy_status report_absent(const meeting *m, const mpi_process *process)
 static cy_status meet(meeting *m, const mpi_process *process)
 {
     CY_TRY(meeting_begin(m, process));
-    const int64_t until =
-        cy_clock_ns() + (int64_t)(mpi_start_limit_s(&process->options) * 1e9);
+    const int64_t until = cy_clock_ns() + (int64_t)(mpi_start_limit_s(&process->options) * 1e9);
     for (;;) {
         bool all = true;
         for (int i = 0; i < 2 * process->count; i++) {
@@ -518,8 +519,8 @@ static void look_after_others(mpi_process *process)
         const int rank = i * process->threads;
         if (!mpi_is_gone(process, i)) continue;
         char text[256];
-        snprintf(text, sizeof(text), "the process is gone of rank %d (%s)", rank,
-            process->hosts[rank]);
+        snprintf(
+            text, sizeof(text), "the process is gone of rank %d (%s)", rank, process->hosts[rank]);
         claim_failure(process, text);
     }
 }
