@@ -156,6 +156,18 @@ static int groups_of(cy_engine_groups *groups, int dimension, cy_group **found[3
     return count;
 }
 
+// On memory like an engine's.
+static cy_status measure_group(cy_algorithm_times *times, cy_group *group, size_t bytes)
+{
+    const size_t most = (size_t)cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
+    const size_t room = bytes < 8 ? 8 : bytes < most ? bytes : most;
+    void *data = NULL;
+    CY_TRY(cy_memory_map(&data, room));
+    const cy_status status = cy_algorithm_measure(times, group, NULL, data, room, BUDGET_S);
+    cy_memory_unmap(data, room);
+    return status;
+}
+
 static cy_status measure_sums(
     const cy_rank *rank, const cy_config *config, cy_algorithm_times *times)
 {
@@ -164,10 +176,9 @@ static cy_status measure_sums(
     for (int d = 0; d < SUMS; d++) {
         times[d] = (cy_algorithm_times){0};
         if (cy_group_size(measured[d]) == 1) continue;
-        CY_TRY(cy_algorithm_measure(
-            &times[d], measured[d], NULL, largest_message(rank, config, d), BUDGET_S));
+        CY_TRY(measure_group(&times[d], measured[d], largest_message(rank, config, d)));
     }
-    // A collective takes as long as its slowest rank. With the same times, all ranks choose alike.
+    // Groups of a dimension come to one choice: what is fastest in the slowest of them.
     const int64_t count = (int64_t)(SUMS * sizeof(*times) / sizeof(double));
     const cy_traffic none = cy_group_counters(groups->world);
     CY_TRY(cy_group_all_reduce(groups->world, NULL, cy_view_of(times, CY_F64, 1, count), CY_MAX));
@@ -336,6 +347,11 @@ static cy_status run_rank(cy_world *world, void *context)
     return status;
 }
 
+void cy_rank_fail(const cy_rank *rank, cy_status status)
+{
+    if (status != CY_OK && rank->world != NULL) (void)!cy_world_fail(rank->world, status);
+}
+
 cy_status cy_ranks_run(
     const cy_config *config, const cy_config_machine *machine, cy_rank_work work, void *context)
 {
@@ -370,6 +386,7 @@ cy_status cy_ranks_run_delayed(const cy_config *config, const cy_config_machine 
     options.ranks_per_node = config->distributed.ranks_per_node;
     options.delay = delay;
     options.left_behind = machine->left_behind;
+    options.reopens = machine->reopens;
     run.delayed = delay != NULL;
     CY_TRY(hash_configuration(&options.configuration, config));
     return cy_config_through_mpi(config, machine) ? cy_world_run_mpi(&options, run_rank, &run)
@@ -431,6 +448,7 @@ cy_status cy_rank_with_engine(
     cy_status status = cy_engine_open(engine, options);
     if (status == CY_OK) {
         status = use(engine, rank, context);
+        cy_rank_fail(rank, status);
         cy_engine_close(engine);
     }
     cy_memory_free(engine);

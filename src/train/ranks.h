@@ -29,6 +29,10 @@ typedef struct cy_rank {
 
 typedef cy_status (*cy_rank_work)(const cy_rank *rank, void *context);
 
+// For work that ends with `status`, before it frees memory: where that is a failure, the last one
+// of this thread, it ends the waits of all other ranks and their use of this rank's memory.
+void cy_rank_fail(const cy_rank *rank, cy_status status);
+
 // Returns when all ranks have ended: CY_OK, or the failure of the first that failed. Ranks of MPI
 // whose number, configuration or build do not agree fail with CY_ERR_REQUEST before any has begun;
 // after a failure the caller reports it and calls cy_world_end_job.

@@ -65,7 +65,10 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
     cy_config config;
     cy_config_errors errors = {0};
     const cy_config_machine machine = {
-        .cores = cy_cores_allowed(), .under_mpi = request->under_mpi != 0};
+        .cores = cy_cores_allowed(),
+        .under_mpi = request->under_mpi != 0,
+        .reopens = request->return_failures != 0,
+    };
     const cy_status status = cy_config_load(&config, &errors, request->config, request->overrides,
         request->override_count, CY_CONFIG_FOR_TRAIN, &machine);
     cy_config_errors_free(&errors);

@@ -616,6 +616,7 @@ static cy_status run_rank(const cy_rank *rank, void *context)
     self->run = context;
     self->rank = rank;
     const cy_status status = run_steps(self);
+    cy_rank_fail(rank, status);
     close_rank(self);
     cy_memory_free(self);
     return status;
