@@ -81,11 +81,8 @@ static void a_deleted_folder_is_made_again(void **state)
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
     char header[] = "head\n";
-    const cy_async_target target = {.name = "lines",
-        .path = path,
-        .header = header,
-        .header_bytes = 5,
-        .backlog_bytes = 1000};
+    const cy_async_target target = {
+        .name = "lines", .path = path, .header = header, .header_bytes = 5, .backlog_bytes = 1000};
     int number = -1;
     CY_CHECK_OK(cy_async_writer_add(writer, &number, &target));
     memset(header, 'x', sizeof(header)); // the writer has copied it

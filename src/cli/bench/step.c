@@ -99,7 +99,7 @@ static cy_status draw_schedule(cy_engine *engine, const cy_rank *rank, cy_text *
     const bool one_clock = strcmp(cy_group_backend(engine->options.groups.pp), "mpi") != 0;
     if (!one_clock) CY_TRY(cy_group_barrier(engine->options.groups.pp));
     const double zero_s = one_clock ? 0.0 : cy_clock_s();
-    CY_TRY(cy_timeline_gather(&timeline, &engine->executor, &engine->queue, engine->times, zero_s));
+    CY_TRY(cy_timeline_gather(&timeline, &engine->executor, engine->times, zero_s));
     cy_status status = CY_OK;
     if (rank->rank == 0) {
         char title[128];
