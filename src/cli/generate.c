@@ -2,7 +2,6 @@
 
 #include <cyclotron/generate.h>
 
-#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -72,23 +71,15 @@ static void print_piece(void *context, const char *text, size_t bytes)
 
 static cy_status print_json(const values *given, const cy_generated *made)
 {
-    cy_text json = {0};
-    cy_status status = cy_text_add(&json, "{\"prompt\": ");
-    if (status == CY_OK)
-        status = cy_text_add_json_string(&json, given->prompt, strlen(given->prompt));
-    if (status == CY_OK) status = cy_text_add(&json, ", \"text\": ");
-    if (status == CY_OK) status = cy_text_add_json_string(&json, made->text, made->text_bytes);
-    if (status == CY_OK) status = cy_text_add(&json, ", \"tokens\": [");
-    for (int64_t i = 0; i < made->count && status == CY_OK; i++) {
-        status = cy_text_add(&json, "%s%d", i > 0 ? ", " : "", (int)made->tokens[i]);
-    }
-    if (status == CY_OK) {
-        status = cy_text_add(&json, "], \"prefill_s\": %s, \"decode_tok_s\": %s}",
-            cy_json_number(made->prefill_s, 6).bytes, cy_json_number(made->decode_tok_s, 6).bytes);
-    }
-    if (status == CY_OK) puts(json.bytes);
-    cy_text_free(&json);
-    return status;
+    json_t *tokens = json_array();
+    for (int64_t i = 0; i < made->count; i++)
+        cy_json_append(&tokens, json_integer(made->tokens[i]));
+    return cy_report_json(
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "prompt",
+            cy_json_string(given->prompt, strlen(given->prompt)), "text",
+            cy_json_string(made->text, made->text_bytes), "tokens", tokens, "prefill_s",
+            cy_json_real(made->prefill_s), "decode_tok_s", cy_json_real(made->decode_tok_s)),
+        JSON_REAL_PRECISION(6));
 }
 
 static cy_status generate(const values *given, const char *path)

@@ -118,8 +118,17 @@ void cy_group_init(
     group->messages_only = false;
     group->counts_between = false;
     group->nodes = NULL;
+    group->guard = NULL;
     group->counters = (cy_traffic){0};
     snprintf(group->dimension, sizeof(group->dimension), "%s", dimension);
+    snprintf(group->label, sizeof(group->label), "%s", dimension);
+}
+
+void cy_group_set_generation(cy_group *group, int generation)
+{
+    if (generation == 1) return;
+    snprintf(
+        group->label, sizeof(group->label), "%s (generation %d)", group->dimension, generation);
 }
 
 void cy_group_abort(cy_group *group, const char *text)

@@ -324,7 +324,8 @@ typedef struct cy_config_machine {
     bool unwired;   // started by srun without an interface through which the tasks find each other
     int rank;       // of this process
     int sharing;    // started processes that have the same cores; 0: not known
-    void (*left_behind)(cy_status status); // as of cy_world_options
+    bool reopens;   // as of cy_world_options, as is what follows
+    void (*left_behind)(cy_status status);
 } cy_config_machine;
 
 CY_MUST_CHECK cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,

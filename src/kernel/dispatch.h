@@ -26,7 +26,7 @@ void cy_kernels_defer(cy_queue *queue);
 // The implementation that computes a product of an open table.
 typedef enum cy_matmul_backend {
     CY_MATMUL_PORTABLE,
-    CY_MATMUL_TUNED, // tuned
+    CY_MATMUL_TUNED, // this library's own
     CY_MATMUL_DNNL,
 } cy_matmul_backend;
 

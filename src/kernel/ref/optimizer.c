@@ -1,5 +1,5 @@
-// Reference operators over flat ranges of parameters and gradients: norm, clipping, AdamW, random
-// numbers, hashes, and the compression of gradients.
+// Computes the reference operators over flat ranges of parameters and gradients: norm, clipping,
+// AdamW, random numbers, hashes, and the compression of gradients.
 
 #include "kernel/ref/ref.h"
 

@@ -1,22 +1,14 @@
-// kernel/cpu/gemm/pack8.h: packs fp32 operands of the microkernel with vectors of eight.
-// Included by avx2/microkernel.c and neon/microkernel.c, after their definitions of
+// kernel/cpu/gemm/pack.h: packs fp32 operands of the microkernel with vectors of eight lanes.
+// Included by avx2/microkernel.c and neon/microkernel.c, which compile it for their sets.
 //
-//   float8                             eight numbers of fp32
-//   set8(x)                            all eight of them x
-//   load8_as(from, dtype, count)       widened; those from `count` on are 0 and not read
-//   store8_as(to, dtype, count, x)     rounded; those from `count` on are not written
-//   transpose8(to, rows)               to[i][j] = rows[j][i]
-//
-// which are branchless where dtype and a count of 8 are constants. So every function here is made
-// once for each dtype, and whole vectors take a path of their own: packing costs attention's
-// blocks a tenth of their time when each load decides anew.
+// Every function here is made once for each dtype, and whole vectors take a path of their own:
+// packing costs attention's blocks a tenth of their time when each load decides anew.
 
-#ifndef CY_KERNEL_CPU_GEMM_PACK8_H
-#define CY_KERNEL_CPU_GEMM_PACK8_H
+#ifndef CY_KERNEL_CPU_GEMM_PACK_H
+#define CY_KERNEL_CPU_GEMM_PACK_H
 
 #include "kernel/cpu/gemm/microkernel.h"
-
-#define PACK_INLINE static inline __attribute__((always_inline))
+#include "kernel/cpu/vector/vector.h"
 
 // of(arguments, dtype), with a constant for each dtype that operands have.
 #define FOR_DTYPE(dtype, of, ...)                                                                  \
@@ -30,12 +22,12 @@
         }                                                                                          \
     } while (0)
 
-PACK_INLINE int64_t pack_bytes(const cy_dtype dtype)
+FORCE_INLINE int64_t pack_bytes(const cy_dtype dtype)
 {
     return dtype == CY_F32 ? 4 : 2;
 }
 
-PACK_INLINE void convert_of(
+FORCE_INLINE void convert_of(
     cy_view to, cy_view from, const cy_dtype to_dtype, const cy_dtype from_dtype)
 {
     const int64_t to_bytes = pack_bytes(to_dtype), from_bytes = pack_bytes(from_dtype);
@@ -44,14 +36,14 @@ PACK_INLINE void convert_of(
         const char *x = (const char *)from.data + i * from.stride * from_bytes;
         int64_t j = 0;
         for (; j + 8 <= to.cols; j += 8)
-            store8_as(at + j * to_bytes, to_dtype, 8, load8_as(x + j * from_bytes, from_dtype, 8));
+            store_as(at + j * to_bytes, to_dtype, load_as(x + j * from_bytes, from_dtype, 8), 8);
         if (j == to.cols) continue;
-        store8_as(at + j * to_bytes, to_dtype, to.cols - j,
-            load8_as(x + j * from_bytes, from_dtype, to.cols - j));
+        store_as(at + j * to_bytes, to_dtype, load_as(x + j * from_bytes, from_dtype, to.cols - j),
+            to.cols - j);
     }
 }
 
-PACK_INLINE void convert_to(cy_view to, cy_view from, const cy_dtype to_dtype)
+FORCE_INLINE void convert_to(cy_view to, cy_view from, const cy_dtype to_dtype)
 {
     FOR_DTYPE(from.dtype, convert_of, to, from, to_dtype);
 }
@@ -61,7 +53,7 @@ static void convert(cy_view to, cy_view from)
     FOR_DTYPE(to.dtype, convert_to, to, from);
 }
 
-PACK_INLINE void transpose_of(
+FORCE_INLINE void transpose_of(
     float *to, int64_t stride, cy_view from, int64_t width, const cy_dtype dtype)
 {
     const int64_t bytes = pack_bytes(dtype);
@@ -70,22 +62,22 @@ PACK_INLINE void transpose_of(
         for (int64_t row = 0; row < width; row += 8) {
             const char *at = (const char *)from.data + (row * from.stride + col) * bytes;
             float *turned = to + col * stride + row;
-            float8 rows[8], columns[8];
+            vec rows[8], columns[8];
             if (cols == 8 && row + 8 <= from.rows) {
                 for (int i = 0; i < 8; i++)
-                    rows[i] = load8_as(at + i * from.stride * bytes, dtype, 8);
+                    rows[i] = load_as(at + i * from.stride * bytes, dtype, 8);
                 transpose8(columns, rows);
                 for (int j = 0; j < 8; j++)
-                    store8_as(turned + j * stride, CY_F32, 8, columns[j]);
+                    vec_store(turned + j * stride, columns[j]);
                 continue;
             }
             for (int i = 0; i < 8; i++) {
-                rows[i] = row + i < from.rows ? load8_as(at + i * from.stride * bytes, dtype, cols)
-                                              : set8(0.0f);
+                rows[i] = row + i < from.rows ? load_as(at + i * from.stride * bytes, dtype, cols)
+                                              : vec_all(0.0f);
             }
             transpose8(columns, rows);
             for (int64_t j = 0; j < cols; j++)
-                store8_as(turned + j * stride, CY_F32, width - row, columns[j]);
+                store_as(turned + j * stride, CY_F32, columns[j], width - row);
         }
     }
 }
@@ -112,7 +104,7 @@ static void pack_left(void *left, cy_view source, bool transposed)
 }
 
 // Panels of right from rows as they lie.
-PACK_INLINE void right_rows(float *right, cy_view source, const cy_dtype dtype)
+FORCE_INLINE void right_rows(float *right, cy_view source, const cy_dtype dtype)
 {
     const int64_t bytes = pack_bytes(dtype), panel = source.rows * CY_MICROKERNEL_COLS;
     for (int64_t k = 0; k < source.rows; k++) {
@@ -121,12 +113,12 @@ PACK_INLINE void right_rows(float *right, cy_view source, const cy_dtype dtype)
         int64_t col = 0;
         for (; col + CY_MICROKERNEL_COLS <= source.cols; col += CY_MICROKERNEL_COLS, at += panel) {
             for (int64_t j = 0; j < CY_MICROKERNEL_COLS; j += 8)
-                store8_as(at + j, CY_F32, 8, load8_as(from + (col + j) * bytes, dtype, 8));
+                vec_store(at + j, load_as(from + (col + j) * bytes, dtype, 8));
         }
         for (int64_t j = 0; j < CY_MICROKERNEL_COLS && col < source.cols; j += 8) {
             const int64_t left = source.cols - col - j;
             const void *rest = left > 0 ? from + (col + j) * bytes : source.data;
-            store8_as(at + j, CY_F32, 8, load8_as(rest, dtype, left));
+            vec_store(at + j, load_as(rest, dtype, left));
         }
     }
 }

@@ -1,14 +1,10 @@
-// The microkernel of strict mode in portable C.
+// Compiles the operators of strict mode in portable C, and has the microkernel that they use there.
 
-#include "kernel/strict/strict.h"
+#include "kernel/strict/operators.h"
 
-#include "base/numbers.h"
-#include "kernel/ref/ref.h"
-#include "kernel/strict/math.h"
+// ---- the microkernel
 
-#include <string.h>
-
-static float at(cy_view view, int64_t row, int64_t col)
+static float element(cy_view view, int64_t row, int64_t col)
 {
     return (float)cy_ref_load(view, row, col); // fp32, bf16 and fp16 are fp32 numbers
 }
@@ -17,7 +13,7 @@ static void convert(cy_view to, cy_view from)
 {
     for (int64_t i = 0; i < to.rows; i++) {
         for (int64_t j = 0; j < to.cols; j++) {
-            const float x = at(from, i, j);
+            const float x = element(from, i, j);
             if (to.dtype == CY_F32) *(float *)cy_view_at(to, i, j) = x;
             if (to.dtype == CY_BF16) *(cy_bf16 *)cy_view_at(to, i, j) = cy_bf16_from_f32(x);
             if (to.dtype == CY_F16) *(cy_f16 *)cy_view_at(to, i, j) = cy_f16_from_f32(x);
@@ -29,7 +25,7 @@ static void transpose(float *to, int64_t stride, cy_view from)
 {
     for (int64_t i = 0; i < from.rows; i++) {
         for (int64_t j = 0; j < from.cols; j++)
-            to[j * stride + i] = at(from, i, j);
+            to[j * stride + i] = element(from, i, j);
     }
 }
 
@@ -50,7 +46,9 @@ static void pack_right(void *right, cy_view source, bool transposed)
     for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
         for (int64_t k = 0; k < depth; k++) {
             for (int64_t j = col; j < col + CY_MICROKERNEL_COLS; j++) {
-                *to++ = j >= cols ? 0.0f : transposed ? at(source, j, k) : at(source, k, j);
+                *to++ = j >= cols ? 0.0f
+                    : transposed  ? element(source, j, k)
+                                  : element(source, k, j);
             }
         }
     }
@@ -82,14 +80,10 @@ static void dot(float *c, const float *a, int64_t rows, cy_view b, const void *n
         for (int64_t j = 0; j < b.rows; j++) {
             float sum = 0.0f;
             for (int64_t k = 0; k < b.cols; k++)
-                sum = cy_fused(a[i * b.cols + k], at(b, j, k), sum);
+                sum = cy_fused(a[i * b.cols + k], element(b, j, k), sum);
             c[i * b.rows + j] = sum;
         }
     }
-}
-
-static void nothing(void)
-{
 }
 
 const cy_microkernel *cy_microkernel_portable(void)
@@ -100,8 +94,8 @@ const cy_microkernel *cy_microkernel_portable(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,
@@ -110,4 +104,11 @@ const cy_microkernel *cy_microkernel_portable(void)
         .dot = dot,
     };
     return &ops;
+}
+
+// ---- the table
+
+void cy_strict_portable_override(cy_kernels *table)
+{
+    override_with_strict(table);
 }

@@ -1,4 +1,143 @@
-// Backward in two parts, so that weight gradients fill what would be a bubble.
+// Generates the compute actions of each pipeline engine: afab, 1f1b, interleaved and zero_bubble.
+
+#include "parallel/pipeline/build.h"
+
+#include "base/memory.h"
+#include "base/status.h"
+
+#include <stdint.h>
+
+// ---- afab: all forwards, then all backwards: GPipe (Huang et al., arXiv:1811.06965)
+//
+// The backwards run in the order of the forwards, so that gradients are added up in the order in
+// which one rank alone would add them.
+
+cy_status cy_schedule_build_afab(cy_schedule *schedule)
+{
+    for (int rank = 0; rank < schedule->stages; rank++) {
+        for (int m = 0; m < schedule->microbatches; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+        }
+        for (int m = 0; m < schedule->microbatches; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
+        }
+    }
+    return CY_OK;
+}
+
+// ---- 1f1b: one forward, one backward: PipeDream-Flush (Narayanan et al., arXiv:2006.09503,
+// arXiv:2104.04473)
+//
+// A rank first runs as many forwards as there are ranks after it, then alternates, then drains: it
+// never holds more than stages - rank activations, and waits no longer than GPipe does.
+
+cy_status cy_schedule_build_1f1b(cy_schedule *schedule)
+{
+    const int count = schedule->microbatches;
+    for (int rank = 0; rank < schedule->stages; rank++) {
+        const int after = schedule->stages - rank - 1;
+        const int warmup = after < count ? after : count;
+        for (int m = 0; m < warmup; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+        }
+        for (int m = warmup; m < count; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m - warmup, 0));
+        }
+        for (int m = count - warmup; m < count; m++) {
+            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
+        }
+    }
+    return CY_OK;
+}
+
+// ---- interleaved: several chunks a rank, taken in turn (Narayanan et al., arXiv:2104.04473)
+//
+// Microbatches go through the chunks in groups of `stages`: a group passes the first chunk of all
+// ranks, then the second, and so on, so that the ranks are full after a chunk's time instead of a
+// stage's. Where the stages do not divide the microbatches, groups are larger by as little as they
+// can be: a smaller one would leave ranks waiting between its chunks.
+
+typedef struct place {
+    int microbatch;
+    int chunk;
+} place;
+
+// Groups: as many of at least `stages` microbatches as there can be, the larger ones first.
+typedef struct groups {
+    int count;
+    int size;   // of the smaller ones
+    int larger; // how many have one microbatch more
+} groups;
+
+static groups make_groups(const cy_schedule *schedule)
+{
+    const int whole = schedule->microbatches / schedule->stages;
+    const int count = whole > 0 ? whole : 1;
+    return (groups){
+        .count = count,
+        .size = schedule->microbatches / count,
+        .larger = schedule->microbatches % count,
+    };
+}
+
+// The pass-th pass of a rank through one of its chunks: forwards take the chunks in ascending
+// order, backwards in descending order.
+static place place_of(const cy_schedule *schedule, int pass, bool forward)
+{
+    const groups g = make_groups(schedule);
+    const int chunks = schedule->chunks;
+    const int larger_passes = g.larger * (g.size + 1) * chunks;
+    const bool larger = pass < larger_passes;
+    const int size = larger ? g.size + 1 : g.size;
+    const int from = larger ? pass : pass - larger_passes;
+    const int first = (larger ? 0 : g.larger * (g.size + 1)) + from / (size * chunks) * size;
+    const int chunk = from % (size * chunks) / size;
+    return (place){
+        .microbatch = first + from % size,
+        .chunk = forward ? chunk : chunks - 1 - chunk,
+    };
+}
+
+// Forwards before the first backward: two for each rank behind this one (a forward there and a
+// backward from there pass in between), and a group for each chunk but the last.
+static int warmup_passes(const cy_schedule *schedule, int rank)
+{
+    const groups g = make_groups(schedule);
+    const int group = g.larger > 0 ? g.size + 1 : g.size;
+    const int passes = schedule->microbatches * schedule->chunks;
+    const int behind = schedule->stages - 1 - rank;
+    // With one chunk this is 1f1b, where a forward and a backward pass in turn.
+    const int warmup = schedule->chunks == 1 ? behind : 2 * behind + (schedule->chunks - 1) * group;
+    return warmup < passes ? warmup : passes;
+}
+
+static cy_status add_pass(cy_schedule *schedule, int rank, cy_action_kind kind, int pass)
+{
+    const place at = place_of(schedule, pass, kind == CY_ACTION_FORWARD);
+    return cy_schedule_add_compute(schedule, rank, kind, at.microbatch, at.chunk);
+}
+
+cy_status cy_schedule_build_interleaved(cy_schedule *schedule)
+{
+    const int passes = schedule->microbatches * schedule->chunks;
+    for (int rank = 0; rank < schedule->stages; rank++) {
+        const int warmup = warmup_passes(schedule, rank);
+        for (int i = 0; i < warmup; i++) {
+            CY_TRY(add_pass(schedule, rank, CY_ACTION_FORWARD, i));
+        }
+        for (int i = warmup; i < passes; i++) {
+            CY_TRY(add_pass(schedule, rank, CY_ACTION_FORWARD, i));
+            CY_TRY(add_pass(schedule, rank, CY_ACTION_BACKWARD, i - warmup));
+        }
+        for (int i = passes - warmup; i < passes; i++) {
+            CY_TRY(add_pass(schedule, rank, CY_ACTION_BACKWARD, i));
+        }
+    }
+    return CY_OK;
+}
+
+// ---- zero_bubble: backward in two parts, so that weight gradients fill what would be a bubble
 //
 // Qi et al., "Zero bubble pipeline parallelism" (arXiv:2401.10241: ZB-H1) and "Pipeline parallelism
 // with controllable memory" (arXiv:2405.15362: ZB-V, two chunks a rank placed as a V, so that rank
@@ -9,14 +148,7 @@
 // are at the limit, does an open weight gradient instead. The limit is what 1f1b's first rank
 // holds: as many microbatches as there are ranks, counted until their weight gradient is done.
 
-#include "parallel/pipeline/build.h"
-
-#include "base/memory.h"
-#include "base/status.h"
-
-#include <stdint.h>
-
-#define CHUNKS 2 // at most
+#define ZERO_BUBBLE_CHUNKS 2 // at most
 
 typedef struct step {
     bool forward;
@@ -28,9 +160,9 @@ typedef struct player {
     step *order; // owned, [2 * microbatches * chunks]
     int count;
     int next;
-    int forwards[CHUNKS]; // done so far
-    int inputs[CHUNKS];
-    int weights[CHUNKS];
+    int forwards[ZERO_BUBBLE_CHUNKS]; // done so far
+    int inputs[ZERO_BUBBLE_CHUNKS];
+    int weights[ZERO_BUBBLE_CHUNKS];
 } player;
 
 // Ticks at which a microbatch's forward and input gradient through a segment end; INT64_MAX before.
@@ -173,9 +305,7 @@ static cy_status make_orders(cy_schedule *schedule, player *players)
     const size_t steps = 2 * (size_t)schedule->microbatches * (size_t)schedule->chunks;
     for (int rank = 0; rank < schedule->stages; rank++) {
         player *p = &players[rank];
-        void *order = NULL;
-        CY_TRY(cy_memory_alloc(&order, steps, sizeof(step)));
-        p->order = order;
+        CY_TRY(CY_ALLOC(&p->order, steps));
         const int from_here = schedule->stages - rank;
         if (schedule->chunks == 1) {
             order_h1(p, from_here, schedule->microbatches);
@@ -191,22 +321,19 @@ static cy_status make_orders(cy_schedule *schedule, player *players)
 
 cy_status cy_schedule_build_zero_bubble(cy_schedule *schedule)
 {
-    CY_ASSERT(schedule->chunks <= CHUNKS);
+    CY_ASSERT(schedule->chunks <= ZERO_BUBBLE_CHUNKS);
     const size_t cells = (size_t)cy_schedule_segments(schedule) * (size_t)schedule->microbatches;
-    void *players = NULL, *forward = NULL, *input = NULL;
-    cy_status status = cy_memory_alloc(&players, (size_t)schedule->stages, sizeof(player));
-    if (status == CY_OK) status = cy_memory_alloc(&forward, cells, sizeof(int64_t));
-    if (status == CY_OK) status = cy_memory_alloc(&input, cells, sizeof(int64_t));
+    player *players = NULL;
+    table ends = {0};
+    cy_status status = CY_ALLOC(&players, (size_t)schedule->stages);
+    if (status == CY_OK) status = CY_ALLOC(&ends.forward, cells);
+    if (status == CY_OK) status = CY_ALLOC(&ends.input, cells);
     if (status == CY_OK) status = make_orders(schedule, players);
-    if (status == CY_OK) {
-        table ends = {.forward = forward, .input = input};
-        status = play(schedule, players, &ends);
-    }
-    for (int rank = 0; players != NULL && rank < schedule->stages; rank++) {
-        cy_memory_free(((player *)players)[rank].order);
-    }
+    if (status == CY_OK) status = play(schedule, players, &ends);
+    for (int rank = 0; players != NULL && rank < schedule->stages; rank++)
+        cy_memory_free(players[rank].order);
     cy_memory_free(players);
-    cy_memory_free(forward);
-    cy_memory_free(input);
+    cy_memory_free(ends.forward);
+    cy_memory_free(ends.input);
     return status;
 }
