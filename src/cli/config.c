@@ -6,8 +6,7 @@
 #include "cli/report.h"
 #include "config/config.h"
 #include "model/shape.h"
-#include "train/check_inputs.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,26 +36,26 @@ static const cy_usage check_usage = {
     .overrides = true,
 };
 
-// Prints the faults as an array; each item has its advice where there is some.
-static cy_status errors_to_json(cy_text *json, const cy_config_errors *errors)
+// The text at *line without its line end, as a JSON string; *line goes on to the next one.
+static json_t *take_line(const char **line, size_t indent)
 {
-    bool first = true;
-    CY_TRY(cy_text_add(json, "{\"errors\": ["));
-    for (const char *line = errors->lines.bytes; line != NULL && *line != '\0';) {
-        const size_t length = strcspn(line, "\n");
-        const bool is_advice = strncmp(line, "  ", 2) == 0;
-        const char *before =
-            is_advice ? ", \"hint\": " : (first ? "{\"error\": " : "}, {\"error\": ");
-        cy_text copy = {0};
-        CY_TRY(cy_text_add_bytes(&copy, line + (is_advice ? 2 : 0), length - (is_advice ? 2 : 0)));
-        cy_status status = cy_text_add(json, "%s", before);
-        if (status == CY_OK) status = cy_text_add_json_string(json, copy.bytes, strlen(copy.bytes));
-        cy_text_free(&copy);
-        CY_TRY(status);
-        first = false;
-        line += length + (line[length] == '\n');
+    const size_t length = strcspn(*line, "\n");
+    json_t *text = cy_json_string(*line + indent, length - indent);
+    *line += length + ((*line)[length] == '\n');
+    return text;
+}
+
+// The errors as an array; each item has its advice where there is some.
+static json_t *errors_to_json(const cy_config_errors *errors)
+{
+    json_t *array = json_array();
+    const char *line = errors->lines.bytes != NULL ? errors->lines.bytes : "";
+    while (*line != '\0') {
+        json_t *item = json_pack("{s:o}", "error", take_line(&line, 0));
+        if (strncmp(line, "  ", 2) == 0) cy_json_set(&item, "hint", take_line(&line, 2));
+        cy_json_append(&array, item);
     }
-    return cy_text_add(json, "%s]}\n", first ? "" : "}");
+    return json_pack("{s:o}", "errors", array);
 }
 
 static void print_batch(const cy_config *config, FILE *stream)
@@ -85,12 +84,10 @@ static int check(const check_values *values, const cy_arguments *arguments)
         status = cy_check_inputs(&config, &errors, machine.cores);
     }
     int exit_status = status == CY_OK ? CY_EXIT_DONE : CY_EXIT_REQUEST;
-    if (values->json && (status == CY_OK || errors.count > 0)) {
-        cy_text json = {0};
-        const cy_status written = errors_to_json(&json, &errors);
-        if (written == CY_OK) fputs(json.bytes, stdout);
-        if (written != CY_OK) exit_status = cy_report_status(written);
-        cy_text_free(&json);
+    const bool complete = status == CY_OK || (errors.count > 0 && status != CY_ERR_MEMORY);
+    if (values->json && complete) {
+        const cy_status printed = cy_report_json(errors_to_json(&errors), 0);
+        if (printed != CY_OK) exit_status = cy_report_status(printed);
     } else if (status == CY_OK) {
         printf("%s: no errors\n", path);
         print_batch(&config, stdout);
@@ -331,13 +328,12 @@ static int print_result(const cy_config *config, const char *path, bool json)
     const long long samples = (long long)cy_config_batch_samples(config);
     const long long tokens = (long long)cy_config_batch_tokens(config);
     if (json) {
-        cy_text text = {0};
-        cy_status status = cy_text_add(&text, "{\"path\": ");
-        if (status == CY_OK) status = cy_text_add_json_string(&text, path, strlen(path));
+        const cy_status status =
+            cy_report_json(json_pack("{s:o, s:I, s:I}", "path", cy_json_string(path, strlen(path)),
+                               "global_batch_size", (json_int_t)samples, "global_batch_tokens",
+                               (json_int_t)tokens),
+                0);
         if (status != CY_OK) return cy_report_status(status);
-        printf("%s, \"global_batch_size\": %lld, \"global_batch_tokens\": %lld}\n", text.bytes,
-            samples, tokens);
-        cy_text_free(&text);
     } else {
         printf("global batch: %lld samples, %lld tokens (mbs %lld x grad_acc_steps %lld x dp %d, "
                "seq_len %lld)\nconfiguration: %s\n",

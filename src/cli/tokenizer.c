@@ -100,8 +100,9 @@ static int train(const train_values *values, const cy_arguments *arguments)
     const int32_t made = cy_tokenizer_vocab_size(tokenizer);
     cy_tokenizer_close(tokenizer);
     if (values->json) {
-        printf("{\"vocab_size\": %" PRId32 ", \"text_bytes\": %" PRIu64 ", \"seconds\": %s}\n",
-            made, bytes, cy_json_number(seconds, 4).bytes);
+        status = cy_report_json(json_pack("{s:i, s:I, s:o}", "vocab_size", made, "text_bytes",
+                                    (json_int_t)bytes, "seconds", cy_json_real(seconds)),
+            JSON_REAL_PRECISION(4));
     } else {
         printf("%s: %" PRId32 " tokens from %.2f MB of text in %.2f s\n", values->out, made,
             (double)bytes / 1e6, seconds);
@@ -110,7 +111,7 @@ static int train(const train_values *values, const cy_arguments *arguments)
         fprintf(stderr, "merges ran out: %" PRId32 " tokens of the %" PRId32 " asked for\n", made,
             options.vocab_size);
     }
-    return cy_report_output(CY_EXIT_DONE);
+    return cy_report_output(cy_report_status(status));
 }
 
 static int command_train(int argc, char **argv)

@@ -184,11 +184,12 @@ static void begin(void *context, const char *overview, int64_t first_step, int64
     cy_progress_update(&run->progress, first_step - 1, cy_clock_s());
 }
 
-static void show_line(shown_run *run, const cy_step_metrics *metrics)
+static void show_line(void *context, const char *text)
 {
+    shown_run *run = context;
     cy_text line = {0};
     if (run->drawn) cy_progress_clear(&run->progress);
-    if (cy_metrics_add_console(&line, metrics) == CY_OK && cy_text_add(&line, "\n") == CY_OK) {
+    if (cy_text_add(&line, "%s\n", text) == CY_OK) {
         console_out(&run->console, line.bytes, line.length);
     }
     cy_text_free(&line);
@@ -196,11 +197,10 @@ static void show_line(shown_run *run, const cy_step_metrics *metrics)
 
 // Shows progress between the lines of steps: a bar on a terminal, elsewhere a line each ten
 // seconds.
-static void step(void *context, const cy_step_metrics *metrics, bool shown)
+static void step(void *context, const cy_metrics *metrics)
 {
     shown_run *run = context;
-    if (shown) show_line(run, metrics);
-    cy_progress_update(&run->progress, metrics->step, cy_clock_s());
+    cy_progress_update(&run->progress, cy_metrics_count(metrics, CY_METRIC_STEP), cy_clock_s());
 }
 
 static void note(void *context, const char *text)
@@ -239,6 +239,7 @@ static int train(const cy_config *config, shown_run *run)
     const cy_trainer_callbacks events = {
         .context = run,
         .begin = begin,
+        .line = show_line,
         .step = step,
         .note = note,
         .should_stop = should_stop,

@@ -207,6 +207,7 @@ static cy_status open_parts(cy_generator *generator, const cy_generator_options 
         .threads = options->threads > 0 ? options->threads : cpu.cores,
         .first_core = -1,
         .isa = options->isa != NULL ? options->isa : "auto",
+        .device = options->device,
     };
     CY_TRY(cy_decoder_open(&generator->decoder, &decoding));
     generator->decoding = true;

@@ -401,4 +401,5 @@ void cy_kernels_close(cy_queue *queue)
     cy_memory_free(state);
     queue->kernel_state = NULL;
     queue->kernels = NULL;
+    queue->direct = NULL;
 }

@@ -251,7 +251,7 @@ static inline cy_status stub_run_steps(
     j->bytes[rank] = cy_group_counters(group).bytes;
     cy_timeline timeline;
     const double zero_s = 7.0; // threads share the clock: any instant of it
-    CY_TRY(cy_timeline_gather(&timeline, executor, &queue, times, zero_s));
+    CY_TRY(cy_timeline_gather(&timeline, executor, times, zero_s));
     free(times);
     STUB_EXPECT((timeline.items != NULL) == (rank == 0), "a timeline on rank %d", rank);
     if (rank == 0) CY_TRY(stub_check_timeline(&timeline));

@@ -40,7 +40,7 @@ FORCE_INLINE void fixed_add_row(int64_t *sum, const void *x, cy_dtype dtype, int
 
 static inline void flag_unless(cy_queue *queue, bool fits)
 {
-    if (!fits) queue->fixed_overflow = true;
+    if (!fits) cy_queue_note_overflow(queue);
 }
 
 // Records the largest term that a task has added to a view, and sets the flag where a term reached
@@ -49,10 +49,10 @@ static inline void note_terms(cy_queue *queue, cy_view view, term_sizes sizes)
 {
     const uint32_t largest = largest_term(sizes);
     flag_unless(queue, largest < cy_f32_bits(CY_STRICT_TERM_LIMIT));
-    if (view.sum == NULL) return;
-    uint32_t noted = atomic_load_explicit(&view.sum->largest, memory_order_relaxed);
+    if (view.largest == NULL) return;
+    uint32_t noted = atomic_load_explicit(view.largest, memory_order_relaxed);
     while (largest > noted) {
-        if (atomic_compare_exchange_weak(&view.sum->largest, &noted, largest)) return;
+        if (atomic_compare_exchange_weak(view.largest, &noted, largest)) return;
     }
 }
 

@@ -218,7 +218,7 @@ static void fixed_tile(void *context, int64_t number, int worker)
 static int64_t block_of(cy_view c, cy_matmul_spec spec)
 {
     if (spec.block_k > 0) return spec.block_k;
-    return c.sum != NULL && c.sum->block_k > 0 ? c.sum->block_k : CY_STRICT_BLOCK_K;
+    return c.block_k > 0 ? c.block_k : CY_STRICT_BLOCK_K;
 }
 
 static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)

@@ -244,7 +244,7 @@ static void strict_softmax_loss(
             cy_ref_load(target, 0, t);
         if (is_fixed(loss) &&
             !(fabs(ldexp(of_token, -loss.exponent)) < (double)CY_STRICT_TERM_LIMIT)) {
-            queue->fixed_overflow = true;
+            cy_queue_note_overflow(queue);
             continue;
         }
         cy_ref_accumulate(queue, loss, 0, 0, of_token);

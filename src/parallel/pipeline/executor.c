@@ -427,7 +427,7 @@ static int tag_of(const cy_executor *executor)
 }
 
 static cy_status send_times(
-    const cy_executor *executor, cy_queue *queue, const cy_timed_action *times, double zero_s)
+    const cy_executor *executor, const cy_timed_action *times, double zero_s)
 {
     const size_t count = executor->options.schedule->ranks[executor->rank].count;
     double *pairs = NULL;
@@ -437,23 +437,22 @@ static cy_status send_times(
         pairs[2 * i + 1] = times[i].end - zero_s;
     }
     cy_request request = {0};
-    cy_status status = cy_group_start_send(executor->options.group, queue, &request,
+    cy_status status = cy_group_start_send(executor->options.group, NULL, &request,
         cy_view_of(pairs, CY_F64, (int64_t)count, 2), 0, tag_of(executor));
-    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, NULL, &request);
     cy_memory_free(pairs);
     return status;
 }
 
-static cy_status receive_times(
-    cy_timed_action *items, const cy_executor *executor, cy_queue *queue, int from)
+static cy_status receive_times(cy_timed_action *items, const cy_executor *executor, int from)
 {
     const cy_action_list *list = &executor->options.schedule->ranks[from];
     double *pairs = NULL;
     CY_TRY(CY_ALLOC(&pairs, 2 * list->count));
     cy_request request = {0};
-    cy_status status = cy_group_start_recv(executor->options.group, queue, &request,
+    cy_status status = cy_group_start_recv(executor->options.group, NULL, &request,
         cy_view_of(pairs, CY_F64, (int64_t)list->count, 2), from, tag_of(executor));
-    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, NULL, &request);
     for (size_t i = 0; status == CY_OK && i < list->count; i++) {
         items[i] = (cy_timed_action){.action = list->actions[i],
             .rank = from,
@@ -477,12 +476,12 @@ static void shift(cy_timeline *timeline)
     }
 }
 
-cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor, cy_queue *queue,
-    const cy_timed_action *times, double zero_s)
+cy_status cy_timeline_gather(
+    cy_timeline *timeline, const cy_executor *executor, const cy_timed_action *times, double zero_s)
 {
     const cy_schedule *schedule = executor->options.schedule;
     if (executor->rank != 0) {
-        CY_TRY(send_times(executor, queue, times, zero_s));
+        CY_TRY(send_times(executor, times, zero_s));
         *timeline = (cy_timeline){0};
         return CY_OK;
     }
@@ -503,7 +502,7 @@ cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
         made.items[i].end -= zero_s;
     }
     for (int rank = 1; rank < schedule->stages; rank++) {
-        const cy_status status = receive_times(&made.items[first], executor, queue, rank);
+        const cy_status status = receive_times(&made.items[first], executor, rank);
         if (status != CY_OK) {
             cy_timeline_close(&made);
             return status;

@@ -121,6 +121,6 @@ CY_MUST_CHECK cy_status cy_executor_run(
 // barrier; ranks on one machine share the clock itself and give the same number. Stage 0 gets the
 // timeline, which it closes; on the others *timeline is zeroed.
 CY_MUST_CHECK cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
-    cy_queue *queue, const cy_timed_action *times, double zero_s);
+    const cy_timed_action *times, double zero_s);
 
 #endif

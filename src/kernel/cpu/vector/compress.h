@@ -155,11 +155,11 @@ static void place_parts(topk_of *of, int64_t ties)
     }
 }
 
-static void topk(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale)
+static void topk(cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad,
+    cy_view sum_squares, double max_norm)
 {
     if (residual.dtype != CY_F32 || grad.dtype != CY_F32) {
-        cy_ref_topk(queue, values, indices, residual, grad, scale);
+        cy_ref_topk(queue, values, indices, residual, grad, sum_squares, max_norm);
         return;
     }
     const size_t mark = cy_arena_mark(queue->scratch);
@@ -171,13 +171,13 @@ static void topk(
         .grad = grad.data,
         .n = grad.cols,
         .parts = parts,
-        .scale = (float)scale,
         .counts = cy_arena_alloc(queue->scratch, (size_t)parts * TOPK_BINS * sizeof(*of.counts)),
         .starts = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.starts)),
         .ties = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.ties)),
     };
     if (!queue->dry) {
         int64_t wanted = values.cols;
+        of.scale = (float)cy_ref_topk_scale(sum_squares, max_norm);
         memset(of.starts, 0, (size_t)parts * sizeof(*of.starts));
         cy_queue_run(queue, topk_add_chunk, &of, parts);
         of.least = choose_bin(&of, 0, TOP_BINS, &wanted) << TOP_SHIFT;
