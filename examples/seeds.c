@@ -1,5 +1,5 @@
-// Trains one configuration with several seeds, one after the other in one process, and tells how far
-// the losses lie apart. A seed whose training fails is told and left out.
+// Trains one configuration with several seeds, one after the other in one process, and prints how
+// far the losses lie apart. A seed whose training fails is reported and left out.
 //
 //     cc -o seeds seeds.c $(pkg-config --cflags --libs cyclotron)
 //     ./seeds ../examples/tiny.json 3 --training.total_train_steps=200

@@ -51,7 +51,8 @@ typedef struct cy_operation {
 typedef struct cy_transfer {
     int64_t start_ns;
     cy_operation_kind kind;
-    double bytes; // that this rank sends
+    double bytes;                    // that this rank sends
+    struct cy_staged_buffer *staged; // comm/staged.h; NULL: its data are the caller's own
 } cy_transfer;
 
 // The last heartbeat that was seen of a rank while waiting for it. Start with rank -1.

@@ -789,7 +789,7 @@ static cy_status algorithm_wait(cy_group *base, cy_queue *queue, cy_transfer *tr
     }
     if (status == CY_OK && record->message != NULL) status = wait_inside(group, queue, record);
     if (queue != NULL && record->message == NULL && record->overflow) {
-        atomic_store(&queue->fixed_overflow, true);
+        cy_queue_note_overflow(queue);
     }
     base->counters.bytes_between_nodes = group->sent.bytes_between_nodes;
     if (status == CY_OK) record_give(group, record); // a failed one may still be in the list

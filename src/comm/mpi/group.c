@@ -130,7 +130,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
         }
     }
     atomic_store(&page->waiting_for, -1);
-    if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
+    if (queue != NULL && record->overflow) cy_queue_note_overflow(queue);
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) {
         mpi_lock(group->world->process);

@@ -648,7 +648,7 @@ static cy_status slot_complete(threads_group *group, cy_queue *queue, threads_tr
         return status;
     }
     if (queue != NULL && atomic_load_explicit(&at->overflow, memory_order_relaxed)) {
-        atomic_store(&queue->fixed_overflow, true);
+        cy_queue_note_overflow(queue);
     }
     leave(group, at, record->turn);
     return CY_OK;
@@ -719,7 +719,7 @@ static void reduce(threads_group *group, cy_queue *queue, const threads_transfer
     const int64_t count = cy_view_count(o->out);
     const bool overflow =
         cy_reduce_many(&out, 1, ins, group->base.size, count, o->in.dtype, o->reduce);
-    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    if (overflow && queue != NULL) cy_queue_note_overflow(queue);
 }
 
 // Every member's data, or this member's part of them, in order of rank.
