@@ -163,23 +163,6 @@ static cy_status run_era(cy_world *world, void *context)
     return status;
 }
 
-// The last rank is killed with everything in flight.
-static cy_status die_in_era(cy_world *world, void *context)
-{
-    era e = *(const era *)context;
-    cy_group *group = NULL;
-    void *block = NULL;
-    CY_TRY(cy_memory_map(&block, sizeof(buffers)));
-    CY_TRY(cy_test_open_all(world, &group, "dp"));
-    cy_status status = work(group, &e, block);
-    if (status == CY_OK && cy_world_rank(world) == cy_world_size(world) - 1) raise(SIGKILL);
-    if (status == CY_OK) status = fail_in_flight(group, &e, block);
-    const bool closes = status == CY_OK || cy_world_fail(world, status);
-    cy_memory_unmap(block, sizeof(buffers));
-    if (closes) cy_group_close(group);
-    return status;
-}
-
 // Whether a run's result is the one of its era: the failing rank's, in every process.
 static cy_status expect_end(cy_status status, const era *e, bool mine)
 {
@@ -355,6 +338,23 @@ static cy_status run_eras(const job *j, int eras)
     }
     if (j->number == 0) printf("all eras ended\n");
     return CY_OK;
+}
+
+// The last rank is killed with everything in flight.
+static cy_status die_in_era(cy_world *world, void *context)
+{
+    era e = *(const era *)context;
+    cy_group *group = NULL;
+    void *block = NULL;
+    CY_TRY(cy_memory_map(&block, sizeof(buffers)));
+    CY_TRY(cy_test_open_all(world, &group, "dp"));
+    cy_status status = work(group, &e, block);
+    if (status == CY_OK && cy_world_rank(world) == cy_world_size(world) - 1) raise(SIGKILL);
+    if (status == CY_OK) status = fail_in_flight(group, &e, block);
+    const bool closes = status == CY_OK || cy_world_fail(world, status);
+    cy_memory_unmap(block, sizeof(buffers));
+    if (closes) cy_group_close(group);
+    return status;
 }
 
 // A process that is killed is not waited for; the others go on without it.
