@@ -99,7 +99,7 @@ cy_status cy_state_dict_of_weights(cy_state_dict *parameters, const cy_storage *
     CY_TRY(list_tensors(parameters, &storage->manifest, storage->weight_dtype, 1));
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
-        const cy_view view = cy_storage_weight(storage, tensor->unit, tensor->param->role, 0);
+        const cy_view view = cy_storage_weight(storage, tensor->unit, tensor->param->key.role, 0);
         const int index = (int)(tensor->param - storage->manifest.params);
         const cy_status status = add_piece(parameters,
             cy_tensor_shard_of_view(index, view, tensor->slice.row_first, tensor->slice.col_first));

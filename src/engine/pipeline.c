@@ -344,7 +344,7 @@ static cy_status sum_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     cy_engine *engine = context;
-    if (param_range->tensor->param->role != CY_ROLE_EMBED) return CY_OK;
+    if (param_range->tensor->param->key.role != CY_ROLE_EMBED) return CY_OK;
     return cy_group_all_reduce(engine->options.groups.embedding, &engine->queue,
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }

@@ -30,12 +30,13 @@ typedef struct sums {
 static cy_group *group_of(const cy_engine *engine, const cy_param *param)
 {
     const cy_engine_groups *groups = &engine->options.groups;
+    const cy_role role = param->key.role;
     switch (param->split) {
     case CY_SPLIT_KV_ROWS:
         return cy_group_size(groups->kv) > 1 ? groups->kv : NULL;
     case CY_SPLIT_NONE:
         if (cy_group_size(groups->tp) == 1) return NULL;
-        if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
+        if (role == CY_ROLE_Q_NORM || role == CY_ROLE_K_NORM) return groups->tp;
         return engine->context.tp.sequence ? groups->tp : NULL;
     case CY_SPLIT_ROWS:
     case CY_SPLIT_VOCAB:

@@ -52,7 +52,7 @@ static void add_unit(cy_storage *storage, int layer, bool is_copy)
     const cy_param *params = cy_manifest_layer(&storage->manifest, layer, &param_count);
     const cy_param *by_role[CY_ROLE_COUNT] = {NULL};
     for (int i = 0; i < param_count; i++)
-        by_role[params[i].role] = &params[i];
+        by_role[params[i].key.role] = &params[i];
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         const cy_param *param = by_role[order[i]];
         if (param == NULL) continue;
@@ -145,7 +145,7 @@ const cy_tensor *cy_storage_tensor(const cy_storage *storage, int unit, cy_role 
     const cy_unit *place = &storage->units[unit];
     for (int i = 0; i < place->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[place->tensor_first + i];
-        if (tensor->param->role == role) return tensor;
+        if (tensor->param->key.role == role) return tensor;
     }
     return NULL;
 }
@@ -159,7 +159,7 @@ static cy_view view_at(
     int64_t cols = tensor->slice.cols;
     for (int i = 1; i <= fused_extra; i++) {
         const cy_slice *next = &tensor[i].slice;
-        CY_ASSERT(tensor[i].unit == unit && follows_fused(tensor[i].param->role));
+        CY_ASSERT(tensor[i].unit == unit && follows_fused(tensor[i].param->key.role));
         if (tensor->param->dimensions == 1) {
             cols += next->cols;
         } else {
@@ -220,7 +220,7 @@ void cy_storage_clear_grads(cy_storage *storage, cy_queue *queue)
         unit->grads_empty = false;
         for (int t = 0; t < unit->tensor_count; t++) {
             const cy_tensor *tensor = &storage->tensors[unit->tensor_first + t];
-            if (!is_product(tensor->param->role)) continue;
+            if (!is_product(tensor->param->key.role)) continue;
             cy_fill(queue, cy_view_cols(all, done, tensor->offset - done), 0.0);
             done = tensor->offset + tensor->slice.rows * tensor->slice.cols;
             unit->grads_empty = true;

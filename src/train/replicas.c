@@ -54,7 +54,7 @@ static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
     if (is_whole(engine) && cy_group_size(groups->gradient) > 1) kinds |= 1u << COPIES_GRADIENT;
     if (param->split == CY_SPLIT_NONE && cy_group_size(groups->tp) > 1) kinds |= 1u << COPIES_TP;
     if (param->split == CY_SPLIT_KV_ROWS && tensor->slice.copies > 1) kinds |= 1u << COPIES_KV;
-    if (param->role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
+    if (param->key.role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
         cy_group_size(groups->embedding) > 1) {
         kinds |= 1u << COPIES_EMBEDDING;
     }

@@ -42,7 +42,7 @@ static void a_layer_has_its_parameters(void **state)
         assert_ptr_equal(params, manifest.params + seen);
         assert_int_equal(count, layer == -1 ? 1 : layer == 5 ? 2 : 14);
         for (int i = 0; i < count; i++)
-            assert_int_equal(params[i].layer, layer);
+            assert_int_equal(params[i].key.layer, layer);
         seen += count;
     }
     assert_int_equal(seen, manifest.count);
@@ -62,7 +62,7 @@ static void a_stage_has_the_units_of_its_layers(void **state)
         assert_int_equal(storage.units[unit].layer, layer);
         const cy_tensor *down = cy_storage_tensor(&storage, unit, CY_ROLE_DOWN);
         assert_non_null(down);
-        assert_int_equal(down->param->layer, layer);
+        assert_int_equal(down->param->key.layer, layer);
     }
     cy_storage_close(&storage);
 }

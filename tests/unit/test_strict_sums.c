@@ -38,7 +38,7 @@ static void blocks(void **state)
 
 static cy_fixed *in_layer(const cy_sums *sums, cy_role role)
 {
-    const cy_param param = {.role = role, .layer = 1};
+    const cy_param param = {.key = {role, 1, CY_DENSE}};
     return cy_sums_gradient(sums, &param);
 }
 
