@@ -22,7 +22,8 @@
 // A run of gradients that are adjacent in memory and are summed over the same group.
 typedef struct sums {
     cy_engine *engine;
-    cy_group *group;      // of the run; NULL: there is no run
+    cy_group *group; // of the run; NULL: there is no run
+    int param_group;
     cy_owned_range range; // contains the run
     int64_t first, end;   // in the range
 } sums;
@@ -61,11 +62,12 @@ static cy_status add_param_range(
 {
     sums *run = context;
     cy_group *group = group_of(run->engine, param_range->tensor->param);
-    const bool goes_on =
-        run->group == group && run->range.first == range->first && run->end == param_range->at;
+    const bool goes_on = run->group == group && run->param_group == param_range->tensor->group &&
+        run->range.first == range->first && run->end == param_range->at;
     if (!goes_on) {
         CY_TRY(finish_run(run));
         run->group = group;
+        run->param_group = param_range->tensor->group;
         run->range = *range;
         run->first = param_range->at;
     }
@@ -77,7 +79,7 @@ static cy_status reduce_partial_grads(cy_engine *engine)
 {
     sums run = {.engine = engine};
     if (cy_group_size(engine->options.groups.tp) == 1) return CY_OK;
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, add_param_range, &run));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, add_param_range, &run));
     return finish_run(&run);
 }
 
@@ -113,7 +115,7 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
 {
     const cy_manifest *manifest = &engine->storage.manifest;
     finite_search search = {.engine = engine, .found = manifest->count};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, look_for_not_finite, &search));
     CY_TRY(cy_group_all_reduce(engine->options.groups.world, &engine->queue,
         cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
     return CY_FAIL(CY_ERR_NOT_FINITE,
@@ -148,23 +150,10 @@ static cy_status settle(
     return cy_optimizer_step(&engine->update, adamw);
 }
 
-static void clear_gradients(cy_engine *engine)
-{
-    const bool whole = engine->options.config->distributed.zero_stage < 2;
-    if (!whole || engine->storage.sums != NULL) {
-        cy_reducer_zero(engine->reducer);
-        return;
-    }
-    for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
-        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
-    cy_storage_clear_grads(&engine->storage, &engine->queue);
-    cy_reducer_begin(engine->reducer);
-}
-
 // Computes losses, gradients and their norm.
 static cy_status try_step(cy_engine *engine, double tokens)
 {
-    clear_gradients(engine);
+    cy_storage_begin_step(&engine->storage, &engine->queue);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
     CY_TRY(cy_engine_finalize_grads(engine));
@@ -199,7 +188,7 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
     const cy_config_distributed *distributed = &config->distributed;
     const double ratio =
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
-    cy_reducer_set_ratio(engine->reducer, ratio);
+    cy_reducer_set_ratio(engine->compressed, ratio);
     adamw->freeze.steps = moment_steps(distributed);
     adamw->freeze.share = ratio / 4.0; // some sums span more steps than most
 
@@ -214,7 +203,7 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
         .eps = adamw->eps,
         .most = MOST_AHEAD,
     };
-    cy_reducer_step_ahead(engine->reducer, &ahead);
+    cy_reducer_step_ahead(engine->compressed, &ahead);
 }
 
 cy_status cy_engine_read(cy_engine *engine, const cy_batch_source *source)
@@ -242,12 +231,12 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         CY_TRY(try_step(engine, tokens));
         CY_TRY(cy_engine_end_try(engine, adamw->step, &raised, &again));
         // Weights that were gathered ahead belong to the try that is over.
-        if (again) CY_TRY(cy_reducer_share_weights(engine->reducer));
+        if (again) CY_TRY(cy_storage_share_weights(&engine->storage));
     }
     CY_TRY(settle(engine, adamw, tokens, result));
     if (!engine->queue.dry) result->repeats = cy_engine_repeats(raised);
     cy_engine_end_step(engine, raised);
-    return cy_reducer_share_weights(engine->reducer);
+    return cy_storage_share_weights(&engine->storage);
 }
 
 cy_status cy_engine_evaluate(

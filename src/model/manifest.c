@@ -135,18 +135,51 @@ static bool describe(cy_param *param, const cy_model_shape *shape)
     return there;
 }
 
-static void add(cy_manifest *manifest, cy_param_key key)
+static bool is_norm(cy_role role)
+{
+    return role == CY_ROLE_NORM1 || role == CY_ROLE_NORM2 || role == CY_ROLE_FINAL_NORM ||
+        role == CY_ROLE_Q_NORM || role == CY_ROLE_K_NORM;
+}
+
+static cy_status check_precision(const cy_precision *precision)
+{
+    for (int i = 0; i < precision->rule_count; i++) {
+        const cy_dtype_rule *rule = &precision->rules[i];
+        if (is_norm(rule->role) && cy_dtype_is_float(rule->dtype)) continue;
+        char name[96];
+        const int layer = rule->layer == CY_EVERY_LAYER ? 0 : rule->layer;
+        cy_param_name(name, sizeof(name), (cy_param_key){rule->role, layer, CY_DENSE});
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in %s: only norms may differ from %s", name,
+            cy_dtype_name(rule->dtype), cy_dtype_name(precision->dtype));
+    }
+    return CY_OK;
+}
+
+static cy_dtype dtype_of(const cy_precision *precision, cy_param_key key)
+{
+    for (int i = 0; i < precision->rule_count; i++) {
+        const cy_dtype_rule *rule = &precision->rules[i];
+        const bool layer = rule->layer == CY_EVERY_LAYER || rule->layer == key.layer;
+        if (layer && rule->role == key.role) return rule->dtype;
+    }
+    return precision->dtype;
+}
+
+static void add(cy_manifest *manifest, const cy_precision *precision, cy_param_key key)
 {
     cy_param *param = &manifest->params[manifest->count];
     *param = (cy_param){.key = key};
     cy_param_name(param->name, sizeof(param->name), key);
     if (!describe(param, &manifest->shape)) return;
+    param->dtype = dtype_of(precision, key);
     CY_ASSERT(manifest->count == 0 || cy_param_key_compare(param[-1].key, key) < 0);
     manifest->count++;
 }
 
-cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
+cy_status cy_manifest_open(
+    cy_manifest *manifest, const cy_model_shape *shape, cy_precision precision)
 {
+    CY_TRY(check_precision(&precision));
     CY_TRY(cy_model_shape_check(shape));
     void *block = NULL;
     const size_t most = ((size_t)shape->layers + 1) * CY_ROLE_COUNT;
@@ -160,15 +193,15 @@ cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
     int *first = block; // the embedding begins at 0
     manifest->firsts = block;
 
-    add(manifest, (cy_param_key){CY_ROLE_EMBED, -1, CY_DENSE});
+    add(manifest, &precision, (cy_param_key){CY_ROLE_EMBED, -1, CY_DENSE});
     for (int layer = 0; layer < shape->layers; layer++) {
         *++first = manifest->count;
         for (int role = CY_ROLE_EMBED + 1; role < CY_ROLE_FINAL_NORM; role++)
-            add(manifest, (cy_param_key){(cy_role)role, layer, CY_DENSE});
+            add(manifest, &precision, (cy_param_key){(cy_role)role, layer, CY_DENSE});
     }
     *++first = manifest->count;
-    add(manifest, (cy_param_key){CY_ROLE_FINAL_NORM, shape->layers, CY_DENSE});
-    add(manifest, (cy_param_key){CY_ROLE_HEAD, shape->layers, CY_DENSE});
+    add(manifest, &precision, (cy_param_key){CY_ROLE_FINAL_NORM, shape->layers, CY_DENSE});
+    add(manifest, &precision, (cy_param_key){CY_ROLE_HEAD, shape->layers, CY_DENSE});
     *++first = manifest->count;
     return CY_OK;
 }

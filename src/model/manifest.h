@@ -69,8 +69,32 @@ typedef struct cy_param {
     cy_split split;
     cy_init init;
     double init_std;
-    bool decay; // weight decay applies: matrices only
+    bool decay;     // weight decay applies: matrices only
+    cy_dtype dtype; // of the weights for compute
 } cy_param;
+
+// A rule for the dtype of weights for compute. The operators of norms take weights of any dtype;
+// those of other roles take weights of the activations' dtype, so a rule must name a norm.
+typedef struct cy_dtype_rule {
+    cy_role role;
+    int layer; // or CY_EVERY_LAYER
+    cy_dtype dtype;
+} cy_dtype_rule;
+
+#define CY_EVERY_LAYER (-2)
+
+// The dtypes of a model's weights for compute: that of the first rule that names a parameter, or
+// else `dtype`.
+typedef struct cy_precision {
+    cy_dtype dtype;             // of activations too
+    const cy_dtype_rule *rules; // borrowed, [rule_count]
+    int rule_count;
+} cy_precision;
+
+static inline cy_precision cy_precision_of(cy_dtype dtype)
+{
+    return (cy_precision){.dtype = dtype};
+}
 
 typedef struct cy_manifest {
     cy_param *params; // owned, [count], keys ascend: embedding, layers, final norm, head
@@ -79,7 +103,9 @@ typedef struct cy_manifest {
     cy_model_shape shape;
 } cy_manifest;
 
-CY_MUST_CHECK cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape);
+// CY_ERR_UNSUPPORTED where a rule names a role or a dtype that the operators do not take.
+CY_MUST_CHECK cy_status cy_manifest_open(
+    cy_manifest *manifest, const cy_model_shape *shape, cy_precision precision);
 void cy_manifest_close(cy_manifest *manifest);
 
 // Below, at or above zero as key `a` comes before `b`, is `b`, or comes behind.

@@ -19,7 +19,7 @@ static int64_t hash_order(const cy_storage *storage)
     uint64_t hash = 0;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
-        const int64_t first = storage->units[tensor->unit].first + tensor->offset;
+        const int64_t first = cy_storage_part_of(storage, tensor)->first + tensor->offset;
         char line[160];
         const int length = snprintf(line, sizeof(line), "%016llx %s %lld", (unsigned long long)hash,
             tensor->param->name, (long long)first);
@@ -71,7 +71,8 @@ static cy_status fill_lists(
 
 cy_status cy_residual_state_list(cy_residual_state *list, cy_engine *engine, const cy_rank *rank)
 {
-    const cy_view residual = cy_reducer_residual(engine->reducer);
+    if (engine->compressed == NULL) return CY_OK;
+    const cy_view residual = cy_reducer_residual(engine->compressed);
     if (cy_view_is_none(residual)) return CY_OK;
     void *block = NULL;
     const int world = rank->mesh.world;

@@ -152,8 +152,7 @@ static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_ra
     cy_state_dict *parameters = &parts->parameters;
     cy_residual_state *residual = &parts->residual;
     if (engine->options.train) {
-        CY_TRY(cy_state_dict_of_training(
-            parameters, &engine->storage, engine->reducer, !weights_only, NULL));
+        CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, !weights_only, false));
     } else {
         CY_TRY(cy_state_dict_of_weights(parameters, &engine->storage));
     }
@@ -247,17 +246,9 @@ typedef struct saved_parts {
 // Lists what this rank has to save.
 static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
-    const cy_config *config = engine->options.config;
-    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
-    const cy_state_dict_share share = {
-        .rank =
-            config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
-        .size =
-            config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
-    };
     cy_state_dict *parameters = &parts->parameters;
     const cy_residual_state *residual = &parts->residual;
-    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, true, true));
     CY_TRY(cy_residual_state_list(&parts->residual, engine, rank));
     if (residual->count == 0) return CY_OK;
     return cy_state_dict_add(parameters, residual->tensors, residual->count, &residual->piece);
@@ -324,10 +315,16 @@ static void scan_task(void *context, int64_t task, int worker)
         s->as, data, piece->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
 }
 
+// Weights are checked in the dtype of compute, in which generation reads them.
+static cy_dtype dtype_in_use(
+    const cy_engine *engine, int64_t tensor, cy_tensor_kind kind, cy_dtype stored)
+{
+    return kind == CY_TENSOR_WEIGHT ? engine->storage.manifest.params[tensor].dtype : stored;
+}
+
 static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
 {
-    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
-    scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
+    scan s = {.piece = piece, .as = dtype_in_use(engine, piece->tensor, kind, piece->dtype)};
     cy_thread_pool_run(
         engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
     return s.found;
@@ -356,8 +353,7 @@ static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters,
         CY_FAIL(CY_ERR_NOT_FINITE, "step %lld: %s %s: %lld of its %lld values are not finite in %s",
             (long long)step, cy_tensor_kind_name(tensor->kind), tensor->name, (long long)found,
             (long long)(tensor->rows * tensor->cols),
-            cy_dtype_name(
-                tensor->kind == CY_TENSOR_WEIGHT ? engine->storage.weight_dtype : tensor->dtype));
+            cy_dtype_name(dtype_in_use(engine, place, tensor->kind, tensor->dtype)));
     cy_error_set_hint("this state is not saved; a lower training.learning_rate, or a "
                       "training.grad_clip, keeps it finite");
     return status;

@@ -195,7 +195,8 @@ static cy_status add_traffic(rank_run *trainer, cy_step_metrics *metrics)
 static cy_status add_topk(rank_run *trainer, cy_step_metrics *metrics)
 {
     cy_engine *engine = &trainer->engine;
-    const cy_topk_sent sent = cy_reducer_topk_sent(engine->reducer);
+    if (engine->compressed == NULL) return CY_OK;
+    const cy_topk_sent sent = cy_reducer_topk_sent(engine->compressed);
     if (sent.ratio == 0) return CY_OK; // on all ranks alike
     int64_t counts[] = {sent.sent, sent.elements};
     CY_TRY(cy_group_all_reduce(
