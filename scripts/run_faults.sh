@@ -318,9 +318,19 @@ fault_hup() {
 begin_in_terminal() {
     local command
     compose fault
-    printf '%q ' "${command[@]}" >"$case/command"
-    # The shell outlives the hang-up to keep the status; what it starts does not inherit that.
-    printf '\ntrap : HUP\n. %q\necho $? >%q\n' "$case/command" "$case/status" >"$case/in_terminal"
+    printf '%q ' exec "${command[@]}" >"$case/command"
+    # The system tells only the shell, whose terminal it is. As an interactive one it passes the hang-up on,
+    # without which a launcher goes on writing into nothing, and outlives it to keep the status.
+    cat >"$case/in_terminal" <<TERMINAL
+hang_up() { trap : HUP; kill -HUP 0; }
+trap hang_up HUP
+. $(printf '%q' "$case/command") &
+while kill -0 \$! 2>/dev/null; do
+    wait \$!
+    status=\$?
+done
+echo \$status >$(printf '%q' "$case/status")
+TERMINAL
     terminal=yes
     env --default-signal=HUP script -qf -c "bash '$case/in_terminal'" "$case/fault.out" >"$case/script.log" 2>&1 </dev/null &
     job=$!

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -273,12 +274,23 @@ cy_status cy_file_write(const char *path, const void *bytes, size_t count)
     return cy_folder_sync_above(path);
 }
 
+// Whether a path is relative to a working directory that was deleted.
+static bool starts_in_deleted_folder(const char *path)
+{
+    char folder[PATH_MAX];
+    return path[0] != '/' && getcwd(folder, sizeof(folder)) == NULL && errno == ENOENT;
+}
+
 // The name of a new folder is on the disk only after the folder above it was synced.
 static cy_status make_one(const char *path)
 {
     if (path[0] == '\0') return CY_OK;
     if (cy_io_make_folder(path) == 0) return cy_folder_sync_above(path);
-    return errno == EEXIST ? CY_OK : CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", path);
+    if (errno == EEXIST) return CY_OK;
+    const cy_status status = CY_FAIL_ERRNO(CY_ERR_IO, "make folder %s", path);
+    if (!starts_in_deleted_folder(path)) return status;
+    return CY_FAIL(CY_ERR_IO,
+        "make folder %s: the working directory, to which the path is relative, was deleted", path);
 }
 
 cy_status cy_folder_make(const char *path)
@@ -298,7 +310,9 @@ cy_status cy_folder_make(const char *path)
     cy_memory_free(copy);
     if (status == CY_OK) status = cy_path_find_folder(&folder, path);
     if (status == CY_OK && !folder) {
-        status = CY_FAIL(CY_ERR_IO, "%s is there and is not a folder", path);
+        status = cy_path_exists(path)
+            ? CY_FAIL(CY_ERR_IO, "%s is there and is not a folder", path)
+            : CY_FAIL(CY_ERR_IO, "%s is a symbolic link that leads nowhere", path);
     }
     return status;
 }

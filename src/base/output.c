@@ -252,6 +252,20 @@ static void free_place(cy_pending_folder *place)
     *place = (cy_pending_folder){.lock = -1};
 }
 
+// How many bytes of the final name the name of a pending folder repeats. The final name may have
+// the maximal length, so these are at most NAME_PART, and whole characters.
+#define NAME_PART ((size_t)120)
+
+static size_t repeated_part(const char *name)
+{
+    size_t length = strlen(name);
+    if (length <= NAME_PART) return length;
+    length = NAME_PART;
+    while (length > 0 && (name[length] & 0xc0) == 0x80)
+        length--;
+    return length;
+}
+
 static cy_status split(cy_pending_folder *place, const char *path)
 {
     size_t length = strlen(path);
@@ -274,8 +288,8 @@ static cy_status split(cy_pending_folder *place, const char *path)
     if (head == 0) CY_TRY(cy_text_add(&parent, "."));
     place->parent = parent.bytes;
     cy_text making = {0};
-    CY_TRY(cy_text_add(
-        &making, "%s/.%s.%016" PRIx64 ".tmp", place->parent, name, cy_file_unique_number()));
+    CY_TRY(cy_text_add(&making, "%s/.%.*s.%016" PRIx64 ".tmp", place->parent,
+        (int)repeated_part(name), name, cy_file_unique_number()));
     place->making = making.bytes;
     return CY_OK;
 }
@@ -347,7 +361,7 @@ static bool is_dead(const char *folder)
 // Whether an entry is a temporary name such as .NAME.0123456789abcdef.tmp.
 static bool is_attempt(const char *entry, const char *name)
 {
-    const size_t length = strlen(name);
+    const size_t length = repeated_part(name);
     if (entry[0] != '.' || strncmp(entry + 1, name, length) != 0) return false;
     const char *number = entry + 1 + length;
     return number[0] == '.' && strspn(number + 1, "0123456789abcdef") == 16 &&

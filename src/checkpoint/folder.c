@@ -112,6 +112,37 @@ cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder)
     return CY_OK;
 }
 
+static cy_status check_link(const char *folder, const char *name)
+{
+    char *path = NULL;
+    struct stat link;
+    bool there = true;
+    CY_TRY(cy_folder_join(&path, folder, name));
+    cy_status status = CY_OK;
+    if (cy_io_lstat(path, &link) == 0 && S_ISLNK(link.st_mode)) status = cy_path_find(&there, path);
+    if (!there) {
+        status = CY_FAIL(CY_ERR_IO,
+            "%s is a symbolic link that leads nowhere: it may be the newest checkpoint", path);
+        cy_error_set_hint("mount the disk that it leads to, or remove the link");
+    }
+    cy_memory_free(path);
+    return status;
+}
+
+cy_status cy_folder_check_links(const char *folder, int64_t step)
+{
+    DIR *entries = cy_io_open_folder(folder);
+    if (entries == NULL) return CY_FAIL_ERRNO(CY_ERR_IO, "open folder %s", folder);
+    const char *entry = NULL;
+    cy_status status = cy_folder_next(&entry, entries, folder);
+    while (status == CY_OK && entry != NULL) {
+        if (step_of(entry) > step) status = check_link(folder, entry);
+        if (status == CY_OK) status = cy_folder_next(&entry, entries, folder);
+    }
+    closedir(entries);
+    return status;
+}
+
 cy_status cy_folder_remove_renamed(const char *folder, const char *path)
 {
     struct stat info;

@@ -14,6 +14,10 @@
 // The steps of the checkpoints in a folder, ascending. *steps is owned by the caller.
 CY_MUST_CHECK cy_status cy_folder_steps(int64_t **steps, int *count, const char *folder);
 
+// Fails where the name of a checkpoint after `step` is a symbolic link without a target. The newest
+// checkpoint may be on a disk that is not mounted.
+CY_MUST_CHECK cy_status cy_folder_check_links(const char *folder, int64_t step);
+
 // The number of entries with the name of a checkpoint, complete or not, for a message; 0 where the
 // folder cannot be read.
 int cy_folder_step_names(const char *folder);

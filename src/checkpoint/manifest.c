@@ -2,13 +2,13 @@
 
 #include "checkpoint/manifest.h"
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/status.h"
 #include "checkpoint/safetensors.h"
 #include "model/shape.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,27 +106,30 @@ const cy_stored_tensor *cy_checkpoint_find(
 
 // ---- writing
 
-static cy_status add_name(cy_text *json, const char *name)
+static json_t *checksums_to_json(const uint64_t *checksums, int64_t count)
 {
-    return cy_safetensors_add_name(json, name, "a name in a checkpoint");
-}
-
-static cy_status add_checksums(cy_text *json, const uint64_t *checksums, int64_t count)
-{
-    CY_TRY(cy_text_add(json, "\"checksums\": \""));
-    for (int64_t i = 0; i < count; i++)
-        CY_TRY(cy_text_add(json, "%016" PRIx64, checksums[i]));
-    return cy_text_add(json, "\"");
+    cy_text text = {0};
+    cy_status status = cy_text_add_bytes(&text, "", 0); // no checksums are "", not NULL
+    for (int64_t i = 0; status == CY_OK && i < count; i++)
+        status = cy_text_add(&text, "%016" PRIx64, checksums[i]);
+    json_t *value = status == CY_OK ? json_stringn(text.bytes, text.length) : NULL;
+    cy_text_free(&text);
+    return value;
 }
 
 static cy_status add_file(cy_text *json, const cy_checkpoint_file *file)
 {
-    CY_TRY(cy_text_add(json, "    {\"name\": "));
-    CY_TRY(add_name(json, file->name));
-    CY_TRY(cy_text_add(json, ", \"bytes\": %" PRIu64 ", \"head_bytes\": %" PRIu64 ", ", file->bytes,
-        file->head_bytes));
-    CY_TRY(add_checksums(json, file->checksums, cy_chunk_count(file->head_bytes)));
-    return cy_text_add(json, "}");
+    json_t *name = NULL;
+    CY_TRY(cy_safetensors_name_to_json(&name, file->name, "a name in a checkpoint"));
+    json_t *object = json_pack("{s:o, s:I, s:I, s:o}", "name", name, "bytes",
+        (json_int_t)file->bytes, "head_bytes", (json_int_t)file->head_bytes, "checksums",
+        checksums_to_json(file->checksums, cy_chunk_count(file->head_bytes)));
+    return cy_json_add(json, object, 0);
+}
+
+static json_t *range_to_json(int64_t first, int64_t count)
+{
+    return json_pack("[I, I]", (json_int_t)first, (json_int_t)count);
 }
 
 static cy_status add_piece(
@@ -134,39 +137,46 @@ static cy_status add_piece(
 {
     const cy_tensor_shard *piece = &stored->piece;
     const cy_rectangle *r = &piece->rectangle;
-    CY_TRY(cy_text_add(
-        json, "      {\"file\": %d, \"offset\": %" PRIu64 ", ", stored->file, stored->offset));
+    json_t *object =
+        json_pack("{s:i, s:I}", "file", stored->file, "offset", (json_int_t)stored->offset);
     if (r->rows != tensor->rows) {
-        CY_TRY(cy_text_add(json, "\"rows\": [%" PRId64 ", %" PRId64 "], ", r->row_first, r->rows));
+        cy_json_set(&object, "rows", range_to_json(r->row_first, r->rows));
     }
     if (r->cols != tensor->cols) {
-        CY_TRY(
-            cy_text_add(json, "\"columns\": [%" PRId64 ", %" PRId64 "], ", r->col_first, r->cols));
+        cy_json_set(&object, "columns", range_to_json(r->col_first, r->cols));
     }
     if (piece->count != r->rows * r->cols) {
-        CY_TRY(cy_text_add(
-            json, "\"elements\": [%" PRId64 ", %" PRId64 "], ", piece->first, piece->count));
+        cy_json_set(&object, "elements", range_to_json(piece->first, piece->count));
     }
-    CY_TRY(add_checksums(json, stored->checksums, cy_chunk_count(cy_stored_shard_bytes(stored))));
-    return cy_text_add(json, "}");
+    const int64_t chunks = cy_chunk_count(cy_stored_shard_bytes(stored));
+    cy_json_set(&object, "checksums", checksums_to_json(stored->checksums, chunks));
+    return cy_json_add(json, object, 0);
 }
 
 static cy_status add_tensor(cy_text *json, const cy_stored_tensor *stored)
 {
     const cy_global_tensor *tensor = &stored->tensor;
-    CY_TRY(cy_text_add(json, "    {\"name\": "));
-    CY_TRY(add_name(json, tensor->name));
-    CY_TRY(cy_text_add(json, ", \"kind\": \"%s\", \"dtype\": \"%s\", \"shape\": [",
-        cy_tensor_kind_name(tensor->kind), cy_safetensors_dtype_name(tensor->dtype)));
-    if (tensor->dimensions == 2) CY_TRY(cy_text_add(json, "%" PRId64 ", ", tensor->rows));
-    CY_TRY(cy_text_add(json, "%" PRId64 "], \"pieces\": [\n", tensor->cols));
+    json_t *name = NULL;
+    CY_TRY(cy_safetensors_name_to_json(&name, tensor->name, "a name in a checkpoint"));
+    json_t *shape = json_array();
+    if (tensor->dimensions == 2) cy_json_append(&shape, json_integer(tensor->rows));
+    cy_json_append(&shape, json_integer(tensor->cols));
+    json_t *object =
+        json_pack("{s:o, s:s, s:s, s:o}", "name", name, "kind", cy_tensor_kind_name(tensor->kind),
+            "dtype", cy_safetensors_dtype_name(tensor->dtype), "shape", shape);
+    CY_TRY(cy_json_add(json, object, 0));
+    json->length--; // its closing brace
+    CY_TRY(cy_text_add(json, ", \"pieces\": [\n"));
     for (int64_t i = 0; i < stored->piece_count; i++) {
+        CY_TRY(cy_text_add(json, "      "));
         CY_TRY(add_piece(json, &stored->pieces[i], tensor));
         CY_TRY(cy_text_add(json, "%s\n", i + 1 < stored->piece_count ? "," : ""));
     }
     return cy_text_add(json, "    ]}");
 }
 
+// The layout is the program's own, a line for each file and shard, and the checksum at the end is
+// of the bytes before it: jansson prints what stands on a line.
 cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint)
 {
     const size_t start = json->length;
@@ -191,11 +201,13 @@ cy_status cy_checkpoint_to_json(cy_text *json, const cy_checkpoint *checkpoint)
     }
     CY_TRY(cy_text_add(json, "  \"files\": [\n"));
     for (int i = 0; i < checkpoint->file_count; i++) {
+        CY_TRY(cy_text_add(json, "    "));
         CY_TRY(add_file(json, &checkpoint->files[i]));
         CY_TRY(cy_text_add(json, "%s\n", i + 1 < checkpoint->file_count ? "," : ""));
     }
     CY_TRY(cy_text_add(json, "  ],\n  \"tensors\": [\n"));
     for (int i = 0; i < checkpoint->tensor_count; i++) {
+        CY_TRY(cy_text_add(json, "    "));
         CY_TRY(add_tensor(json, &checkpoint->tensors[i]));
         CY_TRY(cy_text_add(json, "%s\n", i + 1 < checkpoint->tensor_count ? "," : ""));
     }
@@ -491,16 +503,19 @@ static cy_status check_places(const cy_checkpoint *checkpoint, const char *where
 // Copies a member that must be an object as a text; leaves NULL where it is absent.
 static cy_status take_object(char **text, const json_t *root, const char *key, const char *where)
 {
-    const json_t *value = json_object_get(root, key);
+    json_t *value = json_object_get(root, key);
     if (value == NULL) return CY_OK;
     if (!json_is_object(value)) {
         return CY_FAIL(CY_ERR_CORRUPT, "%s: %s is not an object", where, key);
     }
-    char *dump = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    if (dump == NULL) return CY_FAIL(CY_ERR_MEMORY, "%s: no memory for %s", where, key);
-    const cy_status status = cy_memory_copy_text(text, dump);
-    free(dump);
-    return status;
+    cy_text printed = {0};
+    const cy_status status = cy_json_add(&printed, json_incref(value), JSON_INDENT(2));
+    if (status != CY_OK) {
+        cy_text_free(&printed);
+        return status;
+    }
+    *text = printed.bytes;
+    return CY_OK;
 }
 
 static cy_status read_root(

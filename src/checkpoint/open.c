@@ -167,7 +167,7 @@ static cy_status find_newest(int64_t *newest, const char *folder)
         if (count > 0) *newest = steps[count - 1];
         cy_memory_free(steps);
     }
-    return CY_OK;
+    return cy_folder_check_links(folder, *newest);
 }
 
 cy_status cy_checkpoint_locate(char **path, const char *given)

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -154,11 +153,14 @@ static cy_status read_metadata(cy_safetensors *file, const char *path, json_t *v
             return CY_FAIL(CY_ERR_CORRUPT, "%s: __metadata__: %s is not a text", path, key);
         }
     }
-    char *text = json_dumps(value, JSON_COMPACT);
-    if (text == NULL) return CY_FAIL(CY_ERR_MEMORY, "%s: no memory for __metadata__", path);
-    const cy_status status = cy_memory_copy_text(&file->metadata, text);
-    free(text);
-    return status;
+    cy_text text = {0};
+    const cy_status status = cy_json_add(&text, json_incref(value), JSON_COMPACT);
+    if (status != CY_OK) {
+        cy_text_free(&text);
+        return status;
+    }
+    file->metadata = text.bytes;
+    return CY_OK;
 }
 
 static int by_offset(const void *left, const void *right)
@@ -342,34 +344,41 @@ const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, cons
 
 #define DATA_ALIGN 64
 
-cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what)
+cy_status cy_safetensors_name_to_json(json_t **value, const char *name, const char *what)
 {
-    json_t *value = json_string(name);
-    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    if (quoted == NULL) return CY_FAIL(CY_ERR_REQUEST, "%s is not UTF-8", what);
-    const cy_status status = cy_text_add(json, "%s", quoted);
-    free(quoted);
-    return status;
+    json_t *string = cy_json_string(name, strlen(name));
+    if (string != NULL && strcmp(json_string_value(string), name) != 0) {
+        json_decref(string);
+        return CY_FAIL(CY_ERR_REQUEST, "%s is not UTF-8", what);
+    }
+    *value = string;
+    return CY_OK;
 }
 
 static cy_status add_entry(cy_text *text, cy_safetensors_entry *entry, uint64_t offset)
 {
     const char *dtype = cy_safetensors_dtype_name(entry->dtype);
     CY_ASSERT(dtype != NULL);
-    CY_TRY(cy_safetensors_add_name(text, entry->name, "a tensor's name"));
-    CY_TRY(cy_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", dtype));
+    json_t *name = NULL;
+    CY_TRY(cy_safetensors_name_to_json(&name, entry->name, "a tensor's name"));
+    json_t *shape = json_array();
     uint64_t bytes = cy_dtype_size(entry->dtype);
     for (int i = 0; i < entry->dimensions; i++) {
-        CY_TRY(cy_text_add(text, "%s%" PRId64, i > 0 ? "," : "", entry->dims[i]));
+        cy_json_append(&shape, json_integer(entry->dims[i]));
         bytes *= (uint64_t)entry->dims[i];
     }
     entry->offset = offset; // counts from the data until the header's length is known
     entry->bytes = bytes;
-    return cy_text_add(
-        text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", offset, offset + bytes);
+    json_t *tensor = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype, "shape", shape,
+        "data_offsets", (json_int_t)offset, (json_int_t)(offset + bytes));
+    cy_status status = cy_json_add(text, name, JSON_COMPACT);
+    if (status == CY_OK) status = cy_text_add(text, ":");
+    if (status == CY_OK) return cy_json_add(text, tensor, JSON_COMPACT);
+    json_decref(tensor);
+    return status;
 }
 
+// Entry by entry: a header of many tensors would take much more memory as one value.
 cy_status cy_safetensors_header(
     cy_text *header, cy_safetensors_entry *entries, int count, const char *metadata)
 {

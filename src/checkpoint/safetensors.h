@@ -14,7 +14,7 @@
 
 #include <cyclotron/dtype.h>
 
-#include "base/text.h"
+#include "base/json.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -54,8 +54,9 @@ void cy_safetensors_close(cy_safetensors *file);
 // The entry of that name, or NULL.
 const cy_safetensors_entry *cy_safetensors_find(const cy_safetensors *file, const char *name);
 
-// Adds a name as a JSON string. Fails with CY_ERR_REQUEST, "`what` is not UTF-8", where it is not.
-CY_MUST_CHECK cy_status cy_safetensors_add_name(cy_text *json, const char *name, const char *what);
+// Makes a JSON string of a name. Fails with CY_ERR_REQUEST, "`what` is not UTF-8", where it is not.
+CY_MUST_CHECK cy_status cy_safetensors_name_to_json(
+    json_t **value, const char *name, const char *what);
 
 // Makes the length and the header of a file that will hold these entries [count] in this order, in
 // an empty text, and sets their offsets and bytes. `metadata` is a JSON object of strings, or NULL.

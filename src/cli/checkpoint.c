@@ -1,4 +1,5 @@
-// cyclotron checkpoint: shows and verifies checkpoints, imports and exports Hugging Face folders.
+// cyclotron checkpoint: shows, verifies and compares checkpoints, imports and exports Hugging Face
+// folders.
 
 #include "base/clock.h"
 #include "base/memory.h"
@@ -13,15 +14,16 @@
 #include "model/shape.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define GIB ((double)(1 << 30))
 
-static cy_status add_quoted(cy_text *json, const char *text)
+static json_t *text_to_json(const char *text)
 {
-    return cy_text_add_json_string(json, text, strlen(text));
+    return cy_json_string(text, strlen(text));
 }
 
 typedef struct totals {
@@ -72,58 +74,67 @@ static const cy_usage inspect_usage = {
     .option_count = CY_COUNT(inspect_options),
 };
 
-static cy_status add_json_lists(cy_text *out, const cy_checkpoint *checkpoint)
+static json_t *files_to_json(const cy_checkpoint *checkpoint)
 {
-    CY_TRY(cy_text_add(out, ",\"files\":["));
+    json_t *files = json_array();
     for (int i = 0; i < checkpoint->file_count; i++) {
-        CY_TRY(cy_text_add(out, "%s{\"name\":", i > 0 ? "," : ""));
-        CY_TRY(add_quoted(out, checkpoint->files[i].name));
-        CY_TRY(cy_text_add(out, ",\"bytes\":%" PRIu64 "}", checkpoint->files[i].bytes));
+        const cy_checkpoint_file *file = &checkpoint->files[i];
+        cy_json_append(&files,
+            json_pack(
+                "{s:o, s:I}", "name", text_to_json(file->name), "bytes", (json_int_t)file->bytes));
     }
-    CY_TRY(cy_text_add(out, "],\"tensors\":["));
+    return files;
+}
+
+static json_t *tensors_to_json(const cy_checkpoint *checkpoint)
+{
+    json_t *tensors = json_array();
     for (int i = 0; i < checkpoint->tensor_count; i++) {
         const cy_global_tensor *tensor = &checkpoint->tensors[i].tensor;
-        CY_TRY(cy_text_add(out, "%s{\"name\":", i > 0 ? "," : ""));
-        CY_TRY(add_quoted(out, tensor->name));
-        CY_TRY(cy_text_add(out, ",\"kind\":\"%s\",\"dtype\":\"%s\",\"shape\":[",
-            cy_tensor_kind_name(tensor->kind), cy_dtype_name(tensor->dtype)));
-        if (tensor->dimensions == 2) CY_TRY(cy_text_add(out, "%" PRId64 ",", tensor->rows));
-        CY_TRY(cy_text_add(out, "%" PRId64 "]}", tensor->cols));
+        json_t *shape = json_array();
+        if (tensor->dimensions == 2) cy_json_append(&shape, json_integer(tensor->rows));
+        cy_json_append(&shape, json_integer(tensor->cols));
+        cy_json_append(&tensors,
+            json_pack("{s:o, s:s, s:s, s:o}", "name", text_to_json(tensor->name), "kind",
+                cy_tensor_kind_name(tensor->kind), "dtype", cy_dtype_name(tensor->dtype), "shape",
+                shape));
     }
-    return cy_text_add(out, "]}\n");
+    return tensors;
 }
 
-static cy_status add_object(cy_text *out, const char *key, const char *json)
+// Sets a field to what a JSON text holds, if there is one.
+static void set_text(json_t **object, const char *key, const char *json)
 {
-    if (json == NULL) return CY_OK;
-    CY_TRY(cy_text_add(out, ",\"%s\":", key));
-    return cy_text_add_bytes(out, json, strlen(json));
+    if (json != NULL) cy_json_set(object, key, json_loads(json, 0, NULL));
 }
 
-static cy_status add_json(cy_text *out, const cy_checkpoint *checkpoint)
+static cy_status print_json(const cy_checkpoint *checkpoint)
 {
     const totals sums = count_up(checkpoint);
-    CY_TRY(cy_text_add(out, "{\"path\":"));
-    CY_TRY(add_quoted(out, checkpoint->path));
-    CY_TRY(cy_text_add(out,
-        ",\"format\":\"%s\",\"step\":%" PRId64 ",\"tokens\":%" PRId64 ",\"parameters\":%" PRId64
-        ",\"bytes\":%" PRId64,
-        checkpoint->is_hf ? "huggingface" : "cyclotron", checkpoint->step, checkpoint->tokens,
-        sums.elements[CY_TENSOR_WEIGHT], sums.file_bytes));
-    if (!checkpoint->is_hf) {
-        CY_TRY(cy_text_add(out, ",\"format_version\":%d", CY_CHECKPOINT_FORMAT));
-    }
+    cy_text model = {0};
     if (checkpoint->has_model) {
-        cy_text model = {0};
-        cy_status status = cy_model_shape_to_json(&model, &checkpoint->model);
-        if (status == CY_OK) status = add_object(out, "model", model.bytes);
-        cy_text_free(&model);
-        CY_TRY(status);
+        const cy_status status = cy_model_shape_to_json(&model, &checkpoint->model);
+        if (status != CY_OK) {
+            cy_text_free(&model);
+            return status;
+        }
     }
-    CY_TRY(add_object(out, "config", checkpoint->config_json));
-    CY_TRY(add_object(out, "state", checkpoint->state_json));
-    CY_TRY(add_object(out, "identity", checkpoint->identity_json));
-    return add_json_lists(out, checkpoint);
+    json_t *object =
+        json_pack("{s:o, s:s, s:I, s:I, s:I, s:I}", "path", text_to_json(checkpoint->path),
+            "format", checkpoint->is_hf ? "huggingface" : "cyclotron", "step",
+            (json_int_t)checkpoint->step, "tokens", (json_int_t)checkpoint->tokens, "parameters",
+            (json_int_t)sums.elements[CY_TENSOR_WEIGHT], "bytes", (json_int_t)sums.file_bytes);
+    if (!checkpoint->is_hf) {
+        cy_json_set(&object, "format_version", json_integer(CY_CHECKPOINT_FORMAT));
+    }
+    set_text(&object, "model", model.bytes);
+    cy_text_free(&model);
+    set_text(&object, "config", checkpoint->config_json);
+    set_text(&object, "state", checkpoint->state_json);
+    set_text(&object, "identity", checkpoint->identity_json);
+    cy_json_set(&object, "files", files_to_json(checkpoint));
+    cy_json_set(&object, "tensors", tensors_to_json(checkpoint));
+    return cy_report_json(object, JSON_COMPACT);
 }
 
 static void print_model(const cy_model_shape *model)
@@ -205,13 +216,10 @@ static int inspect(int argc, char **argv)
     int exit_status = cy_options_parse(&arguments, &v, &inspect_usage, argc, argv);
     if (exit_status == CY_RUN_COMMAND) {
         cy_checkpoint checkpoint = {0};
-        cy_text json = {0};
         cy_status status = cy_checkpoint_open_located(&checkpoint, arguments.positional[0]);
-        if (status == CY_OK && v.json) status = add_json(&json, &checkpoint);
-        if (status == CY_OK && v.json) fputs(json.bytes, stdout);
+        if (status == CY_OK && v.json) status = print_json(&checkpoint);
         if (status == CY_OK && !v.json) status = print_human(&checkpoint, v.tensors);
         exit_status = cy_report_output(cy_report_status(status));
-        cy_text_free(&json);
         cy_checkpoint_close(&checkpoint);
     }
     cy_arguments_free(&arguments);
@@ -248,22 +256,16 @@ static cy_status verify_located(const char *given, bool json)
     CY_TRY(cy_checkpoint_open_located(&checkpoint, given));
     cy_status status = cy_thread_pool_open(&checkpoint.pool, cy_machine_found().cores, -1, false);
     if (status == CY_OK) {
-        status =
-            cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
+        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), &traffic);
         cy_thread_pool_close(checkpoint.pool);
         checkpoint.pool = NULL;
     }
     const double seconds = cy_clock_s() - start;
     if (status == CY_OK && json) {
-        cy_text out = {0};
-        status = cy_text_add(&out, "{\"path\":");
-        if (status == CY_OK) status = add_quoted(&out, checkpoint.path);
-        if (status == CY_OK) {
-            status = cy_text_add(&out, ",\"ok\":true,\"bytes\":%" PRId64 ",\"seconds\":%s}\n",
-                traffic.verify_bytes, cy_json_number(seconds, 6).bytes);
-        }
-        if (status == CY_OK) fputs(out.bytes, stdout);
-        cy_text_free(&out);
+        status = cy_report_json(
+            json_pack("{s:o, s:b, s:I, s:o}", "path", text_to_json(checkpoint.path), "ok", true,
+                "bytes", (json_int_t)traffic.verify_bytes, "seconds", cy_json_real(seconds)),
+            JSON_COMPACT | JSON_REAL_PRECISION(6));
     } else if (status == CY_OK && checkpoint.is_hf) {
         printf("%s: %d tensors in %d files, headers and sizes agree; there are no checksums\n",
             checkpoint.path, checkpoint.tensor_count, checkpoint.file_count);
@@ -283,8 +285,11 @@ static int verify(int argc, char **argv)
     int exit_status = cy_options_parse(&arguments, &v, &verify_usage, argc, argv);
     if (exit_status == CY_RUN_COMMAND) {
         const cy_status status = verify_located(arguments.positional[0], v.json);
-        if (status != CY_OK && v.json) printf("{\"ok\":false}\n");
-        exit_status = cy_report_output(cy_report_status(status));
+        exit_status = cy_report_status(status);
+        if (status != CY_OK && v.json) {
+            (void)cy_report_status(cy_report_json(json_pack("{s:b}", "ok", false), JSON_COMPACT));
+        }
+        exit_status = cy_report_output(exit_status);
     }
     cy_arguments_free(&arguments);
     return exit_status;
@@ -407,12 +412,171 @@ static int export_command(int argc, char **argv)
     return exit_status;
 }
 
+// ---- compare
+
+typedef struct compare_values {
+    bool json;
+    bool tensors;
+    double within;
+} compare_values;
+
+static const cy_option compare_options[] = {
+    {"within", CY_OPTION_NUMBER, offsetof(compare_values, within), .low = 0, .high = 1e300,
+        .initial = "1e300", .doc = "fail where a weight is further apart", .word = "BOUND"},
+    {"tensors", CY_OPTION_FLAG, offsetof(compare_values, tensors), .doc = "list every tensor"},
+    {"json", CY_OPTION_FLAG, offsetof(compare_values, json),
+        .doc = "print JSON only, with every tensor"},
+};
+
+static const cy_usage compare_usage = {
+    .name = "checkpoint compare",
+    .positional = "DIR OTHER",
+    .least = 2,
+    .most = 2,
+    .doc = "Tells how far the tensors of two checkpoints of one model lie apart, in the 2-norm of\n"
+           "each, as a share of the first one's.",
+    .more = "Whatever the meshes that wrote them; Hugging Face folders will do. In JSON, "
+            "difference is\n"
+            "that of the weights, and equal is true where all tensors have the same bits.",
+    .options = compare_options,
+    .option_count = CY_COUNT(compare_options),
+};
+
+// The differences of the tensors of one kind.
+typedef struct summary {
+    int count;
+    int equal;
+    double worst;
+    const char *name; // borrowed: of the tensor that is furthest apart
+} summary;
+
+typedef struct comparison {
+    const compare_values *given;
+    cy_checkpoint one, other;
+    summary kinds[CY_TENSOR_KINDS];
+    bool left_out[CY_TENSOR_KINDS]; // `one` has them, `other` none
+    json_t *list;                   // owned: an object for each tensor, for --json
+    cy_text lines;                  // a line for each tensor, for --tensors
+} comparison;
+
+static cy_status add_tensor(
+    comparison *all, const cy_global_tensor *tensor, const cy_tensor_difference *difference)
+{
+    char label[256];
+    const double relative = cy_tensor_difference_relative(difference);
+    summary *kind = &all->kinds[tensor->kind];
+    kind->count++;
+    kind->equal += difference->equal;
+    // A NaN counts as the largest difference.
+    if (kind->name == NULL || !(relative <= kind->worst || isnan(kind->worst))) {
+        kind->worst = relative;
+        kind->name = tensor->name;
+    }
+    if (all->given->json) {
+        cy_json_append(&all->list,
+            json_pack("{s:s, s:o, s:o, s:b}", "kind", cy_tensor_kind_name(tensor->kind), "name",
+                cy_json_string(tensor->name, strlen(tensor->name)), "difference",
+                cy_json_real(relative), "equal", difference->equal));
+        return CY_OK;
+    }
+    if (!all->given->tensors) return CY_OK;
+    cy_tensor_full_name(label, sizeof(label), tensor);
+    return cy_text_add(
+        &all->lines, "  %-60s %9.2e%s\n", label, relative, difference->equal ? " equal" : "");
+}
+
+static cy_status compare_tensors(comparison *all)
+{
+    cy_global_tensor *tensors = NULL;
+    CY_TRY(CY_ALLOC(&tensors, (size_t)all->one.tensor_count));
+    // A checkpoint of weights alone, such as a Hugging Face folder, has no moments to compare.
+    bool has[CY_TENSOR_KINDS] = {[CY_TENSOR_WEIGHT] = true};
+    for (int i = 0; i < all->other.tensor_count; i++)
+        has[all->other.tensors[i].tensor.kind] = true;
+    int count = 0;
+    for (int i = 0; i < all->one.tensor_count; i++) {
+        const cy_global_tensor *tensor = &all->one.tensors[i].tensor;
+        all->left_out[tensor->kind] = !has[tensor->kind];
+        if (has[tensor->kind]) tensors[count++] = *tensor;
+    }
+    cy_status status = cy_checkpoint_check_tensors(&all->other, tensors, count);
+    for (int i = 0; status == CY_OK && i < count; i++) {
+        cy_tensor_difference difference;
+        status = cy_checkpoint_compare(&difference, &all->one, &all->other, &tensors[i]);
+        if (status == CY_OK) status = add_tensor(all, &tensors[i], &difference);
+    }
+    cy_memory_free(tensors);
+    return status;
+}
+
+static cy_status print_comparison_json(comparison *all)
+{
+    const summary *weights = &all->kinds[CY_TENSOR_WEIGHT];
+    int count = 0, equal = 0;
+    for (int i = 0; i < CY_TENSOR_KINDS; i++) {
+        count += all->kinds[i].count;
+        equal += all->kinds[i].equal;
+    }
+    json_t *list = all->list;
+    all->list = NULL;
+    return cy_report_json(json_pack("{s:o, s:b, s:o}", "difference", cy_json_real(weights->worst),
+                              "equal", equal == count, "tensors", list),
+        JSON_COMPACT);
+}
+
+static void print_comparison(const comparison *all)
+{
+    for (int i = 0; i < CY_TENSOR_KINDS; i++) {
+        const summary *kind = &all->kinds[i];
+        const char *name = cy_tensor_kind_name((cy_tensor_kind)i);
+        if (all->left_out[i]) printf("%-10s  none in %s\n", name, all->other.path);
+        if (kind->count == 0) continue;
+        printf("%-10s  %d of %d tensors equal; furthest %.2e, %s\n", name, kind->equal, kind->count,
+            kind->worst, kind->name);
+    }
+    if (all->lines.bytes != NULL) fputs(all->lines.bytes, stdout);
+}
+
+static cy_status compare_folders(comparison *all, const char *const *paths)
+{
+    CY_TRY(cy_checkpoint_open_located(&all->one, paths[0]));
+    CY_TRY(cy_checkpoint_open_located(&all->other, paths[1]));
+    CY_TRY(compare_tensors(all));
+    if (all->given->json) CY_TRY(print_comparison_json(all));
+    if (!all->given->json) print_comparison(all);
+    const summary *weights = &all->kinds[CY_TENSOR_WEIGHT];
+    if (weights->count > 0 && !(weights->worst <= all->given->within)) {
+        return CY_FAIL(CY_ERR_CORRUPT, "%s of %s and of %s are %.2e apart, allowed are %.2e",
+            weights->name, all->one.path, all->other.path, weights->worst, all->given->within);
+    }
+    return CY_OK;
+}
+
+static int compare(int argc, char **argv)
+{
+    compare_values given;
+    cy_arguments arguments;
+    int status = cy_options_parse(&arguments, &given, &compare_usage, argc, argv);
+    if (status == CY_RUN_COMMAND) {
+        comparison all = {.given = &given, .list = json_array()};
+        status = cy_report_output(cy_report_status(compare_folders(&all, arguments.positional)));
+        json_decref(all.list);
+        cy_text_free(&all.lines);
+        cy_checkpoint_close(&all.one);
+        cy_checkpoint_close(&all.other);
+    }
+    cy_arguments_free(&arguments);
+    return status;
+}
+
+// ---- the group
+
 int cy_command_checkpoint(int argc, char **argv)
 {
     static const cy_command commands[] = {
         {"inspect", inspect, "what a checkpoint holds"},
         {"verify", verify, "whether it is whole"},
-        {"compare", cy_command_checkpoint_compare, "how far two checkpoints lie apart"},
+        {"compare", compare, "how far two checkpoints lie apart"},
         {"import", import_folder, "a Hugging Face folder becomes a checkpoint"},
         {"export", export_command, "a checkpoint becomes a Hugging Face folder"},
     };

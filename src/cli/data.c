@@ -89,14 +89,15 @@ static cy_status find_end_token(
         values->tokenizer);
 }
 
-static void print_result(const cy_prepare_result *result, const prepare_values *values)
+static cy_status print_result(const cy_prepare_result *result, const prepare_values *values)
 {
     if (values->json) {
-        printf("{\"tokens\": %" PRId64 ", \"documents\": %" PRId64 ", \"text_bytes\": %" PRId64
-               ", \"shards\": %d, \"token_bytes\": %d}\n",
-            result->tokens, result->documents, result->text_bytes, result->shards,
-            result->token_bytes);
-        return;
+        return cy_report_json(
+            json_pack("{s:I, s:I, s:I, s:i, s:i}", "tokens", (json_int_t)result->tokens,
+                "documents", (json_int_t)result->documents, "text_bytes",
+                (json_int_t)result->text_bytes, "shards", result->shards, "token_bytes",
+                result->token_bytes),
+            0);
     }
     printf("%s: %" PRId64 " tokens of %d bytes, %" PRId64
            " document%s, %.2f bytes of text a token, %d shard%s\n",
@@ -104,6 +105,7 @@ static void print_result(const cy_prepare_result *result, const prepare_values *
         result->documents == 1 ? "" : "s",
         result->tokens > 0 ? (double)result->text_bytes / (double)result->tokens : 0.0,
         result->shards, result->shards == 1 ? "" : "s");
+    return CY_OK;
 }
 
 static cy_status prepare(const prepare_values *values, const cy_arguments *arguments, reporting *r)
@@ -129,7 +131,7 @@ static cy_status prepare(const prepare_values *values, const cy_arguments *argum
     if (status == CY_OK) status = cy_data_prepare(&result, &options);
     if (r->open && status == CY_OK) cy_progress_close(&r->progress, r->done, cy_clock_s());
     if (r->open && status != CY_OK) cy_progress_clear(&r->progress);
-    if (status == CY_OK) print_result(&result, values);
+    if (status == CY_OK) status = print_result(&result, values);
     cy_tokenizer_close(tokenizer);
     return status;
 }

@@ -65,14 +65,12 @@ typedef struct report {
 static cy_status add_json(
     cy_text *text, const char *name, const char *kind, const char *words, const char *advice)
 {
-    CY_TRY(cy_text_add(text, "%s\n{\"name\": \"%s\", \"state\": \"%s\", \"finding\": ",
-        text->length == 0 ? "[" : ",", name, kind));
-    CY_TRY(cy_text_add_json_string(text, words, strlen(words)));
-    if (advice != NULL) {
-        CY_TRY(cy_text_add(text, ", \"hint\": "));
-        CY_TRY(cy_text_add_json_string(text, advice, strlen(advice)));
-    }
-    return cy_text_add(text, "}");
+    json_t *finding = json_pack("{s:s, s:s, s:o}", "name", name, "state", kind, "finding",
+        cy_json_string(words, strlen(words)));
+    if (advice != NULL) cy_json_set(&finding, "hint", cy_json_string(advice, strlen(advice)));
+    cy_status status = cy_text_add(text, text->length == 0 ? "[\n" : ",\n");
+    if (status == CY_OK) status = cy_json_add(text, finding, 0);
+    return status;
 }
 
 static void find(report *r, finding_kind kind, const char *name, const char *advice,

@@ -44,19 +44,21 @@ static const cy_usage usage = {
     .option_count = CY_COUNT(options),
 };
 
-static void print(const values *given, const cy_evaluation *found)
+static cy_status print(const values *given, const cy_evaluation *found)
 {
     if (!given->json) {
         printf("loss %.4f nats a token, perplexity %.3f", found->loss, found->perplexity);
         if (isfinite(found->bits_per_byte)) printf(", %.4f bits per byte", found->bits_per_byte);
         printf(", over %lld tokens%s\n", (long long)found->tokens,
             found->held_out ? "" : " (nothing was held out: all of the data)");
-        return;
+        return CY_OK;
     }
     // Without a tokenizer the bytes of token shards are unknown.
-    printf("{\"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, \"tokens\": %lld}\n",
-        cy_json_number(found->loss, 17).bytes, cy_json_number(found->perplexity, 17).bytes,
-        cy_json_number(found->bits_per_byte, 17).bytes, (long long)found->tokens);
+    return cy_report_json(
+        json_pack("{s:o, s:o, s:o, s:I}", "loss", cy_json_real(found->loss), "perplexity",
+            cy_json_real(found->perplexity), "bits_per_byte", cy_json_real(found->bits_per_byte),
+            "tokens", (json_int_t)found->tokens),
+        0);
 }
 
 int cy_command_eval(int argc, char **argv)
@@ -78,12 +80,12 @@ int cy_command_eval(int argc, char **argv)
             .accept_tokenizer = given.accept_tokenizer,
         };
         cy_evaluation found;
-        const cy_status done = cy_evaluate(&wanted, &found);
+        cy_status done = cy_evaluate(&wanted, &found);
         if (done == CY_OK && found.unmarked) {
             fprintf(stderr, "cyclotron: %s carries no fingerprint of its tokenizer: not compared\n",
                 wanted.checkpoint);
         }
-        if (done == CY_OK) print(&given, &found);
+        if (done == CY_OK) done = print(&given, &found);
         status = done == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(done);
     }
     cy_arguments_free(&arguments);

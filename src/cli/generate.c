@@ -2,7 +2,6 @@
 
 #include <cyclotron/generate.h>
 
-#include "base/text.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -12,7 +11,7 @@
 #include <string.h>
 
 typedef struct values {
-    const char *prompt, *dtype, *isa;
+    const char *prompt, *dtype, *isa, *device;
     int64_t max_tokens, top_k, seed, threads, context;
     double temperature, top_p, repetition_penalty;
     bool json;
@@ -41,6 +40,8 @@ static const cy_option options[] = {
         .word = "N", .doc = "0: all cores"},
     {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
         .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
+    {"device", CY_OPTION_CHOICE, offsetof(values, device), .initial = "cpu",
+        .values = CY_CONFIG_DEVICE_NAMES, .doc = "what computes", .word = "NAME"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -70,23 +71,15 @@ static void print_piece(void *context, const char *text, size_t bytes)
 
 static cy_status print_json(const values *given, const cy_generated *made)
 {
-    cy_text json = {0};
-    cy_status status = cy_text_add(&json, "{\"prompt\": ");
-    if (status == CY_OK)
-        status = cy_text_add_json_string(&json, given->prompt, strlen(given->prompt));
-    if (status == CY_OK) status = cy_text_add(&json, ", \"text\": ");
-    if (status == CY_OK) status = cy_text_add_json_string(&json, made->text, made->text_bytes);
-    if (status == CY_OK) status = cy_text_add(&json, ", \"tokens\": [");
-    for (int64_t i = 0; i < made->count && status == CY_OK; i++) {
-        status = cy_text_add(&json, "%s%d", i > 0 ? ", " : "", (int)made->tokens[i]);
-    }
-    if (status == CY_OK) {
-        status = cy_text_add(&json, "], \"prefill_s\": %s, \"decode_tok_s\": %s}",
-            cy_json_number(made->prefill_s, 6).bytes, cy_json_number(made->decode_tok_s, 6).bytes);
-    }
-    if (status == CY_OK) puts(json.bytes);
-    cy_text_free(&json);
-    return status;
+    json_t *tokens = json_array();
+    for (int64_t i = 0; i < made->count; i++)
+        cy_json_append(&tokens, json_integer(made->tokens[i]));
+    return cy_report_json(
+        json_pack("{s:o, s:o, s:o, s:o, s:o}", "prompt",
+            cy_json_string(given->prompt, strlen(given->prompt)), "text",
+            cy_json_string(made->text, made->text_bytes), "tokens", tokens, "prefill_s",
+            cy_json_real(made->prefill_s), "decode_tok_s", cy_json_real(made->decode_tok_s)),
+        JSON_REAL_PRECISION(6));
 }
 
 static cy_status generate(const values *given, const char *path)
@@ -95,6 +88,7 @@ static cy_status generate(const values *given, const char *path)
         .path = path,
         .dtype = given->dtype,
         .isa = given->isa,
+        .device = given->device,
         .threads = (int)given->threads,
         .context = given->context,
     };

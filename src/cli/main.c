@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- finding a command
@@ -153,10 +154,19 @@ static bool has_stack(void)
     return false;
 }
 
+// Where the umask removes the owner's rights, the program could not use the files and folders that
+// it makes, and a run could not save.
+static void keep_owner_rights(void)
+{
+    const mode_t mask = umask(0);
+    umask(mask & (mode_t)~S_IRWXU);
+}
+
 int main(int argc, char **argv)
 {
     if (!hold_standard_streams()) return CY_EXIT_FAILED;
     if (!has_stack()) return CY_EXIT_REQUEST;
+    keep_owner_rights();
     // Growing a file beyond its limit is then a failed write, reported like a full disk.
     signal(SIGXFSZ, SIG_IGN);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) {

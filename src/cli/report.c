@@ -133,3 +133,12 @@ int cy_report_text(cy_status status, cy_text *text)
     cy_text_free(text);
     return exit_status;
 }
+
+cy_status cy_report_json(json_t *value, size_t flags)
+{
+    cy_text text = {0};
+    const cy_status status = cy_json_add(&text, value, flags);
+    if (status == CY_OK) puts(text.bytes);
+    cy_text_free(&text);
+    return status;
+}

@@ -6,7 +6,7 @@
 #ifndef CY_CLI_REPORT_H
 #define CY_CLI_REPORT_H
 
-#include "base/text.h"
+#include "base/json.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,5 +44,8 @@ int cy_report_output(int exit_status);
 // Prints the text where `status` is CY_OK, otherwise reports the failure. Frees the text and
 // returns the exit status.
 int cy_report_text(cy_status status, cy_text *text);
+
+// Prints a value and a line end to stdout, as cy_json_add prints it, and releases it.
+CY_MUST_CHECK cy_status cy_report_json(json_t *value, size_t flags);
 
 #endif

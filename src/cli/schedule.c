@@ -68,46 +68,43 @@ typedef struct result {
     cy_timeline timeline;
 } result;
 
-static cy_status add_actions(cy_text *text, const cy_schedule *schedule, int rank)
+static json_t *actions_to_json(const cy_schedule *schedule, int rank)
 {
     const cy_action_list *list = &schedule->ranks[rank];
+    json_t *actions = json_array();
     for (size_t i = 0; i < list->count; i++) {
         char buffer[CY_ACTION_TEXT_BYTES];
-        CY_TRY(cy_text_add(text, "%s\"%s\"", i == 0 ? "" : ",",
-            cy_action_text(buffer, schedule, list->actions[i])));
+        cy_json_append(&actions, json_string(cy_action_text(buffer, schedule, list->actions[i])));
     }
-    return CY_OK;
+    return actions;
 }
 
-static cy_status add_json(cy_text *text, const result *r)
+static json_t *rank_to_json(const result *r, int rank)
+{
+    const cy_rank_cost *cost = &r->cost.ranks[rank];
+    return json_pack("{s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:o}", "rank", rank, "peak_stash",
+        cost->peak_stash, "peak_kept", cost->peak_kept, "sends", cost->sends, "first_tick",
+        (json_int_t)cost->first_tick, "last_tick", (json_int_t)cost->last_tick, "busy_ticks",
+        (json_int_t)cost->busy_ticks, "actions", actions_to_json(&r->schedule, rank));
+}
+
+static json_t *to_json(const result *r)
 {
     const cy_schedule *s = &r->schedule;
     const cy_schedule_cost *cost = &r->cost;
-    CY_TRY(cy_text_add(text,
-        "{\"engine\":\"%s\",\"stages\":%d,\"microbatches\":%d,\"chunks\":%d,"
-        "\"placement\":\"%s\",\"ticks\":%" PRId64 ",\"span\":%" PRId64
-        ",\"bubble\":%s,\"bubble_alone\":%s,\"messages\":%" PRId64
-        ",\"peak_stash\":%d,\"peak_kept\":%d,"
-        "\"simulated\":{\"end\":%s,\"span\":%s,\"bubble\":%s,\"bubble_alone\":%s},"
-        "\"ranks\":[",
-        cy_pipeline_engine_name(s->engine), s->stages, s->microbatches, s->chunks,
-        s->placement == CY_PLACEMENT_V ? "v" : "loop", cost->ticks, cost->span,
-        cy_json_number(cost->bubble, 17).bytes, cy_json_number(cost->bubble_alone, 17).bytes,
-        cost->messages, cost->peak_stash, cost->peak_kept,
-        cy_json_number(r->timeline.end, 17).bytes, cy_json_number(r->timeline.span, 17).bytes,
-        cy_json_number(r->timeline.bubble, 17).bytes,
-        cy_json_number(r->timeline.bubble_alone, 17).bytes));
-    for (int rank = 0; rank < s->stages; rank++) {
-        const cy_rank_cost *one = &cost->ranks[rank];
-        CY_TRY(cy_text_add(text,
-            "%s{\"rank\":%d,\"peak_stash\":%d,\"peak_kept\":%d,\"sends\":%d,\"first_tick\":%" PRId64
-            ",\"last_tick\":%" PRId64 ",\"busy_ticks\":%" PRId64 ",\"actions\":[",
-            rank == 0 ? "" : ",", rank, one->peak_stash, one->peak_kept, one->sends,
-            one->first_tick, one->last_tick, one->busy_ticks));
-        CY_TRY(add_actions(text, s, rank));
-        CY_TRY(cy_text_add(text, "]}"));
-    }
-    return cy_text_add(text, "]}\n");
+    json_t *ranks = json_array();
+    for (int rank = 0; rank < s->stages; rank++)
+        cy_json_append(&ranks, rank_to_json(r, rank));
+    json_t *simulated = json_pack("{s:o, s:o, s:o, s:o}", "end", cy_json_real(r->timeline.end),
+        "span", cy_json_real(r->timeline.span), "bubble", cy_json_real(r->timeline.bubble),
+        "bubble_alone", cy_json_real(r->timeline.bubble_alone));
+    return json_pack("{s:s, s:i, s:i, s:i, s:s, s:I, s:I, s:o, s:o, s:I, s:i, s:i, s:o, s:o}",
+        "engine", cy_pipeline_engine_name(s->engine), "stages", s->stages, "microbatches",
+        s->microbatches, "chunks", s->chunks, "placement",
+        s->placement == CY_PLACEMENT_V ? "v" : "loop", "ticks", (json_int_t)cost->ticks, "span",
+        (json_int_t)cost->span, "bubble", cy_json_real(cost->bubble), "bubble_alone",
+        cy_json_real(cost->bubble_alone), "messages", (json_int_t)cost->messages, "peak_stash",
+        cost->peak_stash, "peak_kept", cost->peak_kept, "simulated", simulated, "ranks", ranks);
 }
 
 static cy_status add_table(cy_text *text, const result *r, double tick)
@@ -196,7 +193,11 @@ static int print_schedule(const values *v)
     result r = {0};
     cy_text text = {0};
     cy_status status = make(&r, v);
-    if (status == CY_OK) status = v->json ? add_json(&text, &r) : add_table(&text, &r, shortest(v));
+    if (status == CY_OK) {
+        status = v->json ? cy_json_add(&text, to_json(&r), JSON_COMPACT)
+                         : add_table(&text, &r, shortest(v));
+    }
+    if (status == CY_OK && v->json) status = cy_text_add(&text, "\n");
     if (status == CY_OK && v->svg != NULL) status = write_svg(v->svg, &r);
     if (status == CY_OK) fwrite(text.bytes, 1, text.length, stdout);
     cy_text_free(&text);

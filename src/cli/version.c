@@ -38,30 +38,24 @@ static void print_text(const char *features)
         "processor: %s\n", features[0] != '\0' ? features : "nothing that kernels are tuned for");
 }
 
-// Adds words that single blanks separate as an array.
-static cy_status add_words(cy_text *json, const char *words)
+// Words that single blanks separate, as an array.
+static json_t *words_to_json(const char *words)
 {
-    CY_TRY(cy_text_add(json, "["));
+    json_t *array = json_array();
     for (const char *word = words; *word != '\0';) {
         const size_t length = strcspn(word, " ");
-        CY_TRY(cy_text_add(json, "%s", word > words ? ", " : ""));
-        CY_TRY(cy_text_add_json_string(json, word, length));
+        cy_json_append(&array, cy_json_string(word, length));
         word += length + (word[length] == ' ');
     }
-    return cy_text_add(json, "]");
+    return array;
 }
 
-static cy_status add_json(cy_text *json, const char *features)
+static json_t *to_json(const char *features)
 {
-    CY_TRY(cy_text_add(
-        json, "{\"version\": \"%s\", \"commit\": \"%s\", \"compiler\": ", CY_VERSION, CY_COMMIT));
-    CY_TRY(cy_text_add_json_string(json, CY_COMPILER, strlen(CY_COMPILER)));
-    CY_TRY(cy_text_add(json, ", \"backends\": "));
-    CY_TRY(add_words(json, backends));
-    CY_TRY(cy_text_add(
-        json, ", \"products\": \"%s\", \"processor\": ", CY_HAVE_DNNL ? "onednn" : "own"));
-    CY_TRY(add_words(json, features));
-    return cy_text_add(json, "}\n");
+    return json_pack("{s:s, s:s, s:o, s:o, s:s, s:o}", "version", CY_VERSION, "commit", CY_COMMIT,
+        "compiler", cy_json_string(CY_COMPILER, strlen(CY_COMPILER)), "backends",
+        words_to_json(backends), "products", CY_HAVE_DNNL ? "onednn" : "own", "processor",
+        words_to_json(features));
 }
 
 static int print_version(bool json)
@@ -76,8 +70,7 @@ static int print_version(bool json)
         print_text(features);
         return cy_report_output(CY_EXIT_DONE);
     }
-    cy_text text = {0};
-    return cy_report_text(add_json(&text, features), &text);
+    return cy_report_output(cy_report_status(cy_report_json(to_json(features), 0)));
 }
 
 int cy_command_version(int argc, char **argv)

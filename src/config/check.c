@@ -511,6 +511,10 @@ static void check_build(
             errors, "distributed.use_cpu = false: this build trains on the processor");
         cy_config_add_hint(errors, "use_cpu true");
     }
+    if (d->device == CY_CONFIG_DEVICE_CUDA) {
+        cy_config_add_error(errors, "distributed.device = \"cuda\": this build has no GPUs");
+        cy_config_add_hint(errors, "device cpu");
+    }
     if (d->backend == CY_CONFIG_BACKEND_NCCL) {
         cy_config_add_error(errors, "distributed.backend = \"nccl\": this build has no GPUs");
         cy_config_add_hint(errors, "backend auto");
@@ -591,6 +595,17 @@ static bool looks_like_hub_id(const char *name)
         name[0] != '.' && strchr(slash, '.') == NULL;
 }
 
+// Looks for a path. Returns false, with an error, where it cannot be looked at: what leads in a
+// circle or lies in a folder that may not be entered is not missing.
+static bool look_for(bool *there, cy_config_errors *errors, const char *key, const char *path)
+{
+    const cy_status status = cy_path_find(there, path);
+    if (status != CY_OK) {
+        cy_config_add_error_of(errors, status, "%s = \"%s\": %s", key, path, cy_error_text());
+    }
+    return status == CY_OK;
+}
+
 static void check_sources(const cy_config *config, cy_config_errors *errors)
 {
     const cy_config_dataset *data = &config->dataset;
@@ -602,8 +617,9 @@ static void check_sources(const cy_config *config, cy_config_errors *errors)
     }
     for (int i = 0; i < data->source_count; i++) {
         const char *path = data->sources[i].path;
-        if (cy_path_is_folder(path)) continue;
-        if (cy_path_exists(path)) {
+        bool there;
+        if (cy_path_is_folder(path) || !look_for(&there, errors, "dataset.name", path)) continue;
+        if (there) {
             const size_t length = strlen(path);
             const char *ending = length < 4 ? "" : path + length - 4;
             const bool of_tokens = strcmp(ending, ".bin") == 0 || strcmp(ending, ".idx") == 0;
@@ -625,7 +641,8 @@ static void check_sources(const cy_config *config, cy_config_errors *errors)
         }
     }
     if (data->tokenizer[0] != '\0') {
-        if (!cy_path_exists(data->tokenizer)) {
+        bool there;
+        if (look_for(&there, errors, "dataset.tokenizer", data->tokenizer) && !there) {
             cy_config_add_error(
                 errors, "dataset.tokenizer = \"%s\": no such file", data->tokenizer);
         }
@@ -663,6 +680,19 @@ static void check_dataset(
     }
 }
 
+static void check_load_path(const char *path, cy_config_errors *errors)
+{
+    bool there;
+    if (path[0] == '\0' || cy_path_is_folder(path)) return;
+    if (!look_for(&there, errors, "checkpoint.load_path", path)) return;
+    if (!there) {
+        cy_config_add_error(errors, "checkpoint.load_path = \"%s\": no such folder", path);
+        return;
+    }
+    cy_config_add_error(errors, "checkpoint.load_path = \"%s\": is a file, not a folder", path);
+    cy_config_add_hint(errors, "give a step's folder, or the save_dir that holds them");
+}
+
 // Files and folders must exist and be of the right kind.
 static void check_folders(const cy_config *config, cy_config_errors *errors)
 {
@@ -672,13 +702,7 @@ static void check_folders(const cy_config *config, cy_config_errors *errors)
         cy_config_add_error(
             errors, "checkpoint.save_dir = \"%s\": is there and is not a folder", c->save_dir);
     }
-    if (c->load_path[0] != '\0' && !cy_path_exists(c->load_path)) {
-        cy_config_add_error(errors, "checkpoint.load_path = \"%s\": no such folder", c->load_path);
-    } else if (c->load_path[0] != '\0' && !cy_path_is_folder(c->load_path)) {
-        cy_config_add_error(
-            errors, "checkpoint.load_path = \"%s\": is a file, not a folder", c->load_path);
-        cy_config_add_hint(errors, "give a step's folder, or the save_dir that holds them");
-    }
+    check_load_path(c->load_path, errors);
     if (config->model.init == CY_CONFIG_INIT_PRETRAINED && !cy_path_is_folder(config->model.name)) {
         cy_config_add_error(errors,
             "model.init = \"pretrained\": model.name = \"%s\" is no folder with weights",

@@ -1,9 +1,9 @@
 // Reads the value of one key from JSON, or from the text behind --section.key=, into its field, and
 // writes the field as JSON.
 
+#include "base/json.h"
 #include "base/memory.h"
 #include "base/status.h"
-#include "base/text.h"
 #include "config/option_table.h"
 
 #include <ctype.h>
@@ -53,12 +53,16 @@ static void describe_range(char *text, size_t bytes, const cy_key *key)
 static void wrong_value(
     cy_config_errors *errors, const cy_key *key, const json_t *value, const char *wanted)
 {
-    char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(12));
-    const size_t length = shown != NULL ? strlen(shown) : 0;
-    cy_config_add_error(errors, "%s.%s = %.*s%s: %s", key->section, key->name,
-        (int)(length > 120 ? 120 : length), shown != NULL ? shown : "?", length > 120 ? "..." : "",
-        wanted);
-    free(shown);
+    cy_text shown = {0};
+    const cy_status status =
+        cy_json_add(&shown, json_deep_copy(value), JSON_COMPACT | JSON_REAL_PRECISION(12));
+    if (status == CY_OK) {
+        cy_config_add_error(errors, "%s.%s = %.120s%s: %s", key->section, key->name, shown.bytes,
+            shown.length > 120 ? "..." : "", wanted);
+    } else {
+        cy_config_add_error_of(errors, status, "%s", cy_error_text());
+    }
+    cy_text_free(&shown);
 }
 
 static bool number_in_range(const cy_key *key, double number)

@@ -252,6 +252,17 @@ static cy_status rehearse(cy_engine *engine)
     return cy_engine_evaluate(engine, NULL, 0, &loss);
 }
 
+static size_t readings_bytes(const cy_engine *engine)
+{
+    const size_t amaxes = (size_t)(engine->sums.count + 1) * sizeof(uint32_t);
+    return cy_arena_bytes(sizeof(cy_engine_readings)) + cy_arena_bytes(amaxes);
+}
+
+static size_t rows_bytes(const cy_engine *engine)
+{
+    return 2 * (size_t)(engine->microbatches * engine->tokens) * sizeof(int32_t);
+}
+
 static cy_status plan_memory(cy_engine *engine)
 {
     cy_arena_measure(&engine->run, "run");
@@ -275,20 +286,41 @@ static cy_status plan_memory(cy_engine *engine)
     memory->activations = stashes;
     memory->boundaries = engine->step.peak - stashes;
     memory->scratch = engine->scratch.peak;
-    memory->total = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    engine->mapped_bytes = engine->run.peak + engine->step.peak + engine->scratch.peak;
+    engine->pinned_bytes = readings_bytes(engine) + cy_arena_bytes(rows_bytes(engine));
+    size_t pinned = engine->pinned_bytes;
+    if (engine->staging != NULL) pinned += cy_staging_bytes(engine->staging);
+    memory->tables += pinned;
+    memory->total = engine->mapped_bytes + pinned;
     return CY_OK;
 }
 
 // ---- placing
 
+static cy_status place_pinned(cy_engine *engine)
+{
+    const size_t bytes = engine->pinned_bytes;
+    CY_TRY(cy_device_alloc_host(engine->device, &engine->pinned, bytes));
+    cy_arena arena;
+    cy_arena_init(&arena, "pinned", engine->pinned, bytes);
+    engine->readings = cy_arena_alloc(&arena, sizeof(cy_engine_readings));
+    engine->amaxes_read =
+        cy_arena_alloc(&arena, (size_t)(engine->sums.count + 1) * sizeof(uint32_t));
+    engine->rows = cy_arena_alloc(&arena, rows_bytes(engine));
+    return engine->staging != NULL ? cy_staging_place(engine->staging) : CY_OK;
+}
+
 static cy_status place_memory(cy_engine *engine)
 {
     const size_t run = engine->run.peak, step = engine->step.peak, scratch = engine->scratch.peak;
-    CY_TRY(cy_memory_map(&engine->mapped, engine->memory.total));
+    CY_TRY(cy_device_alloc(engine->device, &engine->mapped, engine->mapped_bytes));
     char *base = engine->mapped;
-    cy_arena_init(&engine->run, "run", base, run);
-    cy_arena_init(&engine->step, "step", base + run, step);
-    cy_arena_init(&engine->scratch, "scratch", base + run + step, scratch);
+    const bool host_access = engine->device->properties.host_access;
+    void (*init)(cy_arena *, const char *, void *, size_t) =
+        host_access ? cy_arena_init : cy_arena_init_remote;
+    init(&engine->run, "run", base, run);
+    init(&engine->step, "step", base + run, step);
+    init(&engine->scratch, "scratch", base + run + step, scratch);
     alloc_run(engine, &engine->run);
     alloc_step(engine, &engine->step);
     for (int i = 0; i < engine->storage.unit_count; i++)
@@ -298,34 +330,47 @@ static cy_status place_memory(cy_engine *engine)
 
 static cy_status fill_tables(cy_engine *engine)
 {
-    const cy_config *config = engine->options.config;
-    const int64_t length = config->training.seq_length;
-    cy_context_tables_fill(&engine->tables);
-    double *inv_freq = NULL;
-    CY_TRY(CY_ALLOC(&inv_freq, (size_t)config->shape.head_dim / 2));
-    const double scale = cy_rope_frequencies(inv_freq, &config->shape, length);
-    cy_rope_table(&engine->queue, engine->context.rope, inv_freq, scale);
-    cy_memory_free(inv_freq);
+    CY_TRY(cy_context_tables_fill(&engine->tables, &engine->queue));
+    return cy_self_attention_fill_rope(
+        &engine->context, engine->options.config->training.seq_length);
+}
+
+// Opens the queue of the rank on its device, with its operators.
+static cy_status open_queue(cy_engine *engine)
+{
+    const cy_engine_options *options = &engine->options;
+    const cy_config *config = options->config;
+    cy_queue *queue = &engine->queue;
+    CY_TRY(
+        cy_thread_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
+    queue->pool = engine->pool;
+    queue->scratch = &engine->scratch;
+    if (options->world != NULL) queue->heartbeat = cy_world_heartbeat(options->world);
+    if (options->trace) {
+        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
+        queue->trace = &engine->trace;
+    }
+    const uint64_t rank = (uint64_t)cy_group_rank(options->groups.world);
+    CY_TRY(cy_device_open(&engine->device, cy_config_device_name(config->distributed.device),
+        cy_random_key_at((uint64_t)config->training.seed, rank)));
+    CY_TRY(cy_queue_open(queue, engine->device));
+    if (!engine->device->properties.host_access) {
+        CY_TRY(cy_staging_open(&engine->staging, engine->device));
+        queue->staging = engine->staging;
+    }
+    const bool strict = config->training.strict;
+    CY_TRY(
+        (strict ? cy_kernels_open_strict : cy_kernels_open)(queue, &engine->kernels, options->isa));
+    const cy_config_model *model = &config->model;
+    cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    cy_kernels_defer(queue);
     return CY_OK;
 }
 
 static cy_status open_parts(cy_engine *engine)
 {
     const cy_engine_options *options = &engine->options;
-    CY_TRY(
-        cy_thread_pool_open(&engine->pool, options->threads, options->first_core, options->spin));
-    engine->queue.pool = engine->pool;
-    engine->queue.scratch = &engine->scratch;
-    if (options->world != NULL) engine->queue.heartbeat = cy_world_heartbeat(options->world);
-    if (options->trace) {
-        CY_TRY(cy_trace_open(&engine->trace, TRACE_SPANS));
-        engine->queue.trace = &engine->trace;
-    }
-    const bool strict = options->config->training.strict;
-    CY_TRY((strict ? cy_kernels_open_strict : cy_kernels_open)(
-        &engine->queue, &engine->kernels, options->isa));
-    const cy_config_model *model = &options->config->model;
-    cy_kernels_use_reference(&engine->kernels, !model->use_flash_attention, !model->use_fused_adam);
+    CY_TRY(open_queue(engine));
     CY_TRY(open_model(engine));
     const cy_context_layout layout = cy_engine_layout(options->config);
     CY_TRY(cy_context_tables_open(&engine->tables, &layout, cy_group_rank(options->groups.cp)));
@@ -343,6 +388,7 @@ static cy_status open_parts(cy_engine *engine)
     if (options->plan_only) return CY_OK;
     CY_TRY(cy_engine_check_memory(engine));
     CY_TRY(place_memory(engine));
+    CY_TRY(place_pinned(engine));
     return fill_tables(engine);
 }
 
@@ -356,6 +402,7 @@ cy_status cy_engine_open(cy_engine *engine, const cy_engine_options *options)
 
 void cy_engine_close(cy_engine *engine)
 {
+    cy_queue_close(&engine->queue); // its work uses all that is closed here
     cy_engine_close_pipeline(engine);
     cy_storage_close(&engine->storage);
     cy_memory_free(engine->sets);
@@ -364,7 +411,12 @@ void cy_engine_close(cy_engine *engine)
     if (engine->queue.kernels != NULL) cy_kernels_close(&engine->queue);
     cy_trace_close(&engine->trace);
     cy_thread_pool_close(engine->pool);
-    cy_memory_unmap(engine->mapped, engine->memory.total);
+    cy_staging_close(engine->staging);
+    if (engine->device != NULL) {
+        cy_device_free_host(engine->device, engine->pinned, engine->pinned_bytes);
+        cy_device_free(engine->device, engine->mapped, engine->mapped_bytes);
+    }
+    cy_device_close(engine->device);
     *engine = (cy_engine){0};
 }
 
@@ -412,7 +464,8 @@ cy_status cy_engine_sync_weights(cy_engine *engine)
 
 void cy_engine_populate_memory(cy_engine *engine)
 {
-    cy_memory_populate(engine->queue.pool, engine->mapped, engine->memory.total);
+    if (!engine->device->properties.host_access) return;
+    cy_memory_populate(engine->queue.pool, engine->mapped, engine->mapped_bytes);
 }
 
 cy_status cy_engine_initialize(cy_engine *engine)
@@ -452,11 +505,19 @@ static cy_status hash_param_range(
 cy_status cy_engine_params_hash(cy_engine *engine, uint64_t *hash)
 {
     uint64_t all = 0;
+    cy_queue *queue = &engine->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
     for (int set = 0; set < engine->set_count; set++) {
         int64_t sum = 0;
-        hash_pass pass = {.engine = engine, .set = set, .hash = cy_view_of(&sum, CY_I64, 1, 1)};
+        hash_pass pass = {
+            .engine = engine, .set = set, .hash = cy_view_alloc(queue->scratch, CY_I64, 1, 1)};
+        cy_queue_set(queue, pass.hash.data, 0, sizeof(sum));
         CY_TRY(cy_param_ranges_visit(&engine->storage, hash_param_range, &pass));
-        CY_TRY(cy_group_all_reduce(engine->sets[set].norm, &engine->queue, pass.hash, CY_SUM));
+        cy_queue_download(queue, &sum, pass.hash.data, sizeof(sum));
+        cy_arena_rewind(queue->scratch, mark);
+        CY_TRY(cy_queue_synchronize(queue));
+        CY_TRY(cy_group_all_reduce(
+            engine->sets[set].norm, NULL, cy_view_of(&sum, CY_I64, 1, 1), CY_SUM));
         all += (uint64_t)sum;
     }
     *hash = all;

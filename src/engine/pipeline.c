@@ -185,10 +185,8 @@ double cy_engine_loss_scale(const cy_engine *engine)
     return ldexp(engine->scaler.scale, 1 - exponent);
 }
 
-static cy_status forward(
-    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
+static cy_status forward(void *context, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
-    (void)queue;
     cy_engine *engine = context;
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
@@ -213,26 +211,23 @@ static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, c
     return cy_stage_backward(&engine->stages[call->chunk], &pass, made, parts);
 }
 
-static cy_status backward(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
+static cy_status backward(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+    cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     return run_backward(
         context, call, input_gradient, output_gradient, input, CY_BACKWARD_TOGETHER);
 }
 
-static cy_status backward_input(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
+static cy_status backward_input(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+    cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     return run_backward(
         context, call, input_gradient, output_gradient, input, CY_BACKWARD_INPUT_ONLY);
 }
 
-static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view output_gradient, cy_view input)
+static cy_status backward_weight(
+    void *context, const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     (void)output_gradient; // the layers have kept what they need of it
     cy_engine *engine = context;
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);

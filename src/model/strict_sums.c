@@ -133,10 +133,11 @@ cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param)
     return sums == NULL ? NULL : sum_at(sums, key.layer, key.expert, (int)first_of_fused(key.role));
 }
 
-void cy_sums_reset(cy_sums *sums)
+void cy_sums_bind(cy_sums *sums, void *largest)
 {
+    _Atomic uint32_t *notes = largest;
     for (int64_t i = 0; i < sums->count; i++)
-        sums->table[i].largest = 0;
+        sums->table[i].largest = notes + i;
 }
 
 static int within(int exponent)
@@ -153,13 +154,13 @@ void cy_sums_raise(cy_sums *sums, int by)
     sums->square_exponent += 2 * by;
 }
 
-void cy_sums_update_exponents(cy_sums *sums, int raised)
+void cy_sums_update_exponents(cy_sums *sums, const uint32_t *largest, int raised)
 {
     for (int64_t i = 0; i < sums->count; i++) {
         cy_fixed *at = &sums->table[i];
-        const float largest = cy_f32_from_bits(at->largest);
-        if (largest > 0.0f) {
-            at->exponent = within(at->exponent + ilogbf(largest) + 1 + ROOM - TERM_BITS);
+        const float term = cy_f32_from_bits(largest[i]);
+        if (term > 0.0f) {
+            at->exponent = within(at->exponent + ilogbf(term) + 1 + ROOM - TERM_BITS);
         } else {
             at->exponent -= raised;
         }
@@ -168,7 +169,7 @@ void cy_sums_update_exponents(cy_sums *sums, int raised)
     sums->square_exponent -= 2 * raised;
 }
 
-bool cy_fixed_exceeded(const cy_fixed *fixed)
+bool cy_sums_exceeded(uint32_t largest)
 {
-    return fixed->largest >= cy_f32_bits(CY_STRICT_TERM_LIMIT);
+    return largest >= cy_f32_bits(CY_STRICT_TERM_LIMIT);
 }

@@ -6,7 +6,8 @@
 // them: an exponent is a function of the run's history alone. docs/equivalence.md says how it is
 // chosen and why a sum cannot wrap.
 //
-// The table belongs to one engine and its thread; kernels note the sizes of terms from any thread.
+// The table is host memory of one engine and its thread. Kernels note the sizes of terms in an
+// array in device memory, one number for each entry, which cy_sums_bind attaches.
 
 #ifndef CY_MODEL_STRICT_SUMS_H
 #define CY_MODEL_STRICT_SUMS_H
@@ -59,17 +60,18 @@ cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place);
 // The sum that a parameter's gradient is; NULL likewise.
 cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param);
 
-// Before a try of a step, and once its terms are known to all ranks: notes begin at nothing.
-void cy_sums_reset(cy_sums *sums);
+// Attaches `largest` [count] uint32 in device memory, where kernels note the largest term of each
+// sum. Zeroing it is up to the caller.
+void cy_sums_bind(cy_sums *sums, void *largest);
 
 // All exponents become larger by the same amount: a step is done again.
 void cy_sums_raise(cy_sums *sums, int by);
 
-// Exponents for the next step from the terms noted in this one, which was done with exponents
-// raised by `raised`. A sum without terms goes back to where it was.
-void cy_sums_update_exponents(cy_sums *sums, int raised);
+// Exponents for the next step from the terms noted in this one, `largest` [count] on the host,
+// which was done with exponents raised by `raised`. A sum without terms goes back to where it was.
+void cy_sums_update_exponents(cy_sums *sums, const uint32_t *largest, int raised);
 
-// True where a term of the sum has left the head room or is no number.
-bool cy_fixed_exceeded(const cy_fixed *fixed);
+// Whether a sum's largest term, as kernels note it, has left the head room or is no number.
+bool cy_sums_exceeded(uint32_t largest);
 
 #endif

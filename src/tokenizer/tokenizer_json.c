@@ -454,15 +454,17 @@ static cy_status take_fingerprint(cy_tokenizer *tokenizer, const json_t *root)
         (uint64_t)bpe->fuse_unknown, (uint64_t)bpe->ignore_merges};
     uint64_t hash = hash_on(hash_tokens(0xcbf29ce484222325u, bpe), numbers, sizeof(numbers));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        const json_t *part = json_object_get(root, parts[i]);
+        json_t *part = json_object_get(root, parts[i]);
         if (is_empty(part)) {
             hash = hash_on(hash, "", 1);
             continue;
         }
-        char *text = json_dumps(part, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
-        if (text == NULL) return CY_FAIL(CY_ERR_MEMORY, "no memory for %s", parts[i]);
-        hash = hash_on(hash, text, strlen(text) + 1);
-        free(text);
+        cy_text text = {0};
+        const cy_status status =
+            cy_json_add(&text, json_incref(part), JSON_COMPACT | JSON_SORT_KEYS);
+        if (status == CY_OK) hash = hash_on(hash, text.bytes, text.length + 1);
+        cy_text_free(&text);
+        CY_TRY(status);
     }
     tokenizer->fingerprint = hash + 1 > 1 ? hash : 1; // 0 and UINT64_MAX are reserved
     return CY_OK;

@@ -50,7 +50,9 @@ every() {
 # A kernel has no status and oneDNN's products keep tables of their own: fp64 does without them.
 fp64=--model.dtype=fp64
 every 1 config check "$source_folder/tests/cli/expected/bad.json"
+every 1 config check "$source_folder/tests/cli/expected/bad.json" --json
 every 1 config show "$folder/tiny.json"
+every 1 version --json
 every 3 plan "$folder/tiny.json" "$fp64" --distributed.pp_size=2 --distributed.dp_size=2
 every 3 plan "$folder/tiny.json" "$fp64" --json --distributed.tp_size=2 --distributed.pp_size=2
 every 3 schedule --engine=interleaved --stages=2 --microbatches=4 --chunks=2 --svg="$folder/s.svg"
@@ -71,6 +73,8 @@ train 0 kept "$fp64" --checkpoint.save_dir="$folder/saves" --training.total_trai
     --logging.eval_frequency=2
 saved=$folder/saves/step-00000002
 every 3 checkpoint inspect "$saved"
+every 3 checkpoint inspect "$saved" --json
+every 7 checkpoint compare "$saved" "$saved" --json
 every 7 checkpoint verify "$saved"
 AGAIN=fresh every 7 checkpoint export "$saved" --out="$folder/made"
 fresh

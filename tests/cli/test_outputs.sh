@@ -113,5 +113,10 @@ same "what is in it" 0 "$(find "$folder/exported" -name '.*' -type f | wc -l)"
 long="$folder/$(printf 'n%.0s' {1..251}).svg"
 expect 0 "${schedule[@]}" --svg="$long"
 check "a long name" grep -q '</svg>' "$long"
+for name in "$(printf 'n%.0s' {1..255})" "$(printf '\303\244%.0s' {1..127})"; do
+    expect 0 checkpoint export "$folder/saves" --out="$folder/$name"
+    check "a folder of a long name" test -e "$folder/$name/model.safetensors"
+done
+same "what is left beside them" 0 "$(find "$folder" -maxdepth 1 -name '.*.tmp' | wc -l)"
 
 finish

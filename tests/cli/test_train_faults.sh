@@ -22,6 +22,11 @@ says err 'model.vocab_size = 299'
 says err '300 tokens'
 expect 2 train "$folder/tiny.json" --dataset.name="$folder/no_such.txt"
 says err "$folder/no_such.txt"
+ln -s loop "$folder/loop"
+for key in dataset.name dataset.tokenizer checkpoint.load_path; do
+    train 2 never "--$key=$folder/loop"
+    says err "$key = \"$folder/loop\": look at $folder/loop: Too many levels of symbolic links"
+done
 check "no run folder of a refused run" test ! -e "$folder/never"
 
 train 2 never --dataset.validation_fraction=0.0001 --logging.eval_frequency=2
@@ -125,6 +130,17 @@ cp "$folder/good/step-00000002/weights-00000.safetensors" "$folder/nameless/step
 train 2 damaged --checkpoint.load_path="$folder/nameless"
 says err 'holds no checkpoint: its 1 step-N folder has no manifest.json'
 
+# The newest checkpoint is a link to a disk that is not mounted: an older one does not stand for it.
+cp -r "$folder/good" "$folder/linked"
+ln -s ../unmounted/step-00000004 "$folder/linked/step-00000004"
+train 1 damaged --checkpoint.save_dir="$folder/linked" --checkpoint.resume=auto
+is err "cyclotron: error: $folder/linked/step-00000004 is a symbolic link that leads nowhere: it may be the newest checkpoint
+  hint: mount the disk that it leads to, or remove the link"
+mkdir "$folder/unmounted"
+mv "$folder/linked/step-00000002" "$folder/unmounted/step-00000004"
+train 0 linked --checkpoint.save_dir="$folder/linked" --checkpoint.resume=auto
+says err "continuing $folder/linked/step-00000004 from step 2"
+
 # The folder of a run is told from a checkpoint, by every command.
 train 0 whole --checkpoint.save_dir="$folder/elsewhere" --training.total_train_steps=2
 train 2 damaged --checkpoint.load_path="$folder/whole"
@@ -137,6 +153,59 @@ train 0 whole --training.total_train_steps=2
 expect 2 checkpoint inspect "$folder/whole"
 says err 'the run saves no checkpoints'
 check "no run folder of these" test ! -e "$folder/damaged/metrics.jsonl"
+
+# ---- the folder that relative paths begin in is deleted under a run: nothing can be made there again
+
+mkdir "$folder/here"
+(cd "$folder/here" && exec "$(realpath "$cyclotron")" train "$folder/tiny.json" \
+    --checkpoint.save_dir=saves --logging.run_dir=run --training.total_train_steps=1000000) \
+    >"$folder/out" 2>"$folder/err" &
+process=$!
+for _ in $(seq 1200); do
+    [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ] && break
+    sleep 0.05
+done
+rm -rf "$folder/here" || rm -rf "$folder/here" # a metric may have been written meanwhile
+kill -TERM "$process"
+wait "$process"
+same "status of a run whose working directory was deleted" 1 $?
+says err 'make folder saves: the working directory, to which the path is relative, was deleted'
+
+# ---- a save for which there is no memory is not done, the run goes on, and the next one is
+
+if [ -e "${FAILING_MEMORY:-}" ] && command -v prlimit >/dev/null; then # sanitizers have an own allocator
+    "$cyclotron" train "$folder/tiny.json" --checkpoint.save_dir="$folder/tight" \
+        --training.total_train_steps=1000000 >"$folder/out" 2>"$folder/err" &
+    process=$!
+    for _ in $(seq 1200); do
+        [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ] && break
+        sleep 0.05
+    done
+    prlimit --pid "$process" --data=1:
+    kill -USR1 "$process"
+    for _ in $(seq 1200); do
+        grep -q 'was not saved' "$folder/err" || ! kill -0 "$process" 2>/dev/null && break
+        sleep 0.05
+    done
+    prlimit --pid "$process" --data=unlimited: 2>"$folder/log"
+    kill -TERM "$process"
+    wait "$process"
+    same "status of a run that had no memory for one save" 143 $?
+    says err 'was not saved: no memory for '
+    same "saves of it" 1 "$(find "$folder/tight" -name 'step-*' | wc -l)"
+fi
+
+# ---- a umask that takes everybody's rights leaves the owner's: the run saves and goes on from there
+
+mkdir "$folder/masked"
+for steps in 2 4; do
+    (umask 0777 && exec "$cyclotron" train "$folder/tiny.json" --training.total_train_steps=$steps \
+        --checkpoint.save_dir="$folder/masked/saves" --logging.run_dir="$folder/masked/run" \
+        --checkpoint.resume=auto >"$folder/masked/out" 2>"$folder/masked/err")
+    same "status under umask 0777" 0 $?
+done
+same "rights of a folder under umask 0777" 700 "$(stat -c %a "$folder/masked/saves/step-00000004")"
+same "rights of a file under umask 0777" 600 "$(stat -c %a "$folder/masked/run/metrics.jsonl")"
 
 # ---- two runs that save in one folder, or write their metrics in one: the second is refused before
 # it has touched what is the first's, which goes on

@@ -5,7 +5,6 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "train/residual_state.h"
 #include "train/state.h"
 
 #include <stdatomic.h>

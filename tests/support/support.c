@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <ftw.h>
+#include <jansson.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -121,4 +122,35 @@ bool cy_test_aborts(void (*call)(void))
     int how = 0;
     assert_int_equal(waitpid(child, &how, 0), child);
     return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
+}
+
+static int json_allocations;
+static int json_allocations_left;
+
+static void *allocate_for_json(size_t bytes)
+{
+    json_allocations++;
+    if (json_allocations_left > 0 && --json_allocations_left == 0) return NULL;
+    return malloc(bytes);
+}
+
+void cy_test_json_fails_at(int at)
+{
+    json_set_alloc_funcs(allocate_for_json, free);
+    json_allocations_left = at;
+}
+
+int cy_test_json_allocations(const char *text, size_t length)
+{
+    cy_test_json_fails_at(0);
+    json_allocations = 0;
+    json_t *value = json_loadb(text, length, JSON_ALLOW_NUL, NULL);
+    assert_non_null(value);
+    json_decref(value);
+    return json_allocations;
+}
+
+bool cy_test_json_has_failed(void)
+{
+    return json_allocations_left == 0;
 }

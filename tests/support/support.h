@@ -47,6 +47,15 @@ char *cy_test_quotes(char *text);
 // Turns the bits of `mask` in one byte of a file; a negative offset counts from its end.
 void cy_test_flip(const char *path, long offset, int mask);
 
+// Makes the allocation number `at` of jansson from now on fail, counted from 1; 0: none. Parsing is
+// the first that happens to a text and takes as many as cy_test_json_allocations says: what jansson
+// makes of a text when one of these fails is not the program's.
+void cy_test_json_fails_at(int at);
+int cy_test_json_allocations(const char *text, size_t length);
+
+// Whether that allocation was asked for, and failed.
+bool cy_test_json_has_failed(void);
+
 // Whether a call, in a process of its own, ends it by an assertion.
 bool cy_test_aborts(void (*call)(void));
 

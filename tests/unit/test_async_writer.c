@@ -80,13 +80,12 @@ static void a_deleted_folder_is_made_again(void **state)
     CY_CHECK_OK(cy_folder_make(deeper));
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
-    const cy_async_target target = {.name = "lines",
-        .path = path,
-        .header = "head\n",
-        .header_bytes = 5,
-        .backlog_bytes = 1000};
+    char header[] = "head\n";
+    const cy_async_target target = {
+        .name = "lines", .path = path, .header = header, .header_bytes = 5, .backlog_bytes = 1000};
     int number = -1;
     CY_CHECK_OK(cy_async_writer_add(writer, &number, &target));
+    memset(header, 'x', sizeof(header)); // the writer has copied it
     put(writer, number, "one\n");
     assert_true(cy_async_flush(writer, LONG_S));
     expect_file(path, "head\none\n");
@@ -205,6 +204,36 @@ static void a_pipe_that_nobody_reads_holds_up_nobody(void **state)
     close(ends[1]);
 }
 
+// The mode is that of the open file, which other processes share.
+static void a_full_pipe_that_does_not_block_loses_nothing(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+    cy_async_writer *writer = NULL;
+    CY_CHECK_OK(cy_async_writer_open(&writer));
+    const int number = add(writer, NULL, ends[1], 1 << 18);
+    char line[1024];
+    memset(line, 'x', sizeof(line));
+    const int lines = 128; // twice what a pipe holds
+    for (int i = 0; i < lines; i++)
+        cy_async_write(writer, number, line, sizeof(line));
+    assert_false(cy_async_flush(writer, 0.1));
+    for (int64_t got = 0; got < lines * (int64_t)sizeof(line);) {
+        char bytes[1024];
+        const ssize_t count = read(ends[0], bytes, sizeof(bytes));
+        assert_true(count > 0);
+        got += count;
+    }
+    assert_true(cy_async_flush(writer, LONG_S));
+    assert_int_equal(cy_async_dropped(writer, number), 0);
+    assert_false(cy_async_has_failed(writer, number));
+    end(writer);
+    close(ends[0]);
+    close(ends[1]);
+}
+
 static void a_closed_pipe_is_broken(void **state)
 {
     (void)state;
@@ -233,6 +262,7 @@ int main(void)
         cmocka_unit_test(a_failure_and_its_end_are_reported_once),
         cmocka_unit_test(what_is_never_written_is_lost_and_counted),
         cmocka_unit_test(a_pipe_that_nobody_reads_holds_up_nobody),
+        cmocka_unit_test(a_full_pipe_that_does_not_block_loses_nothing),
         cmocka_unit_test(a_closed_pipe_is_broken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

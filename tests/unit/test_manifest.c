@@ -95,6 +95,45 @@ static void what_it_says_comes_back(void **state)
     assert_null(cy_checkpoint_find(&empty, CY_TENSOR_WEIGHT, "v"));
 }
 
+// jansson's own printer goes on where it could not take the name of a field.
+static void an_object_is_whole_or_memory_was_out(void **state)
+{
+    (void)state;
+    cy_checkpoint checkpoint;
+    const char *const object = "{\n  \"a_name_that_takes_some_room\": 1,\n"
+                               "  \"another_name_that_takes_more_room\": 2\n}";
+    char member[200], text[3000];
+    snprintf(member, sizeof(member), "\"state\": %s", object);
+    const size_t length = make_text(text, sizeof(text), "\"state\": {\n  \"a\": 1\n}", member);
+    for (int at = cy_test_json_allocations(text, length) + 1;; at++) {
+        cy_test_json_fails_at(at);
+        const cy_status status =
+            cy_checkpoint_from_json(&checkpoint, text, length, "m.json", false);
+        const bool failed = cy_test_json_has_failed();
+        cy_test_json_fails_at(0);
+        if (status == CY_OK) {
+            assert_string_equal(checkpoint.state_json, object);
+            cy_checkpoint_close(&checkpoint);
+        }
+        if (!failed) {
+            CY_CHECK_OK(status);
+            return;
+        }
+    }
+}
+
+static void a_name_that_is_not_utf8_is_refused(void **state)
+{
+    (void)state;
+    char name[] = "w\xff";
+    cy_checkpoint_file file = {.name = name, .fd = -1};
+    const cy_checkpoint checkpoint = {.files = &file, .file_count = 1};
+    cy_text json = {0};
+    CY_CHECK_FAILS(cy_checkpoint_to_json(&json, &checkpoint), CY_ERR_REQUEST,
+        "a name in a checkpoint is not UTF-8");
+    cy_text_free(&json);
+}
+
 #define COUNT_OF(what)          what " is missing or not a count"
 #define NOT_ONE(n)              "tensor t: dimension " n " of its shape is not one"
 #define NOT_WITHIN(what, total) what " is not a range within " total
@@ -541,6 +580,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_it_says_comes_back),
+        cmocka_unit_test(an_object_is_whole_or_memory_was_out),
+        cmocka_unit_test(a_name_that_is_not_utf8_is_refused),
         cmocka_unit_test(what_it_cannot_mean_is_told),
         cmocka_unit_test(other_versions_are_told_apart),
         cmocka_unit_test(the_checksum_must_stand_at_the_end),

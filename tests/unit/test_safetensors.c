@@ -55,6 +55,31 @@ static void reads_entries_in_order_of_offset(void **state)
     cy_safetensors_close(&file);
 }
 
+// jansson's own printer goes on where it could not take the name of a field.
+static void metadata_is_whole_or_memory_was_out(void **state)
+{
+    (void)state;
+    cy_safetensors file;
+    const char *const metadata = "{\"a_name_that_takes_some_room\":\"b\","
+                                 "\"another_name_that_takes_more_room\":\"c\"}";
+    char header[200];
+    snprintf(header, sizeof(header), "{\"__metadata__\":%s}", metadata);
+    for (int at = cy_test_json_allocations(header, strlen(header)) + 1;; at++) {
+        cy_test_json_fails_at(at);
+        const cy_status status = parse(&file, header, 0);
+        const bool failed = cy_test_json_has_failed();
+        cy_test_json_fails_at(0);
+        if (status == CY_OK) {
+            assert_string_equal(file.metadata, metadata);
+            cy_safetensors_close(&file);
+        }
+        if (!failed) {
+            CY_CHECK_OK(status);
+            return;
+        }
+    }
+}
+
 static const struct {
     const char *header;
     size_t data;
@@ -337,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_entries_in_order_of_offset),
+        cmocka_unit_test(metadata_is_whole_or_memory_was_out),
         cmocka_unit_test(names_what_is_wrong),
         cmocka_unit_test(lying_lengths_are_named),
         cmocka_unit_test(empty_tensors_lie_anywhere),

@@ -398,6 +398,35 @@ static void a_merge_again_replaces_its_rank(void **state)
     cy_bpe_free(&bpe);
 }
 
+// jansson's own printer goes on where it could not take the name of a field: a fingerprint made so
+// would be that of another tokenizer.
+static void a_fingerprint_is_right_or_memory_was_out(void **state)
+{
+    (void)state;
+    const parts p = {.members = ADDED("")};
+    cy_tokenizer *tokenizer;
+    CY_CHECK_OK(open_parts(&tokenizer, &p));
+    const uint64_t wanted = cy_tokenizer_fingerprint(tokenizer);
+    size_t length = 0;
+    const char *json = cy_tokenizer_json(tokenizer, &length);
+    const int parsing = cy_test_json_allocations(json, length);
+    cy_tokenizer_close(tokenizer);
+    for (int at = parsing + 1;; at++) {
+        cy_test_json_fails_at(at);
+        const cy_status status = open_parts(&tokenizer, &p);
+        const bool failed = cy_test_json_has_failed();
+        cy_test_json_fails_at(0);
+        if (status == CY_OK) {
+            assert_true(cy_tokenizer_fingerprint(tokenizer) == wanted);
+            cy_tokenizer_close(tokenizer);
+        }
+        if (!failed) {
+            CY_CHECK_OK(status);
+            return;
+        }
+    }
+}
+
 static void end_tokens_are_looked_for_in_an_order(void **state)
 {
     (void)state;
@@ -477,6 +506,7 @@ int main(void)
         cmocka_unit_test(tokens_are_found_by_id_and_by_text),
         cmocka_unit_test(the_same_bytes_are_one_token),
         cmocka_unit_test(a_merge_again_replaces_its_rank),
+        cmocka_unit_test(a_fingerprint_is_right_or_memory_was_out),
         cmocka_unit_test(end_tokens_are_looked_for_in_an_order),
         cmocka_unit_test(the_config_beside_it_names_the_end_token),
     };

@@ -223,7 +223,7 @@ static cy_status write_import(
     save.file_count = file_count;
     if (status == CY_OK) {
         status = link ? link_files(source, place->making)
-                      : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
+                      : cy_rank_files_write(&bytes, &save, NULL, place->making, 0, 1);
     }
     if (status == CY_OK) status = cy_commit_manifest(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)
