@@ -206,11 +206,12 @@ static cy_status fill_row(metrics_row *row, const char *run, const cy_history *h
     return CY_OK;
 }
 
-static double figure(const metrics_row *row, int index)
+static cy_status add_number(cy_text *table, const metrics_row *row, int index, const char *none)
 {
     double number;
     memcpy(&number, (const char *)row + columns[index].offset, sizeof(number));
-    return number;
+    if (!isfinite(number)) return cy_text_add(table, "%s", none);
+    return cy_text_add(table, "%.12g", number);
 }
 
 // Adds a text as a CSV field, in quotes where it needs them.
@@ -248,8 +249,7 @@ static cy_status add_csv(cy_text *table, const metrics_row *row)
     CY_TRY(cy_text_add(table, ",%s", row->status));
     for (int i = 0; i < CY_COUNT(columns); i++) {
         CY_TRY(cy_text_add(table, ","));
-        const double number = figure(row, i);
-        if (isfinite(number)) CY_TRY(cy_text_add(table, "%s", cy_json_number(number, 12).bytes));
+        CY_TRY(add_number(table, row, i, ""));
     }
     CY_TRY(cy_text_add(table, ","));
     CY_TRY(add_csv_text(table, row->run));
@@ -258,12 +258,16 @@ static cy_status add_csv(cy_text *table, const metrics_row *row)
 
 static cy_status add_json(cy_text *table, const metrics_row *row)
 {
-    json_t *object = json_pack("{s:o, s:s}", "run_name",
-        cy_json_string(row->run_name, strlen(row->run_name)), "status", row->status);
-    for (int i = 0; i < CY_COUNT(columns); i++)
-        cy_json_set(&object, columns[i].name, cy_json_real(figure(row, i)));
-    cy_json_set(&object, "run", cy_json_string(row->run, strlen(row->run)));
-    return cy_json_add(table, object, JSON_REAL_PRECISION(12));
+    CY_TRY(cy_text_add(table, "{\"run_name\": "));
+    CY_TRY(cy_text_add_json_string(table, row->run_name, strlen(row->run_name)));
+    CY_TRY(cy_text_add(table, ", \"status\": \"%s\"", row->status));
+    for (int i = 0; i < CY_COUNT(columns); i++) {
+        CY_TRY(cy_text_add(table, ", \"%s\": ", columns[i].name));
+        CY_TRY(add_number(table, row, i, "null"));
+    }
+    CY_TRY(cy_text_add(table, ", \"run\": "));
+    CY_TRY(cy_text_add_json_string(table, row->run, strlen(row->run)));
+    return cy_text_add(table, "}");
 }
 
 typedef struct values {
