@@ -140,7 +140,7 @@ static inline size_t cy_line_stride(size_t bytes)
 // ---- groups
 
 #define CY_DIMENSION_BYTES 24
-#define CY_LABEL_BYTES     (CY_DIMENSION_BYTES + 24)
+#define CY_LABEL_BYTES     (CY_DIMENSION_BYTES + 32)
 
 struct cy_group {
     const cy_group_ops *ops;

@@ -216,7 +216,7 @@ static void what_is_no_number_is_reported(void **state)
     one_step step;
     CY_CHECK_OK(step_with(&engine, &config, 0, &step));
     const int exponent = cy_sums_at(&engine.sums, 0, CY_SUM_OUT)->exponent;
-    const cy_owned_range range = cy_reducer_owned(engine.reducer, 0);
+    const cy_owned_range range = cy_reducer_owned(engine.storage.groups[0].reducer, 0);
     ((float *)range.master.data)[0] = NAN; // the final norm's first weight
     uint64_t before, after;
     CY_CHECK_OK(cy_engine_params_hash(&engine, &before));

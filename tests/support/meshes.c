@@ -160,7 +160,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     if (rank->rank == 0) training->hash = hash;
     collection to = {.run = run, .engine = engine};
     pthread_mutex_lock(&run->lock);
-    const cy_status status = cy_param_ranges_visit(&engine->storage, engine->reducer, collect, &to);
+    const cy_status status = cy_param_ranges_visit(&engine->storage, collect, &to);
     pthread_mutex_unlock(&run->lock);
     return status;
 }
@@ -199,7 +199,7 @@ void cy_test_train(cy_test_training *training, const cy_config *config, int step
 {
     *training = (cy_test_training){.steps = steps};
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     training->elements = cy_manifest_elements(&manifest);
     cy_manifest_close(&manifest);
     training->grads = malloc((size_t)training->elements * sizeof(double));
@@ -256,7 +256,7 @@ double cy_test_gradient_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config)
 {
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     double worst = 0;
     int64_t at = 0;
     for (int p = 0; p < manifest.count; p++) {
@@ -278,7 +278,7 @@ double cy_test_weight_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config)
 {
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     assert_int_equal(a->elements, b->elements);
     double worst = 0;
     int64_t at = 0;

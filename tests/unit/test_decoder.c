@@ -38,8 +38,9 @@ static void open_both(cy_dtype dtype, int64_t chunk)
     CY_CHECK_OK(cy_decoder_open(&decoder, &decoding));
     for (int t = 0; t < engine.storage.tensor_count; t++) {
         const cy_tensor *from = &engine.storage.tensors[t];
-        const cy_view weight = cy_storage_weight(&engine.storage, from->unit, from->param->role, 0);
-        const cy_view to = cy_storage_weight(&decoder.storage, from->unit, from->param->role, 0);
+        const cy_view weight = cy_tensor_weight(&engine.storage, from, 0);
+        const cy_view to = cy_tensor_weight(
+            &decoder.storage, cy_storage_find(&decoder.storage, from->param->key), 0);
         memcpy(to.data, weight.data, cy_view_bytes(weight));
     }
 }

@@ -859,7 +859,7 @@ static const cy_group_ops algorithm_ops = {
 
 cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
 {
-    CY_ASSERT(inside->size > 1 && options->table.count > 0);
+    CY_ASSERT(inside->size > 1 && inside->guard != NULL && options->table.count > 0);
     algorithm_group *made;
     CY_TRY(CY_ALLOC(&made, 1));
     cy_group_init(&made->base, &algorithm_ops, inside->rank, inside->size, inside->dimension);
