@@ -184,11 +184,19 @@ static void steps_of_ranks_allocate_nothing(void **state)
             allocate_nothing(&config, zero_stage);
         }
     }
-    cy_test_config(&config, CY_F32); // more kinds of transfers
+}
+
+// Pipelines and context parallelism have more kinds of transfers. How many records of messages
+// their ranks take depends on which of them is late, so that only what is planned is compared.
+static void groups_find_their_buffers(void **state)
+{
+    (void)state;
+    static cy_config config;
+    cy_test_config(&config, CY_F32);
     config.distributed.device = CY_CONFIG_DEVICE_TEST;
     config.distributed.tp_size = config.distributed.cp_size = config.distributed.pp_size = 2;
     config.distributed.sequence_parallel = true;
-    allocate_nothing(&config, 0);
+    CY_CHECK_OK(cy_test_on_mesh(&config, "ref", NULL, step_rank, NULL));
 }
 
 int main(void)
@@ -196,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_of_one_rank_allocates_nothing),
         cmocka_unit_test(steps_of_ranks_allocate_nothing),
+        cmocka_unit_test(groups_find_their_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
