@@ -26,6 +26,7 @@ typedef struct buffer_class {
     int count;   // allocated
     int planned; // the most in use at once on the dry queue
     int in_use;  // on the dry queue
+    int beside;  // `planned` as it was before cy_staging_begin_beside, or 0
 } buffer_class;
 
 // An operation in flight on the dry queue.
@@ -77,8 +78,21 @@ cy_status cy_staging_plan(
         (planned_use){.request = request, .size_class = size_class};
     buffer_class *of = &staging->classes[size_class];
     of->in_use++;
-    if (of->in_use > of->planned) of->planned = of->in_use;
+    const int together = of->beside + of->in_use;
+    if (together > of->planned) of->planned = together;
     return CY_OK;
+}
+
+void cy_staging_begin_beside(cy_staging *staging)
+{
+    for (int i = 0; staging != NULL && i < CLASSES; i++)
+        staging->classes[i].beside = staging->classes[i].planned;
+}
+
+void cy_staging_end_beside(cy_staging *staging)
+{
+    for (int i = 0; staging != NULL && i < CLASSES; i++)
+        staging->classes[i].beside = 0;
 }
 
 void cy_staging_plan_end(cy_staging *staging, const cy_request *request)

@@ -30,6 +30,12 @@ void cy_staging_close(cy_staging *staging);
 // Allocates the buffers that the operations on the dry queue have counted.
 CY_MUST_CHECK cy_status cy_staging_place(cy_staging *staging);
 
+// Between these two, operations on the dry queue count beside all that have been counted before:
+// for operations that are rehearsed after those with which they will be in flight. NULL is left
+// alone.
+void cy_staging_begin_beside(cy_staging *staging);
+void cy_staging_end_beside(cy_staging *staging);
+
 // Bytes of all buffers that were counted or allocated.
 size_t cy_staging_bytes(const cy_staging *staging);
 

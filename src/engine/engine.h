@@ -47,6 +47,13 @@ typedef struct cy_engine_options {
     bool spin;       // ranks do not outnumber the cores
     const char *isa; // instruction set of the kernels: "auto" or a level
     bool train;      // false: forward only
+    // Parameters that lie on other ranks than the dense ones, [set_count]; borrowed. What no set
+    // holds is dense: it has groups.gradient, groups.norm and the configuration's ZeRO stage.
+    const cy_param_set *sets;
+    int set_count;
+    // Dtypes of weights for compute that are not the configuration's, [dtype_rule_count]; borrowed.
+    const cy_dtype_rule *dtype_rules;
+    int dtype_rule_count;
     bool plan_only;
     bool trace;   // keep a timeline
     bool measure; // keep what each action of the last step's schedule took
@@ -96,9 +103,11 @@ typedef struct cy_engine {
     cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
-    cy_trace trace;      // owned; has spans where the options ask for a timeline
-    cy_storage storage;  // owned
-    cy_reducer *reducer; // owned
+    cy_trace trace;     // owned; has spans where the options ask for a timeline
+    cy_param_set *sets; // owned, [set_count]: the dense parameters, then those of the options
+    int set_count;
+    cy_storage storage;     // owned, with the reducers of its groups
+    cy_reducer *compressed; // borrowed: the reducer that compresses; NULL without compression
     cy_optimizer update;
     cy_loss_scaler scaler; // of fp16; its scale stays 1 otherwise
 

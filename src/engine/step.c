@@ -22,7 +22,8 @@
 // A run of gradients that are adjacent in memory and are summed over the same group.
 typedef struct sums {
     cy_engine *engine;
-    cy_group *group;      // of the run; NULL: there is no run
+    cy_group *group; // of the run; NULL: there is no run
+    int param_group;
     cy_owned_range range; // contains the run
     int64_t first, end;   // in the range
 } sums;
@@ -30,12 +31,13 @@ typedef struct sums {
 static cy_group *group_of(const cy_engine *engine, const cy_param *param)
 {
     const cy_engine_groups *groups = &engine->options.groups;
+    const cy_role role = param->key.role;
     switch (param->split) {
     case CY_SPLIT_KV_ROWS:
         return cy_group_size(groups->kv) > 1 ? groups->kv : NULL;
     case CY_SPLIT_NONE:
         if (cy_group_size(groups->tp) == 1) return NULL;
-        if (param->role == CY_ROLE_Q_NORM || param->role == CY_ROLE_K_NORM) return groups->tp;
+        if (role == CY_ROLE_Q_NORM || role == CY_ROLE_K_NORM) return groups->tp;
         return engine->context.tp.sequence ? groups->tp : NULL;
     case CY_SPLIT_ROWS:
     case CY_SPLIT_VOCAB:
@@ -60,11 +62,12 @@ static cy_status add_param_range(
 {
     sums *run = context;
     cy_group *group = group_of(run->engine, param_range->tensor->param);
-    const bool goes_on =
-        run->group == group && run->range.first == range->first && run->end == param_range->at;
+    const bool goes_on = run->group == group && run->param_group == param_range->tensor->group &&
+        run->range.first == range->first && run->end == param_range->at;
     if (!goes_on) {
         CY_TRY(finish_run(run));
         run->group = group;
+        run->param_group = param_range->tensor->group;
         run->range = *range;
         run->first = param_range->at;
     }
@@ -76,7 +79,7 @@ static cy_status reduce_partial_grads(cy_engine *engine)
 {
     sums run = {.engine = engine};
     if (cy_group_size(engine->options.groups.tp) == 1) return CY_OK;
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, add_param_range, &run));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, add_param_range, &run));
     return finish_run(&run);
 }
 
@@ -128,7 +131,7 @@ static cy_status report_not_finite(cy_engine *engine, const cy_step_result *resu
 {
     const cy_manifest *manifest = &engine->storage.manifest;
     finite_search search = {.engine = engine, .found = manifest->count};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, look_for_not_finite, &search));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, look_for_not_finite, &search));
     CY_TRY(cy_group_all_reduce(
         engine->options.groups.world, NULL, cy_view_of(&search.found, CY_I64, 1, 1), CY_MIN));
     return CY_FAIL(CY_ERR_NOT_FINITE,
@@ -176,23 +179,10 @@ static cy_status settle(cy_engine *engine, attempt *try, cy_step_result *result)
     return CY_OK;
 }
 
-static void clear_gradients(cy_engine *engine)
-{
-    const bool whole = engine->options.config->distributed.zero_stage < 2;
-    if (!whole || engine->storage.sums != NULL) {
-        cy_reducer_zero(engine->reducer);
-        return;
-    }
-    for (int i = 0; i < engine->storage.unit_count; i++) // a dry run comes before they are placed
-        cy_storage_bind_unit(&engine->storage, engine->reducer, i);
-    cy_storage_clear_grads(&engine->storage, &engine->queue);
-    cy_reducer_begin(engine->reducer);
-}
-
 // Computes losses, gradients and their norm.
 static cy_status try_step(cy_engine *engine, double tokens)
 {
-    clear_gradients(engine);
+    cy_storage_begin_step(&engine->storage, &engine->queue);
     cy_fill(&engine->queue, engine->loss, 0.0);
     CY_TRY(cy_engine_run_pipeline(engine));
     CY_TRY(cy_engine_finalize_grads(engine));
@@ -227,7 +217,7 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
     const cy_config_distributed *distributed = &config->distributed;
     const double ratio =
         cy_topk_ratio_at(distributed->topk_ratio, distributed->topk_warmup_steps, adamw->step);
-    cy_reducer_set_ratio(engine->reducer, ratio);
+    cy_reducer_set_ratio(engine->compressed, ratio);
     adamw->freeze.steps = moment_steps(distributed);
     adamw->freeze.share = ratio / 4.0; // some sums span more steps than most
 
@@ -242,7 +232,7 @@ static void begin_topk(cy_engine *engine, cy_adamw_spec *adamw)
         .eps = adamw->eps,
         .most = MOST_AHEAD,
     };
-    cy_reducer_step_ahead(engine->reducer, &ahead);
+    cy_reducer_step_ahead(engine->compressed, &ahead);
 }
 
 // Reads microbatches [first, first + count) of the source as the first `count` of the step. The
@@ -288,11 +278,11 @@ cy_status cy_engine_train_step(cy_engine *engine, const cy_batch_source *source,
         CY_TRY(try_step(engine, try.tokens));
         CY_TRY(settle(engine, &try, result));
         // Weights that were gathered ahead belong to the try that is over.
-        if (try.again) CY_TRY(cy_reducer_share_weights(engine->reducer));
+        if (try.again) CY_TRY(cy_storage_share_weights(&engine->storage));
     } while (try.again);
     if (!result->skipped) CY_TRY(cy_optimizer_step(&engine->update, adamw));
     cy_engine_end_step(engine, try.raised);
-    return cy_reducer_share_weights(engine->reducer);
+    return cy_storage_share_weights(&engine->storage);
 }
 
 cy_status cy_engine_evaluate(

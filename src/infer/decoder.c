@@ -27,6 +27,22 @@ static bool has_team(const cy_decoder *decoder)
     return cy_queue_host_access(&decoder->queue);
 }
 
+// The weights of all parameter groups, one after another, as a range of the decoder's dtype.
+static void take_weights(cy_decoder *decoder, cy_arena *run)
+{
+    const cy_dtype dtype = decoder->options.dtype;
+    cy_storage *storage = &decoder->storage;
+    size_t bytes = 0;
+    for (int g = 0; g < storage->group_count; g++)
+        bytes += cy_storage_weight_bytes(storage, g);
+    decoder->weights = cy_view_alloc(run, dtype, 1, (int64_t)(bytes / cy_dtype_size(dtype)));
+    char *at = decoder->weights.data;
+    for (int g = 0; g < storage->group_count; g++) {
+        cy_storage_bind(storage, g, at, NULL);
+        at += cy_storage_weight_bytes(storage, g);
+    }
+}
+
 static void take_run(cy_decoder *decoder, cy_arena *run)
 {
     const cy_model_shape *shape = &decoder->options.shape;
@@ -34,7 +50,7 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     const int64_t chunk = decoder->options.chunk;
     const int64_t rows = page_count(decoder) * PAGE_SIZE;
     const int64_t cols = shape->kv_heads * shape->head_dim;
-    decoder->weights = cy_view_alloc(run, dtype, 1, decoder->storage.count);
+    take_weights(decoder, run);
     cy_decoder_rows *to = &decoder->rows;
     to->page_table = cy_arena_alloc(run, (size_t)page_count(decoder) * sizeof(int32_t));
     for (int i = 0; i < shape->layers; i++) {
@@ -57,7 +73,6 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     }
     decoder->context.rope =
         cy_view_alloc(run, cy_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
-    cy_storage_bind(&decoder->storage, decoder->weights.data, NULL);
     if (has_team(decoder)) {
         cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
     }
@@ -202,8 +217,7 @@ static cy_status open_parts(cy_decoder *decoder)
     CY_TRY(place_host_rows(decoder));
     const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
     const cy_model_shard part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
-    CY_TRY(cy_storage_open(
-        &decoder->storage, shape, &part, options->dtype, cy_sum_dtype(options->dtype)));
+    CY_TRY(cy_storage_open(&decoder->storage, shape, &part, cy_precision_of(options->dtype)));
     CY_TRY(cy_memory_alloc(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 

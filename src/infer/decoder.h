@@ -57,7 +57,7 @@ typedef struct cy_decoder {
     int64_t reach;    // the length that dynamic scaling is set for
     int64_t measured; // tokens of the last pass that was measured to fit
     cy_arena run, scratch;
-    cy_view weights;           // [1, storage.count]
+    cy_view weights;           // [1, n]: of all parameters
     cy_kv_pages *pages;        // owned, [layers]
     cy_decoder_rows rows;      // device memory
     cy_decoder_rows host_rows; // in `pinned`

@@ -16,7 +16,7 @@
 #include "model/manifest.h"
 
 // The sums of one layer; those of the ends of the model are in the layers -1 and `layers`, as in
-// cy_param. Below CY_ROLE_COUNT: the gradient of that parameter.
+// cy_param_key. Below CY_ROLE_COUNT: the gradient of that parameter.
 typedef enum cy_sum_site {
     CY_SUM_OUT = CY_ROLE_COUNT, // attention's output projection, over heads
     CY_SUM_DOWN,                // the feed-forward's, over its width
@@ -32,8 +32,9 @@ typedef enum cy_sum_site {
 #define CY_SUM_EXPONENT_MOST 80
 
 typedef struct cy_sums {
-    cy_fixed *table; // owned, [layers + 2, CY_SUM_SITES]
+    cy_fixed *table; // owned, [layers + 2, 1 + experts, CY_SUM_SITES]: dense first
     int64_t count;
+    int experts;           // of a layer
     cy_fixed exponentials; // a token's, over the vocabulary; each is at most 1
     cy_fixed loss;         // over tokens
     int square_exponent;   // of sums of squares of gradients
@@ -53,7 +54,7 @@ CY_MUST_CHECK cy_status cy_sums_open(
     cy_sums *sums, const cy_model_shape *shape, int64_t seq_length);
 void cy_sums_close(cy_sums *sums);
 
-// The sum at a place; NULL where `sums` is NULL: floating point.
+// The sum at a place that no expert has; NULL where `sums` is NULL: floating point.
 cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place);
 
 // The sum that a parameter's gradient is; NULL likewise.

@@ -67,12 +67,19 @@ static cy_status plan_step(cy_plan_rank *planned, cy_engine *engine)
 static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
 {
     if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
-    int count;
-    const cy_flat_range *pieces = cy_reducer_buckets(engine->reducer, &count);
-    CY_TRY(CY_ALLOC(&plan->buckets, (size_t)count));
-    memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
-    plan->bucket_count = count;
-    plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
+    const cy_storage *storage = &engine->storage;
+    size_t capacity = 0;
+    void *block = NULL;
+    for (int g = 0; g < storage->group_count; g++) {
+        int count;
+        const cy_flat_range *pieces = cy_reducer_buckets(storage->groups[g].reducer, &count);
+        const size_t before = (size_t)plan->bucket_count;
+        CY_TRY(cy_memory_grow(&block, &capacity, before + (size_t)count, sizeof(cy_flat_range)));
+        plan->buckets = block;
+        memcpy(plan->buckets + before, pieces, (size_t)count * sizeof(cy_flat_range));
+        plan->bucket_count += count;
+        plan->bucket_element = cy_dtype_size(storage->groups[g].grad_dtype); // of all groups
+    }
     return CY_OK;
 }
 
@@ -163,7 +170,8 @@ static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
 {
     CY_TRY(cy_config_mesh(&plan->mesh, plan->config));
-    CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
+    CY_TRY(cy_manifest_open(
+        &plan->manifest, &plan->config->shape, cy_precision_of(plan->config->model.dtype)));
     CY_TRY(plan_schedule(plan));
     plan->free_bytes = cy_free_memory_read("").bytes;
     CY_TRY(CY_ALLOC(&plan->ranks, (size_t)plan->mesh.world));

@@ -62,11 +62,11 @@ static cy_status add_shards(cy_text *text, const cy_plan *plan)
     CY_TRY(cy_text_add(text, "\nshards (by tensor-parallel rank)\n"));
     for (int i = 0; i < plan->manifest.count; i++) {
         const cy_param *param = &plan->manifest.params[i];
-        if (param->layer > 0 && param->layer < shape->layers) continue;
+        if (param->key.layer > 0 && param->key.layer < shape->layers) continue;
         char size[48];
         snprintf(size, sizeof(size), "%lld x %lld", (long long)param->rows, (long long)param->cols);
-        CY_TRY(cy_text_add(text, "  %-10s  %-32s %-16s %-11s", layer_kind(shape, param->layer),
-            short_name(param->name), size, fused(param->role)));
+        CY_TRY(cy_text_add(text, "  %-10s  %-32s %-16s %-11s", layer_kind(shape, param->key.layer),
+            short_name(param->name), size, fused(param->key.role)));
         CY_TRY(add_slices(text, plan, param));
     }
     return CY_OK;
@@ -291,7 +291,7 @@ static json_t *shards_json(const cy_plan *plan)
     json_t *shards = json_array();
     for (int i = 0; i < plan->manifest.count; i++) {
         const cy_param *param = &plan->manifest.params[i];
-        if (param->layer > 0 && param->layer < plan->config->shape.layers) continue;
+        if (param->key.layer > 0 && param->key.layer < plan->config->shape.layers) continue;
         cy_json_append(&shards,
             json_pack("{s:s, s:[I, I], s:o}", "name", param->name, "shape", (json_int_t)param->rows,
                 (json_int_t)param->cols, "tp", slices_json(plan, param)));

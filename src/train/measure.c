@@ -61,7 +61,8 @@ static cy_status set_traffic(cy_metrics *metrics, const cy_rank_traffic *of_rank
 // Sets what top-k compression sent of the gradients of all ranks.
 static cy_status set_topk(cy_metrics *metrics, cy_engine *engine)
 {
-    const cy_topk_sent sent = cy_reducer_topk_sent(engine->reducer);
+    if (engine->compressed == NULL) return CY_OK;
+    const cy_topk_sent sent = cy_reducer_topk_sent(engine->compressed);
     if (sent.ratio == 0) return CY_OK; // on all ranks alike
     int64_t counts[] = {sent.sent, sent.elements};
     CY_TRY(cy_group_all_reduce(

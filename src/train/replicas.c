@@ -42,9 +42,10 @@ typedef struct pass {
     cy_view sums;
 } pass;
 
-static bool is_whole(const cy_engine *engine)
+// Whether every rank of a parameter's set owns all of it.
+static bool is_whole(const cy_engine *engine, const cy_param *param)
 {
-    return engine->options.config->distributed.zero_stage == 0;
+    return cy_storage_set(&engine->storage, param)->zero_stage == 0;
 }
 
 // The kinds of copies that exist of a tensor's owned ranges, as bits.
@@ -53,10 +54,12 @@ static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
     const cy_engine_groups *groups = &engine->options.groups;
     const cy_param *param = tensor->param;
     unsigned kinds = 0;
-    if (is_whole(engine) && cy_group_size(groups->gradient) > 1) kinds |= 1u << COPIES_GRADIENT;
+    if (is_whole(engine, param) && cy_group_size(groups->gradient) > 1) {
+        kinds |= 1u << COPIES_GRADIENT;
+    }
     if (param->split == CY_SPLIT_NONE && cy_group_size(groups->tp) > 1) kinds |= 1u << COPIES_TP;
     if (param->split == CY_SPLIT_KV_ROWS && tensor->slice.copies > 1) kinds |= 1u << COPIES_KV;
-    if (param->role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
+    if (param->key.role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
         cy_group_size(groups->embedding) > 1) {
         kinds |= 1u << COPIES_EMBEDDING;
     }
@@ -123,16 +126,14 @@ static cy_status hash_param_range(
 static void hash_whole_weights(const pass *at)
 {
     const cy_storage *storage = &at->engine->storage;
-    if (at->engine->options.config->distributed.zero_stage == 3) return;
     if (cy_group_size(at->engine->options.groups.gradient) == 1) return;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
         if (at->only != NULL && at->only != tensor->param) continue;
-        const cy_unit *unit = &storage->units[tensor->unit];
-        const cy_view all = cy_view_of(unit->weights, storage->weight_dtype, 1, unit->count);
-        const int64_t count = tensor->slice.rows * tensor->slice.cols;
-        add_hash(at, 1u << COPIES_GRADIENT, ARRAY_WEIGHT, cy_view_cols(all, tensor->offset, count),
-            place_of(tensor->param, 0));
+        if (cy_storage_set(storage, tensor->param)->zero_stage == 3) continue;
+        const cy_view weight = cy_tensor_weight(storage, tensor, 0); // dense
+        const cy_view all = cy_view_of(weight.data, weight.dtype, 1, cy_view_count(weight));
+        add_hash(at, 1u << COPIES_GRADIENT, ARRAY_WEIGHT, all, place_of(tensor->param, 0));
     }
 }
 
@@ -149,7 +150,7 @@ static cy_status gather(cy_engine *engine, table *tables, int world, const cy_pa
     };
     cy_queue_set(queue, at.sums.data, 0, cy_view_bytes(at.sums));
     hash_whole_weights(&at);
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &at));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, hash_param_range, &at));
     CY_TRY(read_hashes(&mine, &at));
     cy_arena_rewind(queue->scratch, mark);
     return cy_group_all_gather(engine->options.groups.world, NULL,
@@ -212,7 +213,8 @@ static int list_holders(const comparison *at, copies kind, int rank)
 // The stages cut a tied embedding into different shards, so the hashes of all shards are added.
 static int64_t hash_of(const comparison *at, copies kind, array number, int rank)
 {
-    if (kind != COPIES_EMBEDDING || is_whole(at->engine)) {
+    const cy_param *embedding = &at->engine->storage.manifest.params[0];
+    if (kind != COPIES_EMBEDDING || is_whole(at->engine, embedding)) {
         return at->tables[rank].of[kind][number];
     }
     uint64_t sum = 0;

@@ -153,7 +153,7 @@ static int64_t hash_order(const cy_storage *storage)
     uint64_t hash = 0;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
-        const int64_t first = storage->units[tensor->unit].first + tensor->offset;
+        const int64_t first = cy_storage_part_of(storage, tensor)->first + tensor->offset;
         char line[160];
         const int length = snprintf(line, sizeof(line), "%016llx %s %lld", (unsigned long long)hash,
             tensor->param->name, (long long)first);
@@ -206,7 +206,8 @@ static cy_status fill_lists(
 
 cy_status cy_residual_state_list(cy_residual_state *list, cy_engine *engine, const cy_rank *rank)
 {
-    const cy_view residual = cy_reducer_residual(engine->reducer);
+    if (engine->compressed == NULL) return CY_OK;
+    const cy_view residual = cy_reducer_residual(engine->compressed);
     if (cy_view_is_none(residual)) return CY_OK;
     void *block = NULL;
     const int world = rank->mesh.world;
@@ -273,8 +274,7 @@ static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_ra
     cy_state_dict *parameters = &parts->parameters;
     cy_residual_state *residual = &parts->residual;
     if (engine->options.train) {
-        CY_TRY(cy_state_dict_of_training(
-            parameters, &engine->storage, engine->reducer, !weights_only, NULL));
+        CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, !weights_only, false));
     } else {
         CY_TRY(cy_state_dict_of_weights(parameters, &engine->storage));
     }
@@ -368,17 +368,9 @@ typedef struct saved_parts {
 // Lists the tensors that this rank saves.
 static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
-    const cy_config *config = engine->options.config;
-    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
-    const cy_state_dict_share share = {
-        .rank =
-            config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
-        .size =
-            config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
-    };
     cy_state_dict *parameters = &parts->parameters;
     const cy_residual_state *residual = &parts->residual;
-    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, true, true));
     CY_TRY(cy_residual_state_list(&parts->residual, engine, rank));
     if (residual->count == 0) return CY_OK;
     return cy_state_dict_add(parameters, residual->tensors, residual->count, &residual->piece);
@@ -448,12 +440,18 @@ static void scan_task(void *context, int64_t task, int worker)
         s->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
 }
 
+// Weights are checked in the dtype of compute, in which generation reads them.
+static cy_dtype dtype_in_use(
+    const cy_engine *engine, int64_t tensor, cy_tensor_kind kind, cy_dtype stored)
+{
+    return kind == CY_TENSOR_WEIGHT ? engine->storage.manifest.params[tensor].dtype : stored;
+}
+
 // `buffer` has room for BUFFER_ELEMENTS of any type.
 static cy_status count_in(int64_t *found, cy_engine *engine, const cy_tensor_shard *piece,
     cy_tensor_kind kind, char *buffer)
 {
-    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
-    scan s = {.dtype = piece->dtype, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
+    scan s = {.dtype = piece->dtype, .as = dtype_in_use(engine, piece->tensor, kind, piece->dtype)};
     // What the host has access to is scanned where it lies, all at once.
     const int64_t most = cy_queue_host_access(&engine->queue) ? piece->count : BUFFER_ELEMENTS;
     for (int64_t done = 0; done < piece->count; done += s.count) {
@@ -493,8 +491,7 @@ static cy_status check_parts(
         CY_FAIL(CY_ERR_NOT_FINITE, "step %lld: %s %s: %lld of its %lld values are not finite in %s",
             (long long)step, cy_tensor_kind_name(tensor->kind), tensor->name, (long long)found,
             (long long)(tensor->rows * tensor->cols),
-            cy_dtype_name(
-                tensor->kind == CY_TENSOR_WEIGHT ? engine->storage.weight_dtype : tensor->dtype));
+            cy_dtype_name(dtype_in_use(engine, place, tensor->kind, tensor->dtype)));
     cy_error_set_hint("this state is not saved; a lower training.learning_rate, or a "
                       "training.grad_clip, keeps it finite");
     return status;

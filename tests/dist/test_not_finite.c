@@ -90,10 +90,8 @@ typedef struct spoilt_state {
 // The first value of that kind that the rank alone holds.
 static cy_status spoil_state(cy_engine *engine, cy_tensor_kind kind, double value)
 {
-    static const cy_state_dict_share first_copies = {.rank = 0, .size = 1};
     cy_state_dict parameters = {0};
-    CY_TRY(cy_state_dict_of_training(
-        &parameters, &engine->storage, engine->reducer, true, &first_copies));
+    CY_TRY(cy_state_dict_of_training(&parameters, &engine->storage, true, true));
     size_t i = 0;
     while (
         i < parameters.piece_count && parameters.tensors[parameters.pieces[i].tensor].kind != kind)

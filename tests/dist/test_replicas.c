@@ -73,9 +73,7 @@ static cy_status flip_whole(cy_engine *engine, const fault *f)
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
         if (strcmp(tensor->param->name, f->parameter) != 0) continue;
-        const cy_unit *unit = &storage->units[tensor->unit];
-        const cy_view all = cy_view_of(unit->weights, storage->weight_dtype, 1, unit->count);
-        return flip(&engine->queue, cy_view_at(all, 0, tensor->offset));
+        return flip(&engine->queue, cy_tensor_weight(storage, tensor, 0).data);
     }
     return CY_FAIL(CY_ERR_REQUEST, "rank has no %s", f->parameter);
 }
@@ -85,7 +83,7 @@ static cy_status plant(cy_engine *engine, const cy_rank *rank, const fault *f)
     if (f->target == NOTHING || rank->rank != f->rank) return CY_OK;
     if (f->target == WHOLE_WEIGHT) return flip_whole(engine, f);
     flipper at = {.fault = f, .queue = &engine->queue};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, flip_owned, &at));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, flip_owned, &at));
     return at.flipped > 0 ? CY_OK : CY_FAIL(CY_ERR_REQUEST, "rank owns no %s", f->parameter);
 }
 

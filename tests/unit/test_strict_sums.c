@@ -37,10 +37,15 @@ static void blocks(void **state)
     assert_int_equal(c.tokens, 32);
 }
 
+static cy_fixed *of_key(const cy_sums *sums, cy_param_key key)
+{
+    const cy_param param = {.key = key};
+    return cy_sums_gradient(sums, &param);
+}
+
 static cy_fixed *in_layer(const cy_sums *sums, cy_role role)
 {
-    const cy_param param = {.role = role, .layer = 1};
-    return cy_sums_gradient(sums, &param);
+    return of_key(sums, (cy_param_key){role, 1, CY_DENSE});
 }
 
 static void fused_gradients_share_one(void **state)
@@ -55,6 +60,31 @@ static void fused_gradients_share_one(void **state)
     assert_ptr_equal(
         cy_sums_at(&sums, shape.layers, CY_SUM_SITES - 1), sums.table + sums.count - 1);
     assert_null(cy_sums_at(NULL, 0, CY_SUM_OUT));
+    cy_sums_close(&sums);
+}
+
+// The gradients of each expert are a sum of their own, beside those of dense parameters.
+static void every_expert_has_sums(void **state)
+{
+    (void)state;
+    cy_model_shape mixture = shape;
+    cy_sums sums;
+    mixture.experts = 3;
+    CY_CHECK_OK(cy_sums_open(&sums, &mixture, 1024));
+    assert_int_equal(sums.count, (shape.layers + 2) * 4 * CY_SUM_SITES);
+    for (int layer = -1; layer <= shape.layers; layer++) {
+        for (int expert = CY_DENSE; expert < 3; expert++) {
+            cy_fixed *down = of_key(&sums, (cy_param_key){CY_ROLE_DOWN, layer, expert});
+            const cy_fixed *up = of_key(&sums, (cy_param_key){CY_ROLE_UP, layer, expert});
+            const cy_fixed *gate = of_key(&sums, (cy_param_key){CY_ROLE_GATE, layer, expert});
+            assert_true(sums.table <= down && down < sums.table + sums.count);
+            assert_int_not_equal(down->exponent, 7); // nobody else's
+            down->exponent = 7;
+            assert_ptr_equal(up, gate);
+            assert_ptr_not_equal(up, down);
+        }
+    }
+    assert_int_equal(cy_sums_at(&sums, 1, CY_ROLE_DOWN)->exponent, 7);
     cy_sums_close(&sums);
 }
 
@@ -129,6 +159,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks),
         cmocka_unit_test(fused_gradients_share_one),
+        cmocka_unit_test(every_expert_has_sums),
         cmocka_unit_test(exponents_follow_the_terms),
         cmocka_unit_test(views_carry_the_sum),
         cmocka_unit_test(a_raise_ends_with_its_step),

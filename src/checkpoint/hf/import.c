@@ -98,7 +98,7 @@ cy_status cy_checkpoint_weights_of(
 {
     cy_manifest manifest;
     void *memory = NULL;
-    CY_TRY(cy_manifest_open(&manifest, shape));
+    CY_TRY(cy_manifest_open(&manifest, shape, cy_precision_of(CY_F32)));
     const size_t each = sizeof(cy_global_tensor) + sizeof(manifest.params[0].name);
     const cy_status status = cy_memory_alloc(&memory, (size_t)manifest.count, each);
     cy_global_tensor *list = memory;
@@ -109,7 +109,7 @@ cy_status cy_checkpoint_weights_of(
         list[i] = (cy_global_tensor){
             .name = name,
             .kind = CY_TENSOR_WEIGHT,
-            .dtype = CY_F32,
+            .dtype = param->dtype,
             .dimensions = param->dimensions,
             .rows = param->rows,
             .cols = param->cols,

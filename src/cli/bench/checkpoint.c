@@ -258,11 +258,14 @@ static cy_status run_round(
 static void fill_moments(cy_engine *engine)
 {
     const uint64_t key = cy_random_key(1, "moments");
-    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
-        const uint64_t at = (uint64_t)range.first;
-        cy_random_fill(&engine->queue, range.m, key, at, range.m.cols, 1e-3);
-        cy_random_fill(&engine->queue, range.v, key, at, range.v.cols, 1e-6);
+    for (int g = 0; g < engine->storage.group_count; g++) {
+        const cy_reducer *reducer = engine->storage.groups[g].reducer;
+        for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
+            const cy_owned_range range = cy_reducer_owned(reducer, i);
+            const uint64_t at = (uint64_t)range.first;
+            cy_random_fill(&engine->queue, range.m, key, at, range.m.cols, 1e-3);
+            cy_random_fill(&engine->queue, range.v, key, at, range.v.cols, 1e-6);
+        }
     }
 }
 

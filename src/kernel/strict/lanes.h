@@ -87,15 +87,19 @@ FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *
 
 #define LANES INT64_C(16)
 
-// A group fills a register. Arithmetic is on the compilers' vectors: as loops over lanes, the same
-// code takes them ten times as long.
+// A group fills a register. Groups are vectors of the compiler, because it takes three times as
+// long to compile loops over lanes.
 #ifdef __AVX2__
 #define GROUP 8
 #else
 #define GROUP 4
 #endif
 typedef float lane_group __attribute__((vector_size(4 * GROUP)));
-typedef int32_t lane_bits __attribute__((vector_size(4 * GROUP)));
+typedef int32_t lane_bits __attribute__((vector_size(4 * GROUP)));   // what comparisons give
+typedef uint32_t lane_words __attribute__((vector_size(4 * GROUP))); // whose sums may wrap
+
+// A group in memory, at any address.
+typedef float lane_memory __attribute__((vector_size(4 * GROUP), aligned(4), may_alias));
 
 typedef struct vec {
     lane_group x[16 / GROUP];
@@ -104,22 +108,24 @@ typedef struct vec {
 #define EACH_GROUP for (int i = 0; i < 16 / GROUP; i++)
 #define EACH_LANE  for (int i = 0; i < LANES; i++)
 
+// Group by group: compilers copy a whole vector in parts of other sizes, which processors cannot
+// forward from a store to a load.
 FORCE_INLINE void vec_spread(float x[LANES], vec a)
 {
-    memcpy(x, &a, sizeof(a));
+    EACH_GROUP *(lane_memory *)(void *)(x + i * GROUP) = a.x[i];
 }
 FORCE_INLINE vec vec_of(const float x[LANES])
 {
     vec a;
-    memcpy(&a, x, sizeof(a));
+    EACH_GROUP a.x[i] = *(const lane_memory *)(const void *)(x + i * GROUP);
     return a;
 }
 
 FORCE_INLINE vec vec_all(float x)
 {
-    float r[LANES];
-    EACH_LANE r[i] = x;
-    return vec_of(r);
+    vec r;
+    EACH_GROUP r.x[i] = x - (lane_group){0}; // -0 stays -0
+    return r;
 }
 FORCE_INLINE vec vec_add(vec a, vec b)
 {
@@ -140,13 +146,6 @@ FORCE_INLINE vec vec_div(vec a, vec b)
 {
     EACH_GROUP a.x[i] /= b.x[i];
     return a;
-}
-FORCE_INLINE vec vec_sqrt(vec a)
-{
-    float x[LANES];
-    vec_spread(x, a);
-    EACH_LANE x[i] = sqrtf(x[i]);
-    return vec_of(x);
 }
 FORCE_INLINE lane_group lane_select(lane_bits mask, lane_group yes, lane_group no)
 {
@@ -174,6 +173,11 @@ FORCE_INLINE vec vec_round(vec a)
     EACH_GROUP a.x[i] = _mm256_round_ps(a.x[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return a;
 }
+FORCE_INLINE vec vec_sqrt(vec a)
+{
+    EACH_GROUP a.x[i] = _mm256_sqrt_ps(a.x[i]);
+    return a;
+}
 #elif defined(__aarch64__)
 FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
 {
@@ -184,6 +188,11 @@ FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
 FORCE_INLINE vec vec_round(vec a)
 {
     EACH_GROUP a.x[i] = (lane_group)vrndnq_f32((float32x4_t)a.x[i]);
+    return a;
+}
+FORCE_INLINE vec vec_sqrt(vec a)
+{
+    EACH_GROUP a.x[i] = (lane_group)vsqrtq_f32((float32x4_t)a.x[i]);
     return a;
 }
 #else
@@ -202,6 +211,13 @@ static __attribute__((noinline)) vec vec_round(vec a)
     float x[LANES];
     vec_spread(x, a);
     EACH_LANE x[i] = rintf(x[i]);
+    return vec_of(x);
+}
+static __attribute__((noinline)) vec vec_sqrt(vec a)
+{
+    float x[LANES];
+    vec_spread(x, a);
+    EACH_LANE x[i] = sqrtf(x[i]);
     return vec_of(x);
 }
 #endif
@@ -262,9 +278,9 @@ FORCE_INLINE void store_whole_bf16(cy_bf16 *y, vec a)
     uint32_t top[LANES];
     EACH_GROUP
     {
-        const lane_bits bits = (lane_bits)a.x[i], nan = a.x[i] != a.x[i];
-        const lane_bits half = 0x7fff + ((bits >> 16) & 1);
-        const lane_bits kept = ((bits + half) & ~nan) | ((bits | 0x400000) & nan);
+        const lane_words bits = (lane_words)a.x[i], nan = (lane_words)(a.x[i] != a.x[i]);
+        const lane_words half = 0x7fff + ((bits >> 16) & 1);
+        const lane_words kept = ((bits + half) & ~nan) | ((bits | 0x400000) & nan);
         memcpy(top + i * GROUP, &kept, sizeof(kept));
     }
     EACH_LANE y[i] = (cy_bf16)(top[i] >> 16);
@@ -372,15 +388,32 @@ FORCE_INLINE void fixed_add(int64_t *sum, vec a, int64_t lanes, term_sizes *size
         sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)(bits - base_bits));
     }
 }
+// (double)x, which processors without AVX-512 have no vector instruction for. The upper half is
+// taken into a number near 2^84 and the lower half into one near 2^52, both exactly; their sum
+// without these is rounded once.
+FORCE_INLINE double double_of(int64_t x)
+{
+    const uint64_t upper = ((uint64_t)x >> 32) ^ 0x4530000080000000u;
+    const uint64_t lower = ((uint64_t)x & 0xffffffffu) | 0x4330000000000000u;
+    double high, low;
+    memcpy(&high, &upper, sizeof(high));
+    memcpy(&low, &lower, sizeof(low));
+    return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
+}
 FORCE_INLINE vec fixed_load(const int64_t *x, double unit, int64_t lanes, bool *fits)
 {
-    float r[LANES] = {0};
-    const int64_t count = lanes < LANES ? lanes : LANES;
     const int64_t limit = (int64_t)1 << 62;
-    int out = 0;
-    for (int64_t i = 0; i < count; i++) {
-        r[i] = (float)((double)x[i] * unit);
-        out |= x[i] >= limit || x[i] <= -limit;
+    int64_t whole[LANES] = {0}, out = 0;
+    float r[LANES];
+    if (lanes >= LANES) {
+        memcpy(whole, x, sizeof(whole));
+    } else {
+        memcpy(whole, x, (size_t)lanes * sizeof(*x));
+    }
+    EACH_LANE
+    {
+        r[i] = (float)(double_of(whole[i]) * unit);
+        out |= (int64_t)(whole[i] >= limit) | (int64_t)(whole[i] <= -limit);
     }
     if (out != 0) *fits = false;
     return vec_of(r);
