@@ -201,11 +201,12 @@ static cy_status run(const subject *what, const buffers *b, int64_t bytes, int r
     return CY_OK;
 }
 
-// The first run is not timed: it finds the data in the caches where another subject has left them.
+// Algorithms of all_reduce are compared with each other: the first run is not timed, because it
+// finds the data in the caches where another algorithm has left them.
 static cy_status run_sample(
     double *seconds, const subject *what, const buffers *b, int64_t bytes, int repeats)
 {
-    CY_TRY(run(what, b, bytes, 1));
+    if (what->op == BENCH_ALL_REDUCE) CY_TRY(run(what, b, bytes, 1));
     CY_TRY(cy_group_barrier(what->meet));
     const double start = cy_clock_s();
     CY_TRY(run(what, b, bytes, repeats));
@@ -278,6 +279,24 @@ static bool has_size(const subject *what, int64_t bytes)
     return bytes > 0 && (!has_parts(what->op) || bytes / 4 >= cy_group_size(what->group));
 }
 
+// Gives each algorithm of all_reduce the native time times what it took of that within its turn, so
+// that a machine that becomes slower for some turns changes no order.
+static void compare_algorithms(double times[][SAMPLES], const field *all, int64_t bytes)
+{
+    double native[SAMPLES], sorted[SAMPLES];
+    int first = 0;
+    while (first < all->count && all->subjects[first].op != BENCH_ALL_REDUCE)
+        first++;
+    if (first == all->count || !has_size(&all->subjects[first], bytes)) return;
+    memcpy(native, times[first], sizeof(native));
+    memcpy(sorted, native, sizeof(sorted));
+    const double typical = cy_median(sorted, SAMPLES);
+    for (int s = first; s < all->count; s++) {
+        for (int i = 0; i < SAMPLES && all->subjects[s].op == BENCH_ALL_REDUCE; i++)
+            times[s][i] *= typical / native[i];
+    }
+}
+
 // Median seconds of all subjects, as rank 0 sees them. They take turns, so that what else the
 // machine does in the meantime slows all of them alike.
 static cy_status time_size(double *seconds, const field *all, const buffers *b, int64_t bytes)
@@ -294,6 +313,7 @@ static cy_status time_size(double *seconds, const field *all, const buffers *b, 
             CY_TRY(run_sample(&times[s][i], &all->subjects[s], b, bytes, repeats[s]));
         }
     }
+    compare_algorithms(times, all, bytes);
     for (int s = 0; s < all->count; s++)
         seconds[s] = has_size(&all->subjects[s], bytes) ? cy_median(times[s], SAMPLES) : 0.0;
     return CY_OK;
