@@ -5,10 +5,11 @@
 #
 # A case draws a model (heads, widths, layers, vocabulary, window, rotary positions, norms, biases), a
 # batch, a dtype or strict mode, and a mesh of at most --ranks ranks (8) with engine, ZeRO stage,
-# context style, rank order, bucket sizes and level of instructions. One rank, at the level of the
-# processor, and the mesh train it for six steps on the same text. In a third of the cases the mesh stops halfway and a second mesh continues from its
-# checkpoint. Losses, gradient norms and every weight tensor must agree within the bounds of the dtype
-# (scripts/mesh_runs.sh); in strict mode all bits must be equal.
+# context style, rank order, bucket sizes, level of instructions and device. One rank, on the CPU at the
+# level of the processor, and the mesh train it for six steps on the same text. In a third of the cases
+# the mesh stops halfway and a second mesh continues from its checkpoint. Losses, gradient norms and
+# every weight tensor must agree within the bounds of the dtype (scripts/mesh_runs.sh); in strict mode
+# all bits must be equal.
 #
 # The seed is the date unless --seed gives one, so each day tries other cases. Every random number is
 # a function of the seed and the number of the case: --seed=S --case=N repeats one case and shows what
@@ -182,6 +183,7 @@ draw_split() {
     pick 0 0 0.0002 0.0005 0.001
     if [ "$drawn" != 0 ]; then split+=" first_bucket_mb=$drawn"; fi
     pick auto "${levels[@]}"; split+=" isa=$drawn"
+    pick cpu cpu test; split+=" device=$drawn"
     pick tp,cp,pp,dp dp,pp,cp,tp cp,dp,tp,pp pp,tp,dp,cp; split+=" rank_order=$drawn"
     pick none none selective full; split+=" --training.recompute=$drawn"
     if chance 1 4; then split+=" threads_per_rank=2"; fi

@@ -52,7 +52,7 @@ static double time_rank(operands *with, const cy_context_layout *layout, int ran
     tables.by_rank = malloc(LENGTH * sizeof(int32_t));
     tables.in_order = malloc(LENGTH * sizeof(int32_t));
     if (tables.by_rank == NULL || tables.in_order == NULL) abort();
-    cy_context_tables_fill(&tables);
+    figure_need(cy_context_tables_fill(&tables, &with->machine.queue));
     const cy_attention_spec base = {
         .heads = HEADS, .kv_heads = KV_HEADS, .head_dim = DIM, .scale = 0.125};
     const double start = now_s();

@@ -31,7 +31,7 @@ static cy_status run_stage(job *j, cy_world *world, cy_group *group, cy_executor
     CY_TRY(cy_group_barrier(group));
     CY_TRY(cy_executor_run(executor, &queue, &stage, times));
     cy_timeline timeline;
-    CY_TRY(cy_timeline_gather(&timeline, executor, &queue, times, 0.0));
+    CY_TRY(cy_timeline_gather(&timeline, executor, times, 0.0));
     if (rank == 0) j->timeline = timeline;
     return CY_OK;
 }

@@ -26,6 +26,7 @@ typedef struct cy_generator_options {
     int threads;       // 0: all cores that the process may use
     int64_t context;   // positions that the cache has room for; 0: the model's, at most 4096
     const char *isa; // borrowed: the highest level of instructions: "avx2"...; NULL: all there are
+    const char *device; // borrowed: what computes: "cpu" (and NULL), "test"
 } cy_generator_options;
 
 // Reads the weights and takes the memory for `context` positions. *generator is owned by the

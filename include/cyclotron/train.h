@@ -6,9 +6,11 @@
 // uses a run folder or a folder of checkpoints.
 //
 // Where mpirun or srun started this process as one of several, say so in the request: every process
-// calls cy_train, once, and runs one rank; only rank zero's has callbacks called, but for
-// should_stop, and a summary filled in, but for its member stopped. After a failure end the process
-// with a status other than 0, which ends the others.
+// calls cy_train and runs its ranks; only rank zero's has callbacks called, but for should_stop,
+// and a summary filled in, but for its member stopped. When all have returned, all may train again.
+// A failure is returned in one process, which has to end with a status other than 0, and that ends
+// the others; or, where the request says return_failures, in every process, and all may train
+// again.
 
 #ifndef CYCLOTRON_TRAIN_H
 #define CYCLOTRON_TRAIN_H
@@ -45,6 +47,7 @@ typedef struct cy_train_request {
     void (*on_note)(void *context, const char *line); // what it prints on stderr
     // Asked once a step, in every process; where one returns more than 0 the run saves and ends.
     int (*should_stop)(void *context);
+    int return_failures; // not 0: under MPI a failure is returned in every process
 } cy_train_request;
 
 // How far a run came.

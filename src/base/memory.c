@@ -125,12 +125,24 @@ void cy_arena_measure(cy_arena *arena, const char *name)
     };
 }
 
-void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes)
+void cy_arena_init_remote(cy_arena *arena, const char *name, void *base, size_t bytes)
 {
     CY_ASSERT(base != NULL || bytes == 0);
     CY_ASSERT((uintptr_t)base % CY_ARENA_ALIGN == 0);
-    *arena = (cy_arena){.name = name, .base = base, .capacity = bytes};
+    *arena = (cy_arena){.name = name, .base = base, .capacity = bytes, .remote = true};
+}
+
+void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes)
+{
+    cy_arena_init_remote(arena, name, base, bytes);
+    arena->remote = false;
     CY_POISON(base, bytes);
+}
+
+// Whether the bytes of the arena are the host's, to be marked as used and unused.
+static bool is_marked(const cy_arena *arena)
+{
+    return !arena->measuring && !arena->remote;
 }
 
 void *cy_arena_alloc(cy_arena *arena, size_t bytes)
@@ -145,7 +157,7 @@ void *cy_arena_alloc(cy_arena *arena, size_t bytes)
     char *piece = arena->base + arena->used;
     arena->used += size;
     if (arena->used > arena->peak) arena->peak = arena->used;
-    if (!arena->measuring) CY_UNPOISON(piece, bytes);
+    if (is_marked(arena)) CY_UNPOISON(piece, bytes);
     return piece;
 }
 
@@ -157,6 +169,6 @@ size_t cy_arena_mark(const cy_arena *arena)
 void cy_arena_rewind(cy_arena *arena, size_t mark)
 {
     CY_ASSERT(mark <= arena->used);
-    if (!arena->measuring) CY_POISON(arena->base + mark, arena->used - mark);
+    if (is_marked(arena)) CY_POISON(arena->base + mark, arena->used - mark);
     arena->used = mark;
 }

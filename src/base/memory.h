@@ -92,6 +92,7 @@ typedef struct cy_arena {
     size_t used;
     size_t peak; // largest `used` so far
     bool measuring;
+    bool remote; // the memory of a device: nothing here touches it
 } cy_arena;
 
 // Makes an arena that only measures.
@@ -99,6 +100,9 @@ void cy_arena_measure(cy_arena *arena, const char *name);
 
 // Makes an arena over `bytes` bytes at `base`, aligned to CY_ARENA_ALIGN. The caller owns them.
 void cy_arena_init(cy_arena *arena, const char *name, void *base, size_t bytes);
+
+// The same over memory that the host must not touch, such as a device's: it is not poisoned.
+void cy_arena_init_remote(cy_arena *arena, const char *name, void *base, size_t bytes);
 
 // Allocates `bytes` bytes; their content is undefined. The result is never NULL, not even for 0
 // bytes.

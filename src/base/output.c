@@ -252,8 +252,8 @@ static void free_place(cy_pending_folder *place)
     *place = (cy_pending_folder){.lock = -1};
 }
 
-// How many bytes of the final name the name of a pending folder repeats. The final name may have the
-// maximal length, so these are at most NAME_PART, and whole characters.
+// How many bytes of the final name the name of a pending folder repeats. The final name may have
+// the maximal length, so these are at most NAME_PART, and whole characters.
 #define NAME_PART ((size_t)120)
 
 static size_t repeated_part(const char *name)

@@ -8,8 +8,8 @@
 //
 // Every rank opens the folder for itself; one thread uses a cy_checkpoint at a time. The object
 // owns all that it points to. Failures name the file and the tensor. Nothing here writes a file.
-// Collective calls take the group of all ranks that make them and its queue, which may be NULL; a
-// rank alone passes cy_group_self() and NULL.
+// Collective calls take the group of all ranks that make them; a rank alone passes cy_group_self().
+// A queue is of the device that holds the memory of shards; NULL: that is the host's memory.
 
 #ifndef CY_CHECKPOINT_CHECKPOINT_H
 #define CY_CHECKPOINT_CHECKPOINT_H
@@ -134,12 +134,12 @@ CY_MUST_CHECK cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint,
 
 // Collective: compares the checksums without loading anything; each rank reads an even share.
 CY_MUST_CHECK cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds,
-    cy_group *ranks, cy_queue *queue, cy_checkpoint_traffic *traffic);
+    cy_group *ranks, cy_checkpoint_traffic *traffic);
 
 // Collective: tells all ranks whether all succeeded. Returns `mine` where that is a failure;
 // CY_ERR_PEER, "another rank `did` `folder`", where only another rank failed; CY_OK otherwise.
 CY_MUST_CHECK cy_status cy_checkpoint_agree(
-    cy_group *ranks, cy_queue *queue, cy_status mine, const char *did, const char *folder);
+    cy_group *ranks, cy_status mine, const char *did, const char *folder);
 
 typedef struct cy_tensor_difference {
     double norm;     // 2-norm of the tensor of `one`

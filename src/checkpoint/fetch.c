@@ -299,18 +299,45 @@ struct cy_fetcher {
     int buffered_file; // of whose bytes the buffer holds [buffered, buffered_end); -1: of none
     uint64_t buffered, buffered_end;
     char *buffer; // borrowed, [CY_FETCH_BYTES]
+
+    // Where the host has no access to the memory of the shards.
+    cy_device *device; // borrowed; NULL: the host writes to the shards itself
+    cy_queue queue;    // of the device
+    char *staging;     // owned, pinned, [CY_CHUNK_BYTES]: elements on their way to the device
+    size_t staged;     // bytes of it that belong to the queue
 };
 
-cy_status cy_fetcher_open(
-    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_load_plan *plan, char *buffer)
+static cy_status open_staging(cy_fetcher *in, cy_device *device)
 {
     void *memory = NULL;
-    CY_TRY(cy_memory_alloc(&memory, 1, sizeof(cy_fetcher)));
-    *fetcher = memory;
-    (*fetcher)->checkpoint = checkpoint;
-    (*fetcher)->plan = plan;
-    (*fetcher)->buffer = buffer;
-    (*fetcher)->buffered_file = -1;
+    CY_TRY(cy_queue_open(&in->queue, device));
+    const cy_status status = cy_device_alloc_host(device, &memory, CY_CHUNK_BYTES);
+    if (status != CY_OK) {
+        cy_queue_close(&in->queue);
+        return status;
+    }
+    in->device = device;
+    in->staging = memory;
+    return CY_OK;
+}
+
+cy_status cy_fetcher_open(cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_load_plan *plan,
+    char *buffer, cy_device *device)
+{
+    cy_fetcher *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
+    made->checkpoint = checkpoint;
+    made->plan = plan;
+    made->buffer = buffer;
+    made->buffered_file = -1;
+    if (!device->properties.host_access) {
+        const cy_status status = open_staging(made, device);
+        if (status != CY_OK) {
+            cy_memory_free(made);
+            return status;
+        }
+    }
+    *fetcher = made;
     return CY_OK;
 }
 
@@ -320,6 +347,10 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic)
     traffic->read_bytes += fetcher->traffic.read_bytes;
     traffic->verify_bytes += fetcher->traffic.verify_bytes;
     traffic->file_bytes += fetcher->traffic.file_bytes;
+    if (fetcher->device != NULL) {
+        cy_queue_close(&fetcher->queue);
+        cy_device_free_host(fetcher->device, fetcher->staging, CY_CHUNK_BYTES);
+    }
     cy_memory_free(fetcher);
 }
 
@@ -352,21 +383,56 @@ static cy_status read_bytes(cy_fetcher *in, uint64_t offset, struct iovec *parts
     return cy_bytes_read(in->checkpoint, in->chunk->range->file, offset, parts, count);
 }
 
-// Reads the waiting runs straight to their places, or through the buffer where the type changes.
+// Waits until all that was staged is in the shards.
+static cy_status finish_staged(cy_fetcher *in)
+{
+    if (in->staged == 0) return CY_OK;
+    in->staged = 0;
+    return cy_queue_synchronize(&in->queue);
+}
+
+// Writes dense elements of the chunk to a place in the wanted shard, in its type. All that passes
+// through a buffer goes this way.
+static cy_status write_elements(cy_fetcher *in, void *to, const char *from, int64_t count)
+{
+    const cy_dtype from_type = in->chunk->piece.dtype, to_type = in->wanted->dtype;
+    const size_t size = cy_dtype_size(to_type);
+    char *out = to;
+    if (in->device == NULL) {
+        cy_convert(out, to_type, from, from_type, count);
+        return CY_OK;
+    }
+    while (count > 0) {
+        const int64_t room = (int64_t)((CY_CHUNK_BYTES - in->staged) / size);
+        const int64_t some = count < room ? count : room;
+        if (room == 0) {
+            CY_TRY(finish_staged(in));
+            continue;
+        }
+        char *staged = in->staging + in->staged;
+        cy_convert(staged, to_type, from, from_type, some);
+        cy_queue_upload(&in->queue, out, staged, (size_t)some * size);
+        in->staged += (size_t)some * size;
+        out += (size_t)some * size;
+        from += (size_t)some * cy_dtype_size(from_type);
+        count -= some;
+    }
+    return CY_OK;
+}
+
+// Reads the waiting runs straight to their places, or through the buffer where the type changes or
+// the host has no access to the places.
 static cy_status flush(cy_fetcher *in)
 {
     if (in->count == 0) return CY_OK;
-    const cy_dtype from = in->chunk->piece.dtype, to = in->wanted->dtype;
-    const bool converts = from != to;
-    if (converts) in->buffered_file = -1;
+    const bool direct = in->chunk->piece.dtype == in->wanted->dtype && in->device == NULL;
+    if (!direct) in->buffered_file = -1;
     struct iovec whole = {.iov_base = in->buffer, .iov_len = in->bytes};
-    CY_TRY(read_bytes(in, in->offset, converts ? &whole : in->parts, converts ? 1 : in->count));
-    if (converts) {
-        const char *at = in->buffer;
-        for (int i = 0; i < in->count; i++) {
-            cy_convert(in->targets[i].data, to, at, from, in->targets[i].count);
-            at += in->targets[i].count * (int64_t)cy_dtype_size(from);
-        }
+    CY_TRY(read_bytes(in, in->offset, direct ? in->parts : &whole, direct ? in->count : 1));
+    const char *at = in->buffer;
+    for (int i = 0; i < in->count && !direct; i++) {
+        CY_TRY(write_elements(in, in->targets[i].data, at, in->targets[i].count));
+        at += in->targets[i].count * (int64_t)cy_dtype_size(in->chunk->piece.dtype);
     }
     in->count = 0;
     in->bytes = 0;
@@ -381,8 +447,7 @@ static cy_status scatter_dense(cy_fetcher *in, void *data, uint64_t offset, int6
     const uint64_t bytes = (uint64_t)count * cy_dtype_size(from);
     in->traffic.read_bytes += (int64_t)bytes;
     if (in->data != NULL) {
-        cy_convert(data, in->wanted->dtype, in->data + (offset - in->chunk->offset), from, count);
-        return CY_OK;
+        return write_elements(in, data, in->data + (offset - in->chunk->offset), count);
     }
     const bool follows = in->count > 0 && in->offset + in->bytes == offset;
     if (!follows || in->count == IOV_MAX_PARTS) CY_TRY(flush(in));
@@ -427,12 +492,12 @@ static cy_status scatter_wanted(cy_fetcher *in)
     return CY_OK;
 }
 
-// The place of the whole chunk, where one shard wants all of it, dense and in the stored type; or
-// NULL.
+// The place of the whole chunk, where one shard wants all of it, dense and in the stored type, and
+// the host has access to it; or NULL.
 static void *whole_destination(const cy_fetcher *in)
 {
     const cy_tensor_shard *chunk = &in->chunk->piece;
-    if (in->chunk->range->piece == NULL) return NULL;
+    if (in->chunk->range->piece == NULL || in->device != NULL) return NULL;
     const overlap found = runs_of(in->plan, in->chunk);
     if (found.runs != 1 || found.elements != chunk->count) return NULL;
     if (found.piece->dtype != chunk->dtype) return NULL;
@@ -468,7 +533,9 @@ cy_status cy_fetch(cy_fetcher *in, const cy_chunk *chunk, bool checked)
     in->data = NULL;
     in->count = 0;
     in->bytes = 0;
-    const cy_status status = checked ? fetch_checked(in) : scatter_wanted(in);
+    cy_status status = checked ? fetch_checked(in) : scatter_wanted(in);
+    const cy_status finished = finish_staged(in);
+    if (status == CY_OK) status = finished;
     const bool unnamed = status == CY_ERR_IO || (status == CY_ERR_CORRUPT && !checked);
     if (unnamed && chunk->range->tensor >= 0) {
         char label[300];

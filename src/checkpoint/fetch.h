@@ -18,6 +18,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file_io.h"
+#include "device/device.h"
 
 // ---- chunks
 
@@ -94,9 +95,10 @@ typedef struct cy_fetcher cy_fetcher;
 // The size of a fetcher's buffer, which holds a chunk and its neighbours in whole disk blocks.
 #define CY_FETCH_BYTES ((size_t)3 << 19)
 
-// `buffer` [CY_FETCH_BYTES] is borrowed and begins on a page.
-CY_MUST_CHECK cy_status cy_fetcher_open(
-    cy_fetcher **fetcher, cy_checkpoint *checkpoint, const cy_load_plan *plan, char *buffer);
+// `buffer` [CY_FETCH_BYTES] is borrowed and begins on a page. `device` holds the memory of the
+// shards. Where the host has no access to it, the fetcher copies through a queue of its own.
+CY_MUST_CHECK cy_status cy_fetcher_open(cy_fetcher **fetcher, cy_checkpoint *checkpoint,
+    const cy_load_plan *plan, char *buffer, cy_device *device);
 
 // Adds what was read to *traffic.
 void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
@@ -107,7 +109,8 @@ void cy_fetcher_close(cy_fetcher *fetcher, cy_checkpoint_traffic *traffic);
 void cy_fetcher_read_block(
     cy_fetcher *fetcher, const cy_direct_file *file, int number, uint64_t offset, uint64_t bytes);
 
-// Fills what is wanted of a chunk; with `checked` all of it is compared with its checksum.
+// Fills what is wanted of a chunk, in memory of the device when it returns; with `checked` all of
+// it is compared with its checksum.
 CY_MUST_CHECK cy_status cy_fetch(cy_fetcher *fetcher, const cy_chunk *chunk, bool checked);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct batch {
 typedef struct loader {
     cy_checkpoint *checkpoint;
     cy_group *ranks; // borrowed
-    cy_queue *queue; // borrowed, may be NULL
+    cy_queue *queue; // borrowed: of the device that holds the shards; NULL: of the host
     int rank, size;  // of `ranks`
     bool checks;     // checksums are compared, of tensors of the kinds below `kinds`
     bool bids;       // ranks bid for the chunks that they want
@@ -107,7 +107,7 @@ static cy_status assign_checkers(loader *in)
     }
     if (in->bids) {
         const cy_view bids = cy_view_of(in->checkers, CY_I64, 1, count);
-        CY_TRY(cy_group_all_reduce(in->ranks, in->queue, bids, CY_MIN));
+        CY_TRY(cy_group_all_reduce(in->ranks, NULL, bids, CY_MIN));
     }
     const uint64_t share = in->bytes / (uint64_t)in->size + 1;
     uint64_t start = 0;
@@ -248,6 +248,11 @@ static cy_status open_pool(loader *in)
     return CY_OK;
 }
 
+static cy_device *device_of(const loader *in)
+{
+    return in->queue != NULL ? cy_queue_device(in->queue) : cy_device_cpu();
+}
+
 static cy_status open_fetchers(loader *in)
 {
     void *memory = NULL;
@@ -260,13 +265,16 @@ static cy_status open_fetchers(loader *in)
     in->buffer_bytes = (size_t)workers * CY_FETCH_BYTES;
     for (; in->workers < workers; in->workers++) {
         char *buffer = in->buffers + (size_t)in->workers * CY_FETCH_BYTES;
-        CY_TRY(cy_fetcher_open(&in->fetchers[in->workers], in->checkpoint, &in->plan, buffer));
+        CY_TRY(cy_fetcher_open(
+            &in->fetchers[in->workers], in->checkpoint, &in->plan, buffer, device_of(in)));
     }
     return CY_OK;
 }
 
+// The fetchers' queues are not ordered behind the rank's.
 static cy_status fetch_all(loader *in)
 {
+    if (in->queue != NULL) CY_TRY(cy_queue_synchronize(in->queue));
     cy_thread_pool_run(in->pool, fetch_batch, in, in->batch_count);
     return in->status == CY_OK ? CY_OK : CY_FAIL(in->status, "%s", in->text);
 }
@@ -330,12 +338,11 @@ static void close_loader(loader *in, cy_checkpoint_traffic *traffic)
     pthread_mutex_destroy(&in->lock);
 }
 
-cy_status cy_checkpoint_agree(
-    cy_group *ranks, cy_queue *queue, cy_status mine, const char *did, const char *folder)
+cy_status cy_checkpoint_agree(cy_group *ranks, cy_status mine, const char *did, const char *folder)
 {
     int64_t worst = mine;
     const cy_status talked =
-        cy_group_all_reduce(ranks, queue, cy_view_of(&worst, CY_I64, 1, 1), CY_MAX);
+        cy_group_all_reduce(ranks, NULL, cy_view_of(&worst, CY_I64, 1, 1), CY_MAX);
     if (mine != CY_OK) return mine;
     CY_TRY(talked);
     if (worst == CY_OK) return CY_OK;
@@ -344,7 +351,7 @@ cy_status cy_checkpoint_agree(
 
 static cy_status agree(const loader *in, cy_status mine)
 {
-    return cy_checkpoint_agree(in->ranks, in->queue, mine, "could not read", in->checkpoint->path);
+    return cy_checkpoint_agree(in->ranks, mine, "could not read", in->checkpoint->path);
 }
 
 static cy_status load(
@@ -392,12 +399,11 @@ cy_status cy_checkpoint_load_checked(cy_checkpoint *checkpoint, const cy_global_
 }
 
 cy_status cy_checkpoint_verify(cy_checkpoint *checkpoint, cy_tensor_kind kinds, cy_group *ranks,
-    cy_queue *queue, cy_checkpoint_traffic *traffic)
+    cy_checkpoint_traffic *traffic)
 {
     loader in = {
         .checkpoint = checkpoint,
         .ranks = ranks,
-        .queue = queue,
         .rank = cy_group_rank(ranks),
         .size = cy_group_size(ranks),
         .checks = true,

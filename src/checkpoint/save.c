@@ -33,11 +33,12 @@
 
 typedef struct rank_writer {
     const cy_save *save;
+    cy_queue *queue; // borrowed: of the device that holds the shards; NULL: of the host
     const char *folder;
     int rank;
     int blocks;          // of a writer
     cy_checkpoint table; // what this rank writes
-    char *buffer;        // owned, CY_CHUNK_BYTES: for pieces that do not lie dense in memory
+    char *buffer;        // owned, CY_CHUNK_BYTES: for what cannot be written from its place
     int64_t bytes;
 } rank_writer;
 
@@ -83,34 +84,21 @@ static cy_status make_entry(
     return CY_OK;
 }
 
-// Elements [index, index + count) of a shard, at most a chunk: *bytes is where they lie dense in
-// memory, or the buffer, to which they are copied.
+// Elements [index, index + count) of a shard, at most a chunk: *bytes is where they lie dense on
+// the host.
 static cy_status take_chunk(const char **bytes, rank_writer *out, const cy_tensor_shard *piece,
     int64_t index, int64_t count)
 {
+    const cy_checkpoint *source = out->save->source;
+    if (source == NULL) {
+        return cy_tensor_shard_read(bytes, out->buffer, out->queue, piece, index, count);
+    }
     const size_t size = cy_dtype_size(piece->dtype);
+    const cy_stored_shard *stored = &source->tensors[piece->tensor].pieces[0];
+    struct iovec part = {.iov_base = out->buffer, .iov_len = (size_t)count * size};
     *bytes = out->buffer;
-    if (out->save->source != NULL) {
-        const cy_stored_shard *stored = &out->save->source->tensors[piece->tensor].pieces[0];
-        struct iovec part = {.iov_base = out->buffer, .iov_len = (size_t)count * size};
-        return cy_bytes_read(
-            out->save->source, stored->file, stored->offset + (uint64_t)index * size, &part, 1);
-    }
-    if (cy_tensor_shard_dense(piece)) {
-        *bytes = cy_tensor_shard_at(piece, index);
-        return CY_OK;
-    }
-    const int64_t cols = piece->rectangle.cols;
-    char *at = out->buffer;
-    while (count > 0) {
-        const int64_t to_row_end = cols - index % cols;
-        const int64_t some = count < to_row_end ? count : to_row_end;
-        memcpy(at, cy_tensor_shard_at(piece, index), (size_t)some * size);
-        at += (size_t)some * size;
-        index += some;
-        count -= some;
-    }
-    return CY_OK;
+    return cy_bytes_read(
+        out->save->source, stored->file, stored->offset + (uint64_t)index * size, &part, 1);
 }
 
 static cy_status write_piece(
@@ -284,11 +272,17 @@ static int blocks_of(int ranks)
 }
 
 cy_status cy_rank_files_write(
-    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks)
+    int64_t *bytes, const cy_save *save, cy_queue *queue, const char *folder, int rank, int ranks)
 {
     void *buffer = NULL, *sources = NULL;
     const size_t pieces = (size_t)save->piece_count;
-    rank_writer out = {.save = save, .folder = folder, .rank = rank, .blocks = blocks_of(ranks)};
+    rank_writer out = {
+        .save = save,
+        .queue = queue,
+        .folder = folder,
+        .rank = rank,
+        .blocks = blocks_of(ranks),
+    };
     for (size_t i = 0; i < pieces; i++) {
         CY_ASSERT(save->pieces[i].tensor >= 0 && save->pieces[i].tensor < save->tensor_count);
         CY_ASSERT(save->pieces[i].dtype == save->tensors[save->pieces[i].tensor].dtype);
@@ -516,7 +510,7 @@ struct cy_saver {
     char *folder; // owned
     int keep_last;
     cy_group *ranks;   // borrowed
-    cy_queue *queue;   // borrowed, may be NULL
+    cy_queue *queue;   // borrowed: of the device that holds the shards; NULL: of the host
     const cy_log *log; // borrowed, may be NULL
     int lock;          // rank 0: holds the folder; otherwise -1
 
@@ -571,7 +565,7 @@ static void start_sweeper(cy_saver *saver)
 
 static cy_status agree(const cy_saver *saver, cy_status mine, const char *did)
 {
-    return cy_checkpoint_agree(saver->ranks, saver->queue, mine, did, saver->folder);
+    return cy_checkpoint_agree(saver->ranks, mine, did, saver->folder);
 }
 
 static cy_status open_folder(cy_saver *saver)
@@ -707,7 +701,7 @@ static cy_status save_steps(cy_saver *saver, const cy_save *save, const char *pe
     cy_status status = first ? reacquire_folder(saver) : CY_OK;
     if (first && status == CY_OK) status = begin(save, saver->folder, pending);
     CY_TRY(agree(saver, status, "failed while beginning a checkpoint in"));
-    status = cy_rank_files_write(&report->bytes, save, pending, rank, ranks);
+    status = cy_rank_files_write(&report->bytes, save, saver->queue, pending, rank, ranks);
     CY_TRY(agree(saver, status, "failed while writing a checkpoint in"));
     if (first) status = cy_commit_manifest(save, pending, ranks);
     if (first && status == CY_OK) status = commit(saver, save->step, pending, place);

@@ -20,8 +20,9 @@ typedef struct cy_saver cy_saver;
 
 // Opens the folder, and makes it where it is missing. keep_last 0 keeps all checkpoints; otherwise
 // a save of step n retires all but the newest keep_last of the steps up to n. `ranks` and `queue`
-// (may be NULL) are borrowed until the saver closes. *saver is owned by the caller. Fails where
-// another run holds the folder.
+// are borrowed until the saver closes; the queue is of the device that holds the memory of the
+// shards, NULL where that is the host's. *saver is owned by the caller. Fails where another run
+// holds the folder.
 CY_MUST_CHECK cy_status cy_saver_open(cy_saver **saver, const char *folder, int keep_last,
     cy_group *ranks, cy_queue *queue, const cy_log *log);
 void cy_saver_close(cy_saver *saver);
@@ -72,9 +73,9 @@ CY_MUST_CHECK cy_status cy_saver_save(cy_saver *saver, const cy_save *save, cy_s
 // part-00000.json, which rank 0 reads and removes before the checkpoint gets its name.
 
 // Writes this rank's files into `folder` and forces them to disk, past the page cache, as one of
-// `ranks` ranks that write at the same time. *bytes is what was written.
+// `ranks` ranks that write at the same time. *bytes is what was written. `queue` as of a saver.
 CY_MUST_CHECK cy_status cy_rank_files_write(
-    int64_t *bytes, const cy_save *save, const char *folder, int rank, int ranks);
+    int64_t *bytes, const cy_save *save, cy_queue *queue, const char *folder, int rank, int ranks);
 
 // Writes part-00000.json of a rank's table: its files, tensors and shards.
 CY_MUST_CHECK cy_status cy_rank_files_write_part(

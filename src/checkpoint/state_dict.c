@@ -9,8 +9,9 @@
 // The kinds in the order of the list of tensors.
 static const cy_tensor_kind kinds[] = {CY_TENSOR_WEIGHT, CY_TENSOR_ADAM_M, CY_TENSOR_ADAM_V};
 
+// `masters`: the dtypes of master copies and moments, not of weights for compute.
 static cy_status list_tensors(
-    cy_state_dict *parameters, const cy_manifest *manifest, cy_dtype dtype, int kind_count)
+    cy_state_dict *parameters, const cy_manifest *manifest, bool masters, int kind_count)
 {
     void *block = NULL;
     const int count = manifest->count * kind_count;
@@ -22,7 +23,7 @@ static cy_status list_tensors(
         parameters->tensors[i] = (cy_global_tensor){
             .name = param->name,
             .kind = kinds[i / manifest->count],
-            .dtype = dtype,
+            .dtype = masters ? cy_sum_dtype(param->dtype) : param->dtype,
             .dimensions = param->dimensions,
             .rows = param->rows,
             .cols = param->cols,
@@ -55,20 +56,29 @@ typedef struct training_pass {
     cy_state_dict *parameters;
     const cy_manifest *manifest;
     bool moments;
-    const cy_state_dict_share *share;
-    int64_t stretches; // met so far
+    const cy_storage *storage;
+    bool once;         // a shard that several ranks hold is listed by one of them
+    int group;         // of the shard before
+    int64_t stretches; // met so far in it
 } training_pass;
+
+// Without ZeRO all ranks of a set hold the same: they take turns.
+static bool is_mine(const training_pass *pass, const cy_tensor *tensor, int64_t turn)
+{
+    const cy_param_set *set = cy_storage_set(pass->storage, tensor->param);
+    if (tensor->slice.copy_index != 0) return false;
+    return set->zero_stage > 0 || turn % cy_group_size(set->ranks) == cy_group_rank(set->ranks);
+}
 
 static cy_status add_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *stretch)
 {
     training_pass *pass = context;
     const cy_slice *slice = &stretch->tensor->slice;
+    if (stretch->tensor->group != pass->group) pass->stretches = 0;
+    pass->group = stretch->tensor->group;
     const int64_t turn = pass->stretches++;
-    if (pass->share != NULL) {
-        if (slice->copy_index != 0) return CY_OK;
-        if (turn % pass->share->size != pass->share->rank) return CY_OK;
-    }
+    if (pass->once && !is_mine(pass, stretch->tensor, turn)) return CY_OK;
     const int index = (int)(stretch->tensor->param - pass->manifest->params);
     const cy_view arrays[] = {range->master, range->m, range->v};
     for (int i = 0; i < (pass->moments ? 3 : 1); i++) {
@@ -80,26 +90,26 @@ static cy_status add_param_range(
     return CY_OK;
 }
 
-cy_status cy_state_dict_of_training(cy_state_dict *parameters, const cy_storage *storage,
-    const cy_reducer *reducer, bool moments, const cy_state_dict_share *share)
+cy_status cy_state_dict_of_training(
+    cy_state_dict *parameters, const cy_storage *storage, bool moments, bool once)
 {
-    const cy_dtype dtype = cy_sum_dtype(storage->weight_dtype);
     training_pass pass = {.parameters = parameters,
         .manifest = &storage->manifest,
         .moments = moments,
-        .share = share};
-    cy_status status = list_tensors(parameters, &storage->manifest, dtype, moments ? 3 : 1);
-    if (status == CY_OK) status = cy_param_ranges_visit(storage, reducer, add_param_range, &pass);
+        .storage = storage,
+        .once = once};
+    cy_status status = list_tensors(parameters, &storage->manifest, true, moments ? 3 : 1);
+    if (status == CY_OK) status = cy_param_ranges_visit(storage, add_param_range, &pass);
     if (status != CY_OK) cy_state_dict_close(parameters);
     return status;
 }
 
 cy_status cy_state_dict_of_weights(cy_state_dict *parameters, const cy_storage *storage)
 {
-    CY_TRY(list_tensors(parameters, &storage->manifest, storage->weight_dtype, 1));
+    CY_TRY(list_tensors(parameters, &storage->manifest, false, 1));
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
-        const cy_view view = cy_storage_weight(storage, tensor->unit, tensor->param->role, 0);
+        const cy_view view = cy_tensor_weight(storage, tensor, 0);
         const int index = (int)(tensor->param - storage->manifest.params);
         const cy_status status = add_piece(parameters,
             cy_tensor_shard_of_view(index, view, tensor->slice.row_first, tensor->slice.col_first));

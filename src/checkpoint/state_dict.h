@@ -18,17 +18,10 @@ typedef struct cy_state_dict {
     size_t piece_capacity;
 } cy_state_dict;
 
-// Which of the shards that several ranks hold alike this rank writes: every `size`-th of them, from
-// number `rank` on.
-typedef struct cy_state_dict_share {
-    int rank, size;
-} cy_state_dict_share;
-
-// What a rank owns while training: master copies and, with `moments`, both moments. With `share`, a
-// shard that several ranks hold is listed by one of them only, as a save needs it; NULL lists all.
-CY_MUST_CHECK cy_status cy_state_dict_of_training(cy_state_dict *parameters,
-    const cy_storage *storage, const cy_reducer *reducer, bool moments,
-    const cy_state_dict_share *share);
+// What a rank owns while training: master copies and, with `moments`, both moments. With `once`, a
+// shard that several ranks hold is listed by one of them only, as a save needs it.
+CY_MUST_CHECK cy_status cy_state_dict_of_training(
+    cy_state_dict *parameters, const cy_storage *storage, bool moments, bool once);
 
 // All weights of a storage whose units are in memory: for generation and evaluation.
 CY_MUST_CHECK cy_status cy_state_dict_of_weights(

@@ -82,6 +82,31 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+cy_status cy_tensor_shard_read(const char **bytes, char *buffer, cy_queue *queue,
+    const cy_tensor_shard *piece, int64_t index, int64_t count)
+{
+    cy_queue host = {0};
+    if (queue == NULL) queue = &host;
+    const bool dense = cy_tensor_shard_dense(piece);
+    if (dense && cy_queue_host_access(queue)) {
+        *bytes = cy_tensor_shard_at(piece, index);
+        return CY_OK;
+    }
+    const int64_t cols = piece->rectangle.cols;
+    const size_t size = cy_dtype_size(piece->dtype);
+    char *at = buffer;
+    while (count > 0) {
+        const int64_t to_row_end = cols - index % cols;
+        const int64_t some = dense ? count : smaller(count, to_row_end);
+        cy_queue_download(queue, at, cy_tensor_shard_at(piece, index), (size_t)some * size);
+        at += (size_t)some * size;
+        index += some;
+        count -= some;
+    }
+    *bytes = buffer;
+    return cy_queue_synchronize(queue);
+}
+
 // The global columns [*from, *to) of one global row that a shard holds.
 static void row_span(const cy_tensor_shard *piece, int64_t row, int64_t *from, int64_t *to)
 {

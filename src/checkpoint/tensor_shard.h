@@ -7,12 +7,14 @@
 // one mesh saved and those that another loads are sets of global elements: cy_tensor_shard_overlap
 // walks the elements that two of them share, and loading on another mesh needs nothing else.
 //
-// Plain data; all pointers are borrowed. Pure functions, safe from any thread.
+// Plain data; all pointers are borrowed. Pure functions, safe from any thread, except for
+// cy_tensor_shard_read, which uses a queue.
 
 #ifndef CY_CHECKPOINT_TENSOR_SHARD_H
 #define CY_CHECKPOINT_TENSOR_SHARD_H
 
 #include "base/status.h"
+#include "device/device.h"
 #include "device/view.h"
 
 // The role of a global tensor in training. Weight and moments of one parameter share its name.
@@ -68,6 +70,13 @@ void *cy_tensor_shard_at(const cy_tensor_shard *piece, int64_t index);
 
 // True if the elements lie one after the other in memory.
 bool cy_tensor_shard_dense(const cy_tensor_shard *piece);
+
+// Reads elements [index, index + count) of a shard whose memory belongs to the device of `queue`;
+// NULL: to the host. *bytes is where they lie dense on the host: `buffer`, which has room for them,
+// or the memory itself where the host has access to it and they are dense there. A copy would cost
+// a save of weights that nothing converts one more pass over every byte.
+CY_MUST_CHECK cy_status cy_tensor_shard_read(const char **bytes, char *buffer, cy_queue *queue,
+    const cy_tensor_shard *piece, int64_t index, int64_t count);
 
 // Calls run(context, a_index, b_index, count) for maximal runs of elements that two shards of one
 // tensor share and that follow each other in both: a_index and b_index are the numbers of the run's

@@ -38,11 +38,9 @@ int cy_command_version(int argc, char **argv);
 
 // Commands of groups that have a file of their own.
 int cy_command_bench_checkpoint(int argc, char **argv);
-int cy_command_checkpoint_compare(int argc, char **argv);
 int cy_command_bench_comm(int argc, char **argv);
 int cy_command_bench_kernel(int argc, char **argv);
 int cy_command_bench_step(int argc, char **argv);
 int cy_command_bench_decode(int argc, char **argv);
-int cy_command_config_create(int argc, char **argv);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 
 typedef struct values {
-    const char *prompt, *dtype, *isa;
+    const char *prompt, *dtype, *isa, *device;
     int64_t max_tokens, top_k, seed, threads, context;
     double temperature, top_p, repetition_penalty;
     bool json;
@@ -40,6 +40,8 @@ static const cy_option options[] = {
         .word = "N", .doc = "0: all cores"},
     {"isa", CY_OPTION_CHOICE, offsetof(values, isa), .initial = "auto",
         .values = CY_CONFIG_ISA_NAMES, .doc = "highest level of instructions", .word = "LEVEL"},
+    {"device", CY_OPTION_CHOICE, offsetof(values, device), .initial = "cpu",
+        .values = CY_CONFIG_DEVICE_NAMES, .doc = "what computes", .word = "NAME"},
     {"json", CY_OPTION_FLAG, offsetof(values, json), .doc = "print one JSON object only"},
 };
 
@@ -86,6 +88,7 @@ static cy_status generate(const values *given, const char *path)
         .path = path,
         .dtype = given->dtype,
         .isa = given->isa,
+        .device = given->device,
         .threads = (int)given->threads,
         .context = given->context,
     };

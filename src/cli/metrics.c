@@ -2,6 +2,7 @@
 
 #define _GNU_SOURCE
 #include "base/file.h"
+#include "base/json.h"
 #include "base/output.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -20,76 +21,88 @@
 
 // ---- a row
 
-// The first columns are those of picotron's table (run_name to avg_mfu), so that what reads its
-// table reads this one; then come ours. A figure that a run does not have is empty.
+// A run in figures. A figure that a run does not have is NaN.
 typedef struct metrics_row {
     char run_name[CY_CONFIG_TEXT_BYTES]; // logging.run_name, or the folder's name
     const char *run;                     // borrowed: as it was given
     const char *status;                  // "completed", "incomplete", or "unknown" without config
-    double dp, tp, pp, micro_batch_size, grad_acc, seq_len; // NaN without config, as below
-    double avg_tokens_s_gpu, avg_mfu;                       // means after the warm-up; percent
-    double step, tokens, loss, val_loss;
-    cy_spread step_s, tok_s, tok_s_rank, mfu, mfu_causal, mem_gb;
-    double cp, zero_stage, ranks;
-    double data_s, data_ready; // means after the warm-up
+    double dp, tp, pp, micro_batch_size, grad_acc, seq_len, cp, zero_stage, ranks;
+    double avg_tokens_s_gpu, avg_mfu; // means after the warm-up; percent
+    double step;                      // the last one
+    cy_summary of[CY_METRICS];        // of the metrics that have a summary
 } metrics_row;
 
-static const struct {
+// The columns that are no metrics. The first ones are those of picotron's table (run_name to
+// avg_mfu), so that programs that read its table read this one.
+static const struct own_column {
     const char *name;
-    size_t offset; // of a double in metrics_row
-} columns[] = {
-#define COLUMN(field)                                                                              \
+    size_t offset;    // of a double in metrics_row
+    cy_metric before; // the metric whose columns follow it
+} own_columns[] = {
+#define COLUMN(field, metric)                                                                      \
     {                                                                                              \
-#field, offsetof(metrics_row, field)                                                       \
+#field, offsetof(metrics_row, field), metric                                               \
     }
-#define AS(name, field)                                                                            \
-    {                                                                                              \
-        name, offsetof(metrics_row, field)                                                         \
-    }
-    COLUMN(dp),
-    COLUMN(tp),
-    COLUMN(pp),
-    COLUMN(micro_batch_size),
-    COLUMN(grad_acc),
-    COLUMN(seq_len),
-    COLUMN(avg_tokens_s_gpu),
-    COLUMN(avg_mfu),
-    COLUMN(step),
-    COLUMN(tokens),
-    COLUMN(loss),
-    COLUMN(val_loss),
-    AS("step_s", step_s.median),
-    AS("tok_s", tok_s.median),
-    AS("tok_s_min", tok_s.least),
-    AS("tok_s_max", tok_s.most),
-    AS("tok_s_rank", tok_s_rank.median),
-    AS("mfu", mfu.median),
-    AS("mfu_min", mfu.least),
-    AS("mfu_max", mfu.most),
-    AS("mfu_causal", mfu_causal.median),
-    AS("mem_gb", mem_gb.most),
-    COLUMN(cp),
-    COLUMN(zero_stage),
-    COLUMN(ranks),
-    COLUMN(data_s),
-    COLUMN(data_ready),
+    COLUMN(dp, CY_METRIC_TOKENS),
+    COLUMN(tp, CY_METRIC_TOKENS),
+    COLUMN(pp, CY_METRIC_TOKENS),
+    COLUMN(micro_batch_size, CY_METRIC_TOKENS),
+    COLUMN(grad_acc, CY_METRIC_TOKENS),
+    COLUMN(seq_len, CY_METRIC_TOKENS),
+    COLUMN(avg_tokens_s_gpu, CY_METRIC_TOKENS),
+    COLUMN(avg_mfu, CY_METRIC_TOKENS),
+    COLUMN(step, CY_METRIC_TOKENS),
+    COLUMN(cp, CY_METRIC_DATA_S),
+    COLUMN(zero_stage, CY_METRIC_DATA_S),
+    COLUMN(ranks, CY_METRIC_DATA_S),
+#undef COLUMN
 };
 
-static double mean_after(const cy_series *series, double skip)
+// Adds one column: its head, its cell, or a field of a JSON object.
+typedef cy_status add_column(void *out, const char *name, double value);
+
+static cy_status add_metric(
+    void *out, const char *name, const cy_summary *of, cy_metric_summary rule, add_column *add)
 {
-    double sum = 0;
-    int64_t count = 0;
-    for (int64_t i = 0; i < series->count; i++) {
-        if (series->step[i] <= skip || !isfinite(series->value[i])) continue;
-        sum += series->value[i];
-        count++;
+    cy_text least = {0}, most = {0};
+    switch (rule) {
+    case CY_METRIC_SUMMARY_NONE:
+        return CY_OK;
+    case CY_METRIC_SUMMARY_LAST:
+        return add(out, name, of->last);
+    case CY_METRIC_SUMMARY_MEAN:
+        return add(out, name, of->mean);
+    case CY_METRIC_SUMMARY_MEDIAN:
+        return add(out, name, of->median);
+    case CY_METRIC_SUMMARY_MOST:
+        return add(out, name, of->most);
+    case CY_METRIC_SUMMARY_SPREAD:
+        break;
     }
-    return count > 0 ? sum / (double)count : (double)NAN;
+    cy_status status = cy_text_add(&least, "%s_min", name);
+    if (status == CY_OK) status = cy_text_add(&most, "%s_max", name);
+    if (status == CY_OK) status = add(out, name, of->median);
+    if (status == CY_OK) status = add(out, least.bytes, of->least);
+    if (status == CY_OK) status = add(out, most.bytes, of->most);
+    cy_text_free(&least);
+    cy_text_free(&most);
+    return status;
 }
 
-static double last_of(const cy_series *series)
+// Adds all columns of figures, in their order.
+static cy_status add_columns(void *out, const metrics_row *row, add_column *add)
 {
-    return series->count > 0 ? series->value[series->count - 1] : (double)NAN;
+    for (int i = 0; i < CY_METRICS; i++) {
+        const cy_metric_entry *entry = cy_metric_entry_of((cy_metric)i);
+        for (int own = 0; own < CY_COUNT(own_columns); own++) {
+            double value;
+            if (own_columns[own].before != (cy_metric)i) continue;
+            memcpy(&value, (const char *)row + own_columns[own].offset, sizeof(value));
+            CY_TRY(add(out, own_columns[own].name, value));
+        }
+        CY_TRY(add_metric(out, entry->name, &row->of[i], entry->summary, add));
+    }
+    return CY_OK;
 }
 
 // The folder of a run that is given as such or as its metrics.jsonl.
@@ -139,8 +152,8 @@ static void fill_from_config(metrics_row *row, const cy_config *config)
     if (config->logging.run_name[0] != '\0') {
         memcpy(row->run_name, config->logging.run_name, sizeof(row->run_name));
     }
-    const bool done =
-        (steps > 0 && row->step >= (double)steps) || (tokens > 0 && row->tokens >= (double)tokens);
+    const bool done = (steps > 0 && row->step >= (double)steps) ||
+        (tokens > 0 && row->of[CY_METRIC_TOKENS].last >= (double)tokens);
     row->status = done ? "completed" : "incomplete";
 }
 
@@ -179,39 +192,41 @@ free_path:
 // steps do not count as speeds.
 static cy_status fill_row(metrics_row *row, const char *run, const cy_history *history, double skip)
 {
+    const cy_series *loss = &history->of[CY_METRIC_LOSS];
     *row = (metrics_row){.run = run, .status = "unknown"};
-    for (int i = 0; i < CY_COUNT(columns); i++) {
-        memcpy((char *)row + columns[i].offset, &(double){(double)NAN}, sizeof(double));
+    for (int i = 0; i < CY_COUNT(own_columns); i++) {
+        memcpy((char *)row + own_columns[i].offset, &(double){(double)NAN}, sizeof(double));
     }
+    for (int i = 0; i < CY_METRICS; i++) {
+        CY_TRY(cy_series_summarise(&row->of[i], &history->of[i], skip));
+    }
+    row->step = loss->count > 0 ? loss->step[loss->count - 1] : (double)NAN;
+    row->avg_tokens_s_gpu = row->of[CY_METRIC_TOK_S_RANK].mean;
+    row->avg_mfu = 100 * row->of[CY_METRIC_MFU].mean;
     cy_text folder = {0};
     CY_TRY(find_folder(&folder, run));
     name_from_path(row->run_name, sizeof(row->run_name), folder.bytes);
-    row->step = history->loss.count > 0 ? history->loss.step[history->loss.count - 1] : (double)NAN;
-    row->tokens = last_of(&history->tokens);
-    row->loss = last_of(&history->loss);
-    row->val_loss = last_of(&history->val_loss);
-    row->avg_tokens_s_gpu = mean_after(&history->tok_s_rank, skip);
-    row->avg_mfu = 100 * mean_after(&history->mfu, skip);
-    row->data_s = mean_after(&history->data_s, skip);
-    row->data_ready = mean_after(&history->data_ready, skip);
-    cy_status status = read_config(row, folder.bytes);
+    const cy_status status = read_config(row, folder.bytes);
     cy_text_free(&folder);
-    CY_TRY(status);
-    CY_TRY(cy_series_spread(&row->step_s, &history->step_s, skip));
-    CY_TRY(cy_series_spread(&row->tok_s, &history->tok_s, skip));
-    CY_TRY(cy_series_spread(&row->tok_s_rank, &history->tok_s_rank, skip));
-    CY_TRY(cy_series_spread(&row->mfu, &history->mfu, skip));
-    CY_TRY(cy_series_spread(&row->mfu_causal, &history->mfu_causal, skip));
-    CY_TRY(cy_series_spread(&row->mem_gb, &history->mem_gb, skip));
-    return CY_OK;
+    return status;
 }
 
-static cy_status add_number(cy_text *table, const metrics_row *row, int index, const char *none)
+static cy_status add_csv_name(void *out, const char *name, double value)
 {
-    double number;
-    memcpy(&number, (const char *)row + columns[index].offset, sizeof(number));
-    if (!isfinite(number)) return cy_text_add(table, "%s", none);
-    return cy_text_add(table, "%.12g", number);
+    (void)value;
+    return cy_text_add(out, ",%s", name);
+}
+
+static cy_status add_csv_number(void *out, const char *name, double value)
+{
+    (void)name;
+    return cy_text_add(out, ",%s", isfinite(value) ? cy_json_number(value, 12).bytes : "");
+}
+
+static cy_status add_json_number(void *out, const char *name, double value)
+{
+    cy_json_set(out, name, cy_json_real(value));
+    return CY_OK;
 }
 
 // Adds a text as a CSV field, in quotes where it needs them.
@@ -236,10 +251,9 @@ static const cy_output_kind table_kind = {
 
 static cy_status add_csv_head(cy_text *table)
 {
+    static const metrics_row none;
     CY_TRY(cy_text_add(table, "run_name,status"));
-    for (int i = 0; i < CY_COUNT(columns); i++) {
-        CY_TRY(cy_text_add(table, ",%s", columns[i].name));
-    }
+    CY_TRY(add_columns(table, &none, add_csv_name));
     return cy_text_add(table, ",run\n");
 }
 
@@ -247,10 +261,7 @@ static cy_status add_csv(cy_text *table, const metrics_row *row)
 {
     CY_TRY(add_csv_text(table, row->run_name));
     CY_TRY(cy_text_add(table, ",%s", row->status));
-    for (int i = 0; i < CY_COUNT(columns); i++) {
-        CY_TRY(cy_text_add(table, ","));
-        CY_TRY(add_number(table, row, i, ""));
-    }
+    CY_TRY(add_columns(table, row, add_csv_number));
     CY_TRY(cy_text_add(table, ","));
     CY_TRY(add_csv_text(table, row->run));
     return cy_text_add(table, "\n");
@@ -258,16 +269,15 @@ static cy_status add_csv(cy_text *table, const metrics_row *row)
 
 static cy_status add_json(cy_text *table, const metrics_row *row)
 {
-    CY_TRY(cy_text_add(table, "{\"run_name\": "));
-    CY_TRY(cy_text_add_json_string(table, row->run_name, strlen(row->run_name)));
-    CY_TRY(cy_text_add(table, ", \"status\": \"%s\"", row->status));
-    for (int i = 0; i < CY_COUNT(columns); i++) {
-        CY_TRY(cy_text_add(table, ", \"%s\": ", columns[i].name));
-        CY_TRY(add_number(table, row, i, "null"));
+    json_t *object = json_pack("{s:o, s:s}", "run_name",
+        cy_json_string(row->run_name, strlen(row->run_name)), "status", row->status);
+    const cy_status status = add_columns(&object, row, add_json_number);
+    cy_json_set(&object, "run", cy_json_string(row->run, strlen(row->run)));
+    if (status != CY_OK) {
+        json_decref(object);
+        return status;
     }
-    CY_TRY(cy_text_add(table, ", \"run\": "));
-    CY_TRY(cy_text_add_json_string(table, row->run, strlen(row->run)));
-    return cy_text_add(table, "}");
+    return cy_json_add(table, object, JSON_REAL_PRECISION(12));
 }
 
 typedef struct values {
@@ -317,7 +327,7 @@ static cy_status read_run(cy_history *history, const char *run)
         cy_report_warning("%s: %" PRId64 " lines are no JSON objects with a step and were left out",
             path.bytes, history->unreadable);
     }
-    if (status == CY_OK && history->loss.count == 0) {
+    if (status == CY_OK && history->of[CY_METRIC_LOSS].count == 0) {
         cy_history_close(history);
         status = CY_FAIL(CY_ERR_CORRUPT, "%s: no step in it", path.bytes);
     }
@@ -385,19 +395,23 @@ static int print_table(const values *v, const cy_arguments *arguments)
 
 static cy_status draw(const values *v, const char *run, const cy_history *history)
 {
-    const cy_curve_labels page = {run, "step", "loss (nats per token)"};
-    const cy_curve curves[] = {
-        {.name = "training",
-            .x = history->loss.step,
-            .y = history->loss.value,
-            .count = history->loss.count},
-        {.name = "validation",
-            .x = history->val_loss.step,
-            .y = history->val_loss.value,
-            .count = history->val_loss.count,
-            .marks = true},
-    };
-    const int count = history->val_loss.count > 0 ? 2 : 1;
+    char y_label[64];
+    cy_curve curves[CY_CURVES_MAX];
+    int count = 0;
+    snprintf(y_label, sizeof(y_label), "loss (%s)", cy_metric_entry_of(CY_METRIC_LOSS)->unit);
+    const cy_curve_labels page = {run, "step", y_label};
+    for (int i = 0; i < CY_METRICS && count < CY_CURVES_MAX; i++) {
+        const cy_metric_entry *entry = cy_metric_entry_of((cy_metric)i);
+        const cy_series *series = &history->of[i];
+        if (entry->curve == NULL || series->count == 0) continue;
+        curves[count++] = (cy_curve){
+            .name = entry->curve,
+            .x = series->step,
+            .y = series->value,
+            .count = series->count,
+            .marks = entry->curve_marks,
+        };
+    }
     cy_text out = {0};
     cy_status status = CY_OK;
     if (v->svg != NULL) {

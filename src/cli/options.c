@@ -265,12 +265,10 @@ static void check_complete(parser *p)
 static cy_status make_room(cy_arguments *arguments, int argc)
 {
     const size_t count = (size_t)argc + 1;
-    void *positional = NULL, *overrides = NULL, *made = NULL;
-    cy_status status = cy_memory_alloc(&positional, count, sizeof(char *));
-    if (status == CY_OK) status = cy_memory_alloc(&overrides, count, sizeof(char *));
-    if (status == CY_OK) status = cy_memory_alloc(&made, count, sizeof(char *));
-    *arguments = (cy_arguments){.positional = positional, .overrides = overrides, .made = made};
-    return status;
+    *arguments = (cy_arguments){0};
+    CY_TRY(CY_ALLOC(&arguments->positional, count));
+    CY_TRY(CY_ALLOC(&arguments->overrides, count));
+    return CY_ALLOC(&arguments->made, count);
 }
 
 int cy_options_parse(

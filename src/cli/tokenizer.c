@@ -144,12 +144,17 @@ static cy_status read_input(cy_text *text, const cy_arguments *arguments)
     }
 }
 
-typedef struct encode_values {
-    bool json;
-} encode_values;
+// What encode and decode share: one converts a text to ids, the other ids to a text.
+typedef struct convert_values {
+    bool json;         // of encode
+    bool skip_special; // of decode
+} convert_values;
+
+typedef cy_status converter(
+    const cy_tokenizer *tokenizer, const cy_text *input, const convert_values *values);
 
 static const cy_option encode_options[] = {
-    {"json", CY_OPTION_FLAG, offsetof(encode_values, json),
+    {"json", CY_OPTION_FLAG, offsetof(convert_values, json),
         .doc = "print one flat array of the whole input as one text"},
 };
 
@@ -169,11 +174,12 @@ static void print_ids(const cy_tokens *tokens, const char *between)
     }
 }
 
-static cy_status encode(const cy_tokenizer *tokenizer, const cy_text *text, bool json)
+static cy_status encode(
+    const cy_tokenizer *tokenizer, const cy_text *text, const convert_values *values)
 {
     cy_tokens tokens = {0};
     cy_status status = CY_OK;
-    if (json) {
+    if (values->json) {
         status =
             cy_tokenizer_encode(tokenizer, &tokens, text->bytes, text->length, CY_ENCODE_DEFAULT);
         if (status == CY_OK) {
@@ -200,28 +206,24 @@ static cy_status encode(const cy_tokenizer *tokenizer, const cy_text *text, bool
     return status;
 }
 
-static void warn_of_missing_bytes(const cy_tokenizer *tokenizer, const char *path)
+static int convert(converter *with, const cy_usage *usage, int argc, char **argv)
 {
-    const int missing = cy_tokenizer_missing_bytes(tokenizer);
-    if (missing > 0) {
-        cy_report_warning("%s: %d of 256 bytes have no token and are dropped", path, missing);
-    }
-}
-
-static int command_encode(int argc, char **argv)
-{
-    encode_values values;
+    convert_values values = {0};
     cy_arguments arguments;
-    int exit_status = cy_options_parse(&arguments, &values, &encode_usage, argc, argv);
+    int exit_status = cy_options_parse(&arguments, &values, usage, argc, argv);
     if (exit_status == CY_RUN_COMMAND && cy_report_missing(arguments.positional, arguments.count)) {
         exit_status = CY_EXIT_REQUEST;
     } else if (exit_status == CY_RUN_COMMAND) {
         cy_tokenizer *tokenizer = NULL;
         cy_text text = {0};
         cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);
-        if (status == CY_OK) warn_of_missing_bytes(tokenizer, arguments.positional[0]);
+        const int missing = status == CY_OK ? cy_tokenizer_missing_bytes(tokenizer) : 0;
+        if (missing > 0 && with == encode) {
+            cy_report_warning("%s: %d of 256 bytes have no token and are dropped",
+                arguments.positional[0], missing);
+        }
         if (status == CY_OK) status = read_input(&text, &arguments);
-        if (status == CY_OK) status = encode(tokenizer, &text, values.json);
+        if (status == CY_OK) status = with(tokenizer, &text, &values);
         exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
         cy_text_free(&text);
         cy_tokenizer_close(tokenizer);
@@ -230,14 +232,15 @@ static int command_encode(int argc, char **argv)
     return exit_status;
 }
 
+static int command_encode(int argc, char **argv)
+{
+    return convert(encode, &encode_usage, argc, argv);
+}
+
 // ---- decode
 
-typedef struct decode_values {
-    bool skip_special;
-} decode_values;
-
 static const cy_option decode_options[] = {
-    {"skip-special", CY_OPTION_FLAG, offsetof(decode_values, skip_special),
+    {"skip-special", CY_OPTION_FLAG, offsetof(convert_values, skip_special),
         .doc = "leave special tokens out"},
 };
 
@@ -288,8 +291,10 @@ static cy_status print_decoded(
     return CY_OK;
 }
 
-static cy_status decode(const cy_tokenizer *tokenizer, const cy_text *input, bool skip_special)
+static cy_status decode(
+    const cy_tokenizer *tokenizer, const cy_text *input, const convert_values *values)
 {
+    const bool skip_special = values->skip_special;
     cy_tokens tokens = {0};
     cy_status status = CY_OK;
     const char *at = input->bytes, *end = input->bytes + input->length;
@@ -322,23 +327,7 @@ static cy_status decode(const cy_tokenizer *tokenizer, const cy_text *input, boo
 
 static int command_decode(int argc, char **argv)
 {
-    decode_values values;
-    cy_arguments arguments;
-    int exit_status = cy_options_parse(&arguments, &values, &decode_usage, argc, argv);
-    if (exit_status == CY_RUN_COMMAND && cy_report_missing(arguments.positional, arguments.count)) {
-        exit_status = CY_EXIT_REQUEST;
-    } else if (exit_status == CY_RUN_COMMAND) {
-        cy_tokenizer *tokenizer = NULL;
-        cy_text text = {0};
-        cy_status status = cy_tokenizer_open(&tokenizer, arguments.positional[0]);
-        if (status == CY_OK) status = read_input(&text, &arguments);
-        if (status == CY_OK) status = decode(tokenizer, &text, values.skip_special);
-        exit_status = status == CY_OK ? cy_report_output(CY_EXIT_DONE) : cy_report_status(status);
-        cy_text_free(&text);
-        cy_tokenizer_close(tokenizer);
-    }
-    cy_arguments_free(&arguments);
-    return exit_status;
+    return convert(decode, &decode_usage, argc, argv);
 }
 
 int cy_command_tokenizer(int argc, char **argv)

@@ -114,10 +114,10 @@ typedef struct cy_algorithm_times {
 } cy_algorithm_times;
 
 // Times all_reduce with every algorithm that keeps the order of sums, from the smallest size up to
-// `bytes_max` and for about budget_s, as this rank sees it. All members call it. What it sends is
-// not counted.
-CY_MUST_CHECK cy_status cy_algorithm_measure(
-    cy_algorithm_times *times, cy_group *group, cy_queue *queue, size_t bytes_max, double budget_s);
+// `bytes` and for about budget_s; members get the same times. All of them call it. data [bytes],
+// at least 8, is memory as a run uses it, and is overwritten. What is sent is not counted.
+CY_MUST_CHECK cy_status cy_algorithm_measure(cy_algorithm_times *times, cy_group *group,
+    cy_queue *queue, float *data, size_t bytes, double budget_s);
 
 // The fastest at each size; native where nothing was measured or nothing is clearly faster.
 cy_algorithm_table cy_algorithm_from_times(const cy_algorithm_times *times);

@@ -51,7 +51,8 @@ typedef struct cy_operation {
 typedef struct cy_transfer {
     int64_t start_ns;
     cy_operation_kind kind;
-    double bytes; // that this rank sends
+    double bytes;                    // that this rank sends
+    struct cy_staged_buffer *staged; // comm/staged.h; NULL: its data are the caller's own
 } cy_transfer;
 
 // The last heartbeat that was seen of a rank while waiting for it. Start with rank -1.
@@ -62,6 +63,33 @@ typedef struct cy_watchdog {
     int64_t silent_ns; // since the heartbeat: see cy_watch_silence_s
     int64_t begun_ns;  // where others are watched instead of the one that is missing; 0: not yet
 } cy_watchdog;
+
+// Of a rank: which of its threads are at work in memory of callers, its own or another rank's. A
+// rank that fails waits until none is inside, and its caller may free the memory then.
+typedef struct cy_guard {
+    _Atomic int inside;
+    const _Atomic bool *failed; // borrowed: the world has
+    const char *text;           // borrowed: why; complete once it has
+} cy_guard;
+
+// Returns false, and then no such memory may be touched, once the world has failed.
+static inline bool cy_guard_enter(cy_guard *guard)
+{
+    // Sequentially consistent, as the store of `failed` and the look at `inside` that follows it:
+    // either this thread sees the failure or the failing rank sees this thread inside.
+    atomic_fetch_add(&guard->inside, 1);
+    if (!atomic_load(guard->failed)) return true;
+    atomic_fetch_sub(&guard->inside, 1);
+    return false;
+}
+
+static inline void cy_guard_leave(cy_guard *guard)
+{
+    atomic_fetch_sub(&guard->inside, 1);
+}
+
+// Once `failed` is set: returns when no thread is inside.
+void cy_guard_await(const cy_guard *guard);
 
 typedef struct cy_group_ops {
     const char *name;
@@ -77,24 +105,64 @@ typedef struct cy_group_ops {
     void (*close)(cy_group *group);
 } cy_group_ops;
 
+// ---- buffers for data that arrive
+//
+// Processors copy fast where both ends of a copy lie alike within a cache line. The instruction for
+// it that systems use between processes takes up to nine times as long on AMD's Zen 4 where the
+// distance of the two is no multiple of 16. So a buffer begins with a line, and a message is
+// received where it lies in its line as it does where it comes from.
+
+#define CY_LINE_BYTES 64
+
+typedef struct cy_buffer {
+    char *data;
+    size_t bytes;
+    void *block; // owned
+    bool mapped;
+} cy_buffer;
+
+// Makes room for at least so many bytes; what was there is lost. Start from a zeroed struct.
+CY_MUST_CHECK cy_status cy_buffer_reserve(cy_buffer *buffer, size_t bytes);
+void cy_buffer_free(cy_buffer *buffer);
+
+// Where an address lies in its line.
+static inline size_t cy_line_offset(const void *address)
+{
+    return (uintptr_t)address % CY_LINE_BYTES;
+}
+
+// Bytes from one message to the next, so that each may lie anywhere in a line.
+static inline size_t cy_line_stride(size_t bytes)
+{
+    return (bytes + 2 * CY_LINE_BYTES - 1) / CY_LINE_BYTES * CY_LINE_BYTES;
+}
+
+// ---- groups
+
 #define CY_DIMENSION_BYTES 24
+#define CY_LABEL_BYTES     (CY_DIMENSION_BYTES + 32)
 
 struct cy_group {
     const cy_group_ops *ops;
     int rank;
     int size;
     char dimension[CY_DIMENSION_BYTES];
-    bool reduces_on_recv;  // a receive can reduce what arrives into its place
-    size_t fragment_bytes; // plans cut longer messages into such fragments; 0: they do not
-    bool messages_only;    // there are no collectives
-    bool counts_between;   // the backend itself counts what leaves the node
-    int *nodes;            // owned, [size]: the node of each member; NULL: all of one
+    char label[CY_LABEL_BYTES]; // what messages call the group: "dp", or "dp (generation 2)"
+    bool reduces_on_recv;       // a receive can reduce what arrives into its place
+    size_t fragment_bytes;      // plans cut longer messages into such fragments; 0: they do not
+    bool messages_only;         // there are no collectives
+    bool counts_between;        // the backend itself counts what leaves the node
+    int *nodes;                 // owned, [size]: the node of each member; NULL: all of one
+    cy_guard *guard;            // borrowed: of this rank
     cy_traffic counters;
 };
 
-// Fills in the base of a backend's group.
+// Fills in the base of a backend's group, but for its guard.
 void cy_group_init(
     cy_group *group, const cy_group_ops *ops, int rank, int size, const char *dimension);
+
+// Sets the generation of a group, which cy_group_init makes the first. Messages name a later one.
+void cy_group_set_generation(cy_group *group, int generation);
 
 // Sets the node of each member: nodes [size], numbered from 0 by their first members; NULL: one
 // node has them all. Copied.

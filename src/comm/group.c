@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/status.h"
 #include "comm/backend.h"
+#include "comm/staged.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -117,8 +118,17 @@ void cy_group_init(
     group->messages_only = false;
     group->counts_between = false;
     group->nodes = NULL;
+    group->guard = NULL;
     group->counters = (cy_traffic){0};
     snprintf(group->dimension, sizeof(group->dimension), "%s", dimension);
+    snprintf(group->label, sizeof(group->label), "%s", dimension);
+}
+
+void cy_group_set_generation(cy_group *group, int generation)
+{
+    if (generation == 1) return;
+    snprintf(
+        group->label, sizeof(group->label), "%s (generation %d)", group->dimension, generation);
 }
 
 void cy_group_abort(cy_group *group, const char *text)
@@ -181,11 +191,32 @@ static bool same_content(cy_view a, cy_view b)
 }
 
 // One rank is its own sum, and all its parts are its own.
-static void copy_alone(const cy_operation *operation)
+static void copy_alone(cy_queue *queue, const cy_operation *operation)
 {
     if (operation->kind == CY_OP_BARRIER || operation->out.data == operation->in.data) return;
     const size_t bytes = cy_view_bytes(operation->in);
-    if (bytes > 0) memcpy(operation->out.data, operation->in.data, bytes);
+    if (queue != NULL) {
+        cy_queue_move(queue, operation->out.data, operation->in.data, bytes);
+    } else if (bytes > 0) {
+        memcpy(operation->out.data, operation->in.data, bytes);
+    }
+}
+
+// Begins an operation whose views are in the memory of a device that the host cannot reach.
+static cy_status launch_staged(
+    cy_group *group, cy_queue *queue, cy_request *request, const cy_operation *operation)
+{
+    cy_operation staged = *operation;
+    cy_staged_buffer *buffer = NULL;
+    CY_TRY(cy_staging_begin(queue, &buffer, &staged, group->rank));
+    const cy_status status =
+        group->ops->start(group, cy_staging_host_queue(queue), request, &staged);
+    if (status != CY_OK) {
+        cy_staging_end(queue, buffer, status);
+        return status;
+    }
+    ((cy_transfer *)request->handle)->staged = buffer;
+    return CY_OK;
 }
 
 // Counts an operation and begins it, unless there is nothing to do: the request is empty then.
@@ -198,8 +229,15 @@ static cy_status launch(cy_group *group, cy_queue *queue, cy_request *request,
     if (!group->counts_between) {
         group->counters.bytes_between_nodes += cy_operation_bytes_between(group, operation);
     }
-    if (queue != NULL && queue->dry) return CY_OK;
-    CY_TRY(group->ops->start(group, queue, request, operation));
+    if (queue != NULL && queue->dry) {
+        return queue->staging == NULL ? CY_OK : cy_staging_plan(queue->staging, request, operation);
+    }
+    if (queue != NULL && !cy_queue_host_access(queue)) {
+        CY_TRY(launch_staged(group, queue, request, operation));
+    } else {
+        CY_TRY(group->ops->start(group, queue, request, operation));
+        ((cy_transfer *)request->handle)->staged = NULL;
+    }
     cy_transfer *transfer = request->handle;
     transfer->start_ns = start_ns;
     transfer->kind = operation->kind;
@@ -207,9 +245,9 @@ static cy_status launch(cy_group *group, cy_queue *queue, cy_request *request,
     return CY_OK;
 }
 
-static cy_status alone(const cy_queue *queue, const cy_operation *operation)
+static cy_status alone(cy_queue *queue, const cy_operation *operation)
 {
-    if (queue == NULL || !queue->dry) copy_alone(operation);
+    copy_alone(queue, operation);
     return CY_OK;
 }
 
@@ -232,7 +270,13 @@ static cy_status finish(cy_group *group, cy_queue *queue, cy_request *request, i
     cy_transfer *transfer = request->handle;
     const cy_transfer started = *transfer; // the record is the backend's again after its wait
     request->handle = NULL;
-    const cy_status status = group->ops->wait(group, queue, transfer);
+    cy_status status;
+    if (started.staged != NULL) {
+        status = group->ops->wait(group, cy_staging_host_queue(queue), transfer);
+        cy_staging_end(queue, started.staged, status);
+    } else {
+        status = group->ops->wait(group, queue, transfer);
+    }
     const int64_t end_ns = cy_clock_ns();
     group->counters.exposed_s += (double)(end_ns - wait_ns) * 1e-9;
     group->counters.seconds += (double)(end_ns - started.start_ns) * 1e-9;
@@ -245,6 +289,15 @@ static cy_status finish(cy_group *group, cy_queue *queue, cy_request *request, i
     return status;
 }
 
+// What begins on a dry queue is counted and has no transfer.
+static cy_status finish_dry(const cy_queue *queue, const cy_request *request)
+{
+    if (queue != NULL && queue->dry && queue->staging != NULL) {
+        cy_staging_plan_end(queue->staging, request);
+    }
+    return CY_OK;
+}
+
 // Start and wait. The clock is read twice, which takes a tenth of a small collective.
 static cy_status run(cy_group *group, cy_queue *queue, const cy_operation *operation)
 {
@@ -252,7 +305,8 @@ static cy_status run(cy_group *group, cy_queue *queue, const cy_operation *opera
     cy_request request = {0};
     const int64_t start_ns = cy_clock_ns();
     CY_TRY(launch(group, queue, &request, operation, start_ns));
-    return request.handle == NULL ? CY_OK : finish(group, queue, &request, start_ns);
+    if (request.handle == NULL) return finish_dry(queue, &request);
+    return finish(group, queue, &request, start_ns);
 }
 
 static cy_operation all_reduce_of(cy_view data, cy_reduce_op op)
@@ -379,7 +433,7 @@ cy_status cy_group_start_recv(
 
 cy_status cy_group_wait(cy_group *group, cy_queue *queue, cy_request *request)
 {
-    if (request->handle == NULL) return CY_OK;
+    if (request->handle == NULL) return finish_dry(queue, request);
     return finish(group, queue, request, cy_clock_ns());
 }
 

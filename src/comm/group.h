@@ -2,6 +2,13 @@
 //
 // All ranks of a group issue the same collectives in the same order. A `start_` call only queues
 // the work: the buffers belong to the group until the matching wait returns. Views are dense.
+//
+// With a queue the views are in the memory of the queue's device. The transfer has its place in the
+// order of the queue: what was given to the queue before the start is done before the data leave,
+// and what is given to it after the wait finds the result. On a device that works later the wait
+// may return before the result is there. A NULL queue is for host memory: the result is there when
+// the wait returns. A start and its wait have the same queue.
+//
 // Groups of one are served here, without a backend: an operation on one rank is a copy or nothing.
 // The order of a reduction is fixed, so all ranks hold the same bits, in every repeat.
 //

@@ -39,6 +39,15 @@ typedef struct cy_world_options {
     const char *algorithm; // borrowed: "auto", or the name of an algorithm for every group
     const cy_world_delay *delay; // borrowed; NULL: links as they are
     uint64_t configuration;      // a hash: ranks whose hashes or builds differ refuse to start
+    // Of worlds that follow each other, which messages and processes tell apart by it. Under MPI it
+    // is the same in all processes and grows; 0: one more than the last, and 1 between threads.
+    int generation;
+    // MPI: after a failure cy_world_run_mpi returns it in every process, which may open another
+    // world with those that are left; false: the job ends.
+    bool reopens;
+    const int *members; // borrowed: numbers of the job's processes that are the world, in order of
+                        // their ranks; NULL: all. Only MPI has them
+    int member_count;
     // Called where a rank has not ended seconds after another's failure, with that failure and its
     // text: reports it and ends the process, because the rank still uses what the caller has. It
     // does not return. NULL: the run waits for the rank, as long as that takes.
@@ -58,9 +67,10 @@ CY_MUST_CHECK cy_status cy_world_run_threads(
 // Runs `function` as one rank of the job that mpirun or srun started, or, where options->ranks is a
 // multiple of the processes, as that many threads: process p has the ranks from p T to p T + T - 1.
 // Returns when all ranks of this process have ended. The process whose rank failed first gets its
-// status back; the others wait to be ended by it. CY_ERR_REQUEST: the numbers do not go together,
-// or a world was already run by this process, which MPI allows once. CY_ERR_UNSUPPORTED: this MPI
-// does not let threads take turns.
+// status back; the others wait to be ended by it, unless the world reopens. A process may run one
+// world after the other, and MPI ends with the process. CY_ERR_REQUEST: the numbers do not go
+// together, or a world is open in this process already. CY_ERR_TIMEOUT: a process of the world does
+// not come. CY_ERR_UNSUPPORTED: this MPI does not let threads take turns.
 CY_MUST_CHECK cy_status cy_world_run_mpi(
     const cy_world_options *options, cy_rank_function function, void *context);
 
@@ -105,9 +115,10 @@ CY_MUST_CHECK cy_status cy_world_open_kind(
     cy_world *world, cy_group **group, const cy_mesh *mesh, cy_mesh_kind kind);
 
 // For a rank's function that is about to return `status`, a failure whose text is the last one:
-// ends the waits of all other ranks with it, so that the memory that the rank used may be freed.
-// Returns whether its groups may be closed then: closing under MPI needs the other members, which
-// do not call it any more.
+// ends the waits of all other ranks with it. When it returns no other rank reads or writes memory
+// of this one any more, so that it may be freed. Returns whether its groups may be closed then:
+// where a job of MPI ends with the failure, closing them takes the other members, which do not call
+// it.
 CY_MUST_CHECK bool cy_world_fail(cy_world *world, cy_status status);
 
 // Ends the run: every wait of every rank fails with CY_ERR_PEER and this text.

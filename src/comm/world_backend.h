@@ -20,6 +20,7 @@ struct cy_world { // first member of every backend's own struct
     const cy_world_ops *ops;
     int rank;
     int size;
+    int generation; // from 1
     cy_world_options options;
     cy_rank_page *page; // borrowed, or of the backend's own struct
 };

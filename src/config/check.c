@@ -511,6 +511,10 @@ static void check_build(
             errors, "distributed.use_cpu = false: this build trains on the processor");
         cy_config_add_hint(errors, "use_cpu true");
     }
+    if (d->device == CY_CONFIG_DEVICE_CUDA) {
+        cy_config_add_error(errors, "distributed.device = \"cuda\": this build has no GPUs");
+        cy_config_add_hint(errors, "device cpu");
+    }
     if (d->backend == CY_CONFIG_BACKEND_NCCL) {
         cy_config_add_error(errors, "distributed.backend = \"nccl\": this build has no GPUs");
         cy_config_add_hint(errors, "backend auto");

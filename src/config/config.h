@@ -63,6 +63,18 @@ typedef enum cy_config_backend {
     CY_CONFIG_BACKENDS,
 } cy_config_backend;
 
+// What computes, as cy_device_open names it.
+typedef enum cy_config_device {
+    CY_CONFIG_DEVICE_CPU,
+    CY_CONFIG_DEVICE_TEST,
+    CY_CONFIG_DEVICE_CUDA, // of no build yet
+    CY_CONFIG_DEVICES,
+} cy_config_device;
+
+#define CY_CONFIG_DEVICE_NAMES "cpu|test|cuda"
+
+const char *cy_config_device_name(cy_config_device device);
+
 // Levels of instructions, as cy_kernels_open names them.
 typedef enum cy_config_isa {
     CY_CONFIG_ISA_AUTO,
@@ -138,9 +150,10 @@ typedef struct cy_config_distributed {
     double topk_ratio;
     int64_t topk_warmup_steps; // in which the ratio falls by quarters; -1 before resolving
     cy_config_backend backend;
-    char algorithm[CY_CONFIG_TEXT_BYTES];  // "auto", or an algorithm of comm/algorithm.h
-    int threads_per_rank;                  // 0: cores / ranks of the machine
-    int ranks_per_node;                    // 0: as detected
+    char algorithm[CY_CONFIG_TEXT_BYTES]; // "auto", or an algorithm of comm/algorithm.h
+    int threads_per_rank;                 // 0: cores / ranks of the machine
+    int ranks_per_node;                   // 0: as detected
+    cy_config_device device;
     cy_config_isa isa;                     // of the kernels
     char rank_order[CY_CONFIG_TEXT_BYTES]; // axes, fastest first
     double timeout_s;
@@ -311,7 +324,8 @@ typedef struct cy_config_machine {
     bool unwired;   // started by srun without an interface through which the tasks find each other
     int rank;       // of this process
     int sharing;    // started processes that have the same cores; 0: not known
-    void (*left_behind)(cy_status status); // as of cy_world_options
+    bool reopens;   // as of cy_world_options, as is what follows
+    void (*left_behind)(cy_status status);
 } cy_config_machine;
 
 CY_MUST_CHECK cy_status cy_config_check(const cy_config *config, cy_config_errors *errors,

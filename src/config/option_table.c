@@ -92,6 +92,9 @@ static const cy_key keys[] = {
     {NAMED(distributed, ranks_per_node), .kind = CY_KEY_INT, .initial = "0", .low = 0,
         .high = 65536,
         .doc = "consecutive ranks that count as a node; 0: as found, the ranks of a machine"},
+    {NAMED(distributed, device), .kind = CY_KEY_CHOICE, .initial = "cpu",
+        .choices = CY_CONFIG_DEVICES, .values = CY_CONFIG_DEVICE_NAMES,
+        .doc = "what computes; test: the processor behind the interface of a GPU, for tests"},
     {NAMED(distributed, isa), .kind = CY_KEY_CHOICE, .initial = "auto", .choices = CY_CONFIG_ISAS,
         .values = CY_CONFIG_ISA_NAMES,
         .doc = "highest level of instructions, for every library too; auto: the processor's"},
@@ -332,7 +335,13 @@ int64_t cy_key_absent(const cy_key *key)
     return (int64_t)key->low - 1;
 }
 
-// ---- levels of instructions
+// ---- devices and levels of instructions
+
+const char *cy_config_device_name(cy_config_device device)
+{
+    static const char *const names[CY_CONFIG_DEVICES] = {"cpu", "test", "cuda"};
+    return names[device];
+}
 
 static const char *const isa_names[CY_CONFIG_ISAS] = {
     "auto", "ref", "avx2", "avx512", "avx512_bf16", "amx", "neon"};

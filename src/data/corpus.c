@@ -228,9 +228,8 @@ static cy_status read_documents(texts *t, cy_document_reader *reader)
 static cy_status train_on(
     cy_tokenizer **tokenizer, const texts *t, const cy_tokenizer_train_options *options)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, t->count, sizeof(cy_tokenizer_text)));
-    cy_tokenizer_text *list = block;
+    cy_tokenizer_text *list = NULL;
+    CY_TRY(CY_ALLOC(&list, t->count));
     for (size_t i = 0; i < t->count; i++) {
         const size_t first = i > 0 ? t->ends[i - 1] : 0;
         list[i] = (cy_tokenizer_text){.text = t->bytes.bytes + first, .bytes = t->ends[i] - first};

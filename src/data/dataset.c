@@ -190,13 +190,11 @@ static void open_mixture(cy_dataset *dataset, const cy_dataset_options *options)
 cy_status cy_dataset_open(cy_dataset **dataset, const cy_dataset_options *options)
 {
     CY_TRY(check(options));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_dataset)));
-    cy_dataset *made = block;
+    cy_dataset *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->seq_length = options->seq_length;
-    cy_status status = cy_memory_alloc(&block, (size_t)options->count, sizeof(part));
+    cy_status status = CY_ALLOC(&made->parts, (size_t)options->count);
     if (status != CY_OK) goto close;
-    made->parts = block;
     for (int i = 0; i < options->count; i++) {
         made->count = i + 1;
         status = open_part(made, i, options);

@@ -97,14 +97,12 @@ static cy_status note_file(byte_stream *stream)
 
 static cy_status open_stream(byte_stream **stream, const char *path)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(byte_stream)));
-    byte_stream *made = block;
+    byte_stream *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->fd = -1;
     cy_status status = cy_memory_copy_text(&made->path, path);
-    if (status == CY_OK) status = cy_memory_alloc(&block, INPUT_BYTES, 1);
+    if (status == CY_OK) status = CY_ALLOC(&made->input, INPUT_BYTES);
     if (status != CY_OK) goto close;
-    made->input = block;
     bool folder = false;
     status = cy_path_find_folder(&folder, path);
     if (folder) status = CY_FAIL(CY_ERR_REQUEST, "%s is a folder, not a file", path);
@@ -271,9 +269,8 @@ static cy_status look_at_name(cy_document_reader *reader, const char *path)
 cy_status cy_document_open(
     cy_document_reader **reader, const char *path, const cy_document_options *options)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_document_reader)));
-    cy_document_reader *made = block;
+    cy_document_reader *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->classes = options->classes;
     cy_status status = look_at_name(made, path);
     if (status == CY_OK) status = cy_memory_copy_text(&made->path, path);

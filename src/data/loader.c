@@ -142,11 +142,8 @@ static cy_status make_slots(cy_loader *loader)
     const int64_t columns =
         cy_batch_columns(&loader->shape, cy_dataset_seq_length(loader->dataset));
     const int64_t each = 2 * rows * columns + columns;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)loader->slot_count, sizeof(slot)));
-    loader->slots = block;
-    CY_TRY(cy_memory_alloc(&block, (size_t)(loader->slot_count * each), sizeof(int32_t)));
-    loader->block = block;
+    CY_TRY(CY_ALLOC(&loader->slots, (size_t)loader->slot_count));
+    CY_TRY(CY_ALLOC(&loader->block, (size_t)(loader->slot_count * each)));
     for (int64_t i = 0; i < loader->slot_count; i++) {
         cy_batch *batch = &loader->slots[i].batch;
         batch->inputs = loader->block + i * each;
@@ -159,9 +156,8 @@ static cy_status make_slots(cy_loader *loader)
 cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options)
 {
     CY_TRY(check(options));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_loader)));
-    cy_loader *made = block;
+    cy_loader *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->dataset = options->dataset;
     made->shape = options->shape;
     made->start = (options->first_step - 1) * options->shape.accumulation;
@@ -171,9 +167,8 @@ cy_status cy_loader_open(cy_loader **loader, const cy_loader_options *options)
     cy_status status = CY_OK;
     if (options->shape.ranges != NULL) {
         const size_t count = (size_t)options->shape.range_count;
-        status = cy_memory_alloc(&block, count, sizeof(cy_position_range));
+        status = CY_ALLOC(&made->ranges, count);
         if (status != CY_OK) goto close;
-        made->ranges = block;
         memcpy(made->ranges, options->shape.ranges, count * sizeof(cy_position_range));
         made->shape.ranges = made->ranges;
     }

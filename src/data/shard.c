@@ -175,9 +175,7 @@ cy_status cy_shard_create(cy_shard_writer *writer, const char *path, const cy_sh
             .vocab_size = header->vocab_size,
             .end_token = header->end_token}};
     memcpy(made.header.magic, CY_SHARD_MAGIC, sizeof(made.header.magic));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, BUFFER_BYTES, 1));
-    made.buffer = block;
+    CY_TRY(CY_ALLOC(&made.buffer, BUFFER_BYTES));
     cy_status status = cy_memory_copy_text(&made.path, path);
     if (status != CY_OK) goto free_buffer;
     made.fd = cy_io_open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC);

@@ -98,8 +98,8 @@ cy_status cy_source_fingerprint(
 {
     CY_ASSERT(0 <= tokens && tokens <= source->token_count);
     cy_fingerprint made = {.tokens = tokens};
-    void *ids = NULL;
-    CY_TRY(cy_memory_alloc(&ids, (size_t)SAMPLE_RUN, sizeof(int32_t)));
+    int32_t *ids = NULL;
+    CY_TRY(CY_ALLOC(&ids, (size_t)SAMPLE_RUN));
     cy_activity_begin(CY_ACTIVITY_READ, "the data set", -1);
     cy_status status = source->ops->check(source, &made);
     if (status == CY_OK) status = sample_tokens(&made.sample, source, ids, tokens);
@@ -178,9 +178,8 @@ static cy_status open_text(
     int fd = -1; // every process of a run reads the text, so a pipe is refused
     CY_TRY(cy_file_open(&fd, path));
     cy_io_close(fd);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(text_source)));
-    text_source *made = block;
+    text_source *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->base.ops = &text_ops;
     const char *const paths[1] = {path};
     const cy_corpus_options corpus = {.tokenizer = options->tokenizer,
@@ -323,9 +322,8 @@ static cy_status add_folder(shard_source *made, const char *path)
 
 static cy_status open_shards(cy_token_source **source, const char *path)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(shard_source)));
-    shard_source *made = block;
+    shard_source *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->base.ops = &shard_ops;
     bool folder = false;
     cy_status status = cy_path_find_folder(&folder, path);
@@ -576,9 +574,8 @@ static cy_status open_file(cy_token_source **source, const char *path)
 {
     const size_t length = strlen(path); // it ends in .bin or .idx
     cy_text bin = {0}, idx = {0};
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(file_source)));
-    file_source *made = block;
+    file_source *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     made->base.document_count = made->base.text_bytes = -1;
     cy_status status = cy_text_add(&bin, "%.*s.bin", (int)length - 4, path);
     if (status == CY_OK) status = cy_text_add(&idx, "%.*s.idx", (int)length - 4, path);

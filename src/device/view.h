@@ -27,8 +27,8 @@ typedef struct cy_view {
     int64_t rows;
     int64_t cols;
     int64_t stride;            // in elements, at least cols
-    _Atomic uint32_t *largest; // borrowed, of CY_FX64: kernels record the size of the largest term
-    struct cy_fixed *sum;      // borrowed, of CY_FX64: the unit and terms of the sum; may be NULL
+    int64_t block_k;           // of CY_FX64: elements of k in a term of a product; see cy_fixed
+    _Atomic uint32_t *largest; // borrowed, of CY_FX64, device memory: see cy_fixed; may be NULL
 } cy_view;
 
 // The dtype of sums, statistics and master copies of data of `dtype`.
@@ -100,6 +100,15 @@ static inline cy_view cy_view_cols(cy_view view, int64_t first, int64_t count)
     return view;
 }
 
+// `view` as a part of the same sum as `like`, where that is fixed point.
+static inline cy_view cy_view_of_sum(cy_view view, cy_view like)
+{
+    view.exponent = like.exponent;
+    view.block_k = like.block_k;
+    view.largest = like.largest;
+    return view;
+}
+
 // A new dense matrix from an arena; its content is undefined.
 static inline cy_view cy_view_alloc(cy_arena *arena, cy_dtype dtype, int64_t rows, int64_t cols)
 {
@@ -111,24 +120,29 @@ static inline cy_view cy_view_alloc(cy_arena *arena, cy_dtype dtype, int64_t row
 //
 // Strict mode keeps sums that are split over ranks in CY_FX64. The exponent of a sum must be chosen
 // before its terms are known, so it follows from the largest term of the previous step, which
-// kernels record. During a step only `largest` of a cy_fixed changes.
+// kernels record in memory of the device. A cy_fixed is a value on the host and does not change
+// during a step: views carry its fields.
 
 typedef struct cy_fixed {
-    int exponent;             // the unit is 2^exponent
-    int64_t block_k;          // elements of k in one term of a product; see cy_matmul_spec
-    _Atomic uint32_t largest; // size of the largest term so far, in units, as the bits of an fp32
+    int exponent;    // the unit is 2^exponent
+    int64_t block_k; // elements of k in one term of a product; see cy_matmul_spec
+    // borrowed, device memory: size of the largest term so far, in units, as the bits of an fp32;
+    // NULL where nobody asks for it
+    _Atomic uint32_t *largest;
 } cy_fixed;
 
 // Makes a view of CY_FX64 a part of a sum.
-static inline cy_view cy_fixed_view(cy_fixed *fixed, cy_view view)
+static inline cy_view cy_fixed_view(const cy_fixed *fixed, cy_view view)
 {
     view.exponent = fixed->exponent;
-    view.sum = fixed;
+    view.block_k = fixed->block_k;
+    view.largest = fixed->largest;
     return view;
 }
 
 // A new matrix of a sum from an arena; its content is undefined.
-static inline cy_view cy_fixed_alloc(cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
+static inline cy_view cy_fixed_alloc(
+    const cy_fixed *fixed, cy_arena *arena, int64_t rows, int64_t cols)
 {
     return cy_fixed_view(fixed, cy_view_alloc(arena, CY_FX64, rows, cols));
 }

@@ -12,7 +12,9 @@
 #ifndef CY_ENGINE_ENGINE_H
 #define CY_ENGINE_ENGINE_H
 
+#include "comm/staged.h"
 #include "comm/world.h"
+#include "device/device.h"
 #include "kernel/dispatch.h"
 #include "model/stage.h"
 #include "optim/loss_scaler.h"
@@ -45,6 +47,13 @@ typedef struct cy_engine_options {
     bool spin;       // ranks do not outnumber the cores
     const char *isa; // instruction set of the kernels: "auto" or a level
     bool train;      // false: forward only
+    // Parameters that lie on other ranks than the dense ones, [set_count]; borrowed. What no set
+    // holds is dense: it has groups.gradient, groups.norm and the configuration's ZeRO stage.
+    const cy_param_set *sets;
+    int set_count;
+    // Dtypes of weights for compute that are not the configuration's, [dtype_rule_count]; borrowed.
+    const cy_dtype_rule *dtype_rules;
+    int dtype_rule_count;
     bool plan_only;
     bool trace;   // keep a timeline
     bool measure; // keep what each action of the last step's schedule took
@@ -57,7 +66,7 @@ typedef struct cy_engine_memory {
     size_t optimizer;   // master copies and moments
     size_t units;       // whole units in use, where weights or gradients are kept as shards
     size_t compression; // the error-feedback residual, and messages in flight
-    size_t tables;      // positions, cells, microbatches
+    size_t tables;      // positions, cells, microbatches, and pinned host memory for copies
     size_t activations; // stashes of the microbatches in flight
     size_t boundaries;  // activations and gradients that stages of a pipeline exchange
     size_t scratch;     // inside layers and kernels
@@ -78,26 +87,40 @@ typedef struct cy_step_result {
     int repeats;  // strict mode: how often the step was repeated with larger exponents
 } cy_step_result;
 
+// What the host has read of a step or of an evaluation. cy_engine_loss gives the loss of either
+// mode.
+typedef struct cy_engine_readings {
+    double loss;        // of fast mode
+    int64_t loss_units; // of strict mode
+    double grad_norm;
+    double squares; // of one tensor's gradient, where a step is not finite
+} cy_engine_readings;
+
 typedef struct cy_engine {
     cy_engine_options options;
+    cy_device *device;    // owned
+    cy_staging *staging;  // owned; NULL where the host reaches the device's memory
     cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
-    cy_trace trace;      // owned; has spans where the options ask for a timeline
-    cy_storage storage;  // owned
-    cy_reducer *reducer; // owned
+    cy_trace trace;     // owned; has spans where the options ask for a timeline
+    cy_param_set *sets; // owned, [set_count]: the dense parameters, then those of the options
+    int set_count;
+    cy_storage storage;     // owned, with the reducers of its groups
+    cy_reducer *compressed; // borrowed: the reducer that compresses; NULL without compression
     cy_optimizer update;
     cy_loss_scaler scaler; // of fp16; its scale stays 1 otherwise
 
     cy_engine_memory memory;
-    void *mapped; // owned, all arenas lie in it
+    void *mapped; // owned memory of the device, [mapped_bytes]: all arenas lie in it
+    size_t mapped_bytes;
     cy_arena run, step, scratch;
 
     // The pipeline; a rank without others is a pipeline of one stage.
     cy_model_context context;
     cy_sums sums;           // owned: the fixed-point sums of strict mode
-    cy_view amaxes;         // [1, sums.count + 1] int64: the largest term of each sum, and whether
-                            // one exceeded its head room; reduced over all ranks
+    cy_view amaxes;         // [1, sums.count + 1] int32: the largest term of each sum, as the bits
+                            // of an fp32, and whether one exceeded its head room
     cy_schedule schedule;   // owned
     cy_executor executor;   // owned
     cy_stage_slots slots;   // owned
@@ -107,11 +130,19 @@ typedef struct cy_engine {
 
     int64_t tokens;           // of a microbatch on this rank
     int64_t microbatches;     // of a step on this rank
-    int32_t *inputs;          // [microbatches, tokens]
-    int32_t *targets;         // [microbatches, tokens]
+    int32_t *inputs;          // device memory, [microbatches, tokens]
+    int32_t *targets;         // device memory, [microbatches, tokens]
     cy_context_tables tables; // owned: positions and spans
     const int32_t *positions; // [tokens], of the tables
     cy_view loss;             // [1, 1] fp64; CY_FX64 in strict mode
+
+    // Pinned memory of the host: what copies to and from the device pass through.
+    void *pinned; // owned
+    size_t pinned_bytes;
+    cy_engine_readings *readings; // in `pinned`
+    uint32_t *amaxes_read;        // [sums.count + 1], in `pinned`: copies of `amaxes`
+    int32_t *rows;                // [2, microbatches, tokens], in `pinned`: inputs, then targets
+    cy_event rows_copied;         // the rows may be written again
 } cy_engine;
 
 // Which positions of a sequence the context-parallel ranks of a run hold.

@@ -53,9 +53,13 @@ void cy_engine_alloc_strict(cy_engine *engine, cy_arena *run);
 // Before a try of a step.
 void cy_engine_begin_try(cy_engine *engine);
 
-// After a try; collective. *raised, 0 at first, counts the bits by which exponents are raised in
-// this try. *again: the step must be tried once more, with the exponents and *raised that the call
-// has increased. After the last try CY_ERR_NOT_FINITE with the name of a sum.
+// After a try: takes the largest terms over all ranks, in device memory.
+CY_MUST_CHECK cy_status cy_engine_reduce_amaxes(cy_engine *engine);
+
+// After that, once the host has read the largest terms. *raised, 0 at first, counts the bits by
+// which exponents are raised in this try. *again: the step must be tried once more, with the
+// exponents and *raised that the call has increased. After the last try CY_ERR_NOT_FINITE with the
+// name of a sum.
 CY_MUST_CHECK cy_status cy_engine_end_try(
     cy_engine *engine, int64_t step, int *raised, bool *again);
 
@@ -65,12 +69,12 @@ int cy_engine_repeats(int raised);
 // After the update: sets the exponents of the next step.
 void cy_engine_end_step(cy_engine *engine, int raised);
 
-// Before and after a forward pass outside a step. It has more head room than a step and is not
-// tried again.
+// Before and after a forward pass outside a step: after it, once the host has read the largest
+// terms. It has more head room than a step and is not tried again.
 void cy_engine_begin_evaluation(cy_engine *engine);
 CY_MUST_CHECK cy_status cy_engine_end_evaluation(cy_engine *engine);
 
-// The value of the loss cell.
+// The loss that the host has read last.
 double cy_engine_loss(const cy_engine *engine);
 
 #endif

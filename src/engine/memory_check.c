@@ -122,7 +122,7 @@ cy_status cy_engine_check_memory(cy_engine *engine)
     void *block = NULL;
     CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(need)));
     need *needs = block;
-    cy_status status = cy_group_all_gather(group, &engine->queue,
+    cy_status status = cy_group_all_gather(group, NULL,
         cy_view_of(needs, CY_I64, count, NEED_NUMBERS), cy_view_of(&mine, CY_I64, 1, NEED_NUMBERS));
     if (status == CY_OK) status = compare_all(&mine, needs, count, world);
     cy_memory_free(block);

@@ -71,11 +71,16 @@ static cy_status open_storage(cy_engine *engine, cy_segment *segments, const cy_
         .segment_count = engine->schedule.chunks,
         .tp_rank = cy_group_rank(groups->tp),
         .tp_size = cy_group_size(groups->tp),
-        .unit_multiple = INT64_C(64) * cy_group_size(groups->gradient),
+        .sets = engine->sets,
+        .set_count = engine->set_count,
+        .fixed_grads = engine->context.sums != NULL,
     };
-    const bool strict = engine->context.sums != NULL;
-    CY_TRY(cy_storage_open(&engine->storage, shape, &part, engine->context.dtype,
-        strict ? CY_FX64 : engine->context.sum_dtype));
+    const cy_precision precision = {
+        .dtype = engine->context.dtype,
+        .rules = engine->options.dtype_rules,
+        .rule_count = engine->options.dtype_rule_count,
+    };
+    CY_TRY(cy_storage_open(&engine->storage, shape, &part, precision));
     engine->storage.sums = engine->context.sums;
     return CY_OK;
 }
@@ -180,10 +185,8 @@ double cy_engine_loss_scale(const cy_engine *engine)
     return ldexp(engine->scaler.scale, 1 - exponent);
 }
 
-static cy_status forward(
-    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
+static cy_status forward(void *context, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
-    (void)queue;
     cy_engine *engine = context;
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
     const cy_stage_pass pass = pass_of(call, &batch, input);
@@ -208,26 +211,23 @@ static cy_status run_backward(cy_engine *engine, const cy_pipeline_call *call, c
     return cy_stage_backward(&engine->stages[call->chunk], &pass, made, parts);
 }
 
-static cy_status backward(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
+static cy_status backward(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+    cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     return run_backward(
         context, call, input_gradient, output_gradient, input, CY_BACKWARD_TOGETHER);
 }
 
-static cy_status backward_input(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
+static cy_status backward_input(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+    cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     return run_backward(
         context, call, input_gradient, output_gradient, input, CY_BACKWARD_INPUT_ONLY);
 }
 
-static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view output_gradient, cy_view input)
+static cy_status backward_weight(
+    void *context, const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
 {
-    (void)queue;
     (void)output_gradient; // the layers have kept what they need of it
     cy_engine *engine = context;
     const cy_microbatch batch = cy_engine_microbatch(engine, call->microbatch);
@@ -323,8 +323,9 @@ static bool shares_embedding(const cy_engine *engine)
 // summed after the reduction, as shards are.
 static bool sums_before_reduction(const cy_engine *engine)
 {
-    const cy_config_distributed *distributed = &engine->options.config->distributed;
-    return distributed->zero_stage < 2 && distributed->compression == CY_COMPRESSION_NONE;
+    const cy_param *embedding = &engine->storage.manifest.params[0];
+    return cy_storage_set(&engine->storage, embedding)->zero_stage < 2 &&
+        engine->options.config->distributed.compression == CY_COMPRESSION_NONE;
 }
 
 bool cy_engine_defers_embedding_grads(const cy_engine *engine)
@@ -334,17 +335,19 @@ bool cy_engine_defers_embedding_grads(const cy_engine *engine)
 
 static cy_status sum_whole(cy_engine *engine)
 {
-    const int unit = cy_storage_unit(&engine->storage, -1);
-    const cy_view grad = cy_storage_grad(&engine->storage, unit, CY_ROLE_EMBED, 0);
+    const cy_storage *storage = &engine->storage;
+    const cy_tensor *table = cy_storage_find(storage, storage->manifest.params[0].key);
+    const cy_view grad = cy_tensor_grad(storage, table, 0);
     CY_TRY(cy_group_all_reduce(engine->options.groups.embedding, &engine->queue, grad, CY_SUM));
-    return cy_reducer_gradient_final(engine->reducer, unit, true);
+    return cy_reducer_gradient_final(
+        storage->groups[table->group].reducer, cy_storage_part_of(storage, table)->number, true);
 }
 
 static cy_status sum_param_range(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     cy_engine *engine = context;
-    if (param_range->tensor->param->role != CY_ROLE_EMBED) return CY_OK;
+    if (param_range->tensor->param->key.role != CY_ROLE_EMBED) return CY_OK;
     return cy_group_all_reduce(engine->options.groups.embedding, &engine->queue,
         cy_view_cols(range->grad, param_range->at, param_range->count), CY_SUM);
 }
@@ -352,8 +355,8 @@ static cy_status sum_param_range(
 cy_status cy_engine_finalize_grads(cy_engine *engine)
 {
     if (cy_engine_defers_embedding_grads(engine)) CY_TRY(sum_whole(engine));
-    CY_TRY(cy_reducer_finish(engine->reducer));
+    CY_TRY(cy_storage_finish_grads(&engine->storage));
     // A shard of gradients is the same part of the embedding on both ranks.
     if (!shares_embedding(engine) || sums_before_reduction(engine)) return CY_OK;
-    return cy_param_ranges_visit(&engine->storage, engine->reducer, sum_param_range, engine);
+    return cy_param_ranges_visit(&engine->storage, sum_param_range, engine);
 }

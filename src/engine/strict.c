@@ -1,4 +1,5 @@
-// Strict mode: agrees among ranks whether the terms of all sums fitted, and sets exponents.
+// Strict mode: decides from the largest terms of all ranks whether a step fitted, and sets
+// exponents.
 
 #include "kernel/peak.h"
 #include "engine/engine_parts.h"
@@ -38,33 +39,36 @@ void cy_engine_alloc_strict(cy_engine *engine, cy_arena *run)
         return;
     }
     engine->loss = cy_fixed_alloc(&engine->sums.loss, run, 1, 1);
-    engine->amaxes = cy_view_alloc(run, CY_I64, 1, engine->sums.count + 1);
+    engine->amaxes = cy_view_alloc(run, CY_I32, 1, engine->sums.count + 1);
+    _Atomic uint32_t *amaxes = engine->amaxes.data;
+    cy_sums_bind(&engine->sums, amaxes);
+    engine->queue.fixed_overflow = amaxes + engine->sums.count;
+}
+
+// Kernels start from no terms and no overflow.
+static void clear_amaxes(cy_engine *engine)
+{
+    cy_queue_set(&engine->queue, engine->amaxes.data, 0, cy_view_bytes(engine->amaxes));
 }
 
 void cy_engine_begin_try(cy_engine *engine)
 {
     if (!is_strict(engine)) return;
-    cy_sums_reset(&engine->sums);
     engine->loss.exponent = engine->sums.loss.exponent;
-    atomic_store(&engine->queue.fixed_overflow, false);
+    clear_amaxes(engine);
 }
 
-// Takes the largest terms over all ranks, and whether a rank met a term that does not fit.
-static cy_status agree(cy_engine *engine, bool *exceeded)
+// The bits of floats that are not negative are ordered as the floats are, with NaN above all.
+cy_status cy_engine_reduce_amaxes(cy_engine *engine)
 {
-    cy_sums *sums = &engine->sums;
-    int64_t *amaxes = engine->amaxes.data;
-    for (int64_t i = 0; i < sums->count && !engine->queue.dry; i++)
-        amaxes[i] = sums->table[i].largest;
-    if (!engine->queue.dry) amaxes[sums->count] = atomic_load(&engine->queue.fixed_overflow);
-    CY_TRY(
-        cy_group_all_reduce(engine->options.groups.world, &engine->queue, engine->amaxes, CY_MAX));
-    *exceeded = false;
-    if (engine->queue.dry) return CY_OK;
-    for (int64_t i = 0; i < sums->count; i++)
-        sums->table[i].largest = (uint32_t)amaxes[i];
-    *exceeded = amaxes[sums->count] != 0;
-    return CY_OK;
+    if (!is_strict(engine)) return CY_OK;
+    return cy_group_all_reduce(
+        engine->options.groups.world, &engine->queue, engine->amaxes, CY_MAX);
+}
+
+static bool has_overflowed(const cy_engine *engine)
+{
+    return engine->amaxes_read[engine->sums.count] != 0;
 }
 
 static cy_status report(const cy_engine *engine, int64_t step, int raised)
@@ -73,7 +77,8 @@ static cy_status report(const cy_engine *engine, int64_t step, int raised)
     const char *found = NULL;
     for (int i = 0; i < manifest->count && found == NULL; i++) {
         const cy_fixed *sum = cy_sums_gradient(&engine->sums, &manifest->params[i]);
-        if (cy_fixed_exceeded(sum)) found = manifest->params[i].name;
+        const uint32_t largest = engine->amaxes_read[sum - engine->sums.table];
+        if (cy_sums_exceeded(largest)) found = manifest->params[i].name;
     }
     return CY_FAIL(CY_ERR_NOT_FINITE,
         "step %lld: no number, or beyond fixed point with exponents raised by %d; first tensor "
@@ -83,11 +88,8 @@ static cy_status report(const cy_engine *engine, int64_t step, int raised)
 
 cy_status cy_engine_end_try(cy_engine *engine, int64_t step, int *raised, bool *again)
 {
-    bool exceeded = false;
     *again = false;
-    if (!is_strict(engine)) return CY_OK;
-    CY_TRY(agree(engine, &exceeded));
-    if (!exceeded) return CY_OK;
+    if (!is_strict(engine) || !has_overflowed(engine)) return CY_OK;
     if (*raised == TRIES * RAISE) {
         const cy_status status = report(engine, step, *raised);
         cy_sums_raise(&engine->sums, -*raised);
@@ -106,7 +108,8 @@ int cy_engine_repeats(int raised)
 
 void cy_engine_end_step(cy_engine *engine, int raised)
 {
-    if (is_strict(engine) && !engine->queue.dry) cy_sums_update_exponents(&engine->sums, raised);
+    if (!is_strict(engine) || engine->queue.dry) return;
+    cy_sums_update_exponents(&engine->sums, engine->amaxes_read, raised);
 }
 
 void cy_engine_begin_evaluation(cy_engine *engine)
@@ -114,14 +117,14 @@ void cy_engine_begin_evaluation(cy_engine *engine)
     if (!is_strict(engine)) return;
     engine->loss.exponent = engine->sums.loss.exponent;
     cy_sums_raise(&engine->sums, EVALUATION_ROOM);
-    atomic_store(&engine->queue.fixed_overflow, false);
+    clear_amaxes(engine);
 }
 
 cy_status cy_engine_end_evaluation(cy_engine *engine)
 {
     if (!is_strict(engine)) return CY_OK;
     cy_sums_raise(&engine->sums, -EVALUATION_ROOM);
-    if (!atomic_load(&engine->queue.fixed_overflow)) return CY_OK;
+    if (engine->queue.dry || !has_overflowed(engine)) return CY_OK;
     return CY_FAIL(CY_ERR_NOT_FINITE,
         "evaluation: no number, or a term %d bits beyond the room of a training step",
         EVALUATION_ROOM);
@@ -130,7 +133,8 @@ cy_status cy_engine_end_evaluation(cy_engine *engine)
 cy_status cy_engine_peak(const cy_engine *engine, double *flops_per_s)
 {
     const cy_dtype dtype = engine->options.config->model.dtype;
-    if (!is_strict(engine)) return cy_peak_measure(flops_per_s, &engine->queue, dtype);
+    const bool fits = !is_strict(engine) && cy_queue_host_access(&engine->queue);
+    if (fits) return cy_peak_measure(flops_per_s, &engine->queue, dtype);
     cy_queue fast = {.pool = engine->pool};
     cy_kernels table;
     const char *isa = engine->options.isa;
@@ -143,6 +147,6 @@ cy_status cy_engine_peak(const cy_engine *engine, double *flops_per_s)
 
 double cy_engine_loss(const cy_engine *engine)
 {
-    if (!is_strict(engine)) return *(const double *)engine->loss.data;
-    return ldexp((double)*(const int64_t *)engine->loss.data, engine->loss.exponent);
+    if (!is_strict(engine)) return engine->readings->loss;
+    return ldexp((double)engine->readings->loss_units, engine->loss.exponent);
 }

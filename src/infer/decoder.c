@@ -21,6 +21,28 @@ static int64_t page_count(const cy_decoder *decoder)
     return (decoder->options.capacity + PAGE_SIZE - 1) / PAGE_SIZE;
 }
 
+// The team of threads that computes a single token follows addresses of the device.
+static bool has_team(const cy_decoder *decoder)
+{
+    return cy_queue_host_access(&decoder->queue);
+}
+
+// The weights of all parameter groups, one after another, as a range of the decoder's dtype.
+static void take_weights(cy_decoder *decoder, cy_arena *run)
+{
+    const cy_dtype dtype = decoder->options.dtype;
+    cy_storage *storage = &decoder->storage;
+    size_t bytes = 0;
+    for (int g = 0; g < storage->group_count; g++)
+        bytes += cy_storage_weight_bytes(storage, g);
+    decoder->weights = cy_view_alloc(run, dtype, 1, (int64_t)(bytes / cy_dtype_size(dtype)));
+    char *at = decoder->weights.data;
+    for (int g = 0; g < storage->group_count; g++) {
+        cy_storage_bind(storage, g, at, NULL);
+        at += cy_storage_weight_bytes(storage, g);
+    }
+}
+
 static void take_run(cy_decoder *decoder, cy_arena *run)
 {
     const cy_model_shape *shape = &decoder->options.shape;
@@ -28,43 +50,49 @@ static void take_run(cy_decoder *decoder, cy_arena *run)
     const int64_t chunk = decoder->options.chunk;
     const int64_t rows = page_count(decoder) * PAGE_SIZE;
     const int64_t cols = shape->kv_heads * shape->head_dim;
-    decoder->weights = cy_view_alloc(run, dtype, 1, decoder->storage.count);
-    decoder->page_table = cy_arena_alloc(run, (size_t)page_count(decoder) * sizeof(int32_t));
+    take_weights(decoder, run);
+    cy_decoder_rows *to = &decoder->rows;
+    to->page_table = cy_arena_alloc(run, (size_t)page_count(decoder) * sizeof(int32_t));
     for (int i = 0; i < shape->layers; i++) {
         decoder->pages[i] = (cy_kv_pages){
             .keys = cy_view_alloc(run, dtype, rows, cols),
             .values = cy_view_alloc(run, dtype, rows, cols),
-            .page_table = decoder->page_table,
+            .page_table = to->page_table,
             .page_size = PAGE_SIZE,
             .pages_per_sequence = page_count(decoder),
         };
     }
-    decoder->inputs = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
-    decoder->positions = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
-    decoder->sequences = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    to->inputs = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    to->positions = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
+    to->sequences = cy_arena_alloc(run, (size_t)chunk * sizeof(int32_t));
     decoder->hidden = cy_view_alloc(run, dtype, chunk, shape->hidden);
     decoder->logits = cy_view_alloc(run, cy_sum_dtype(dtype), 1, shape->vocab);
+    decoder->logits_f32 = decoder->logits;
+    if (decoder->logits.dtype != CY_F32) {
+        decoder->logits_f32 = cy_view_alloc(run, CY_F32, 1, shape->vocab);
+    }
     decoder->context.rope =
         cy_view_alloc(run, cy_sum_dtype(dtype), decoder->options.capacity, shape->head_dim);
-    cy_storage_bind(&decoder->storage, decoder->weights.data, NULL);
-    cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
+    if (has_team(decoder)) {
+        cy_decode_token_alloc(&decoder->row, run, &decoder->head, decoder->pages);
+    }
 }
 
-// Runs a pass over `count` tokens whose inputs, positions and sequences are filled: a chunk of a
-// prompt operator by operator, a single token in one call of all threads.
+// Runs a pass over `count` tokens whose rows are filled: a chunk of a prompt operator by operator,
+// a single token in one call of all threads.
 static cy_status pass(cy_decoder *decoder, int64_t count)
 {
     const cy_cache_batch cache = {
-        .sequences = decoder->sequences,
-        .positions_host = decoder->positions,
-        .sequences_host = decoder->sequences,
-        .page_table_host = decoder->page_table,
+        .sequences = decoder->rows.sequences,
+        .positions_host = decoder->host_rows.positions,
+        .sequences_host = decoder->host_rows.sequences,
+        .page_table_host = decoder->host_rows.page_table,
         .pages = decoder->pages,
     };
     const cy_microbatch batch = {
         .tokens = count,
-        .inputs = decoder->inputs,
-        .positions = decoder->positions,
+        .inputs = decoder->rows.inputs,
+        .positions = decoder->rows.positions,
         .cache = &cache,
     };
     if (count == 1 && !decoder->queue.dry && !decoder->one_by_one) {
@@ -88,34 +116,50 @@ static cy_status rehearse(cy_decoder *decoder, cy_arena *scratch, int64_t count)
     return status;
 }
 
-// The pages are tables on the host even while the arenas only measure, so the dry pass gets a
-// batch of its own to walk.
+// The host's rows are real even while the arenas only measure: the dry pass walks them.
+static cy_status place_host_rows(cy_decoder *decoder)
+{
+    const size_t chunk = (size_t)decoder->options.chunk, pages = (size_t)page_count(decoder);
+    decoder->pinned_bytes = (3 * chunk + pages) * sizeof(int32_t);
+    CY_TRY(cy_device_alloc_host(decoder->device, &decoder->pinned, decoder->pinned_bytes));
+    int32_t *base = decoder->pinned;
+    decoder->host_rows = (cy_decoder_rows){
+        .inputs = base,
+        .positions = base + chunk,
+        .sequences = base + 2 * chunk,
+        .page_table = base + 3 * chunk,
+    };
+    return CY_OK;
+}
+
 static cy_status plan(cy_decoder *decoder)
 {
     cy_arena_measure(&decoder->run, "run");
     take_run(decoder, &decoder->run);
-    const int64_t chunk = decoder->options.chunk;
-    const size_t words = (size_t)(chunk > page_count(decoder) ? chunk : page_count(decoder));
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, words, sizeof(int32_t)));
-    decoder->inputs = block;
-    decoder->positions = block;
-    decoder->sequences = block;
-    decoder->page_table = block;
-    const cy_status status = rehearse(decoder, &decoder->scratch, chunk);
-    decoder->measured = chunk;
-    cy_memory_free(block);
+    const cy_status status = rehearse(decoder, &decoder->scratch, decoder->options.chunk);
+    decoder->measured = decoder->options.chunk;
     return status;
+}
+
+static void place_arena(
+    const cy_decoder *decoder, cy_arena *arena, const char *name, void *base, size_t bytes)
+{
+    if (cy_queue_host_access(&decoder->queue)) {
+        cy_arena_init(arena, name, base, bytes);
+    } else {
+        cy_arena_init_remote(arena, name, base, bytes);
+    }
 }
 
 static cy_status place_scratch(cy_decoder *decoder, size_t bytes)
 {
-    cy_memory_unmap(decoder->scratch_mapped, decoder->scratch_bytes);
+    CY_TRY(cy_queue_synchronize(&decoder->queue)); // nothing uses what is freed here
+    cy_device_free(decoder->device, decoder->scratch_mapped, decoder->scratch_bytes);
     decoder->scratch_mapped = NULL;
     decoder->scratch_bytes = 0;
-    CY_TRY(cy_memory_map(&decoder->scratch_mapped, bytes));
+    CY_TRY(cy_device_alloc(decoder->device, &decoder->scratch_mapped, bytes));
     decoder->scratch_bytes = bytes;
-    cy_arena_init(&decoder->scratch, "scratch", decoder->scratch_mapped, bytes);
+    place_arena(decoder, &decoder->scratch, "scratch", decoder->scratch_mapped, bytes);
     return CY_OK;
 }
 
@@ -133,29 +177,27 @@ static cy_status make_room(cy_decoder *decoder, int64_t count)
 
 static cy_status turn_positions(cy_decoder *decoder, int64_t reach)
 {
-    void *block = NULL;
-    const cy_model_shape *shape = &decoder->options.shape;
-    CY_TRY(cy_memory_alloc(&block, (size_t)shape->head_dim / 2, sizeof(double)));
-    double *inv_freq = block;
-    const double scale = cy_rope_frequencies(inv_freq, shape, reach);
-    cy_rope_table(&decoder->queue, decoder->context.rope, inv_freq, scale);
-    cy_memory_free(inv_freq);
+    CY_TRY(cy_self_attention_fill_rope(&decoder->context, reach));
     decoder->reach = reach;
     return CY_OK;
 }
 
 static cy_status place(cy_decoder *decoder)
 {
-    const size_t run = decoder->run.peak, row = cy_decode_token_plan(&decoder->row);
+    const size_t run = decoder->run.peak;
+    const size_t row = has_team(decoder) ? cy_decode_token_plan(&decoder->row) : 0;
     decoder->mapped_bytes = run + row;
-    CY_TRY(cy_memory_map(&decoder->mapped, decoder->mapped_bytes));
+    CY_TRY(cy_device_alloc(decoder->device, &decoder->mapped, decoder->mapped_bytes));
     char *base = decoder->mapped;
-    cy_arena_init(&decoder->run, "run", base, run);
+    place_arena(decoder, &decoder->run, "run", base, run);
     CY_TRY(place_scratch(decoder, decoder->scratch.peak));
     take_run(decoder, &decoder->run);
-    cy_decode_token_bind(&decoder->row, base + run);
+    if (has_team(decoder)) cy_decode_token_bind(&decoder->row, base + run);
+    int32_t *page_table = decoder->host_rows.page_table;
     for (int64_t i = 0; i < page_count(decoder); i++)
-        decoder->page_table[i] = (int32_t)i;
+        page_table[i] = (int32_t)i;
+    cy_queue_upload(&decoder->queue, decoder->rows.page_table, page_table,
+        (size_t)page_count(decoder) * sizeof(int32_t));
     return turn_positions(decoder, decoder->options.capacity);
 }
 
@@ -164,14 +206,18 @@ static cy_status open_parts(cy_decoder *decoder)
     const cy_decoder_options *options = &decoder->options;
     const cy_model_shape *shape = &options->shape;
     void *block = NULL;
+    CY_TRY(cy_device_open(&decoder->device, options->device != NULL ? options->device : "cpu", 0));
     CY_TRY(cy_thread_pool_open(&decoder->pool, options->threads, options->first_core, true));
     decoder->queue.pool = decoder->pool;
     decoder->queue.scratch = &decoder->scratch;
+    CY_TRY(cy_queue_open(&decoder->queue, decoder->device));
     CY_TRY(cy_kernels_open(&decoder->queue, &decoder->kernels, options->isa));
+    cy_kernels_defer(&decoder->queue);
+    decoder->one_by_one = !has_team(decoder);
+    CY_TRY(place_host_rows(decoder));
     const cy_segment whole = {.layer_count = shape->layers, .embedding = true, .head = true};
     const cy_model_shard part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
-    CY_TRY(cy_storage_open(
-        &decoder->storage, shape, &part, options->dtype, cy_sum_dtype(options->dtype)));
+    CY_TRY(cy_storage_open(&decoder->storage, shape, &part, cy_precision_of(options->dtype)));
     CY_TRY(cy_memory_alloc(&block, (size_t)shape->layers, sizeof(cy_kv_pages)));
     decoder->pages = block;
 
@@ -210,13 +256,16 @@ cy_status cy_decoder_open(cy_decoder *decoder, const cy_decoder_options *options
 
 void cy_decoder_close(cy_decoder *decoder)
 {
+    cy_queue_close(&decoder->queue); // nothing uses what is freed here
     cy_decode_token_close(&decoder->row);
     cy_storage_close(&decoder->storage);
     cy_memory_free(decoder->pages);
     if (decoder->queue.kernels != NULL) cy_kernels_close(&decoder->queue);
     cy_thread_pool_close(decoder->pool);
-    cy_memory_unmap(decoder->scratch_mapped, decoder->scratch_bytes);
-    cy_memory_unmap(decoder->mapped, decoder->mapped_bytes);
+    cy_device_free(decoder->device, decoder->scratch_mapped, decoder->scratch_bytes);
+    cy_device_free(decoder->device, decoder->mapped, decoder->mapped_bytes);
+    cy_device_free_host(decoder->device, decoder->pinned, decoder->pinned_bytes);
+    cy_device_close(decoder->device);
     *decoder = (cy_decoder){0};
 }
 
@@ -241,6 +290,34 @@ void cy_decoder_rewind(cy_decoder *decoder, int64_t length)
     decoder->length = length;
 }
 
+// Writes the rows of `count` tokens that follow those in the cache.
+static cy_status fill_rows(cy_decoder *decoder, const int32_t *tokens, int64_t count)
+{
+    const cy_decoder_rows *from = &decoder->host_rows, *to = &decoder->rows;
+    cy_queue *queue = &decoder->queue;
+    const size_t bytes = (size_t)count * sizeof(int32_t);
+    CY_TRY(cy_event_wait(queue, &decoder->rows_copied));
+    for (int64_t i = 0; i < count; i++) {
+        from->inputs[i] = tokens[i];
+        from->positions[i] = (int32_t)(decoder->length + i);
+        from->sequences[i] = 0;
+    }
+    cy_queue_upload(queue, to->inputs, from->inputs, bytes);
+    cy_queue_upload(queue, to->positions, from->positions, bytes);
+    cy_queue_upload(queue, to->sequences, from->sequences, bytes);
+    cy_queue_record(queue, &decoder->rows_copied);
+    return CY_OK;
+}
+
+static cy_status read_logits(cy_decoder *decoder, float *logits)
+{
+    cy_queue *queue = &decoder->queue;
+    const cy_view from = decoder->logits_f32;
+    if (from.data != decoder->logits.data) cy_copy(queue, from, decoder->logits);
+    cy_queue_download(queue, logits, from.data, cy_view_bytes(from));
+    return cy_queue_synchronize(queue);
+}
+
 cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tokens, int64_t count)
 {
     const int64_t room = decoder->options.capacity - decoder->length;
@@ -253,19 +330,13 @@ cy_status cy_decoder_read(cy_decoder *decoder, float *logits, const int32_t *tok
     for (int64_t done = 0; done < count;) {
         const int64_t left = count - done;
         const int64_t piece = left < decoder->options.chunk ? left : decoder->options.chunk;
-        for (int64_t i = 0; i < piece; i++) {
-            decoder->inputs[i] = tokens[done + i];
-            decoder->positions[i] = (int32_t)(decoder->length + i);
-            decoder->sequences[i] = 0;
-        }
+        CY_TRY(fill_rows(decoder, tokens + done, piece));
         if (piece > 1 || decoder->one_by_one) CY_TRY(make_room(decoder, piece));
         CY_TRY(pass(decoder, piece));
         decoder->length += piece;
         done += piece;
     }
-    cy_copy(&decoder->queue, cy_view_of(logits, CY_F32, 1, decoder->options.shape.vocab),
-        decoder->logits);
-    return CY_OK;
+    return read_logits(decoder, logits);
 }
 
 // ---- opening a folder
@@ -322,7 +393,8 @@ cy_status cy_model_load(cy_decoder *decoder, cy_checkpoint *checkpoint)
         cy_checkpoint_check_tensors(checkpoint, parameters.tensors, parameters.tensor_count);
     if (status == CY_OK) {
         status = cy_checkpoint_load_checked(checkpoint, parameters.tensors, parameters.pieces,
-            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(), NULL, &traffic);
+            (int64_t)parameters.piece_count, CY_TENSOR_ADAM_M, cy_group_self(), &decoder->queue,
+            &traffic);
     }
     cy_state_dict_close(&parameters);
     return status;

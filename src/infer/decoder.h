@@ -17,6 +17,7 @@
 #include <cyclotron/tokenizer.h>
 
 #include "checkpoint/checkpoint.h"
+#include "device/device.h"
 #include "kernel/dispatch.h"
 #include "model/decode.h"
 
@@ -26,34 +27,48 @@ typedef struct cy_decoder_options {
     int64_t capacity; // positions that the cache has room for
     int64_t chunk;    // tokens of a prompt read at once; 0: 512
     int threads;
-    int first_core;  // -1: not pinned
-    const char *isa; // "auto"
+    int first_core;     // -1: not pinned
+    const char *isa;    // "auto"
+    const char *device; // "cpu" or another name that cy_device_open knows; NULL: "cpu"
 } cy_decoder_options;
+
+// What a pass reads of its tokens. The host writes one copy, kernels read another.
+typedef struct cy_decoder_rows {
+    int32_t *inputs, *positions, *sequences; // [chunk]
+    int32_t *page_table;                     // [pages of the sequence]
+} cy_decoder_rows;
 
 typedef struct cy_decoder {
     cy_decoder_options options;
+    cy_device *device;    // owned
     cy_thread_pool *pool; // owned
     cy_kernels kernels;
     cy_queue queue;
     cy_storage storage; // owned; its weights lie in `mapped`
     cy_model_context context;
     cy_head head;
-    cy_decode_token row; // owned: the pass of one token
-    void *mapped;        // owned: run and row
+    cy_decode_token row; // owned: the pass of one token, where the host has access to the device
+    void *mapped;        // owned, device memory: run and row
     size_t mapped_bytes;
-    void *scratch_mapped; // owned
+    void *scratch_mapped; // owned, device memory
     size_t scratch_bytes;
+    void *pinned; // owned, host memory: host_rows
+    size_t pinned_bytes;
     int64_t reach;    // the length that dynamic scaling is set for
     int64_t measured; // tokens of the last pass that was measured to fit
     cy_arena run, scratch;
-    cy_view weights;                         // [1, storage.count]
-    cy_kv_pages *pages;                      // owned, [layers]
-    int32_t *page_table;                     // [pages of the sequence]
-    int32_t *inputs, *positions, *sequences; // [chunk]
-    cy_view hidden;                          // [chunk, hidden]
-    cy_view logits;                          // [1, vocab] fp32 or fp64
-    int64_t length;                          // positions in the cache
-    bool one_by_one; // a single token goes operator by operator too, for tests to compare
+    cy_view weights;           // [1, n]: of all parameters
+    cy_kv_pages *pages;        // owned, [layers]
+    cy_decoder_rows rows;      // device memory
+    cy_decoder_rows host_rows; // in `pinned`
+    cy_event rows_copied;      // the host's rows may be written again
+    cy_view hidden;            // [chunk, hidden]
+    cy_view logits;            // [1, vocab] fp32 or fp64
+    cy_view logits_f32;        // likewise; the same memory where logits are fp32
+    int64_t length;            // positions in the cache
+    // A single token goes operator by operator too: where the host has no access to the device, and
+    // for tests to compare.
+    bool one_by_one;
 } cy_decoder;
 
 // Opens in place, with weights undefined: the caller loads them into decoder->storage.

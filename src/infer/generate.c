@@ -172,9 +172,7 @@ struct cy_generator {
 // stop token may be chosen although it has no text.
 static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)vocab, sizeof(int32_t)));
-    generator->unnamed = block;
+    CY_TRY(CY_ALLOC(&generator->unnamed, (size_t)vocab));
     for (int32_t id = 0; id < vocab; id++) {
         size_t bytes;
         const bool named = cy_tokenizer_token(generator->tokenizer, id, &bytes) != NULL;
@@ -187,7 +185,6 @@ static cy_status find_unnamed(cy_generator *generator, int64_t vocab)
 static cy_status open_parts(cy_generator *generator, const cy_generator_options *options,
     cy_checkpoint *checkpoint, const char *path)
 {
-    void *block = NULL;
     cy_dtype dtype;
     if (options->context < 0 || options->context > INT32_MAX) {
         return CY_FAIL(CY_ERR_REQUEST, "a context of %lld tokens: 0 to %d are taken",
@@ -210,13 +207,13 @@ static cy_status open_parts(cy_generator *generator, const cy_generator_options 
         .threads = options->threads > 0 ? options->threads : cpu.cores,
         .first_core = -1,
         .isa = options->isa != NULL ? options->isa : "auto",
+        .device = options->device,
     };
     CY_TRY(cy_decoder_open(&generator->decoder, &decoding));
     generator->decoding = true;
     CY_TRY(cy_model_load(&generator->decoder, checkpoint));
     CY_TRY(cy_sampler_open(&generator->sampler, shape->vocab));
-    CY_TRY(cy_memory_alloc(&block, (size_t)shape->vocab, sizeof(float)));
-    generator->logits = block;
+    CY_TRY(CY_ALLOC(&generator->logits, (size_t)shape->vocab));
     CY_TRY(cy_stop_tokens_find(&generator->stops, checkpoint, generator->tokenizer));
     return find_unnamed(generator, shape->vocab);
 }
@@ -229,9 +226,8 @@ typedef struct opening {
 static cy_status open_generator(void *context, const char *path)
 {
     opening *run = context;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_generator)));
-    cy_generator *made = block;
+    cy_generator *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     cy_checkpoint checkpoint = {0};
     const cy_status status = open_parts(made, run->options, &checkpoint, path);
     if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);

@@ -39,14 +39,14 @@ cy_status cy_sampling_check(const cy_sampling_params *spec)
 cy_status cy_sampler_open(cy_sampler *sampler, int64_t vocab)
 {
     CY_ASSERT(0 < vocab && vocab <= INT32_MAX);
-    void *scores = NULL, *order = NULL;
-    CY_TRY(cy_memory_alloc(&scores, (size_t)vocab, sizeof(double)));
-    const cy_status status = cy_memory_alloc(&order, (size_t)vocab, sizeof(int32_t));
+    cy_sampler made = {.vocab = vocab};
+    CY_TRY(CY_ALLOC(&made.scores, (size_t)vocab));
+    const cy_status status = CY_ALLOC(&made.order, (size_t)vocab);
     if (status != CY_OK) {
-        cy_memory_free(scores);
+        cy_memory_free(made.scores);
         return status;
     }
-    *sampler = (cy_sampler){.scores = scores, .order = order, .vocab = vocab};
+    *sampler = made;
     return CY_OK;
 }
 

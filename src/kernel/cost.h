@@ -23,8 +23,8 @@ cy_cost cy_cost_norm_backward(
 cy_cost cy_cost_rope_table(cy_view table);
 cy_cost cy_cost_rope(cy_view x, cy_view table, int heads);
 
-// Pairs of a query and a key that see each other: spec->pairs, or, where that is 0, the count that
-// holds when each span's queries are the last positions of its keys.
+// Pairs of a query and a key that it sees: spec->pairs, or, where that is 0, the number of pairs if
+// the queries of each span are the last positions of its keys.
 double cy_attention_pairs(const cy_attention_spec *spec);
 cy_cost cy_cost_attention_forward(
     cy_view o, cy_view lse, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
@@ -32,7 +32,7 @@ cy_cost cy_cost_attention_merge(cy_view o, cy_view lse, cy_view o_part, cy_view 
 cy_cost cy_cost_attention_delta(cy_view delta, cy_view d_o, cy_view o);
 cy_cost cy_cost_attention_backward(cy_view dq, cy_view dk, cy_view dv, cy_view d_o, cy_view lse,
     cy_view delta, cy_view q, cy_view k, cy_view v, const cy_attention_spec *spec);
-// With spec->pairs 0, as if every row read all positions of its pages.
+// Where spec->pairs is 0, every row counts as reading all positions of its pages.
 cy_cost cy_cost_attention_paged(
     cy_view o, cy_view q, const cy_kv_pages *pages, const cy_attention_spec *spec);
 cy_cost cy_cost_attention_split(

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// In ascending order: each processor that has one has all those before it.
+// In ascending order: a processor that has one level has all levels before it.
 #if defined(__aarch64__)
 typedef enum level {
     LEVEL_REF,
@@ -68,7 +68,7 @@ static bool is_level(const char *isa)
     return false;
 }
 
-// Whether the build is held to levels below this one, whatever the processor has.
+// Whether the build is limited to levels below this one, whatever the processor has.
 static bool is_beyond_build(const char *isa)
 {
     bool beyond = false;
@@ -244,9 +244,7 @@ static bool is_strict(const char *isa)
 
 static cy_status take_state(cy_cpu_state **state, const cy_cpu *cpu, level chosen)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_cpu_state)));
-    *state = block;
+    CY_TRY(CY_ALLOC(state, 1));
     (*state)->cpu = *cpu;
     cy_cpu_limit(&(*state)->cpu, level_names[chosen]);
     (*state)->product = cy_kernels_ref()->matmul;
@@ -272,8 +270,7 @@ static cy_status open_strict(cy_queue *queue, cy_kernels *table, const cy_cpu *c
     }
     return CY_FAIL(CY_ERR_UNSUPPORTED,
         "kernels \"%s\": there are strict, strict_portable, strict_avx2 and strict_avx512, and "
-        "this "
-        "processor offers up to \"%s\"",
+        "this processor offers up to \"%s\"",
         isa, level_names[best]);
 }
 
@@ -404,4 +401,5 @@ void cy_kernels_close(cy_queue *queue)
     cy_memory_free(state);
     queue->kernel_state = NULL;
     queue->kernels = NULL;
+    queue->direct = NULL;
 }

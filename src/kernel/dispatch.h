@@ -18,10 +18,15 @@ void cy_kernels_close(cy_queue *queue);
 // same bits. `isa` may also name one: "strict_portable", "strict_avx2", "strict_avx512".
 CY_MUST_CHECK cy_status cy_kernels_open_strict(cy_queue *queue, cy_kernels *table, const char *isa);
 
+// On a device that defers: queue->kernels becomes the table whose operators pack their arguments
+// into launch records (deferred.c), and the open table becomes queue->direct. Elsewhere it does
+// nothing. The queue is open (device/device.h).
+void cy_kernels_defer(cy_queue *queue);
+
 // The implementation that computes a product of an open table.
 typedef enum cy_matmul_backend {
     CY_MATMUL_PORTABLE,
-    CY_MATMUL_TUNED, // tuned
+    CY_MATMUL_TUNED, // this library's own
     CY_MATMUL_DNNL,
 } cy_matmul_backend;
 

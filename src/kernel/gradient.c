@@ -1,4 +1,4 @@
-// Checks gradients against central differences of fourth order:
+// Compares gradients with central differences of fourth order:
 // (8 (f(h) - f(-h)) - (f(2 h) - f(-2 h))) / (12 h).
 
 #include "base/status.h"

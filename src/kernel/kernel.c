@@ -550,15 +550,16 @@ static bool is_row(cy_view view, cy_dtype dtype, int64_t cols)
     return view.data != NULL && view.dtype == dtype && view.rows == 1 && view.cols == cols;
 }
 
-void cy_topk(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale)
+void cy_topk(cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad,
+    cy_view sum_squares, double max_norm)
 {
     CY_ASSERT(is_wide(grad) && is_row(grad, grad.dtype, grad.cols) && grad.cols <= INT32_MAX);
     CY_ASSERT(is_row(residual, grad.dtype, grad.cols) && residual.data != grad.data);
     CY_ASSERT(is_row(values, grad.dtype, values.cols) && is_row(indices, CY_I32, values.cols));
     CY_ASSERT(1 <= values.cols && values.cols <= grad.cols);
+    CY_ASSERT(cy_view_is_none(sum_squares) || (is_scalar(sum_squares) && max_norm > 0.0));
     CY_CALL(queue, topk, cy_cost_topk(values, indices, residual, grad), values, indices, residual,
-        grad, scale);
+        grad, sum_squares, max_norm);
 }
 
 void cy_scatter_add(cy_queue *queue, cy_view y, cy_view indices, cy_view values)

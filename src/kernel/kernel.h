@@ -61,7 +61,7 @@ typedef void cy_norm_backward_fn(cy_queue *queue, cy_view dx, cy_view dweight, c
 // element i + head_dim / 2
 
 // table [positions, head_dim], fp32 or fp64: the cosines of a position's head_dim / 2 angles, then
-// their sines. `inv_freq` [head_dim / 2] is on the host. Exact for every position below 2^24.
+// their sines. `inv_freq` [head_dim / 2] is in device memory. Exact for every position below 2^24.
 typedef void cy_rope_table_fn(cy_queue *queue, cy_view table, const double *inv_freq, double scale);
 
 // Turns the first heads * head_dim columns of x [t, >= heads * head_dim] in place. positions [t] is
@@ -89,7 +89,7 @@ typedef struct cy_attention_spec {
     int64_t head_dim;
     int64_t window;                 // 0: no limit
     double scale;                   // of the scores, usually 1 / sqrt(head_dim)
-    const cy_attention_span *spans; // host memory, [span_count]
+    const cy_attention_span *spans; // host memory, [span_count]; read before the call returns
     int span_count;
     const int32_t *q_positions; // [rows of q]
     const int32_t *k_positions; // [rows of k]
@@ -311,12 +311,13 @@ typedef void cy_hash_fn(
 
 // ---- compression of gradients (docs/compression.md), over flat ranges [1, n]
 
-// residual += scale * grad, and then the k = values.cols elements of largest magnitude are moved
-// out of residual, which has zeros there: values + residual is the sum, bit for bit. indices [1, k]
-// int32 ascend. Of equal magnitudes the first is taken, and a NaN is above everything. All fp32 or
-// all fp64 (fp64 data); 1 <= k <= n < 2^31.
-typedef void cy_topk_fn(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale);
+// residual += grad, and then the k = values.cols elements of largest magnitude are moved out of
+// residual, which has zeros there: values + residual is the sum, bit for bit. indices [1, k] int32
+// ascend. Of equal magnitudes the first is taken, and a NaN is above everything. All fp32 or all
+// fp64 (fp64 data); 1 <= k <= n < 2^31. Where sum_squares [1, 1] fp64 is given and the norm, its
+// square root, exceeds max_norm, grad is multiplied with max_norm / norm before it is added.
+typedef void cy_topk_fn(cy_queue *queue, cy_view values, cy_view indices, cy_view residual,
+    cy_view grad, cy_view sum_squares, double max_norm);
 
 // y [1, n] adds values [1, k] at indices [1, k], which are below n and differ.
 typedef void cy_scatter_add_fn(cy_queue *queue, cy_view y, cy_view indices, cy_view values);

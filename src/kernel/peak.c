@@ -10,11 +10,11 @@
 
 #include <string.h>
 
-// Products of one size go on for this long, and a size that takes longer than that for one product
-// is the last: without tuned kernels the first one is enough.
+// Products of one size are repeated for this long. A size at which one product takes longer is the
+// last: without tuned kernels the first size is enough.
 #define SIZE_NS ((int64_t)250000000)
 
-// Each way of computing a product is tried for so long at one size. Those that come near the best
+// Each variant of a product is tried this long at one size. The variants that come near the best
 // are measured at all sizes.
 #define TRIAL_NS        ((int64_t)20000000)
 #define TRIAL_SIZE      768
@@ -34,8 +34,8 @@ static cy_queue private_queue(const cy_queue *queue, cy_arena *scratch, bool dry
     };
 }
 
-// Numbers from 1 to 2 of either sign with all their bits: simple ones take less current, and a
-// processor that is limited by it multiplies them faster than any others.
+// Fills x with numbers from 1 to 2 of either sign with random mantissas: simple numbers take less
+// power, and a processor at its power limit multiplies them faster.
 static void fill(cy_view x)
 {
     uint16_t *words = x.data;
@@ -67,7 +67,7 @@ static int64_t time_products(
     return best;
 }
 
-// What square products of one size reach, in operations a second; *best_ns is the shortest.
+// The rate of square products of one size, in operations a second; *best_ns is the shortest time.
 static cy_status measure_size(double *flops_per_s, int64_t *best_ns, const cy_queue *queue,
     const cy_peak_variant *by, int64_t size, int64_t ns_in_all)
 {
@@ -95,7 +95,7 @@ static cy_status measure_size(double *flops_per_s, int64_t *best_ns, const cy_qu
     return CY_OK;
 }
 
-// The best of all sizes by one way.
+// The best rate of one variant over all sizes.
 static cy_status measure_variant(
     double *flops_per_s, const cy_queue *queue, const cy_peak_variant *by)
 {
@@ -106,7 +106,7 @@ static cy_status measure_variant(
         int64_t ns = 0;
         CY_TRY(measure_size(&measured, &ns, queue, by, sizes[i], SIZE_NS));
         if (measured > best) best = measured;
-        if (ns > SIZE_NS / 8) break; // the next size would tell little more and take its time
+        if (ns > SIZE_NS / 8) break; // a larger size would take long and add little
     }
     *flops_per_s = best;
     return CY_OK;
@@ -121,7 +121,7 @@ int cy_peak_variants(cy_peak_variant ways[CY_PEAK_VARIANTS], const cy_queue *que
     for (int d = 0; d < dtype_count; d++) {
         cy_matmul_fn *products[CY_MATMUL_FUNCTIONS];
         const int product_count = cy_kernels_matmuls(products, queue, dtypes[d]);
-        // What is portable has one way, and is slow: it is not tried in another order.
+        // The portable product is slow in every order, so it has one variant.
         const int spec_count = product_count > 1 || products[0] != cy_kernels_ref()->matmul ? 3 : 1;
         for (int p = 0; p < product_count; p++) {
             for (int s = 0; s < spec_count; s++)
@@ -152,7 +152,7 @@ cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype d
     }
     double best = trials[largest(trials, count)];
     const double near = TRIAL_NEAR * best;
-    for (int i = 0; i < FULL_VARIANTS; i++) { // their order at one size is not that of all
+    for (int i = 0; i < FULL_VARIANTS; i++) { // the best at one size may not be the best of all
         const int next = largest(trials, count);
         if (i > 0 && trials[next] < near) break;
         if (i >= count) break;
@@ -179,11 +179,11 @@ cy_status cy_peak_measure_chosen(double *flops_per_s, const cy_queue *queue, cy_
 typedef struct stream {
     char *to;
     const char *from;
-    uint64_t *sums; // [chunks]: what was read, so that it has to be
+    uint64_t *sums; // [chunks]: of what was read, so that no read can be left out
     size_t chunk;   // bytes of one, a multiple of 256
 } stream;
 
-// 32 sums: what 16 registers hold.
+// 32 sums fill 16 registers.
 static inline uint64_t sum_words(const uint64_t *words, size_t bytes)
 {
     uint64_t sums[32] = {0};
@@ -237,14 +237,14 @@ cy_status cy_read_bandwidth_measure(
 {
     CY_ASSERT(bytes >= 256 && passes > 0);
     const size_t chunk = bytes < CHUNK_BYTES ? bytes / 256 * 256 : CHUNK_BYTES;
-    void *sums = NULL, *rates = NULL;
-    CY_TRY(cy_memory_alloc(&sums, bytes / chunk, sizeof(uint64_t)));
-    const cy_status status = cy_memory_alloc(&rates, (size_t)passes, sizeof(double));
+    uint64_t *sums = NULL;
+    double *rates = NULL;
+    CY_TRY(CY_ALLOC(&sums, bytes / chunk));
+    const cy_status status = CY_ALLOC(&rates, (size_t)passes);
     if (status == CY_OK) {
         stream self = {.from = data, .sums = sums, .chunk = chunk};
         for (int i = 0; i < passes; i++)
-            ((double *)rates)[i] =
-                pass_rate(queue->pool, read_chunk, &self, (int64_t)(bytes / chunk));
+            rates[i] = pass_rate(queue->pool, read_chunk, &self, (int64_t)(bytes / chunk));
         *bytes_s = cy_median(rates, passes);
         cy_memory_free(rates);
     }
@@ -256,8 +256,9 @@ cy_status cy_bandwidth_measure(cy_bandwidth *bandwidth, const cy_queue *queue, s
 {
     const size_t chunks = bytes < CHUNK_BYTES ? 1 : bytes / CHUNK_BYTES;
     const size_t range = chunks * CHUNK_BYTES;
-    void *base = NULL, *sums = NULL;
-    CY_TRY(cy_memory_alloc(&sums, chunks, sizeof(uint64_t)));
+    void *base = NULL;
+    uint64_t *sums = NULL;
+    CY_TRY(CY_ALLOC(&sums, chunks));
     const cy_status status = cy_memory_map(&base, 2 * range);
     if (status != CY_OK) {
         cy_memory_free(sums);

@@ -12,8 +12,7 @@
 #include "kernel/kernel.h"
 #include "kernel/dispatch.h"
 
-// One way to compute a product: by which function, in which dtype, with operands stored in which
-// order.
+// A variant of a product: its function, its dtype, and the order in which operands are stored.
 typedef struct cy_peak_variant {
     cy_matmul_fn *multiply;
     cy_dtype dtype;
@@ -22,17 +21,17 @@ typedef struct cy_peak_variant {
 
 #define CY_PEAK_VARIANTS (2 * 3 * CY_MATMUL_FUNCTIONS)
 
-// All ways for products in `dtype`, at least one: forward and both gradients, by every function of
-// the open table, whether or not the table would choose it. Where the level has no instructions
-// that multiply `dtype`, the same in fp32 are among them: its operands are widened to that, so what
-// fp32 reaches bounds it. Returns how many.
+// All variants of products in `dtype`, at least one: forward and both gradients, by every function
+// of the open table, whether or not the table would choose it. Where the level has no instructions
+// that multiply `dtype`, the variants in fp32 are included: operands are widened to fp32, so the
+// rate of fp32 is an upper bound. Returns their number.
 int cy_peak_variants(cy_peak_variant ways[CY_PEAK_VARIANTS], const cy_queue *queue, cy_dtype dtype);
 
-// The best of several large square products by any of these ways, in floating-point operations a
-// second: no product of a run is faster by its own doing, so mfu stays below 1.
+// The best rate of several large square products over all variants, in floating-point operations a
+// second. No product of a run is faster, so mfu stays below 1.
 CY_MUST_CHECK cy_status cy_peak_measure(double *flops_per_s, const cy_queue *queue, cy_dtype dtype);
 
-// The best of such products forward by the table's own choice in `dtype` itself: what a run gets.
+// The same for forward products in `dtype` by the function that the table chooses: what a run gets.
 CY_MUST_CHECK cy_status cy_peak_measure_chosen(
     double *flops_per_s, const cy_queue *queue, cy_dtype dtype);
 
@@ -43,15 +42,14 @@ typedef struct cy_bandwidth {
     double copy;
 } cy_bandwidth;
 
-// A range beyond any cache: the bandwidth of memory.
+// A range larger than any cache, for the bandwidth of memory.
 #define CY_BANDWIDTH_BYTES ((size_t)256 << 20)
 
 CY_MUST_CHECK cy_status cy_bandwidth_measure(
     cy_bandwidth *bandwidth, const cy_queue *queue, size_t bytes);
 
-// The median of `passes` over `data`, at least 256 bytes, of which whole multiples of 256 are read,
-// or of 1 MiB where there are as many: what reading just these bytes takes at this moment, in bytes
-// a second.
+// The current rate of reading `data`, in bytes a second: the median of `passes` passes over it. At
+// least 256 bytes; reads whole multiples of 256 bytes, or of 1 MiB where there are as many.
 CY_MUST_CHECK cy_status cy_read_bandwidth_measure(
     double *bytes_s, const cy_queue *queue, const void *data, size_t bytes, int passes);
 

@@ -1,3 +1,5 @@
+// Lists the parameters of a model, and the slice of each that a tensor-parallel rank holds.
+
 #include "model/manifest.h"
 
 #include "base/memory.h"
@@ -6,30 +8,58 @@
 #include <stdio.h>
 #include <string.h>
 
-// What a role is, for the parameters of one layer; %d is the layer.
-typedef struct role_row {
-    cy_role role;
-    const char *format;
-} role_row;
-
-static const role_row block_rows[] = {
-    {CY_ROLE_NORM1, "model.layers.%d.input_layernorm.weight"},
-    {CY_ROLE_Q, "model.layers.%d.self_attn.q_proj.weight"},
-    {CY_ROLE_K, "model.layers.%d.self_attn.k_proj.weight"},
-    {CY_ROLE_V, "model.layers.%d.self_attn.v_proj.weight"},
-    {CY_ROLE_Q_BIAS, "model.layers.%d.self_attn.q_proj.bias"},
-    {CY_ROLE_K_BIAS, "model.layers.%d.self_attn.k_proj.bias"},
-    {CY_ROLE_V_BIAS, "model.layers.%d.self_attn.v_proj.bias"},
-    {CY_ROLE_Q_NORM, "model.layers.%d.self_attn.q_norm.weight"},
-    {CY_ROLE_K_NORM, "model.layers.%d.self_attn.k_norm.weight"},
-    {CY_ROLE_OUT, "model.layers.%d.self_attn.o_proj.weight"},
-    {CY_ROLE_OUT_BIAS, "model.layers.%d.self_attn.o_proj.bias"},
-    {CY_ROLE_NORM2, "model.layers.%d.post_attention_layernorm.weight"},
-    {CY_ROLE_GATE, "model.layers.%d.mlp.gate_proj.weight"},
-    {CY_ROLE_UP, "model.layers.%d.mlp.up_proj.weight"},
-    {CY_ROLE_DOWN, "model.layers.%d.mlp.down_proj.weight"},
+// The name of a parameter by role; {layer} and {expert} stand for those of its key.
+static const char *const name_formats[CY_ROLE_COUNT] = {
+    [CY_ROLE_EMBED] = "model.embed_tokens.weight",
+    [CY_ROLE_NORM1] = "model.layers.{layer}.input_layernorm.weight",
+    [CY_ROLE_Q] = "model.layers.{layer}.self_attn.q_proj.weight",
+    [CY_ROLE_K] = "model.layers.{layer}.self_attn.k_proj.weight",
+    [CY_ROLE_V] = "model.layers.{layer}.self_attn.v_proj.weight",
+    [CY_ROLE_Q_BIAS] = "model.layers.{layer}.self_attn.q_proj.bias",
+    [CY_ROLE_K_BIAS] = "model.layers.{layer}.self_attn.k_proj.bias",
+    [CY_ROLE_V_BIAS] = "model.layers.{layer}.self_attn.v_proj.bias",
+    [CY_ROLE_Q_NORM] = "model.layers.{layer}.self_attn.q_norm.weight",
+    [CY_ROLE_K_NORM] = "model.layers.{layer}.self_attn.k_norm.weight",
+    [CY_ROLE_OUT] = "model.layers.{layer}.self_attn.o_proj.weight",
+    [CY_ROLE_OUT_BIAS] = "model.layers.{layer}.self_attn.o_proj.bias",
+    [CY_ROLE_NORM2] = "model.layers.{layer}.post_attention_layernorm.weight",
+    [CY_ROLE_GATE] = "model.layers.{layer}.mlp.gate_proj.weight",
+    [CY_ROLE_UP] = "model.layers.{layer}.mlp.up_proj.weight",
+    [CY_ROLE_DOWN] = "model.layers.{layer}.mlp.down_proj.weight",
+    [CY_ROLE_FINAL_NORM] = "model.norm.weight",
+    [CY_ROLE_HEAD] = "lm_head.weight",
 };
-#define BLOCK_ROWS ((int)(sizeof(block_rows) / sizeof(block_rows[0])))
+
+// ---- keys
+
+int cy_param_key_compare(cy_param_key a, cy_param_key b)
+{
+    if (a.layer != b.layer) return a.layer < b.layer ? -1 : 1;
+    if (a.role != b.role) return a.role < b.role ? -1 : 1;
+    return (a.expert > b.expert) - (a.expert < b.expert);
+}
+
+void cy_param_name(char *name, size_t size, cy_param_key key)
+{
+    static const char layer[] = "{layer}", expert[] = "{expert}";
+    const char *format = name_formats[key.role];
+    size_t at = 0;
+    while (*format != '\0') {
+        CY_ASSERT(at + 16 < size); // a number and the end fit
+        if (strncmp(format, layer, sizeof(layer) - 1) == 0) {
+            at += (size_t)snprintf(name + at, size - at, "%d", key.layer);
+            format += sizeof(layer) - 1;
+        } else if (strncmp(format, expert, sizeof(expert) - 1) == 0) {
+            at += (size_t)snprintf(name + at, size - at, "%d", key.expert);
+            format += sizeof(expert) - 1;
+        } else {
+            name[at++] = *format++;
+        }
+    }
+    name[at] = '\0';
+}
+
+// ---- the table
 
 // Shape, split and initialisation of a role; false where the model has no such parameter.
 static bool describe(cy_param *param, const cy_model_shape *shape)
@@ -44,7 +74,7 @@ static bool describe(cy_param *param, const cy_model_shape *shape)
 
 #define MATRIX(r, c, s) (made = matrix, made.rows = (r), made.cols = (c), made.split = (s))
 #define VECTOR(c, s, i) (made = vector, made.cols = (c), made.split = (s), made.init = (i))
-    switch (param->role) {
+    switch (param->key.role) {
     case CY_ROLE_EMBED:
         MATRIX(shape->vocab, hidden, CY_SPLIT_VOCAB);
         break;
@@ -98,39 +128,61 @@ static bool describe(cy_param *param, const cy_model_shape *shape)
     }
 #undef MATRIX
 #undef VECTOR
-    made.role = param->role;
-    made.layer = param->layer;
+    made.key = param->key;
     made.init_std = shape->init_std;
     memcpy(made.name, param->name, sizeof(made.name));
     *param = made;
     return there;
 }
 
-static void add(cy_manifest *manifest, cy_role role, int layer, const char *name)
+static bool is_norm(cy_role role)
+{
+    return role == CY_ROLE_NORM1 || role == CY_ROLE_NORM2 || role == CY_ROLE_FINAL_NORM ||
+        role == CY_ROLE_Q_NORM || role == CY_ROLE_K_NORM;
+}
+
+static cy_status check_precision(const cy_precision *precision)
+{
+    for (int i = 0; i < precision->rule_count; i++) {
+        const cy_dtype_rule *rule = &precision->rules[i];
+        if (is_norm(rule->role) && cy_dtype_is_float(rule->dtype)) continue;
+        char name[96];
+        const int layer = rule->layer == CY_EVERY_LAYER ? 0 : rule->layer;
+        cy_param_name(name, sizeof(name), (cy_param_key){rule->role, layer, CY_DENSE});
+        return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in %s: only norms may differ from %s", name,
+            cy_dtype_name(rule->dtype), cy_dtype_name(precision->dtype));
+    }
+    return CY_OK;
+}
+
+static cy_dtype dtype_of(const cy_precision *precision, cy_param_key key)
+{
+    for (int i = 0; i < precision->rule_count; i++) {
+        const cy_dtype_rule *rule = &precision->rules[i];
+        const bool layer = rule->layer == CY_EVERY_LAYER || rule->layer == key.layer;
+        if (layer && rule->role == key.role) return rule->dtype;
+    }
+    return precision->dtype;
+}
+
+static void add(cy_manifest *manifest, const cy_precision *precision, cy_param_key key)
 {
     cy_param *param = &manifest->params[manifest->count];
-    *param = (cy_param){.role = role, .layer = layer};
-    snprintf(param->name, sizeof(param->name), "%s", name);
-    if (describe(param, &manifest->shape)) manifest->count++;
+    *param = (cy_param){.key = key};
+    cy_param_name(param->name, sizeof(param->name), key);
+    if (!describe(param, &manifest->shape)) return;
+    param->dtype = dtype_of(precision, key);
+    CY_ASSERT(manifest->count == 0 || cy_param_key_compare(param[-1].key, key) < 0);
+    manifest->count++;
 }
 
-static void add_block(cy_manifest *manifest, int layer)
+cy_status cy_manifest_open(
+    cy_manifest *manifest, const cy_model_shape *shape, cy_precision precision)
 {
-    for (int i = 0; i < BLOCK_ROWS; i++) {
-        // The format is one of the constants above, with one %d.
-        const char *format = block_rows[i].format;
-        const char *mark = strchr(format, '%');
-        char name[96];
-        snprintf(name, sizeof(name), "%.*s%d%s", (int)(mark - format), format, layer, mark + 2);
-        add(manifest, block_rows[i].role, layer, name);
-    }
-}
-
-cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
-{
+    CY_TRY(check_precision(&precision));
     CY_TRY(cy_model_shape_check(shape));
     void *block = NULL;
-    const size_t most = (size_t)shape->layers * BLOCK_ROWS + 3;
+    const size_t most = ((size_t)shape->layers + 1) * CY_ROLE_COUNT;
     CY_TRY(cy_memory_alloc(&block, most, sizeof(cy_param)));
     *manifest = (cy_manifest){.params = block, .shape = *shape};
     const cy_status status = cy_memory_alloc(&block, (size_t)shape->layers + 3, sizeof(int));
@@ -141,14 +193,15 @@ cy_status cy_manifest_open(cy_manifest *manifest, const cy_model_shape *shape)
     int *first = block; // the embedding begins at 0
     manifest->firsts = block;
 
-    add(manifest, CY_ROLE_EMBED, -1, "model.embed_tokens.weight");
+    add(manifest, &precision, (cy_param_key){CY_ROLE_EMBED, -1, CY_DENSE});
     for (int layer = 0; layer < shape->layers; layer++) {
         *++first = manifest->count;
-        add_block(manifest, layer);
+        for (int role = CY_ROLE_EMBED + 1; role < CY_ROLE_FINAL_NORM; role++)
+            add(manifest, &precision, (cy_param_key){(cy_role)role, layer, CY_DENSE});
     }
     *++first = manifest->count;
-    add(manifest, CY_ROLE_FINAL_NORM, shape->layers, "model.norm.weight");
-    add(manifest, CY_ROLE_HEAD, shape->layers, "lm_head.weight");
+    add(manifest, &precision, (cy_param_key){CY_ROLE_FINAL_NORM, shape->layers, CY_DENSE});
+    add(manifest, &precision, (cy_param_key){CY_ROLE_HEAD, shape->layers, CY_DENSE});
     *++first = manifest->count;
     return CY_OK;
 }
@@ -159,6 +212,24 @@ const cy_param *cy_manifest_layer(const cy_manifest *manifest, int layer, int *c
     const int *first = &manifest->firsts[layer + 1];
     *count = first[1] - first[0];
     return &manifest->params[first[0]];
+}
+
+const cy_param *cy_manifest_find(const cy_manifest *manifest, cy_param_key key)
+{
+    int count;
+    const cy_param *params = cy_manifest_layer(manifest, key.layer, &count);
+    int low = 0, high = count;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        const int order = cy_param_key_compare(params[middle].key, key);
+        if (order == 0) return &params[middle];
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return NULL;
 }
 
 void cy_manifest_close(cy_manifest *manifest)

@@ -2,6 +2,9 @@
 
 #include "model/self_attention.h"
 
+#include "base/memory.h"
+#include "device/device.h"
+
 // The three parts of a fused [t, q | k | v] matrix.
 typedef struct qkv_parts {
     cy_view q, k, v;
@@ -189,6 +192,25 @@ void cy_self_attention_gradients_alloc(cy_self_attention_gradients *gradients,
         .dy = cy_view_alloc(arena, context->dtype, outside, context->shape.hidden),
         .d_qkv = cy_view_alloc(arena, context->dtype, tokens, qkv),
     };
+}
+
+// ---- positions
+
+cy_status cy_self_attention_fill_rope(const cy_model_context *context, int64_t length)
+{
+    cy_queue *queue = context->queue;
+    double *inv_freq = NULL;
+    const int64_t count = context->shape.head_dim / 2;
+    CY_TRY(CY_ALLOC(&inv_freq, (size_t)count));
+    const double scale = cy_rope_frequencies(inv_freq, &context->shape, length);
+    const size_t mark = cy_arena_mark(queue->scratch);
+    const cy_view copy = cy_view_alloc(queue->scratch, CY_F64, 1, count);
+    cy_queue_upload(queue, copy.data, inv_freq, cy_view_bytes(copy));
+    cy_rope_table(queue, context->rope, copy.data, scale);
+    const cy_status status = cy_queue_synchronize(queue);
+    cy_arena_rewind(queue->scratch, mark);
+    cy_memory_free(inv_freq);
+    return status;
 }
 
 // ---- the KV cache

@@ -81,6 +81,10 @@ CY_MUST_CHECK cy_status cy_self_attention_backward(const cy_layer *layer, cy_vie
 CY_MUST_CHECK cy_status cy_self_attention_backward_weight(const cy_layer *layer,
     const cy_self_attention_stash *stash, const cy_self_attention_gradients *gradients);
 
+// Fills context->rope for texts of `length` tokens. Returns when the device has done it.
+CY_MUST_CHECK cy_status cy_self_attention_fill_rope(
+    const cy_model_context *context, int64_t length);
+
 // Writes k and v [n, cols], of the tokens first.. of a microbatch, to their places in the pages of
 // one layer, whose keys and values have as many columns: all kv heads', or those of some.
 void cy_kv_pages_write(cy_queue *queue, const cy_kv_pages *pages, cy_view k, cy_view v,

@@ -101,42 +101,55 @@ cy_stage cy_stage_of(cy_stage_slots *slots, cy_storage *storage, const cy_segmen
     return stage;
 }
 
-// ---- calls to the reducer: each may move the arrays of a unit, so the storage looks them up again
+// ---- calls to the reducers: each may move the arrays of a unit, so the storage looks them up
+// again
+
+// Makes one of the reducer's calls in every parameter group in which the unit has a part.
+static cy_status call_reducers(
+    const cy_stage *stage, int unit, cy_status (*call)(cy_reducer *reducer, int number))
+{
+    const cy_storage *storage = stage->storage;
+    for (int g = 0; g < storage->group_count; g++) {
+        cy_reducer *reducer = storage->groups[g].reducer;
+        const int number = cy_storage_part(storage, unit, g)->number;
+        if (reducer != NULL && number >= 0) CY_TRY(call(reducer, number));
+    }
+    cy_storage_bind_unit(stage->storage, unit);
+    return CY_OK;
+}
 
 static cy_status before_unit(const cy_stage *stage, int unit)
 {
-    if (stage->reducer == NULL) return CY_OK;
-    CY_TRY(cy_reducer_before_unit(stage->reducer, unit));
-    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
-    return CY_OK;
+    return call_reducers(stage, unit, cy_reducer_before_unit);
 }
 
 static cy_status after_unit(const cy_stage *stage, int unit)
 {
-    if (stage->reducer == NULL) return CY_OK;
-    CY_TRY(cy_reducer_after_unit(stage->reducer, unit));
-    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
-    return CY_OK;
+    return call_reducers(stage, unit, cy_reducer_after_unit);
 }
 
 static cy_status before_gradient(const cy_stage *stage, int unit)
 {
-    if (stage->reducer == NULL) return CY_OK;
-    CY_TRY(cy_reducer_before_gradient(stage->reducer, unit));
-    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
-    return CY_OK;
+    return call_reducers(stage, unit, cy_reducer_before_gradient);
+}
+
+static cy_status final_of_microbatch(cy_reducer *reducer, int number)
+{
+    return cy_reducer_gradient_final(reducer, number, false);
+}
+
+static cy_status final_of_step(cy_reducer *reducer, int number)
+{
+    return cy_reducer_gradient_final(reducer, number, true);
 }
 
 static cy_status gradient_final(const cy_stage *stage, const cy_stage_pass *pass, int unit)
 {
-    if (stage->reducer == NULL) return CY_OK;
     cy_unit *at = &stage->storage->units[unit];
     const bool embedding = at->layer < 0;
     at->grads_empty = false;
     const bool last = pass->last && (!embedding || stage->ends_embedding);
-    CY_TRY(cy_reducer_gradient_final(stage->reducer, unit, last));
-    cy_storage_bind_unit(stage->storage, stage->reducer, unit);
-    return CY_OK;
+    return call_reducers(stage, unit, last ? final_of_step : final_of_microbatch);
 }
 
 // ---- stashes

@@ -53,16 +53,14 @@ void cy_stage_slots_alloc(cy_stage_slots *slots, cy_arena *step);
 // Plain data; all pointers are borrowed.
 typedef struct cy_stage {
     cy_stage_slots *slots;
-    cy_storage *storage; // its units follow the reducer
+    cy_storage *storage; // its units follow the reducers of its groups, where it has some
     cy_segment segment;
-    cy_head head;        // where the segment has it
-    cy_reducer *reducer; // NULL: the units stay where they are, and no gradient is summed
+    cy_head head; // where the segment has it
     // The embedding's gradient is final after the last backward pass of this stage: no stage adds
     // to it later, and no other rank holds a copy that is summed with it first.
     bool ends_embedding;
 } cy_stage;
 
-// A stage without a reducer.
 cy_stage cy_stage_of(cy_stage_slots *slots, cy_storage *storage, const cy_segment *segment);
 
 // One microbatch on its way through a stage.

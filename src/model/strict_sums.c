@@ -86,12 +86,13 @@ static cy_fixed first_of(int place, const cy_sum_blocks *blocks)
 cy_status cy_sums_open(cy_sums *sums, const cy_model_shape *shape, int64_t seq_length)
 {
     const cy_sum_blocks blocks = cy_sum_blocks_of(shape, seq_length);
-    const int64_t count = ((int64_t)shape->layers + 2) * CY_SUM_SITES;
+    const int64_t count = ((int64_t)shape->layers + 2) * (1 + shape->experts) * CY_SUM_SITES;
     void *block = NULL;
     CY_TRY(cy_memory_alloc(&block, (size_t)count, sizeof(cy_fixed)));
     *sums = (cy_sums){
         .table = block,
         .count = count,
+        .experts = shape->experts,
         .exponentials = {.exponent = 1 - TERM_BITS},
         .loss = {.exponent = -24},
         .square_exponent = -64,
@@ -107,9 +108,15 @@ void cy_sums_close(cy_sums *sums)
     *sums = (cy_sums){0};
 }
 
+static cy_fixed *sum_at(const cy_sums *sums, int layer, int expert, int place)
+{
+    const int64_t row = ((int64_t)layer + 1) * (1 + sums->experts) + expert - CY_DENSE;
+    return &sums->table[row * CY_SUM_SITES + place];
+}
+
 cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place)
 {
-    return sums == NULL ? NULL : &sums->table[((int64_t)layer + 1) * CY_SUM_SITES + place];
+    return sums == NULL ? NULL : sum_at(sums, layer, CY_DENSE, place);
 }
 
 // The first entry of the fused matrix that a parameter lies in.
@@ -122,13 +129,15 @@ static cy_role first_of_fused(cy_role role)
 
 cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param)
 {
-    return cy_sums_at(sums, param->layer, (int)first_of_fused(param->role));
+    const cy_param_key key = param->key;
+    return sums == NULL ? NULL : sum_at(sums, key.layer, key.expert, (int)first_of_fused(key.role));
 }
 
-void cy_sums_reset(cy_sums *sums)
+void cy_sums_bind(cy_sums *sums, void *largest)
 {
+    _Atomic uint32_t *notes = largest;
     for (int64_t i = 0; i < sums->count; i++)
-        sums->table[i].largest = 0;
+        sums->table[i].largest = notes + i;
 }
 
 static int within(int exponent)
@@ -145,13 +154,13 @@ void cy_sums_raise(cy_sums *sums, int by)
     sums->square_exponent += 2 * by;
 }
 
-void cy_sums_update_exponents(cy_sums *sums, int raised)
+void cy_sums_update_exponents(cy_sums *sums, const uint32_t *largest, int raised)
 {
     for (int64_t i = 0; i < sums->count; i++) {
         cy_fixed *at = &sums->table[i];
-        const float largest = cy_f32_from_bits(at->largest);
-        if (largest > 0.0f) {
-            at->exponent = within(at->exponent + ilogbf(largest) + 1 + ROOM - TERM_BITS);
+        const float term = cy_f32_from_bits(largest[i]);
+        if (term > 0.0f) {
+            at->exponent = within(at->exponent + ilogbf(term) + 1 + ROOM - TERM_BITS);
         } else {
             at->exponent -= raised;
         }
@@ -160,7 +169,7 @@ void cy_sums_update_exponents(cy_sums *sums, int raised)
     sums->square_exponent -= 2 * raised;
 }
 
-bool cy_fixed_exceeded(const cy_fixed *fixed)
+bool cy_sums_exceeded(uint32_t largest)
 {
-    return fixed->largest >= cy_f32_bits(CY_STRICT_TERM_LIMIT);
+    return largest >= cy_f32_bits(CY_STRICT_TERM_LIMIT);
 }

@@ -6,7 +6,8 @@
 // them: an exponent is a function of the run's history alone. docs/equivalence.md says how it is
 // chosen and why a sum cannot wrap.
 //
-// The table belongs to one engine and its thread; kernels note the sizes of terms from any thread.
+// The table is host memory of one engine and its thread. Kernels note the sizes of terms in an
+// array in device memory, one number for each entry, which cy_sums_bind attaches.
 
 #ifndef CY_MODEL_STRICT_SUMS_H
 #define CY_MODEL_STRICT_SUMS_H
@@ -15,7 +16,7 @@
 #include "model/manifest.h"
 
 // The sums of one layer; those of the ends of the model are in the layers -1 and `layers`, as in
-// cy_param. Below CY_ROLE_COUNT: the gradient of that parameter.
+// cy_param_key. Below CY_ROLE_COUNT: the gradient of that parameter.
 typedef enum cy_sum_site {
     CY_SUM_OUT = CY_ROLE_COUNT, // attention's output projection, over heads
     CY_SUM_DOWN,                // the feed-forward's, over its width
@@ -31,8 +32,9 @@ typedef enum cy_sum_site {
 #define CY_SUM_EXPONENT_MOST 80
 
 typedef struct cy_sums {
-    cy_fixed *table; // owned, [layers + 2, CY_SUM_SITES]
+    cy_fixed *table; // owned, [layers + 2, 1 + experts, CY_SUM_SITES]: dense first
     int64_t count;
+    int experts;           // of a layer
     cy_fixed exponentials; // a token's, over the vocabulary; each is at most 1
     cy_fixed loss;         // over tokens
     int square_exponent;   // of sums of squares of gradients
@@ -52,23 +54,24 @@ CY_MUST_CHECK cy_status cy_sums_open(
     cy_sums *sums, const cy_model_shape *shape, int64_t seq_length);
 void cy_sums_close(cy_sums *sums);
 
-// The sum at a place; NULL where `sums` is NULL: floating point.
+// The sum at a place that no expert has; NULL where `sums` is NULL: floating point.
 cy_fixed *cy_sums_at(const cy_sums *sums, int layer, int place);
 
 // The sum that a parameter's gradient is; NULL likewise.
 cy_fixed *cy_sums_gradient(const cy_sums *sums, const cy_param *param);
 
-// Before a try of a step, and once its terms are known to all ranks: notes begin at nothing.
-void cy_sums_reset(cy_sums *sums);
+// Attaches `largest` [count] uint32 in device memory, where kernels note the largest term of each
+// sum. Zeroing it is up to the caller.
+void cy_sums_bind(cy_sums *sums, void *largest);
 
 // All exponents become larger by the same amount: a step is done again.
 void cy_sums_raise(cy_sums *sums, int by);
 
-// Exponents for the next step from the terms noted in this one, which was done with exponents
-// raised by `raised`. A sum without terms goes back to where it was.
-void cy_sums_update_exponents(cy_sums *sums, int raised);
+// Exponents for the next step from the terms noted in this one, `largest` [count] on the host,
+// which was done with exponents raised by `raised`. A sum without terms goes back to where it was.
+void cy_sums_update_exponents(cy_sums *sums, const uint32_t *largest, int raised);
 
-// True where a term of the sum has left the head room or is no number.
-bool cy_fixed_exceeded(const cy_fixed *fixed);
+// Whether a sum's largest term, as kernels note it, has left the head room or is no number.
+bool cy_sums_exceeded(uint32_t largest);
 
 #endif

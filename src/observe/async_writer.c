@@ -33,7 +33,7 @@ typedef struct target {
     char *path;   // owned; NULL: the caller owns fd
     char *folder; // owned: the folder of path
     int fd;
-    const void *header; // borrowed
+    char *header; // owned, [header_bytes]
     size_t header_bytes;
     bool header_due; // the file may lack its header, or a part of it
     char *ring;      // owned, [capacity]
@@ -126,8 +126,8 @@ static bool write_header(target *to)
     if (!to->header_due) return true;
     if (cy_io_fstat(to->fd, &info) != 0) return false;
     while (info.st_size < (off_t)to->header_bytes) {
-        const ssize_t put = cy_io_write(to->fd, (const char *)to->header + info.st_size,
-            to->header_bytes - (size_t)info.st_size);
+        const ssize_t put =
+            cy_io_write(to->fd, to->header + info.st_size, to->header_bytes - (size_t)info.st_size);
         if (put < 0 && errno == EINTR) continue;
         if (put < 0) return false;
         info.st_size += put;
@@ -342,6 +342,7 @@ static void free_target(target *at)
     cy_memory_free(at->name);
     cy_memory_free(at->path);
     cy_memory_free(at->folder);
+    cy_memory_free(at->header);
     cy_memory_free(at->ring);
 }
 
@@ -353,6 +354,9 @@ static cy_status fill_target(target *at, const cy_async_target *wanted)
     at->ring = ring;
     at->capacity = wanted->backlog_bytes;
     if (wanted->path == NULL) return CY_OK;
+    CY_TRY(CY_ALLOC(&at->header, wanted->header_bytes));
+    if (wanted->header_bytes > 0) memcpy(at->header, wanted->header, wanted->header_bytes);
+    at->header_bytes = wanted->header_bytes;
     CY_TRY(cy_memory_copy_text(&at->path, wanted->path));
     CY_TRY(cy_memory_copy_text(&at->folder, wanted->path));
     char *slash = strrchr(at->folder, '/');
@@ -367,9 +371,7 @@ cy_status cy_async_writer_add(cy_async_writer *writer, int *number, const cy_asy
 {
     CY_ASSERT(writer->count < CY_ASYNC_TARGETS_MAX);
     CY_ASSERT(wanted->path == NULL || wanted->path[0] != '\0');
-    target made = {.fd = wanted->path == NULL ? wanted->fd : -1,
-        .header = wanted->header,
-        .header_bytes = wanted->header_bytes};
+    target made = {.fd = wanted->path == NULL ? wanted->fd : -1};
     const cy_status status = fill_target(&made, wanted);
     if (status != CY_OK) {
         free_target(&made);

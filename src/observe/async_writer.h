@@ -27,7 +27,7 @@ typedef struct cy_async_target {
     const char *name;   // in messages; copied
     const char *path;   // a file to append to; copied. NULL: `fd` is written to
     int fd;             // where path is NULL: a stream that is open and stays open, such as 1
-    const void *header; // borrowed while the writer is open: the first bytes of a new file, or NULL
+    const void *header; // the first bytes of a new file, copied; NULL: none
     size_t header_bytes;
     size_t backlog_bytes; // room for waiting records
 } cy_async_target;

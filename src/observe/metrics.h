@@ -1,102 +1,170 @@
-// observe/metrics.h: the metrics of a step, as a line on the console and a line in metrics.jsonl;
-// and the history of a run, read back from that file.
+// observe/metrics.h: the metrics of a run: their declarations, the values of one record, the texts
+// of a record, and the history of a run, read back from metrics.jsonl.
 //
-// The trainer fills a cy_step_metrics with global values (sums and maxima over ranks), and rank
-// zero gives each whole line to an asynchronous writer (async_writer.h): no disk delays a step, and
-// no failed write ends a run. A number that is not finite is `null` in the file, `nan` or `inf` on
-// the console.
+// CY_METRIC_TABLE declares each metric once, in one entry. The console's line, metrics.jsonl,
+// TensorBoard's scalars, the columns of `cyclotron metrics` and the curves follow from the entry
+// (sinks.h). The trainer sets the value of a metric in a record, and a metric that is not set is
+// not written: its entry does not say when it is present, the code that sets it does. Values are
+// global, which means sums, means or maxima over ranks. A number that is not finite is `null` in
+// the file, `nan` or `inf` on the console.
+//
+// A record belongs to one thread. The functions fail for memory only.
 
 #ifndef CY_OBSERVE_METRICS_H
 #define CY_OBSERVE_METRICS_H
 
 #include "base/status.h"
 #include "base/text.h"
-#include "observe/async_writer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// Traffic of one dimension in one step, over all ranks. Exposed seconds are those that did not
-// overlap with computation.
-typedef struct cy_comm_metrics {
-    const char *dimension; // borrowed: "dp", "tp", "pp", "cp", "ep"
-    int64_t bytes;
-    int64_t messages;
-    double seconds;              // of the slowest rank
-    double exposed_seconds;      // of the slowest rank
-    int64_t bytes_between_nodes; // the part of the bytes that left a node; 0 is not written
-} cy_comm_metrics;
+// An entry is METRIC(ID, name, type, unit, uses): CY_METRIC_ID is the metric's number.
+//
+//   name    in metrics.jsonl, and of its columns. "topk.ratio" is `ratio` in the object `topk`.
+//           NULL: the metric is on the console only.
+//   type    COUNT (int64_t), REAL (double), FLAG (0 or 1), HASH (64 bits, as 16 hex digits), or
+//           OBJECT, which has no value and makes the object of that name, even if nothing is in it
+//   unit    of the value, or "none"
+//   uses    any of these, separated by commas:
+//     CONSOLE(place, label, format)   in the line of a step; fields stand in the order of `place`
+//     TAG(tag)                        of TensorBoard
+//     SUMMARY(rule)                   the value of a whole run, a column of `cyclotron metrics`
+//     CURVE(legend, marks)            a loss, drawn by `cyclotron metrics --svg` and `--plot`, with
+//                                     a mark at each point if it has few
+//
+// The order of the entries is that of the fields of metrics.jsonl, of TensorBoard's scalars and of
+// the columns. docs/howto/add-a-metric.md explains how to add one.
 
-#define CY_COMM_METRICS_MAX 8
+#define CY_METRIC_TABLE(METRIC)                                                                    \
+    METRIC(STEP, "step", COUNT, "updates", CONSOLE(1, "Step", WHOLE))                              \
+    METRIC(TOKENS, "tokens", COUNT, "tokens", CONSOLE(6, "Tokens", SHORT), SUMMARY(LAST))          \
+    METRIC(LOSS, "loss", REAL, "nats per token", CONSOLE(2, "Loss", FIXED), TAG("train/loss"),     \
+        SUMMARY(LAST), CURVE("training", false))                                                   \
+    METRIC(VAL_LOSS, "val_loss", REAL, "nats per token", TAG("validation/loss"), SUMMARY(LAST),    \
+        CURVE("validation", true))                                                                 \
+    METRIC(VAL_TOKENS, "val_tokens", COUNT, "tokens", NO_USES)                                     \
+    METRIC(GRAD_NORM, "grad_norm", REAL, "none", CONSOLE(10, "Grad norm", FIXED),                  \
+        TAG("train/grad_norm"))                                                                    \
+    METRIC(LR, "lr", REAL, "none", CONSOLE(11, "LR", SCIENTIFIC), TAG("train/learning_rate"))      \
+    METRIC(STEP_S, "step_s", REAL, "seconds", SUMMARY(MEDIAN))                                     \
+    METRIC(TOK_S, "tok_s", REAL, "tokens/s", CONSOLE(4, "Tokens/s", SHORT),                        \
+        TAG("speed/tokens_per_second"), SUMMARY(SPREAD))                                           \
+    METRIC(TOK_S_RANK, "tok_s_rank", REAL, "tokens/s", CONSOLE(5, "Tokens/s/GPU", SHORT),          \
+        SUMMARY(MEDIAN))                                                                           \
+    METRIC(MFU, "mfu", REAL, "fraction", CONSOLE(8, "MFU", PERCENT), TAG("speed/mfu"),             \
+        SUMMARY(SPREAD))                                                                           \
+    METRIC(MFU_CAUSAL, "mfu_causal", REAL, "fraction", SUMMARY(MEDIAN))                            \
+    METRIC(MEM_GB, "mem_gb", REAL, "GB", CONSOLE(9, "Memory usage", GB), TAG("memory/gb"),         \
+        SUMMARY(MOST))                                                                             \
+    METRIC(DATA_S, "data_s", REAL, "seconds", SUMMARY(MEAN))                                       \
+    METRIC(DATA_READY, "data_ready", REAL, "fraction", SUMMARY(MEAN))                              \
+    METRIC(COMM, "comm", OBJECT, "none", NO_USES)                                                  \
+    CY_METRIC_TABLE_COMM(METRIC, TP, "comm.tp.")                                                   \
+    CY_METRIC_TABLE_COMM(METRIC, CP, "comm.cp.")                                                   \
+    CY_METRIC_TABLE_COMM(METRIC, PP, "comm.pp.")                                                   \
+    CY_METRIC_TABLE_COMM(METRIC, DP, "comm.dp.")                                                   \
+    CY_METRIC_TABLE_COMM(METRIC, WORLD, "comm.world.")                                             \
+    METRIC(TOPK_RATIO, "topk.ratio", REAL, "fraction", NO_USES)                                    \
+    METRIC(TOPK_SENT, "topk.sent", COUNT, "elements", NO_USES)                                     \
+    METRIC(TOPK_ELEMENTS, "topk.elements", COUNT, "elements", NO_USES)                             \
+    METRIC(SKIPPED, "skipped", FLAG, "none", CONSOLE(12, "Skipped", WORD))                         \
+    METRIC(REPEATED, "repeated", COUNT, "repetitions", CONSOLE(13, "Repeated", WHOLE))             \
+    METRIC(PARAMS_HASH, "params_hash", HASH, "none", NO_USES)                                      \
+    METRIC(BATCH_TOKENS, NULL, COUNT, "tokens", CONSOLE(3, "Global batch size", SHORT))            \
+    METRIC(MAX_TOKENS, NULL, COUNT, "tokens", CONSOLE(7, "", LIMIT))
 
-typedef struct cy_step_metrics {
-    int64_t step;         // from 1
-    int64_t tokens;       // trained so far, this step's included
-    int64_t max_tokens;   // 0: no limit
-    int64_t batch_tokens; // of one step
-    double loss;          // mean over every token of the global batch
-    double grad_norm;
-    double learning_rate;
-    double step_s;
-    double tok_s;      // of all ranks together
-    double tok_s_rank; // the same, divided by the ranks
-    double mfu;        // fractions; NaN where no peak was measured
-    double mfu_causal;
-    double memory_bytes; // resident, of the largest rank
-    double data_s;       // the time that the slowest rank waited for microbatches
-    double data_ready;   // the fraction of all ranks' microbatches that were ready when asked for
-    bool skipped;        // the update was not applied: loss scaling met an overflow
-    int repeats;         // strict mode: how often the step was repeated
-    bool has_params_hash;
-    uint64_t params_hash;
-    // Top-k compression: the ratio of this step, and how many elements all ranks sent of how many.
-    double topk_ratio; // 0: no top-k compression, and these fields are not written
-    int64_t topk_sent, topk_elements;
-    cy_comm_metrics comm[CY_COMM_METRICS_MAX]; // [comm_count]
-    int comm_count;
-} cy_step_metrics;
+// The messages of one dimension of the mesh: sums over all ranks, seconds of the slowest rank.
+#define CY_METRIC_TABLE_COMM(METRIC, ID, name)                                                     \
+    METRIC(COMM_##ID##_BYTES, name "bytes", COUNT, "bytes", NO_USES)                               \
+    METRIC(COMM_##ID##_MESSAGES, name "messages", COUNT, "messages", NO_USES)                      \
+    METRIC(COMM_##ID##_S, name "s", REAL, "seconds", NO_USES)                                      \
+    METRIC(COMM_##ID##_EXPOSED_S, name "exposed_s", REAL, "seconds", NO_USES)                      \
+    METRIC(COMM_##ID##_BYTES_BETWEEN_NODES, name "bytes_between_nodes", COUNT, "bytes", NO_USES)
 
-// Appends the console's line, without a line end:
+#define CY_METRIC_NUMBER(id, ...) CY_METRIC_##id,
+typedef enum cy_metric { CY_METRIC_TABLE(CY_METRIC_NUMBER) CY_METRICS } cy_metric;
+#undef CY_METRIC_NUMBER
+
+// The metrics of a dimension follow each other: those of dp begin at CY_METRIC_COMM_DP_BYTES.
+#define CY_METRICS_OF_DIMENSION (CY_METRIC_COMM_CP_BYTES - CY_METRIC_COMM_TP_BYTES)
+
+typedef enum cy_metric_type {
+    CY_METRIC_TYPE_COUNT,
+    CY_METRIC_TYPE_REAL,
+    CY_METRIC_TYPE_FLAG,
+    CY_METRIC_TYPE_HASH,
+    CY_METRIC_TYPE_OBJECT,
+} cy_metric_type;
+
+// How the console shows a value (observe/progress.h).
+typedef enum cy_metric_format {
+    CY_METRIC_FORMAT_WHOLE, // "12"
+    CY_METRIC_FORMAT_SHORT, // "8.19K"
+    CY_METRIC_FORMAT_LIMIT, // "/1.00M", without separator and label: a bound of the field before it
+    CY_METRIC_FORMAT_FIXED, // "5.1234"
+    CY_METRIC_FORMAT_SCIENTIFIC, // "3.00e-04"
+    CY_METRIC_FORMAT_PERCENT,    // of a fraction: "61.20%"; "-" where it is not finite
+    CY_METRIC_FORMAT_GB,         // "1.20GB"
+    CY_METRIC_FORMAT_WORD,       // the label alone, where the value is not 0
+} cy_metric_format;
+
+// The value of a whole run. Speeds leave out the first steps (cy_series_summarise).
+typedef enum cy_metric_summary {
+    CY_METRIC_SUMMARY_NONE,
+    CY_METRIC_SUMMARY_LAST,
+    CY_METRIC_SUMMARY_MEAN,
+    CY_METRIC_SUMMARY_MEDIAN,
+    CY_METRIC_SUMMARY_MOST,
+    CY_METRIC_SUMMARY_SPREAD, // three columns: NAME is the median, NAME_min and NAME_max
+} cy_metric_summary;
+
+// The entry of a metric. Texts are static.
+typedef struct cy_metric_entry {
+    const char *name; // NULL: on the console only
+    const char *unit;
+    const char *label; // on the console
+    const char *tag;   // NULL: not in TensorBoard
+    const char *curve; // the legend; NULL: not drawn
+    cy_metric_type type;
+    int place; // on the console; 0: not there
+    cy_metric_format format;
+    cy_metric_summary summary;
+    bool curve_marks;
+} cy_metric_entry;
+
+const cy_metric_entry *cy_metric_entry_of(cy_metric metric);
+
+// ---- the values of a step, or of an evaluation
+
+// Start from a zeroed struct, in which nothing is set.
+typedef struct cy_metrics {
+    bool set[CY_METRICS];
+    union {
+        double real;
+        int64_t count;
+    } of[CY_METRICS];
+} cy_metrics;
+
+// Set a metric: of type REAL, and of the other types. The value of a hash is its bits, that of an
+// object is not used.
+void cy_metrics_set(cy_metrics *metrics, cy_metric metric, double value);
+void cy_metrics_set_count(cy_metrics *metrics, cy_metric metric, int64_t value);
+
+// The value of a metric, of either kind; NaN or 0 where it is not set.
+double cy_metrics_real(const cy_metrics *metrics, cy_metric metric);
+int64_t cy_metrics_count(const cy_metrics *metrics, cy_metric metric);
+
+// Appends the console's line of a step, without a line end:
 // `[rank 0] Step: 12 | Loss: 5.1234 | Global batch size: 8.19K | Tokens/s: 4.21K | Tokens/s/GPU:
 // 2.10K | Tokens: 98.3K/1.00M | MFU: 61.20% | Memory usage: 1.20GB | Grad norm: 1.2345 | LR:
-// 3.00e-04`. Picotron's fields in its order, then ours. Counts have three significant digits
-// (observe/progress.h), GB are 2^30 bytes, an MFU without a measured peak is `-`, and `/1.00M` is
-// left out where there is no limit.
-CY_MUST_CHECK cy_status cy_metrics_add_console(cy_text *line, const cy_step_metrics *metrics);
+// 3.00e-04`. Picotron's fields in its order, then ours.
+CY_MUST_CHECK cy_status cy_metrics_add_console(cy_text *line, const cy_metrics *metrics);
 
-// Append one JSON object, without a line end, as docs/observe.md describes it.
-CY_MUST_CHECK cy_status cy_metrics_add_step(cy_text *line, const cy_step_metrics *metrics);
-CY_MUST_CHECK cy_status cy_metrics_add_validation(
-    cy_text *line, int64_t step, double val_loss, int64_t val_tokens);
-
-typedef struct cy_metrics_file {
-    cy_async_writer *writer; // borrowed; NULL when closed
-    int target;              // the file's number there
-    cy_text line;            // owned; keeps its room from step to step
-} cy_metrics_file;
-
-// Opens a file for appending through `writer`; makes it where there is none. Lines of steps after
-// `last_step` are removed from it (0: all lines), and so are lines that are no whole JSON object
-// with a step, such as the torn last line of a run that died. *unreadable, unless NULL, counts
-// those. The shorter file replaces the old one in one rename. On failure the old file stays as it
-// was.
-CY_MUST_CHECK cy_status cy_metrics_file_open(cy_metrics_file *file, cy_async_writer *writer,
-    const char *path, int64_t last_step, int64_t *unreadable);
-
-// Lines that were passed to the writer may be unwritten until cy_async_writer_finish.
-void cy_metrics_file_close(cy_metrics_file *file);
-
-// Keeps a file that the run does not continue, because the run begins (`last_step` 0) or because no
-// line of the file has a step: renames it to the first free name of PATH.1, PATH.2 and so on.
-// *number is that number; 0 where there is no such file, or nothing in it. The caller makes sure
-// that nobody else takes such names at the same time.
-CY_MUST_CHECK cy_status cy_metrics_file_rotate(int *number, const char *path, int64_t last_step);
-
-// Append one line each. They fail only for memory.
-CY_MUST_CHECK cy_status cy_metrics_file_step(cy_metrics_file *file, const cy_step_metrics *metrics);
-CY_MUST_CHECK cy_status cy_metrics_file_validation(
-    cy_metrics_file *file, int64_t step, double val_loss, int64_t val_tokens);
+// Appends a line of metrics.jsonl, without a line end: one JSON object, described in
+// docs/observe.md.
+CY_MUST_CHECK cy_status cy_metrics_add_json(cy_text *line, const cy_metrics *metrics);
 
 // ---- reading metrics.jsonl back
 
@@ -107,33 +175,25 @@ typedef struct cy_series {
     size_t step_capacity, value_capacity; // elements that are allocated
 } cy_series;
 
-// Series of a run, in the order of the file, which is that of the steps: one value a step, except
-// for val_loss, which has one an evaluation. A value that was not finite (`null`) is NaN. Lines
-// that are not whole JSON objects are skipped and counted: a run that is being written may end in
-// the middle of one.
+// The series of a run, in the order of the file, which is that of the steps: of each metric that
+// has a summary or a curve, the values of the lines that contain it. A value that is no number,
+// such as `null`, is NaN. Lines that are not whole JSON objects are skipped and counted: a run that
+// is being written may end in the middle of one.
 typedef struct cy_history {
-    cy_series loss;
-    cy_series tokens;
-    cy_series step_s;
-    cy_series tok_s;
-    cy_series tok_s_rank;
-    cy_series mfu;
-    cy_series mfu_causal;
-    cy_series mem_gb;
-    cy_series data_s;
-    cy_series data_ready;
-    cy_series val_loss;
+    cy_series of[CY_METRICS];
     int64_t unreadable; // lines that were skipped
 } cy_history;
 
 CY_MUST_CHECK cy_status cy_history_open(cy_history *history, const char *path);
 void cy_history_close(cy_history *history);
 
-// The spread of a series' finite values at steps after `after`; all NaN where there are none.
-typedef struct cy_spread {
-    double least, median, most;
-} cy_spread;
+// A series in figures. The last value is the last of all; the others are of the finite values at
+// steps after `after`. NaN where there is none.
+typedef struct cy_summary {
+    double last, mean, least, median, most;
+} cy_summary;
 
-CY_MUST_CHECK cy_status cy_series_spread(cy_spread *spread, const cy_series *series, double after);
+CY_MUST_CHECK cy_status cy_series_summarise(
+    cy_summary *summary, const cy_series *series, double after);
 
 #endif

@@ -126,15 +126,16 @@ static cy_status create(cy_text *path, const char *folder)
 static cy_status open_parts(cy_event_file *file, cy_text *path, const char *folder)
 {
     static const char version[] = "brain.Event:2";
-    CY_TRY(start_record(&file->header, (double)time(NULL)));
-    CY_TRY(add_field_bytes(&file->header, EVENT_VERSION, version, sizeof(version) - 1));
-    CY_TRY(end_record(&file->header));
+    cy_text *header = &file->record;
+    CY_TRY(start_record(header, (double)time(NULL)));
+    CY_TRY(add_field_bytes(header, EVENT_VERSION, version, sizeof(version) - 1));
+    CY_TRY(end_record(header));
     CY_TRY(create(path, folder));
     const cy_async_target target = {
         .name = path->bytes,
         .path = path->bytes,
-        .header = file->header.bytes,
-        .header_bytes = file->header.length,
+        .header = header->bytes,
+        .header_bytes = header->length,
         .backlog_bytes = BACKLOG_BYTES,
     };
     return cy_async_writer_add(file->writer, &file->target, &target);
@@ -152,7 +153,6 @@ cy_status cy_event_file_open(cy_event_file *file, cy_async_writer *writer, const
 
 void cy_event_file_close(cy_event_file *file)
 {
-    cy_text_free(&file->header);
     cy_text_free(&file->record);
     *file = (cy_event_file){0};
 }

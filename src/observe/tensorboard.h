@@ -14,12 +14,10 @@
 typedef struct cy_event_file {
     cy_async_writer *writer; // borrowed; NULL when closed
     int target;              // the file's number there
-    cy_text header;          // owned: the first record of a file
     cy_text record;          // owned; keeps its room, so a scalar allocates nothing
 } cy_event_file;
 
 // Makes FOLDER/events.out.tfevents.<seconds>.<host>; where that name is taken, it adds a number.
-// Close it after the writer has finished.
 CY_MUST_CHECK cy_status cy_event_file_open(
     cy_event_file *file, cy_async_writer *writer, const char *folder);
 void cy_event_file_close(cy_event_file *file);

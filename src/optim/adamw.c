@@ -9,7 +9,7 @@
 
 static int64_t start_of(const cy_storage *storage, const cy_tensor *tensor)
 {
-    return storage->units[tensor->unit].first + tensor->offset;
+    return cy_storage_part_of(storage, tensor)->first + tensor->offset;
 }
 
 static int64_t end_of(const cy_storage *storage, const cy_tensor *tensor)
@@ -17,10 +17,11 @@ static int64_t end_of(const cy_storage *storage, const cy_tensor *tensor)
     return start_of(storage, tensor) + tensor->slice.rows * tensor->slice.cols;
 }
 
-// The first tensor that ends after an element. Tensors are in the order of the flat range.
-static int first_behind(const cy_storage *storage, int64_t place)
+// The first tensor of a group that ends after an element. Tensors are in the order of the flat
+// range.
+static int first_behind(const cy_storage *storage, const cy_param_group *group, int64_t place)
 {
-    int low = 0, high = storage->tensor_count;
+    int low = group->tensor_first, high = group->tensor_first + group->tensor_count;
     while (low < high) {
         const int middle = low + (high - low) / 2;
         if (end_of(storage, &storage->tensors[middle]) <= place) {
@@ -32,26 +33,37 @@ static int first_behind(const cy_storage *storage, int64_t place)
     return low;
 }
 
-cy_status cy_param_ranges_visit(
-    const cy_storage *storage, const cy_reducer *reducer, cy_param_range_visit visit, void *context)
+static cy_status visit_owned(const cy_storage *storage, const cy_param_group *group,
+    const cy_owned_range *range, cy_param_range_visit visit, void *context)
 {
-    for (int i = 0; i < cy_reducer_owned_count(reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(reducer, i);
-        const int64_t range_end = range.first + range.count;
-        for (int t = first_behind(storage, range.first); t < storage->tensor_count; t++) {
-            const cy_tensor *tensor = &storage->tensors[t];
-            const int64_t start = start_of(storage, tensor), end = end_of(storage, tensor);
-            if (start >= range_end) break;
-            const int64_t from = start > range.first ? start : range.first;
-            const int64_t to = end < range_end ? end : range_end;
-            if (from >= to) continue; // the tensor has no elements
-            const cy_param_range param_range = {
-                .tensor = tensor,
-                .first = from - start,
-                .count = to - from,
-                .at = from - range.first,
-            };
-            CY_TRY(visit(context, &range, &param_range));
+    const int64_t range_end = range->first + range->count;
+    const int tensor_end = group->tensor_first + group->tensor_count;
+    for (int t = first_behind(storage, group, range->first); t < tensor_end; t++) {
+        const cy_tensor *tensor = &storage->tensors[t];
+        const int64_t start = start_of(storage, tensor), end = end_of(storage, tensor);
+        if (start >= range_end) break;
+        const int64_t from = start > range->first ? start : range->first;
+        const int64_t to = end < range_end ? end : range_end;
+        if (from >= to) continue; // the tensor has no elements
+        const cy_param_range param_range = {
+            .tensor = tensor,
+            .first = from - start,
+            .count = to - from,
+            .at = from - range->first,
+        };
+        CY_TRY(visit(context, range, &param_range));
+    }
+    return CY_OK;
+}
+
+cy_status cy_param_ranges_visit(
+    const cy_storage *storage, cy_param_range_visit visit, void *context)
+{
+    for (int g = 0; g < storage->group_count; g++) {
+        const cy_param_group *group = &storage->groups[g];
+        for (int i = 0; i < cy_reducer_owned_count(group->reducer); i++) {
+            const cy_owned_range range = cy_reducer_owned(group->reducer, i);
+            CY_TRY(visit_owned(storage, group, &range, visit, context));
         }
     }
     return CY_OK;
@@ -90,9 +102,11 @@ bool cy_param_range_next(const cy_param_range *param_range, int64_t *done, cy_pa
 void cy_optimizer_alloc(cy_optimizer *update, cy_arena *run)
 {
     const bool fixed = update->storage->sums != NULL;
+    const cy_view squares = cy_view_alloc(
+        run, fixed ? CY_FX64 : CY_F64, update->set_count, fixed ? CY_STRICT_SQUARE_CELLS : 1);
     update->cells = (cy_optimizer_scalars){
-        .sum_squares = fixed ? cy_view_alloc(run, CY_FX64, 1, CY_STRICT_SQUARE_CELLS)
-                             : cy_view_alloc(run, CY_F64, 1, 1),
+        .sum_squares = cy_view_rows(squares, 0, 1),
+        .set_squares = squares,
         .norm = cy_view_alloc(run, CY_F64, 1, 1),
         .scale = cy_view_alloc(run, CY_F64, 1, 1),
     };
@@ -102,8 +116,10 @@ static cy_status add_squares(
     void *context, const cy_owned_range *range, const cy_param_range *param_range)
 {
     const cy_optimizer *update = context;
-    if (param_range->tensor->slice.copy_index != 0) return CY_OK;
-    cy_sum_squares(update->queue, update->cells.sum_squares,
+    const cy_tensor *tensor = param_range->tensor;
+    if (tensor->slice.copy_index != 0) return CY_OK;
+    const int set = update->storage->groups[tensor->group].set;
+    cy_sum_squares(update->queue, cy_view_rows(update->cells.set_squares, set, 1),
         cy_param_range_grad(update->storage, range, param_range));
     return CY_OK;
 }
@@ -113,10 +129,15 @@ cy_status cy_optimizer_grad_norm(cy_optimizer *update, double divisor)
     cy_optimizer_scalars *cells = &update->cells;
     if (update->storage->sums != NULL) {
         cells->sum_squares.exponent = update->storage->sums->square_exponent;
+        cells->set_squares.exponent = cells->sum_squares.exponent;
     }
-    cy_fill(update->queue, cells->sum_squares, 0.0);
-    CY_TRY(cy_param_ranges_visit(update->storage, update->reducer, add_squares, update));
-    CY_TRY(cy_group_all_reduce(update->norm_group, update->queue, cells->sum_squares, CY_SUM));
+    cy_fill(update->queue, cells->set_squares, 0.0);
+    CY_TRY(cy_param_ranges_visit(update->storage, add_squares, update));
+    for (int set = 0; set < update->set_count; set++) {
+        const cy_view squares = cy_view_rows(cells->set_squares, set, 1);
+        CY_TRY(cy_group_all_reduce(update->sets[set].norm, update->queue, squares, CY_SUM));
+        if (set > 0) cy_add(update->queue, cells->sum_squares, cells->sum_squares, squares);
+    }
     cy_clip_scale(
         update->queue, cells->scale, cells->norm, cells->sum_squares, divisor, update->max_norm);
     return CY_OK;
@@ -150,5 +171,5 @@ static cy_status update_param_range(
 cy_status cy_optimizer_step(cy_optimizer *update, const cy_adamw_spec *spec)
 {
     adamw_pass pass = {.update = update, .spec = spec};
-    return cy_param_ranges_visit(update->storage, update->reducer, update_param_range, &pass);
+    return cy_param_ranges_visit(update->storage, update_param_range, &pass);
 }

@@ -1,7 +1,7 @@
 // optim/adamw.h: the optimizer step of one rank over the parameters that it owns: their ranges, the
 // global norm of the gradients, clipping, AdamW.
 //
-// The optimizer borrows queue, storage, reducer and group; its scalars lie in the run arena. The
+// The optimizer borrows queue, storage and sets; its scalars lie in the run arena. The
 // rank's thread alone uses it. Only collectives fail.
 
 #ifndef CY_OPTIM_ADAMW_H
@@ -13,7 +13,7 @@
 
 // ---- parameter ranges
 //
-// The reducer divides flat ranges over the ranks, and the manifest lists tensors. A parameter range
+// Reducers divide flat ranges over the ranks, and the manifest lists tensors. A parameter range
 // is the part of one tensor in one owned flat range; it consists of rectangles of the global
 // tensor. Initial weights, norms, the optimizer, hashes and checkpoints visit parameter ranges.
 
@@ -29,9 +29,10 @@ typedef struct cy_param_range {
 typedef cy_status (*cy_param_range_visit)(
     void *context, const cy_owned_range *range, const cy_param_range *param_range);
 
-// Calls `visit` for every parameter range of every owned range, in order, until one fails.
-CY_MUST_CHECK cy_status cy_param_ranges_visit(const cy_storage *storage, const cy_reducer *reducer,
-    cy_param_range_visit visit, void *context);
+// Calls `visit` for every parameter range of every owned range of every parameter group, in order,
+// until one fails.
+CY_MUST_CHECK cy_status cy_param_ranges_visit(
+    const cy_storage *storage, cy_param_range_visit visit, void *context);
 
 // The gradients of a parameter range, with their exponent where they are in fixed point.
 cy_view cy_param_range_grad(
@@ -52,11 +53,13 @@ bool cy_param_range_next(const cy_param_range *param_range, int64_t *done, cy_pa
 // ---- the step
 //
 // Gradients are sums over tokens; they are divided once, here, by the tokens of the global batch.
-// An element that several ranks hold counts once in the norm: on the rank with copy index 0.
+// An element that several ranks hold counts once in the norm: on the rank with copy index 0. The
+// squares of each set are summed over the ranks that own different elements of that set.
 
 // Scalars in device memory. A step writes them and the host reads them at its end.
 typedef struct cy_optimizer_scalars {
-    cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that
+    cy_view sum_squares; // [1, 1] fp64, or [1, 4] CY_FX64 where gradients are that: of all sets
+    cy_view set_squares; // of each set, [set_count, 1] or [set_count, 4]; the first is sum_squares
     cy_view norm;        // [1, 1] fp64, of the divided gradients, before clipping
     cy_view scale;       // [1, 1] fp64, the factor of the gradients
 } cy_optimizer_scalars;
@@ -64,9 +67,9 @@ typedef struct cy_optimizer_scalars {
 typedef struct cy_optimizer {
     cy_queue *queue;           // borrowed
     const cy_storage *storage; // borrowed
-    cy_reducer *reducer;       // borrowed
-    cy_group *norm_group;      // borrowed: all ranks that hold different elements
-    double max_norm;           // 0: no clipping
+    const cy_param_set *sets;  // borrowed, [set_count]: those of the storage
+    int set_count;
+    double max_norm; // 0: no clipping
     cy_optimizer_scalars cells;
 } cy_optimizer;
 

@@ -1,4 +1,4 @@
-// Plans a run: opens the engine of each rank without memory and rehearses its steps on a dry queue.
+// Plans a run: opens the engine of each rank without memory and runs its steps on a dry queue.
 
 #include "plan/plan.h"
 
@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "config/config.h"
 #include "observe/memory.h"
-#include "train/ranks.h"
 
 #include <string.h>
 
@@ -41,7 +40,7 @@ static void count_parameters(cy_plan_rank *planned, const cy_storage *storage)
     }
 }
 
-static cy_status rehearse_step(cy_rank_traffic *sent, cy_engine *engine, int64_t step)
+static cy_status run_dry_step(cy_rank_traffic *sent, cy_engine *engine, int64_t step)
 {
     const cy_adamw_spec adamw = {.step = step};
     cy_step_result result;
@@ -53,13 +52,13 @@ static cy_status rehearse_step(cy_rank_traffic *sent, cy_engine *engine, int64_t
     return CY_OK;
 }
 
-// Opening the engine has rehearsed a step and an evaluation. This rehearses one more step, whose
-// costs the plan shows; with top-k compression it is a step after the warm-up.
-static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
+// Runs a step on the dry queue, whose costs the plan shows; with top-k compression it is a step
+// after the warm-up. Opening the engine has already run a step and an evaluation in the same way.
+static cy_status plan_step(cy_plan_rank *planned, cy_engine *engine)
 {
     const int64_t warmup = engine->options.config->distributed.topk_warmup_steps;
     const cy_cost before = engine->queue.planned;
-    CY_TRY(rehearse_step(&planned->traffic, engine, warmup > 0 ? warmup + 1 : 1));
+    CY_TRY(run_dry_step(&planned->traffic, engine, warmup > 0 ? warmup + 1 : 1));
     planned->cost.flops = engine->queue.planned.flops - before.flops;
     planned->cost.bytes = engine->queue.planned.bytes - before.bytes;
     return CY_OK;
@@ -68,16 +67,23 @@ static cy_status rehearse(cy_plan_rank *planned, cy_engine *engine)
 static cy_status keep_buckets(cy_plan *plan, const cy_engine *engine)
 {
     if (cy_group_size(engine->options.groups.gradient) == 1) return CY_OK;
-    int count;
-    const cy_flat_range *pieces = cy_reducer_buckets(engine->reducer, &count);
-    CY_TRY(CY_ALLOC(&plan->buckets, (size_t)count));
-    memcpy(plan->buckets, pieces, (size_t)count * sizeof(cy_flat_range));
-    plan->bucket_count = count;
-    plan->bucket_element = cy_dtype_size(engine->storage.grad_dtype);
+    const cy_storage *storage = &engine->storage;
+    size_t capacity = 0;
+    void *block = NULL;
+    for (int g = 0; g < storage->group_count; g++) {
+        int count;
+        const cy_flat_range *pieces = cy_reducer_buckets(storage->groups[g].reducer, &count);
+        const size_t before = (size_t)plan->bucket_count;
+        CY_TRY(cy_memory_grow(&block, &capacity, before + (size_t)count, sizeof(cy_flat_range)));
+        plan->buckets = block;
+        memcpy(plan->buckets + before, pieces, (size_t)count * sizeof(cy_flat_range));
+        plan->bucket_count += count;
+        plan->bucket_element = cy_dtype_size(storage->groups[g].grad_dtype); // of all groups
+    }
     return CY_OK;
 }
 
-static cy_status rehearse_stages(cy_plan *plan, cy_engine *engine)
+static cy_status plan_topk_stages(cy_plan *plan, cy_engine *engine)
 {
     const cy_config_distributed *distributed = &plan->config->distributed;
     const double ratio = distributed->topk_ratio;
@@ -90,7 +96,7 @@ static cy_status rehearse_stages(cy_plan *plan, cy_engine *engine)
     for (int i = 0; i <= cy_topk_stages(ratio, warmup); i++) {
         cy_rank_traffic sent;
         const int64_t first = cy_topk_stage_first(ratio, warmup, i);
-        CY_TRY(rehearse_step(&sent, engine, first));
+        CY_TRY(run_dry_step(&sent, engine, first));
         plan->stages[plan->stage_count++] = (cy_plan_topk_stage){
             .first = first,
             .ratio = cy_topk_stage_ratio(ratio, warmup, i),
@@ -113,14 +119,14 @@ static cy_status plan_engine(cy_plan *plan, const cy_rank *rank, cy_engine *engi
     planned->at = rank->at;
     planned->memory = engine->memory;
     count_parameters(planned, &engine->storage);
-    cy_status status = rehearse(planned, engine);
+    cy_status status = plan_step(planned, engine);
     if (status == CY_OK && rank->rank == 0) {
-        // Kernels and libraries are loaded now, and no tensor is.
+        // Kernels and libraries are loaded by now, but no tensor is allocated.
         cy_rss resident;
         status = cy_rss_read(&resident);
         if (status == CY_OK) plan->resident = resident.now_bytes;
         if (status == CY_OK) status = keep_buckets(plan, engine);
-        if (status == CY_OK) status = rehearse_stages(plan, engine);
+        if (status == CY_OK) status = plan_topk_stages(plan, engine);
     }
     cy_engine_close(engine);
     return status;
@@ -152,7 +158,7 @@ static cy_status plan_schedule(cy_plan *plan)
     return cy_schedule_check(&plan->schedule_cost, &plan->schedule, NULL);
 }
 
-// The first rank that holds, computes and sends the same as this one: without ZeRO that of another
+// The first rank with the same plan: without ZeRO, the rank at the same coordinates of the first
 // data-parallel replica.
 static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 {
@@ -164,7 +170,8 @@ static int first_alike(const cy_plan *plan, const cy_coordinates *at)
 static cy_status open_parts(cy_plan *plan, const cy_config_machine *machine)
 {
     CY_TRY(cy_config_mesh(&plan->mesh, plan->config));
-    CY_TRY(cy_manifest_open(&plan->manifest, &plan->config->shape));
+    CY_TRY(cy_manifest_open(
+        &plan->manifest, &plan->config->shape, cy_precision_of(plan->config->model.dtype)));
     CY_TRY(plan_schedule(plan));
     plan->free_bytes = cy_free_memory_read("").bytes;
     CY_TRY(CY_ALLOC(&plan->ranks, (size_t)plan->mesh.world));

@@ -1,9 +1,9 @@
-// plan/plan.h: mesh, shards, schedule, memory, work and traffic of every rank of a configuration,
-// before a job starts.
+// plan/plan.h: computes mesh, shards, schedule, memory, work and traffic of every rank of a
+// configuration, before a job starts.
 //
-// The code that trains makes the plan: it opens the engine of each rank to plan only, with groups
-// that count and send nothing, and runs its step once on a dry queue. It maps no memory, so a model
-// larger than the machine can be planned. One thread makes a plan and reads it.
+// The plan comes from the code that trains: it opens the engine of each rank with groups that count
+// and send nothing, and runs a step on a dry queue. It maps no memory, so a model that is larger
+// than the machine can be planned. One thread makes a plan and reads it.
 
 #ifndef CY_PLAN_PLAN_H
 #define CY_PLAN_PLAN_H
@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "comm/mesh.h"
 #include "parallel/pipeline/schedule.h"
-#include "train/traffic.h"
+#include "train/ranks.h"
 
 #define CY_PLAN_LAYER_RUNS 3
 
@@ -23,9 +23,8 @@ typedef struct cy_layer_run {
 typedef struct cy_plan_rank {
     cy_coordinates at;
     int layer_count;
-    // Its layers in model order. A chunk that continues the one before it is in the same run. Of
-    // more than CY_PLAN_LAYER_RUNS runs the last is in the last place, and those before it are left
-    // out.
+    // Its layers in model order. A chunk that continues the one before it belongs to the same run.
+    // Of more than CY_PLAN_LAYER_RUNS runs, the first ones and the last one are listed.
     cy_layer_run runs[CY_PLAN_LAYER_RUNS];
     int run_count;
     bool embedding, head;
@@ -49,17 +48,17 @@ typedef struct cy_plan {
     int threads;          // of a rank
     cy_plan_rank *ranks;  // owned, [mesh.world]
     cy_manifest manifest; // owned
-    cy_schedule schedule; // owned; of pp_size > 1
+    cy_schedule schedule; // owned; where pp_size > 1
     cy_schedule_cost schedule_cost;
     bool has_schedule;
-    cy_flat_range *buckets; // owned, [bucket_count]: of rank 0, each a message of gradients
+    cy_flat_range *buckets; // owned, [bucket_count]: of rank 0; each is a message of gradients
     int bucket_count;
     size_t bucket_element; // bytes of one of their elements
     cy_plan_topk_stage stages[CY_TOPK_STAGES + 1];
     int stage_count;    // 0: without top-k compression
     double dense_bytes; // of gradients that rank 0 would send in a step without compression
     size_t free_bytes;  // of this machine, see cy_free_memory
-    size_t resident;    // of this process with its libraries, measured; ranks as threads share it
+    size_t resident;    // measured: this process with its libraries, which ranks as threads share
 } cy_plan;
 
 // Plans a resolved and checked configuration for a machine.
@@ -67,7 +66,7 @@ CY_MUST_CHECK cy_status cy_plan_open(
     cy_plan *plan, const cy_config *config, const cy_config_machine *machine);
 void cy_plan_close(cy_plan *plan);
 
-// The rank that needs most memory, and the memory of all ranks with what is resident already.
+// The rank that needs most memory; the memory of all ranks, with the resident memory.
 int cy_plan_largest(const cy_plan *plan);
 size_t cy_plan_bytes(const cy_plan *plan);
 

@@ -1,4 +1,4 @@
-// Prints a plan: as a page for a person, and as one JSON object.
+// Prints a plan as text for people, and as one JSON object.
 
 #include "base/json.h"
 #include "observe/profile.h"
@@ -11,7 +11,7 @@
 #define GB 0x1p-30
 #define MB 0x1p-20
 
-// The longest list of ranks. It always contains the rank that needs most memory.
+// The maximum of listed ranks. The rank that needs most memory is always listed.
 #define MOST_RANKS 64
 
 static const char *layer_kind(const cy_model_shape *shape, int layer)
@@ -20,7 +20,7 @@ static const char *layer_kind(const cy_model_shape *shape, int layer)
     return layer == shape->layers ? "end" : "each layer";
 }
 
-// The parameters that lie in one matrix with this one.
+// The names of the parameters that share a matrix with this one.
 static const char *fused(cy_role role)
 {
     if (role == CY_ROLE_Q || role == CY_ROLE_K || role == CY_ROLE_V) return "q k v";
@@ -29,7 +29,7 @@ static const char *fused(cy_role role)
     return bias ? "q k v bias" : "";
 }
 
-// The name without the part that differs between layers.
+// Removes the part of a name that differs between layers.
 static const char *short_name(const char *name)
 {
     static const char layers[] = "model.layers.0.";
@@ -62,11 +62,11 @@ static cy_status add_shards(cy_text *text, const cy_plan *plan)
     CY_TRY(cy_text_add(text, "\nshards (by tensor-parallel rank)\n"));
     for (int i = 0; i < plan->manifest.count; i++) {
         const cy_param *param = &plan->manifest.params[i];
-        if (param->layer > 0 && param->layer < shape->layers) continue;
+        if (param->key.layer > 0 && param->key.layer < shape->layers) continue;
         char size[48];
         snprintf(size, sizeof(size), "%lld x %lld", (long long)param->rows, (long long)param->cols);
-        CY_TRY(cy_text_add(text, "  %-10s  %-32s %-16s %-11s", layer_kind(shape, param->layer),
-            short_name(param->name), size, fused(param->role)));
+        CY_TRY(cy_text_add(text, "  %-10s  %-32s %-16s %-11s", layer_kind(shape, param->key.layer),
+            short_name(param->name), size, fused(param->key.role)));
         CY_TRY(add_slices(text, plan, param));
     }
     return CY_OK;
@@ -152,7 +152,8 @@ static cy_status add_memory(cy_text *text, const cy_plan *plan)
 {
     const int largest = cy_plan_largest(plan);
     CY_TRY(cy_text_add(text,
-        "\nmemory in GB, each rank of %d thread%s (e embedding, h head; units: rooms of ZeRO)\n"
+        "\nmemory in GB, each rank of %d thread%s (e embedding, h head; units: "
+        "buffer pool of ZeRO)\n"
         "  rank  tp  cp  pp  dp  %-*s   weights gradients optimizer     units    tables "
         "activations "
         "  scratch     total\n",
@@ -223,8 +224,7 @@ static cy_status add_topk(cy_text *text, const cy_plan *plan)
         100.0 * cy_plan_topk_bytes(plan) / cy_plan_dense_bytes(plan));
 }
 
-// Warns where `train` would refuse to run all ranks on this machine. Libraries are resident
-// already.
+// Warns where `train` would not run all ranks on this machine. Libraries are already resident.
 static cy_status add_fit(cy_text *text, const cy_plan *plan)
 {
     const size_t needed = cy_plan_bytes(plan) - plan->resident;
@@ -291,7 +291,7 @@ static json_t *shards_json(const cy_plan *plan)
     json_t *shards = json_array();
     for (int i = 0; i < plan->manifest.count; i++) {
         const cy_param *param = &plan->manifest.params[i];
-        if (param->layer > 0 && param->layer < plan->config->shape.layers) continue;
+        if (param->key.layer > 0 && param->key.layer < plan->config->shape.layers) continue;
         cy_json_append(&shards,
             json_pack("{s:s, s:[I, I], s:o}", "name", param->name, "shape", (json_int_t)param->rows,
                 (json_int_t)param->cols, "tp", slices_json(plan, param)));

@@ -77,9 +77,7 @@ static size_t slots_for(size_t count)
 cy_status cy_bpe_reserve_merges(cy_bpe *bpe, size_t count)
 {
     const size_t slots = slots_for(count);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(cy_bpe_pair)));
-    bpe->pairs = block;
+    CY_TRY(CY_ALLOC(&bpe->pairs, slots));
     bpe->pairs_mask = slots - 1;
     for (size_t i = 0; i < slots; i++)
         bpe->pairs[i].pair = UINT64_MAX;
@@ -99,9 +97,7 @@ void cy_bpe_put_merge(cy_bpe *bpe, int32_t left, int32_t right, int32_t rank, in
 cy_status cy_bpe_index(cy_bpe *bpe)
 {
     const size_t slots = slots_for((size_t)bpe->count);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(int32_t)));
-    bpe->words = block;
+    CY_TRY(CY_ALLOC(&bpe->words, slots));
     bpe->words_mask = slots - 1;
     for (size_t i = 0; i < slots; i++)
         bpe->words[i] = -1;
@@ -335,11 +331,10 @@ static cy_status encode_word(const cy_bpe *bpe, cy_bpe_scratch *scratch, cy_toke
 
 static cy_status make_slots(cy_bpe_scratch *scratch, size_t slots)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(cy_bpe_cached)));
-    cy_bpe_cached *old = scratch->slots;
+    cy_bpe_cached *made = NULL, *old = scratch->slots;
+    CY_TRY(CY_ALLOC(&made, slots));
     const size_t old_slots = old != NULL ? scratch->slot_mask + 1 : 0;
-    scratch->slots = block;
+    scratch->slots = made;
     scratch->slot_mask = slots - 1;
     for (size_t i = 0; i < old_slots; i++) {
         if (old[i].bytes == 0) continue;

@@ -45,10 +45,10 @@ void cy_word_table_free(cy_word_table *table)
 static cy_status grow_word_slots(cy_word_table *table)
 {
     const size_t slots = table->slots != NULL ? 2 * (table->slot_mask + 1) : 1 << 14;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
+    uint32_t *made = NULL;
+    CY_TRY(CY_ALLOC(&made, slots));
     cy_memory_free(table->slots);
-    table->slots = block;
+    table->slots = made;
     table->slot_mask = slots - 1;
     for (size_t i = 0; i < table->count; i++) {
         size_t at = table->words[i].hash & table->slot_mask;
@@ -144,11 +144,8 @@ static cy_status add_parts(count_job *j, const cy_tokenizer_text *text)
 static cy_status count_parts(count_job *j, cy_word_table *table, cy_thread_pool *pool)
 {
     const int workers = cy_thread_pool_size(pool);
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_word_table)));
-    j->tables = block;
-    CY_TRY(cy_memory_alloc(&block, (size_t)workers, sizeof(cy_pretokenizer_scratch)));
-    j->splits = block;
+    CY_TRY(CY_ALLOC(&j->tables, (size_t)workers));
+    CY_TRY(CY_ALLOC(&j->splits, (size_t)workers));
     cy_thread_pool_run(pool, count_part, j, (int64_t)j->count);
     *table = j->tables[0];
     j->tables[0] = (cy_word_table){0};
@@ -353,10 +350,10 @@ static cy_status put_first_tokens(trainer *t, int32_t byte_ids[256], const char 
 static cy_status grow_slots(trainer *t)
 {
     const size_t slots = t->slots != NULL ? 2 * (t->slot_mask + 1) : 1 << 14;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
+    uint32_t *made = NULL;
+    CY_TRY(CY_ALLOC(&made, slots));
     cy_memory_free(t->slots);
-    t->slots = block;
+    t->slots = made;
     t->slot_mask = slots - 1;
     for (size_t i = 0; i < t->entry_count; i++) {
         size_t at = cy_hash_pair(t->entries[i].pair) & t->slot_mask;
@@ -531,22 +528,17 @@ static cy_status merge_pair(trainer *t, size_t index)
 
 static cy_status start(trainer *t, const char *end_token, int32_t vocab_size)
 {
-    void *block = NULL;
     size_t slots = 1024;
     while (slots < 2 * (size_t)vocab_size)
         slots *= 2;
-    CY_TRY(cy_memory_alloc(&block, slots, sizeof(uint32_t)));
-    t->token_slots = block;
+    CY_TRY(CY_ALLOC(&t->token_slots, slots));
     t->token_mask = slots - 1;
     int32_t byte_ids[256];
     CY_TRY(put_first_tokens(t, byte_ids, end_token));
     const size_t words = t->table.count;
-    CY_TRY(cy_memory_alloc(&block, t->table.pool_bytes, sizeof(int32_t)));
-    t->symbols = block;
-    CY_TRY(cy_memory_alloc(&block, words, sizeof(size_t)));
-    t->firsts = block;
-    CY_TRY(cy_memory_alloc(&block, words, sizeof(uint32_t)));
-    t->lengths = block;
+    CY_TRY(CY_ALLOC(&t->symbols, t->table.pool_bytes));
+    CY_TRY(CY_ALLOC(&t->firsts, words));
+    CY_TRY(CY_ALLOC(&t->lengths, words));
     t->merge = 1;
     for (size_t w = 0; w < words; w++) {
         const cy_word *word = &t->table.words[w];

@@ -219,9 +219,9 @@ const char *cy_pretokenizer_pattern(cy_pretokenizer_kind kind)
 
 cy_status cy_pretokenizer_open(cy_pretokenizer *pretokenizer)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, CY_UNICODE_POINTS + 1, 1));
-    *pretokenizer = (cy_pretokenizer){.classes = block};
+    cy_pretokenizer made = {0};
+    CY_TRY(CY_ALLOC(&made.classes, CY_UNICODE_POINTS + 1));
+    *pretokenizer = made;
     cy_unicode_classify(pretokenizer->classes);
     return CY_OK;
 }

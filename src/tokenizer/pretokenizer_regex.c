@@ -235,9 +235,7 @@ static bool is_valid(const unsigned char *text, size_t bytes)
 static cy_status make_valid(
     cy_text *valid, size_t **places, const unsigned char *text, size_t bytes)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, bytes * 3 + 1, sizeof(size_t)));
-    *places = block;
+    CY_TRY(CY_ALLOC(places, bytes * 3 + 1));
     for (size_t at = 0; at < bytes;) {
         uint32_t point;
         const size_t length = cy_utf8_decode(&point, text + at, bytes - at);

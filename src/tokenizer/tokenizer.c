@@ -168,9 +168,8 @@ static uint64_t hash_file(const char *bytes, size_t count)
 cy_status cy_tokenizer_open_general(
     cy_tokenizer **tokenizer, const char *json, size_t bytes, const char *name, bool general)
 {
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_tokenizer)));
-    cy_tokenizer *made = block;
+    cy_tokenizer *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
     pthread_mutex_init(&made->lock, NULL);
     made->end_token = -1;
     made->bpe.unknown = -1;
@@ -236,9 +235,7 @@ static cy_status take_encoder(cy_encoder **encoder, const cy_tokenizer *tokenize
     if (idle != NULL) owner->idle = idle->next;
     pthread_mutex_unlock(&owner->lock);
     if (idle == NULL) {
-        void *block = NULL;
-        CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_encoder)));
-        idle = block;
+        CY_TRY(CY_ALLOC(&idle, 1));
         idle->tokenizer = tokenizer;
     }
     idle->status = CY_OK;

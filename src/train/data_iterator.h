@@ -1,7 +1,7 @@
-// train/data_iterator.h: the text of a run as microbatches for its engines.
+// train/data_iterator.h: opens the data of a run, and gives its microbatches to engines.
 //
-// The data is opened once a process and shared by the ranks that are threads; a feed belongs to one
-// rank. Everything follows from the configuration: nothing here decides an order.
+// A process opens the data once, and its ranks share it. A data iterator belongs to one rank. The
+// order of samples follows from the configuration (data/dataset.h).
 
 #ifndef CY_TRAIN_DATA_ITERATOR_H
 #define CY_TRAIN_DATA_ITERATOR_H
@@ -12,14 +12,14 @@
 
 // The dataset of a run and its tokenizer. Immutable once it is open.
 typedef struct cy_run_data {
-    cy_tokenizer *tokenizer; // owned; NULL where the shards bring none
+    cy_tokenizer *tokenizer; // owned; NULL where the shards have none
     cy_dataset *dataset;     // owned
 } cy_run_data;
 
 CY_MUST_CHECK cy_status cy_run_data_open(cy_run_data *data, const cy_config *config, int threads);
 void cy_run_data_close(cy_run_data *data);
 
-// The same for a training run, whose evaluations need a sample to evaluate.
+// The same for a training run. Fails also where the run has evaluations and no sample for them.
 CY_MUST_CHECK cy_status cy_run_data_open_to_train(
     cy_run_data *data, const cy_config *config, int threads);
 
@@ -29,22 +29,19 @@ typedef struct cy_data_iterator {
     int64_t tokens;    // of a microbatch on this rank
 } cy_data_iterator;
 
-CY_MUST_CHECK cy_status cy_data_iterator_open(cy_data_iterator *feed, const cy_run_data *data,
+CY_MUST_CHECK cy_status cy_data_iterator_open(cy_data_iterator *iterator, const cy_run_data *data,
     const cy_config *config, const cy_coordinates *at, int64_t first_step);
-void cy_data_iterator_close(cy_data_iterator *feed);
+void cy_data_iterator_close(cy_data_iterator *iterator);
 
-// What has become of the microbatches so far.
-cy_loader_counters cy_data_iterator_count(const cy_data_iterator *feed);
+// Counts the microbatches so far.
+cy_loader_counters cy_data_iterator_count(const cy_data_iterator *iterator);
 
-// What cy_engine_train_step reads from. The feed must outlive it.
-cy_batch_source cy_data_iterator_source(cy_data_iterator *feed);
+// The source of microbatches for cy_engine_read. The iterator must outlive it.
+cy_batch_source cy_data_iterator_source(cy_data_iterator *iterator);
 
-// The mean token loss over a split's samples: at most max_tokens of them (0: all), every rank its
-// share. Collective over the world. *tokens is what was counted, over all ranks. Where a rank
-// cannot read its samples, all return together: it with what went wrong, the others with
-// CY_ERR_PEER; *unread is then true, and the ranks may go on together.
-CY_MUST_CHECK cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data,
-    const cy_coordinates *at, cy_dataset_split split, int64_t max_tokens, double *loss,
-    int64_t *tokens, bool *unread);
+// The rows and positions of a split that a rank reads. ranges [CY_CONTEXT_RANGES] is filled with
+// the positions and borrowed by the result.
+cy_batch_shape cy_data_iterator_shape(const cy_config *config, const cy_coordinates *at,
+    cy_dataset_split split, cy_position_range *ranges);
 
 #endif

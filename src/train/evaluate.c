@@ -1,3 +1,4 @@
+// Computes the loss over a split of a data set: during a run, and of a checkpoint.
 #include "train/evaluate.h"
 
 #include "base/file.h"
@@ -5,12 +6,112 @@
 #include "checkpoint/convert.h"
 #include "checkpoint/state_dict.h"
 #include "checkpoint/identity.h"
-#include "train/data_iterator.h"
 #include "train/state.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+// ---- during a run
+
+typedef struct split_evaluation {
+    const cy_run_data *data;
+    cy_batch_shape shape;
+    int64_t samples; // of all ranks together
+    int64_t seq_length;
+    int64_t tokens;   // with a target, so far, on this rank
+    cy_status status; // of reading; the other ranks learn of it at the end
+    char error[512];  // its text
+} split_evaluation;
+
+static void clear_row(int32_t *in, int32_t *out, int64_t columns)
+{
+    memset(in, 0, (size_t)columns * sizeof(int32_t));
+    for (int64_t i = 0; i < columns; i++)
+        out[i] = -1;
+}
+
+static cy_status read_row(const split_evaluation *run, int32_t *in, int32_t *out, int64_t sample)
+{
+    const cy_batch_shape *shape = &run->shape;
+    for (int i = 0; i < shape->range_count; i++) {
+        const cy_position_range range = shape->ranges[i];
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, in, shape->split, sample, range.first, range.count));
+        CY_TRY(cy_dataset_read(
+            run->data->dataset, out, shape->split, sample, range.first + 1, range.count));
+        in += range.count;
+        out += range.count;
+    }
+    return CY_OK;
+}
+
+// Microbatch i takes the i-th round of samples. Rows beyond the last sample have no targets. After
+// a failed read no row has: the rank computes on, so that the other ranks can finish.
+static cy_status fill_evaluation(
+    void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
+{
+    split_evaluation *run = context;
+    const cy_batch_shape *shape = &run->shape;
+    const int64_t columns = cy_batch_columns(shape, run->seq_length);
+    for (int64_t row = 0; row < shape->micro_batch_size; row++) {
+        const int64_t sample = cy_batch_sample(shape, microbatch + 1, 0, row);
+        int32_t *in = inputs + row * columns;
+        int32_t *out = targets + row * columns;
+        const bool wanted = sample < run->samples && run->status == CY_OK;
+        if (wanted) run->status = read_row(run, in, out, sample);
+        if (wanted && run->status != CY_OK) {
+            snprintf(run->error, sizeof(run->error), "%s", cy_error_text());
+        }
+        if (wanted && run->status == CY_OK) {
+            run->tokens += columns;
+        } else {
+            clear_row(in, out, columns);
+        }
+    }
+    return CY_OK;
+}
+
+cy_status cy_evaluate_split(cy_engine *engine, const cy_run_data *data, const cy_coordinates *at,
+    cy_dataset_split split, int64_t max_tokens, double *loss, int64_t *tokens, bool *unread)
+{
+    const cy_config *config = engine->options.config;
+    cy_position_range ranges[CY_CONTEXT_RANGES];
+    split_evaluation run = {
+        .data = data,
+        .shape = cy_data_iterator_shape(config, at, split, ranges),
+        .samples = cy_dataset_samples(data->dataset, split),
+        .seq_length = config->training.seq_length,
+    };
+    run.shape.accumulation = 1;
+    CY_TRY(cy_dataset_check(data->dataset, split));
+    const int64_t wanted = max_tokens / run.seq_length + (max_tokens % run.seq_length != 0);
+    if (max_tokens > 0 && wanted < run.samples) run.samples = wanted;
+
+    const cy_batch_source source = {.context = &run, .fill = fill_evaluation};
+    const int64_t round = run.shape.micro_batch_size * run.shape.dp_size;
+    double sums[2] = {0};
+    for (int64_t i = 0; i * round < run.samples; i++) {
+        double sum = 0;
+        CY_TRY(cy_engine_evaluate(engine, &source, i, &sum));
+        sums[0] += sum;
+    }
+    sums[1] = (double)run.tokens;
+    const cy_engine_groups *groups = &engine->options.groups;
+    double failed = run.status != CY_OK;
+    CY_TRY(cy_group_all_reduce(groups->world, NULL, cy_view_of(&failed, CY_F64, 1, 1), CY_MAX));
+    *unread = failed > 0;
+    if (run.status != CY_OK) return CY_FAIL(run.status, "%s", run.error);
+    if (failed > 0) return CY_FAIL(CY_ERR_PEER, "another rank could not read its samples");
+    CY_TRY(cy_group_all_reduce(groups->gradient, NULL, cy_view_of(sums, CY_F64, 1, 2), CY_SUM));
+    // Every stage has counted the tokens; only the last one has losses.
+    CY_TRY(cy_group_all_reduce(groups->pp, NULL, cy_view_of(sums, CY_F64, 1, 1), CY_SUM));
+    *loss = sums[0] / sums[1];
+    *tokens = (int64_t)sums[1];
+    return CY_OK;
+}
+
+// ---- of a checkpoint
 
 #define DEFAULT_LENGTH_MAX 2048
 
@@ -22,7 +123,7 @@ typedef struct evaluate_run {
     cy_evaluation *evaluation;
 } evaluate_run;
 
-// A path of a configuration; one that does not fit is an error and not another path.
+// Sets a path of a configuration. A path that does not fit is an error: it must not be cut.
 static cy_status set_path(char *field, const char *folder, const char *name)
 {
     const int length = snprintf(field, CY_CONFIG_PATH_BYTES, "%s%s", folder, name);
@@ -31,8 +132,8 @@ static cy_status set_path(char *field, const char *folder, const char *name)
         length, CY_CONFIG_PATH_BYTES - 1);
 }
 
-// The configuration that the model was trained with, cut down to one rank and the data that was
-// given; for a Hugging Face folder the defaults.
+// Makes the configuration that the model was trained with, for one rank and the given data; for a
+// Hugging Face folder, the defaults.
 static cy_status make_config(evaluate_run *run)
 {
     const cy_evaluate_options *options = run->options;
@@ -44,8 +145,8 @@ static cy_status make_config(evaluate_run *run)
     cy_config_errors_free(&errors);
     CY_TRY(status);
 
-    // What came from elsewhere was not trained here: its files say the dtype, and its sequences are
-    // as long as the model takes.
+    // A model that was not trained here has the dtype of its files, and the longest sequences that
+    // the model takes.
     const bool was_trained = json != NULL && run->checkpoint.step > 0;
     const cy_dtype dtype =
         was_trained ? config->model.dtype : run->checkpoint.tensors[0].tensor.dtype;
@@ -80,8 +181,7 @@ static cy_status make_config(evaluate_run *run)
     return CY_OK;
 }
 
-// Bytes of text behind the targets of the first `tokens` tokens of a split. The end token stands
-// for no text.
+// Counts the bytes of text of the first `tokens` targets of a split. The end token has no text.
 static cy_status count_bytes(
     const evaluate_run *run, cy_dataset_split split, int64_t tokens, int64_t *bytes)
 {
@@ -104,25 +204,39 @@ static cy_status count_bytes(
     return status;
 }
 
+// Adds the values of a weight that are not finite to *found.
+static cy_status count_not_finite(int64_t *found, cy_engine *engine, const cy_tensor_shard *piece)
+{
+    const int64_t cols = piece->rectangle.cols;
+    char *buffer = NULL;
+    CY_TRY(CY_ALLOC(&buffer, (size_t)cols * cy_dtype_size(piece->dtype)));
+    cy_status status = CY_OK;
+    for (int64_t row = 0; row < piece->rectangle.rows && status == CY_OK; row++) {
+        const char *values = NULL;
+        status = cy_tensor_shard_read(&values, buffer, &engine->queue, piece, row * cols, cols);
+        if (status == CY_OK) {
+            *found += cy_convert_not_finite(piece->dtype, values, piece->dtype, cols);
+        }
+    }
+    cy_memory_free(buffer);
+    return status;
+}
+
 // Names the cause where it is in the weights, as the model holds them.
 static cy_status report_not_finite(
-    const evaluate_run *run, const cy_engine *engine, const cy_evaluation *result)
+    const evaluate_run *run, cy_engine *engine, const cy_evaluation *result)
 {
     cy_state_dict weights = {0};
     CY_TRY(cy_state_dict_of_weights(&weights, &engine->storage));
     const char *name = NULL;
     int64_t found = 0;
-    for (size_t i = 0; i < weights.piece_count && found == 0; i++) {
-        const cy_tensor_shard *piece = &weights.pieces[i];
-        name = weights.tensors[piece->tensor].name;
-        for (int64_t row = 0; row < piece->rectangle.rows; row++) {
-            found += cy_convert_not_finite(piece->dtype,
-                cy_tensor_shard_at(piece, row * piece->rectangle.cols), piece->dtype,
-                piece->rectangle.cols);
-        }
+    cy_status status = CY_OK;
+    for (size_t i = 0; i < weights.piece_count && found == 0 && status == CY_OK; i++) {
+        name = weights.tensors[weights.pieces[i].tensor].name;
+        status = count_not_finite(&found, engine, &weights.pieces[i]);
     }
-    const cy_status status =
-        CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
+    if (status == CY_OK)
+        status = CY_FAIL(CY_ERR_NOT_FINITE, "%s: the loss over %lld tokens is not finite%s%s%s",
             run->checkpoint.path, (long long)result->tokens, found > 0 ? ": so are values of " : "",
             found > 0 ? name : "", found > 0 ? "" : ", though all weights are");
     cy_state_dict_close(&weights);
@@ -134,7 +248,7 @@ static cy_status evaluate_engine(cy_engine *engine, const cy_rank *rank, void *c
     evaluate_run *run = context;
     const cy_evaluate_options *options = run->options;
     cy_evaluation *result = run->evaluation;
-    // Where nothing was held out, all of the data is evaluated.
+    // Without a held-out part, all of the data is evaluated.
     result->held_out = run->config.dataset.validation_fraction > 0;
     const cy_dataset_split split = result->held_out ? options->split : CY_DATASET_TRAIN;
     cy_checkpoint_traffic traffic = {0};

@@ -1,4 +1,4 @@
-// Compares the hashes of what several ranks hold copies of, and names what differs.
+// Compares hashes of the copies that several ranks hold, and names the copy that differs.
 
 #include "train/replicas.h"
 
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "optim/adamw.h"
 
-// Which ranks hold the copies.
+// The kinds of copies, by the ranks that hold them.
 typedef enum copies {
     COPIES_GRADIENT,
     COPIES_TP,
@@ -16,16 +16,16 @@ typedef enum copies {
     COPIES_KINDS,
 } copies;
 
-// Of what.
+// The arrays that have copies.
 typedef enum array {
-    ARRAY_WEIGHT, // for compute; of a tensor's owned part the master, where that is the weight
-    ARRAY_MASTER, // where it is not
+    ARRAY_WEIGHT, // for compute; in an owned range the master, where the weight has no array
+    ARRAY_MASTER, // where the weight has an array
     ARRAY_M,
     ARRAY_V,
     ARRAYS,
 } array;
 
-// A rank's hashes; 0 where it holds no copies.
+// The hashes of a rank; 0 where it holds no copy.
 typedef struct table {
     int64_t of[COPIES_KINDS][ARRAYS];
 } table;
@@ -37,24 +37,29 @@ typedef struct table {
 typedef struct pass {
     cy_engine *engine;
     const cy_param *only; // NULL: all parameters
-    table *sums;
+    // Device memory, [1 << COPIES_KINDS, ARRAYS] int64: hashes of an array, apart for each set of
+    // kinds that count them.
+    cy_view sums;
 } pass;
 
-static bool is_whole(const cy_engine *engine)
+// Whether every rank of a parameter's set owns all of it.
+static bool is_whole(const cy_engine *engine, const cy_param *param)
 {
-    return engine->options.config->distributed.zero_stage == 0;
+    return cy_storage_set(&engine->storage, param)->zero_stage == 0;
 }
 
-// The kinds of copies that are made of a tensor's owned parts, as bits.
+// The kinds of copies that exist of a tensor's owned ranges, as bits.
 static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
 {
     const cy_engine_groups *groups = &engine->options.groups;
     const cy_param *param = tensor->param;
     unsigned kinds = 0;
-    if (is_whole(engine) && cy_group_size(groups->gradient) > 1) kinds |= 1u << COPIES_GRADIENT;
+    if (is_whole(engine, param) && cy_group_size(groups->gradient) > 1) {
+        kinds |= 1u << COPIES_GRADIENT;
+    }
     if (param->split == CY_SPLIT_NONE && cy_group_size(groups->tp) > 1) kinds |= 1u << COPIES_TP;
     if (param->split == CY_SPLIT_KV_ROWS && tensor->slice.copies > 1) kinds |= 1u << COPIES_KV;
-    if (param->role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
+    if (param->key.role == CY_ROLE_EMBED && engine->storage.manifest.shape.tied &&
         cy_group_size(groups->embedding) > 1) {
         kinds |= 1u << COPIES_EMBEDDING;
     }
@@ -63,16 +68,31 @@ static unsigned kinds_of(const cy_engine *engine, const cy_tensor *tensor)
 
 static void add_hash(const pass *at, unsigned kinds, array number, cy_view data, uint64_t first)
 {
-    int64_t sum = 0;
     const uint64_t key = cy_random_key_at(0, (uint64_t)number);
-    cy_hash(&at->engine->queue, cy_view_of(&sum, CY_I64, 1, 1), data, key, first, data.cols);
-    for (int kind = 0; kind < COPIES_KINDS; kind++) {
-        int64_t *total = &at->sums->of[kind][number]; // hashes are added modulo 2^64
-        if ((kinds >> kind & 1u) != 0) *total = (int64_t)((uint64_t)*total + (uint64_t)sum);
-    }
+    const cy_view sum = cy_view_cols(cy_view_rows(at->sums, kinds, 1), number, 1);
+    cy_hash(&at->engine->queue, sum, data, key, first, data.cols);
 }
 
-// A number for an element of a tensor that every rank with a copy of it gives the same.
+// The hashes of each kind: sums modulo 2^64 over the sets that it is in.
+static cy_status read_hashes(table *hashes, const pass *at)
+{
+    int64_t sums[1 << COPIES_KINDS][ARRAYS];
+    cy_queue *queue = &at->engine->queue;
+    cy_queue_download(queue, sums, at->sums.data, sizeof(sums));
+    CY_TRY(cy_queue_synchronize(queue));
+    *hashes = (table){0};
+    for (int kinds = 0; kinds < 1 << COPIES_KINDS; kinds++) {
+        for (int cell = 0; cell < TABLE_CELLS; cell++) {
+            const int kind = cell / ARRAYS, number = cell % ARRAYS;
+            if ((kinds >> kind & 1) == 0) continue;
+            int64_t *total = &hashes->of[kind][number];
+            *total = (int64_t)((uint64_t)*total + (uint64_t)sums[kinds][number]);
+        }
+    }
+    return CY_OK;
+}
+
+// Numbers an element of a tensor: all ranks with a copy give it the same number.
 static uint64_t place_of(const cy_param *param, int64_t element)
 {
     return cy_random_key(0, param->name) + (uint64_t)element;
@@ -93,7 +113,7 @@ static cy_status hash_param_range(
         [ARRAY_V] = range->v,
     };
     for (int i = 0; i < ARRAYS; i++) {
-        // Weights for compute are compared as a whole, owned or not.
+        // hash_whole_weights compares weights for compute over the gradient group.
         const unsigned wanted = i == ARRAY_WEIGHT ? kinds & ~(1u << COPIES_GRADIENT) : kinds;
         if (cy_view_is_none(arrays[i]) || wanted == 0) continue;
         add_hash(at, wanted, (array)i, cy_view_cols(arrays[i], param_range->at, param_range->count),
@@ -102,58 +122,66 @@ static cy_status hash_param_range(
     return CY_OK;
 }
 
-// What every rank of the gradient group has whole, whichever updated it.
+// Hashes the weights that every rank of the gradient group holds as a whole.
 static void hash_whole_weights(const pass *at)
 {
     const cy_storage *storage = &at->engine->storage;
-    if (at->engine->options.config->distributed.zero_stage == 3) return;
     if (cy_group_size(at->engine->options.groups.gradient) == 1) return;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
         if (at->only != NULL && at->only != tensor->param) continue;
-        const cy_unit *unit = &storage->units[tensor->unit];
-        const cy_view all = cy_view_of(unit->weights, storage->weight_dtype, 1, unit->count);
-        const int64_t count = tensor->slice.rows * tensor->slice.cols;
-        add_hash(at, 1u << COPIES_GRADIENT, ARRAY_WEIGHT, cy_view_cols(all, tensor->offset, count),
-            place_of(tensor->param, 0));
+        if (cy_storage_set(storage, tensor->param)->zero_stage == 3) continue;
+        const cy_view weight = cy_tensor_weight(storage, tensor, 0); // dense
+        const cy_view all = cy_view_of(weight.data, weight.dtype, 1, cy_view_count(weight));
+        add_hash(at, 1u << COPIES_GRADIENT, ARRAY_WEIGHT, all, place_of(tensor->param, 0));
     }
 }
 
-// The tables of all ranks, [world].
+// Fills tables [world] with the tables of all ranks.
 static cy_status gather(cy_engine *engine, table *tables, int world, const cy_param *only)
 {
-    table mine = {0};
-    pass at = {.engine = engine, .only = only, .sums = &mine};
+    table mine;
+    cy_queue *queue = &engine->queue;
+    const size_t mark = cy_arena_mark(queue->scratch);
+    pass at = {
+        .engine = engine,
+        .only = only,
+        .sums = cy_view_alloc(queue->scratch, CY_I64, 1 << COPIES_KINDS, ARRAYS),
+    };
+    cy_queue_set(queue, at.sums.data, 0, cy_view_bytes(at.sums));
     hash_whole_weights(&at);
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, hash_param_range, &at));
-    return cy_group_all_gather(engine->options.groups.world, &engine->queue,
+    CY_TRY(cy_param_ranges_visit(&engine->storage, hash_param_range, &at));
+    CY_TRY(read_hashes(&mine, &at));
+    cy_arena_rewind(queue->scratch, mark);
+    return cy_group_all_gather(engine->options.groups.world, NULL,
         cy_view_of(tables, CY_I64, world, TABLE_CELLS), cy_view_of(&mine, CY_I64, 1, TABLE_CELLS));
 }
 
 // ---- comparing
 
-// What all ranks have heard, and room for lists of ranks.
+// The tables of all ranks, and memory for lists of ranks.
 typedef struct comparison {
     const cy_engine *engine;
     const cy_mesh *mesh;
     const table *tables; // [world]
-    int *ranks;          // [world]: that hold the same copies
-    int *others;         // [world]
+    int *ranks;          // [world]: ranks that hold the same copies
+    int *others;         // [world]: of hash_of
 } comparison;
 
 typedef struct difference {
-    int rank, reference; // who differs from whom
+    int rank, reference; // rank differs from reference
     array number;
 } difference;
 
-// Whether the first and the last stage are on different ranks: a schedule may end where it began.
+// Whether the first and the last segment are on different ranks: a V schedule ends on the first.
 static bool has_ends_apart(const cy_engine *engine)
 {
     const int last = cy_schedule_segments(&engine->schedule) - 1;
     return cy_schedule_segment_rank(&engine->schedule, last) != 0;
 }
 
-// ranks: those that hold the same copies as `rank`. Returns their number; 0 where it holds none.
+// Fills at->ranks with the ranks that hold the same copies as `rank`. Returns their number; 0 where
+// `rank` holds none.
 static int list_holders(const comparison *at, copies kind, int rank)
 {
     const cy_mesh *mesh = at->mesh;
@@ -182,10 +210,11 @@ static int list_holders(const comparison *at, copies kind, int rank)
     return 0;
 }
 
-// Stages cut a tied embedding into other shards, whose hashes add up to those of all of it.
+// The stages cut a tied embedding into different shards, so the hashes of all shards are added.
 static int64_t hash_of(const comparison *at, copies kind, array number, int rank)
 {
-    if (kind != COPIES_EMBEDDING || is_whole(at->engine)) {
+    const cy_param *embedding = &at->engine->storage.manifest.params[0];
+    if (kind != COPIES_EMBEDDING || is_whole(at->engine, embedding)) {
         return at->tables[rank].of[kind][number];
     }
     uint64_t sum = 0;
@@ -195,7 +224,7 @@ static int64_t hash_of(const comparison *at, copies kind, array number, int rank
     return (int64_t)sum;
 }
 
-// How many of the holders have the hash that this one of them has.
+// The number of holders that have the same hash as one of them.
 static int count_agreeing(const comparison *at, copies kind, array number, int holder, int count)
 {
     int same = 0;
@@ -205,8 +234,8 @@ static int count_agreeing(const comparison *at, copies kind, array number, int h
     return same;
 }
 
-// Compares the copies of the ranks that are listed. The one that most hold is taken to be right, of
-// several the first rank's.
+// Compares the copies of the ranks in at->ranks. The hash that most ranks have counts as right; of
+// several such hashes, that of the first rank.
 static bool differs(const comparison *at, copies kind, array number, int count, difference *found)
 {
     if (count_agreeing(at, kind, number, 0, count) == count) return false;
@@ -226,13 +255,13 @@ static bool differs(const comparison *at, copies kind, array number, int count, 
     return true;
 }
 
-// The same on every rank.
+// Finds the first difference; the result is the same on every rank.
 static bool find(const comparison *at, difference *found)
 {
     for (int kind = 0; kind < COPIES_KINDS; kind++) {
         for (int rank = 0; rank < at->mesh->world; rank++) {
             const int count = list_holders(at, (copies)kind, rank);
-            if (count < 2 || at->ranks[0] != rank) continue; // once for each list
+            if (count < 2 || at->ranks[0] != rank) continue; // each list once
             for (int number = 0; number < ARRAYS; number++) {
                 if (differs(at, (copies)kind, (array)number, count, found)) return true;
             }
@@ -241,7 +270,7 @@ static bool find(const comparison *at, difference *found)
     return false;
 }
 
-// Parameter by parameter, until the one that differs is found.
+// Compares parameter by parameter until one differs, and fails with its name.
 static cy_status name_difference(
     cy_engine *engine, const comparison *at, table *tables, difference found, int64_t step)
 {

@@ -1,12 +1,12 @@
 // Opens and closes the folder of a run: its lock, config.json, metrics.jsonl and event file. Makes
-// them again where the folder is deleted.
+// the folder again where it is deleted.
 #include "train/run_folder.h"
 
 #include "base/file.h"
 #include "base/io.h"
 #include "base/memory.h"
 #include "base/output.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -21,14 +21,14 @@ static const cy_folder_lock_kind writing = {
     .hint = "give each run a logging.run_dir of its own",
 };
 
-// The writer's thread has it while that runs, but for `remade`.
+// Only the thread of the asynchronous writer uses it while that thread runs, except `remade`.
 struct cy_run_folder_keeper {
     char *folder;        // owned
     cy_text lock_path;   // owned
     cy_text config_path; // owned
-    cy_text config;      // owned: what stands there
+    cy_text config;      // owned: the content of config.json
     int lock;            // owned: a descriptor; -1 before it is taken
-    bool config_due;     // the folder is another one than that of the last config.json
+    bool config_due;     // the folder was made again and config.json was not
     atomic_bool remade;
 };
 
@@ -91,42 +91,47 @@ static cy_status open_keeper(cy_run_folder_keeper **opened, const cy_config *con
     return status;
 }
 
-static cy_status open_metrics(cy_run_folder *folder, const char *path, int64_t last_step)
+static cy_status open_metrics(
+    cy_run_folder *folder, cy_sink **sink, const char *path, int64_t last_step)
 {
     const cy_async_keeper keeper = {.context = folder->keeper, .keep = keep, .close = close_keeper};
-    CY_TRY(cy_metrics_file_rotate(&folder->rotated, path, last_step));
+    CY_TRY(cy_jsonl_rotate(&folder->rotated, path, last_step));
     CY_TRY(cy_async_writer_open(&folder->writer));
     cy_async_writer_keep(folder->writer, &keeper);
-    return cy_metrics_file_open(&folder->metrics, folder->writer, path, last_step, NULL);
+    return cy_jsonl_sink_open(sink, folder->writer, path, last_step, NULL);
 }
 
-static cy_status fill(cy_run_folder *folder, const cy_config *config, int64_t last_step)
+static cy_status fill(
+    cy_run_folder *folder, cy_sinks *sinks, const cy_config *config, int64_t last_step)
 {
     const char *run_dir = config->logging.run_dir;
     cy_text path = {0};
     CY_TRY(write_config(folder->keeper));
     CY_TRY(cy_text_add(&path, "%s/metrics.jsonl", run_dir));
-    cy_status status = open_metrics(folder, path.bytes, last_step);
+    cy_sink *metrics = NULL, *events = NULL;
+    cy_status status = open_metrics(folder, &metrics, path.bytes, last_step);
     if (status == CY_OK && config->logging.tensorboard) {
-        status = cy_event_file_open(&folder->events, folder->writer, run_dir);
+        status = cy_tensorboard_sink_open(&events, folder->writer, run_dir);
+        if (status != CY_OK) metrics->ops->close(metrics);
     }
     cy_text_free(&path);
-    return status;
+    CY_TRY(status);
+    cy_sinks_add(sinks, metrics);
+    if (events != NULL) cy_sinks_add(sinks, events);
+    return CY_OK;
 }
 
 static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
 {
-    if (folder->writer == NULL) { // it would close the keeper
+    if (folder->writer == NULL) { // which would close the keeper
         if (folder->keeper != NULL) close_keeper(folder->keeper);
         return;
     }
     cy_async_writer_finish(folder->writer, seconds);
     if (lost != NULL) {
         const bool told = cy_async_take_report(folder->writer, lost);
-        (void)told; // nothing to tell is an empty text
+        (void)told; // without a report the text is empty
     }
-    cy_event_file_close(&folder->events);
-    cy_metrics_file_close(&folder->metrics);
     cy_async_writer_close(folder->writer);
 }
 
@@ -134,13 +139,14 @@ static void close_parts(cy_run_folder *folder, double seconds, cy_text *lost)
 // Until then it holds the lock of the folder.
 #define IDLE_WRITER_S 60
 
-cy_status cy_run_folder_open(cy_run_folder *folder, const cy_config *config, int64_t last_step)
+cy_status cy_run_folder_open(
+    cy_run_folder *folder, cy_sinks *sinks, const cy_config *config, int64_t last_step)
 {
     const char *run_dir = config->logging.run_dir;
     cy_run_folder opened = {.open = true};
     CY_TRY(cy_check_run_config(run_dir));
     cy_status status = open_keeper(&opened.keeper, config);
-    if (status == CY_OK) status = fill(&opened, config, last_step);
+    if (status == CY_OK) status = fill(&opened, sinks, config, last_step);
     if (status == CY_OK) {
         *folder = opened;
     } else {

@@ -1,15 +1,14 @@
-// train/run_folder.h: what a run leaves in its folder besides checkpoints: the resolved
-// configuration and the metrics.
+// train/run_folder.h: the run folder, logging.run_dir: the resolved configuration, metrics.jsonl
+// and TensorBoard's events.
 //
-// A folder belongs to one run at a time. Rank zero opens it and closes it. Where it is deleted or
-// moved away meanwhile, the next line makes it again, with config.json and the lock; lines wait
-// where another run has taken its place.
+// A lock makes sure that one run at a time uses a folder. Rank zero opens and closes it. Where the
+// folder is deleted or moved away during the run, the next line makes it again, with config.json
+// and the lock. Where another run has taken its place, lines wait.
 
 #ifndef CY_TRAIN_RUN_FOLDER_H
 #define CY_TRAIN_RUN_FOLDER_H
 
-#include "observe/metrics.h"
-#include "observe/tensorboard.h"
+#include "observe/sinks.h"
 #include "config/config.h"
 
 typedef struct cy_run_folder_keeper cy_run_folder_keeper;
@@ -17,25 +16,23 @@ typedef struct cy_run_folder_keeper cy_run_folder_keeper;
 typedef struct cy_run_folder {
     cy_async_writer *writer;      // owned: writes all files that grow with the run
     cy_run_folder_keeper *keeper; // owned by the writer: the lock, and what is made again
-    cy_metrics_file metrics;
-    cy_event_file events; // of TensorBoard; its writer is NULL where logging.tensorboard is false
-    int rotated;          // metrics of an earlier run are in metrics.jsonl.N; 0: there were none
-    bool open;            // false: the rest has no meaning
+    int rotated; // metrics of an earlier run are in metrics.jsonl.N; 0: there were none
+    bool open;   // false: the rest has no meaning
 } cy_run_folder;
 
-// Makes logging.run_dir, holds it, writes config.json into it and opens metrics.jsonl behind
-// `last_step`, and TensorBoard's file; metrics that are not continued are set aside.
-// CY_ERR_REQUEST where config.json is not a run's: nothing is touched then either.
-// CY_ERR_REQUEST where another run writes there: nothing of its is touched then.
+// Makes logging.run_dir, locks it, writes config.json into it, and adds to *sinks the file
+// metrics.jsonl, continued after `last_step`, and TensorBoard's file where logging.tensorboard asks
+// for it. Metrics of an earlier run, which are not continued, are renamed. The folder outlives the
+// last record that is written to these sinks. CY_ERR_REQUEST, before anything is changed, where
+// another run writes there or config.json is not that of a run.
 CY_MUST_CHECK cy_status cy_run_folder_open(
-    cy_run_folder *folder, const cy_config *config, int64_t last_step);
+    cy_run_folder *folder, cy_sinks *sinks, const cy_config *config, int64_t last_step);
 
-// Whether the folder was deleted or moved away since the last call, and made again with all that
-// belongs there.
+// Whether the folder was deleted or moved away, and made again, since the last call.
 bool cy_run_folder_was_remade(cy_run_folder *folder);
 
-// Waits at most `seconds` for lines that are not yet written, and adds to `lost`, which must be
-// zeroed, what was lost, if anything. Closes the folder; one that is all zeros is closed.
+// Waits at most `seconds` for lines that are not yet written, and adds a report to `lost`, which
+// must be zeroed, if lines were lost. Closes the folder. A zeroed folder is closed already.
 void cy_run_folder_close(cy_run_folder *folder, double seconds, cy_text *lost);
 
 #endif

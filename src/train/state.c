@@ -1,13 +1,15 @@
+// Saves the state of a run, loads it, and checks that it is finite.
 #include "train/state.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/memory.h"
+#include "base/numbers.h"
 #include "checkpoint/convert.h"
 #include "checkpoint/state_dict.h"
-#include "train/residual_state.h"
 #include "train/replicas.h"
 
-#include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 cy_status cy_state_await_reason(const cy_engine *engine, cy_status status)
@@ -16,7 +18,7 @@ cy_status cy_state_await_reason(const cy_engine *engine, cy_status status)
     return status;
 }
 
-// True when the folder holds a checkpoint, or is one.
+// *found: the folder contains a checkpoint, or is one.
 static cy_status try_locate(char **path, const char *folder, bool *found)
 {
     *found = false;
@@ -46,30 +48,30 @@ cy_status cy_state_locate(char **path, bool *weights_only, const cy_config *conf
 
 // ---- the small state beside the tensors
 
-// The exponents of strict mode's sums: what the next step's bits hang on.
-static cy_status write_exponents(cy_text *json, const cy_sums *sums)
+// The exponents of strict mode's sums, which the bits of the next step depend on.
+static json_t *strict_json(const cy_sums *sums)
 {
-    CY_TRY(cy_text_add(json, ",\"strict\":{\"exponents\":["));
+    json_t *exponents = json_array();
     for (int64_t i = 0; i < sums->count; i++) {
-        CY_TRY(cy_text_add(json, "%s%d", i > 0 ? "," : "", sums->table[i].exponent));
+        cy_json_append(&exponents, json_integer(sums->table[i].exponent));
     }
-    return cy_text_add(json, "]}");
+    return json_pack("{s:o}", "exponents", exponents);
 }
 
 static cy_status write_state(cy_text *json, const cy_engine *engine)
 {
     const cy_loss_scaler *scaler = &engine->scaler;
-    CY_TRY(cy_text_add(json,
-        "{\"scaler\":{\"scale\":%s,\"clean_steps\":%lld,\"skipped_steps\":%lld,"
-        "\"stuck_steps\":%lld},\"random\":{\"seed\":%lld}",
-        cy_json_number(scaler->scale, 17).bytes, (long long)scaler->clean_steps,
-        (long long)scaler->skipped_steps, (long long)scaler->stuck_steps,
-        (long long)engine->options.config->training.seed));
-    if (engine->context.sums != NULL) CY_TRY(write_exponents(json, &engine->sums));
-    return cy_text_add(json, "}");
+    json_t *state = json_pack("{s:{s:o, s:I, s:I, s:I}, s:{s:I}}", "scaler", "scale",
+        cy_json_real(scaler->scale), "clean_steps", (json_int_t)scaler->clean_steps,
+        "skipped_steps", (json_int_t)scaler->skipped_steps, "stuck_steps",
+        (json_int_t)scaler->stuck_steps, "random", "seed",
+        (json_int_t)engine->options.config->training.seed);
+    if (engine->context.sums != NULL) cy_json_set(&state, "strict", strict_json(&engine->sums));
+    return cy_json_add(json, state, JSON_COMPACT);
 }
 
-// A checkpoint of a fast run has none: a strict one that goes on from it starts with constants.
+// The checkpoint of a run without strict mode has no exponents. A strict run that continues from it
+// starts with the constants.
 static cy_status read_exponents(cy_engine *engine, const json_t *root, const char *path)
 {
     const json_t *strict = json_object_get(root, "strict");
@@ -95,7 +97,7 @@ static cy_status read_exponents(cy_engine *engine, const json_t *root, const cha
     return CY_OK;
 }
 
-// Only a scale that a run in fp16 came to is worth anything: the others say 1.
+// Only a run in fp16 has adapted its loss scale; others save 1, which is not to be used.
 static bool was_in_fp16(const cy_checkpoint *checkpoint)
 {
     const char *config = checkpoint->config_json;
@@ -136,24 +138,143 @@ static cy_status read_state(cy_engine *engine, const cy_checkpoint *checkpoint)
     return CY_OK;
 }
 
+// ---- the residual of top-k compression
+
+#define RESIDUAL_PREFIX "kept_back."
+
+// The residual of a rank.
+typedef struct vector_of {
+    int64_t count; // elements
+    int64_t order; // a hash of the positions of the parameters
+} vector_of;
+
+static int64_t hash_order(const cy_storage *storage)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < storage->tensor_count; i++) {
+        const cy_tensor *tensor = &storage->tensors[i];
+        const int64_t first = cy_storage_part_of(storage, tensor)->first + tensor->offset;
+        char line[160];
+        const int length = snprintf(line, sizeof(line), "%016llx %s %lld", (unsigned long long)hash,
+            tensor->param->name, (long long)first);
+        hash = cy_hash_bytes((const unsigned char *)line, (size_t)length);
+    }
+    return (int64_t)hash;
+}
+
+static void name_vector(char *name, const cy_mesh *mesh, int number, int64_t order)
+{
+    const cy_coordinates at = cy_mesh_coordinates(mesh, number);
+    snprintf(name, CY_RESIDUAL_NAME_BYTES,
+        RESIDUAL_PREFIX "tp%dof%d.cp%dof%d.pp%dof%d.dp%dof%d.%016llx", at.at[CY_AXIS_TP],
+        mesh->size[CY_AXIS_TP], at.at[CY_AXIS_CP], mesh->size[CY_AXIS_CP], at.at[CY_AXIS_PP],
+        mesh->size[CY_AXIS_PP], at.at[CY_AXIS_DP], mesh->size[CY_AXIS_DP],
+        (unsigned long long)order);
+}
+
+static cy_status take_lists(cy_residual_state *list, int world)
+{
+    void *block = NULL;
+    CY_TRY(cy_memory_alloc(&block, (size_t)world, CY_RESIDUAL_NAME_BYTES));
+    list->names = block;
+    CY_TRY(cy_memory_alloc(&block, (size_t)world, sizeof(cy_global_tensor)));
+    list->tensors = block;
+    list->count = world;
+    return CY_OK;
+}
+
+static cy_status fill_lists(
+    cy_residual_state *list, const vector_of *all, const cy_rank *rank, cy_view residual)
+{
+    CY_TRY(take_lists(list, rank->mesh.world));
+    for (int i = 0; i < list->count; i++) {
+        name_vector(list->names[i], &rank->mesh, i, all[i].order);
+        list->tensors[i] = (cy_global_tensor){
+            .name = list->names[i],
+            .kind = CY_TENSOR_OTHER,
+            .dtype = residual.dtype,
+            .dimensions = 1,
+            .rows = 1,
+            .cols = all[i].count,
+        };
+    }
+    const cy_rectangle whole = {.rows = 1, .cols = residual.cols};
+    list->piece = cy_tensor_shard_of_range(
+        rank->rank, whole, 0, residual.cols, residual.data, residual.dtype);
+    return CY_OK;
+}
+
+cy_status cy_residual_state_list(cy_residual_state *list, cy_engine *engine, const cy_rank *rank)
+{
+    if (engine->compressed == NULL) return CY_OK;
+    const cy_view residual = cy_reducer_residual(engine->compressed);
+    if (cy_view_is_none(residual)) return CY_OK;
+    void *block = NULL;
+    const int world = rank->mesh.world;
+    CY_TRY(cy_memory_alloc(&block, (size_t)world, sizeof(vector_of)));
+    vector_of mine = {.count = residual.cols, .order = hash_order(&engine->storage)};
+    cy_status status = cy_group_all_gather(engine->options.groups.world, NULL,
+        cy_view_of(block, CY_I64, world, 2), cy_view_of(&mine, CY_I64, 1, 2));
+    if (status == CY_OK) status = fill_lists(list, block, rank, residual);
+    cy_memory_free(block);
+    return status;
+}
+
+void cy_residual_state_close(cy_residual_state *list)
+{
+    cy_memory_free(list->names);
+    cy_memory_free(list->tensors);
+    *list = (cy_residual_state){0};
+}
+
+static bool has_any(const cy_checkpoint *checkpoint)
+{
+    for (int i = 0; i < checkpoint->tensor_count; i++) {
+        const cy_global_tensor *tensor = &checkpoint->tensors[i].tensor;
+        if (tensor->kind == CY_TENSOR_OTHER &&
+            strncmp(tensor->name, RESIDUAL_PREFIX, sizeof(RESIDUAL_PREFIX) - 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The result is the same on every rank, because each looks for the residuals of all ranks.
+static bool has_all(const cy_checkpoint *checkpoint, const cy_residual_state *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        const cy_stored_tensor *stored =
+            cy_checkpoint_find(checkpoint, CY_TENSOR_OTHER, list->names[i]);
+        if (stored == NULL || stored->tensor.cols != list->tensors[i].cols) return false;
+    }
+    return list->count > 0;
+}
+
+bool cy_residual_state_is_complete(
+    const cy_residual_state *list, const cy_checkpoint *checkpoint, bool *residual_dropped)
+{
+    const bool there = has_all(checkpoint, list);
+    *residual_dropped = !there && has_any(checkpoint);
+    return there;
+}
+
 // ---- loading and saving
 
-// What a load is put together from. Start from a zeroed struct.
+// The tensors of a load. Start from a zeroed struct.
 typedef struct loaded_parts {
     cy_state_dict parameters;
     cy_residual_state residual;
     bool residual_dropped;
 } loaded_parts;
 
-// What this rank wants of the checkpoint. Collective.
+// Lists the tensors that this rank loads. Collective.
 static cy_status list_wanted(loaded_parts *parts, cy_engine *engine, const cy_rank *rank,
     const cy_checkpoint *checkpoint, bool weights_only)
 {
     cy_state_dict *parameters = &parts->parameters;
     cy_residual_state *residual = &parts->residual;
     if (engine->options.train) {
-        CY_TRY(cy_state_dict_of_training(
-            parameters, &engine->storage, engine->reducer, !weights_only, NULL));
+        CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, !weights_only, false));
     } else {
         CY_TRY(cy_state_dict_of_weights(parameters, &engine->storage));
     }
@@ -204,7 +325,7 @@ cy_status cy_state_load_weights(cy_engine *engine, const cy_rank *rank, cy_check
     return load_tensors(engine, rank, checkpoint, true, &residual_dropped, traffic);
 }
 
-// Steps and tokens go on from these by additions that must not overflow.
+// Counting on from the position must not overflow.
 static cy_status check_position(const cy_checkpoint *checkpoint)
 {
     const int64_t most = (int64_t)1 << 60;
@@ -219,7 +340,7 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     cy_checkpoint checkpoint;
     bool residual_dropped = false;
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
-    // What was imported has nothing but weights either.
+    // An imported model has only weights, too.
     const bool weights =
         weights_only || checkpoint.is_hf || (checkpoint.step == 0 && !has_moments(&checkpoint));
     cy_status status = check_position(&checkpoint);
@@ -236,7 +357,7 @@ cy_status cy_state_load(cy_engine *engine, const cy_rank *rank, const char *path
     return status;
 }
 
-// What a save is put together from. Start from a zeroed struct.
+// The parts of a save. Start from a zeroed struct.
 typedef struct saved_parts {
     cy_text config_json, state_json, identity_json;
     cy_state_dict parameters;
@@ -244,20 +365,12 @@ typedef struct saved_parts {
     cy_save_report report;
 } saved_parts;
 
-// Lists what this rank has to save.
+// Lists the tensors that this rank saves.
 static cy_status list_saved(saved_parts *parts, cy_engine *engine, const cy_rank *rank)
 {
-    const cy_config *config = engine->options.config;
-    // Without ZeRO the ranks of the gradient group hold the same: each writes a part of it.
-    const cy_state_dict_share share = {
-        .rank =
-            config->distributed.zero_stage > 0 ? 0 : cy_group_rank(engine->options.groups.gradient),
-        .size =
-            config->distributed.zero_stage > 0 ? 1 : cy_group_size(engine->options.groups.gradient),
-    };
     cy_state_dict *parameters = &parts->parameters;
     const cy_residual_state *residual = &parts->residual;
-    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, engine->reducer, true, &share));
+    CY_TRY(cy_state_dict_of_training(parameters, &engine->storage, true, true));
     CY_TRY(cy_residual_state_list(&parts->residual, engine, rank));
     if (residual->count == 0) return CY_OK;
     return cy_state_dict_add(parameters, residual->tensors, residual->count, &residual->piece);
@@ -306,13 +419,15 @@ static cy_status save_parts(cy_engine *engine, const cy_rank *rank, cy_saver *sa
     return CY_FAIL(CY_ERR_IO, "%s", cy_error_text());
 }
 
-// ---- what is not finite
+// ---- values that are not finite
 
-#define SCAN_ELEMENTS ((int64_t)1 << 18) // of a task
+#define SCAN_ELEMENTS   ((int64_t)1 << 18) // of a task
+#define BUFFER_ELEMENTS ((int64_t)1 << 20)
 
 typedef struct scan {
-    const cy_tensor_shard *piece; // dense
-    cy_dtype as;
+    const char *data; // on the host, [count]
+    int64_t count;
+    cy_dtype dtype, as;
     _Atomic int64_t found;
 } scan;
 
@@ -320,47 +435,63 @@ static void scan_task(void *context, int64_t task, int worker)
 {
     (void)worker;
     scan *s = context;
-    const cy_tensor_shard *piece = s->piece;
-    const int64_t first = task * SCAN_ELEMENTS, left = piece->count - first;
-    const char *data = (const char *)piece->data + first * (int64_t)cy_dtype_size(piece->dtype);
-    s->found += cy_convert_not_finite(
-        s->as, data, piece->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
+    const int64_t first = task * SCAN_ELEMENTS, left = s->count - first;
+    s->found += cy_convert_not_finite(s->as, s->data + first * (int64_t)cy_dtype_size(s->dtype),
+        s->dtype, left < SCAN_ELEMENTS ? left : SCAN_ELEMENTS);
 }
 
-static int64_t count_in(cy_engine *engine, const cy_tensor_shard *piece, cy_tensor_kind kind)
+// Weights are checked in the dtype of compute, in which generation reads them.
+static cy_dtype dtype_in_use(
+    const cy_engine *engine, int64_t tensor, cy_tensor_kind kind, cy_dtype stored)
 {
-    const bool is_weight = kind == CY_TENSOR_WEIGHT; // generation reads it in the model's dtype
-    scan s = {.piece = piece, .as = is_weight ? engine->storage.weight_dtype : piece->dtype};
-    cy_thread_pool_run(
-        engine->pool, scan_task, &s, (piece->count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
-    return s.found;
+    return kind == CY_TENSOR_WEIGHT ? engine->storage.manifest.params[tensor].dtype : stored;
 }
 
-static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters, int64_t step)
+// `buffer` has room for BUFFER_ELEMENTS of any type.
+static cy_status count_in(int64_t *found, cy_engine *engine, const cy_tensor_shard *piece,
+    cy_tensor_kind kind, char *buffer)
+{
+    scan s = {.dtype = piece->dtype, .as = dtype_in_use(engine, piece->tensor, kind, piece->dtype)};
+    // What the host has access to is scanned where it lies, all at once.
+    const int64_t most = cy_queue_host_access(&engine->queue) ? piece->count : BUFFER_ELEMENTS;
+    for (int64_t done = 0; done < piece->count; done += s.count) {
+        const int64_t left = piece->count - done;
+        s.count = left < most ? left : most;
+        CY_TRY(cy_tensor_shard_read(
+            &s.data, buffer, &engine->queue, piece, piece->first + done, s.count));
+        cy_thread_pool_run(
+            engine->pool, scan_task, &s, (s.count + SCAN_ELEMENTS - 1) / SCAN_ELEMENTS);
+    }
+    *found = s.found;
+    return CY_OK;
+}
+
+static cy_status check_parts(
+    cy_engine *engine, const cy_state_dict *parameters, int64_t step, char *buffer)
 {
     int64_t place = parameters->tensor_count, found = 0;
     for (size_t i = 0; i < parameters->piece_count; i++) {
         const cy_tensor_shard *piece = &parameters->pieces[i];
         if (piece->tensor > place) continue;
-        const int64_t more = count_in(engine, piece, parameters->tensors[piece->tensor].kind);
+        int64_t more = 0;
+        CY_TRY(count_in(&more, engine, piece, parameters->tensors[piece->tensor].kind, buffer));
         if (more == 0) continue;
         found = piece->tensor == place ? found + more : more;
         place = piece->tensor;
     }
     const int64_t mine = place;
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(&place, CY_I64, 1, 1), CY_MIN));
+        engine->options.groups.world, NULL, cy_view_of(&place, CY_I64, 1, 1), CY_MIN));
     if (place == parameters->tensor_count) return CY_OK;
     if (mine != place) found = 0;
     CY_TRY(cy_group_all_reduce(
-        engine->options.groups.world, &engine->queue, cy_view_of(&found, CY_I64, 1, 1), CY_SUM));
+        engine->options.groups.world, NULL, cy_view_of(&found, CY_I64, 1, 1), CY_SUM));
     const cy_global_tensor *tensor = &parameters->tensors[place];
     const cy_status status =
         CY_FAIL(CY_ERR_NOT_FINITE, "step %lld: %s %s: %lld of its %lld values are not finite in %s",
             (long long)step, cy_tensor_kind_name(tensor->kind), tensor->name, (long long)found,
             (long long)(tensor->rows * tensor->cols),
-            cy_dtype_name(
-                tensor->kind == CY_TENSOR_WEIGHT ? engine->storage.weight_dtype : tensor->dtype));
+            cy_dtype_name(dtype_in_use(engine, place, tensor->kind, tensor->dtype)));
     cy_error_set_hint("this state is not saved; a lower training.learning_rate, or a "
                       "training.grad_clip, keeps it finite");
     return status;
@@ -369,8 +500,13 @@ static cy_status check_parts(cy_engine *engine, const cy_state_dict *parameters,
 cy_status cy_state_check_finite(cy_engine *engine, const cy_rank *rank, int64_t step)
 {
     saved_parts parts = {0};
+    char *buffer = NULL;
     cy_status status = list_saved(&parts, engine, rank);
-    if (status == CY_OK) status = check_parts(engine, &parts.parameters, step);
+    if (status == CY_OK && !cy_queue_host_access(&engine->queue)) {
+        status = CY_ALLOC(&buffer, BUFFER_ELEMENTS * sizeof(double));
+    }
+    if (status == CY_OK) status = check_parts(engine, &parts.parameters, step, buffer);
+    cy_memory_free(buffer);
     close_parts(&parts);
     return status;
 }

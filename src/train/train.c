@@ -1,4 +1,4 @@
-// The public face of training, cyclotron/train.h. The loop over steps is in trainer.c.
+// Implements cyclotron/train.h, the public interface to training, on top of trainer.h.
 
 #include "base/memory.h"
 #include "base/platform.h"
@@ -14,34 +14,32 @@ static void begin(void *context, const char *overview, int64_t first_step, int64
     if (request->on_note != NULL) request->on_note(request->context, overview);
 }
 
-static void step(void *context, const cy_step_metrics *metrics, bool shown)
+static void line(void *context, const char *text)
 {
     const cy_train_request *request = context;
-    if (shown && request->on_line != NULL) {
-        cy_text line = {0};
-        // Without memory for the line there is none; the step itself was done.
-        if (cy_metrics_add_console(&line, metrics) == CY_OK) {
-            request->on_line(request->context, line.bytes);
-        }
-        cy_text_free(&line);
-    }
+    if (request->on_line != NULL) request->on_line(request->context, text);
+}
+
+static void step(void *context, const cy_metrics *metrics)
+{
+    const cy_train_request *request = context;
     if (request->on_step == NULL) return;
     const cy_train_step told = {
-        .step = metrics->step,
-        .tokens = metrics->tokens,
-        .loss = metrics->loss,
-        .grad_norm = metrics->grad_norm,
-        .learning_rate = metrics->learning_rate,
-        .seconds = metrics->step_s,
-        .tokens_per_second = metrics->tok_s,
+        .step = cy_metrics_count(metrics, CY_METRIC_STEP),
+        .tokens = cy_metrics_count(metrics, CY_METRIC_TOKENS),
+        .loss = cy_metrics_real(metrics, CY_METRIC_LOSS),
+        .grad_norm = cy_metrics_real(metrics, CY_METRIC_GRAD_NORM),
+        .learning_rate = cy_metrics_real(metrics, CY_METRIC_LR),
+        .seconds = cy_metrics_real(metrics, CY_METRIC_STEP_S),
+        .tokens_per_second = cy_metrics_real(metrics, CY_METRIC_TOK_S),
     };
     request->on_step(request->context, &told);
 }
 
-static void note(void *context, const char *line)
+static void note(void *context, const char *text)
 {
     const cy_train_request *request = context;
-    if (request->on_note != NULL) request->on_note(request->context, line);
+    if (request->on_note != NULL) request->on_note(request->context, text);
 }
 
 static int should_stop(void *context)
@@ -63,12 +61,14 @@ static void ignore(void *context)
 
 cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
 {
-    static const cy_train_summary nothing;
-    *summary = nothing;
+    *summary = (cy_train_summary){0};
     cy_config config;
     cy_config_errors errors = {0};
     const cy_config_machine machine = {
-        .cores = cy_cores_allowed(), .under_mpi = request->under_mpi != 0};
+        .cores = cy_cores_allowed(),
+        .under_mpi = request->under_mpi != 0,
+        .reopens = request->return_failures != 0,
+    };
     const cy_status status = cy_config_load(&config, &errors, request->config, request->overrides,
         request->override_count, CY_CONFIG_FOR_TRAIN, &machine);
     cy_config_errors_free(&errors);
@@ -76,6 +76,7 @@ cy_status cy_train(const cy_train_request *request, cy_train_summary *summary)
     const cy_trainer_callbacks events = {
         .context = cy_memory_writable(request),
         .begin = begin,
+        .line = line,
         .step = step,
         .note = note,
         .should_stop = should_stop,

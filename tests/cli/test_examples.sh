@@ -45,6 +45,30 @@ if command -v mpirun >/dev/null && "$cyclotron" --version | grep -q "^backends:.
     same "steps that two ranks told" "1 2" "$(sed -n 's/^step \([0-9]*\):.*/\1/p' "$folder/out" | xargs)"
 fi
 
+# Training several times in one process, as threads and under mpirun: the same losses, also after one
+# that fails in the middle. With a learning rate of 10 a loss or gradient is soon not finite.
+# seeds NAME COMMAND...: what example_seeds prints for two ranks, in $folder/NAME.
+seeds() {
+    local name=$1
+    shift
+    "$@" "$examples/example_seeds" "$folder/tiny.json" 3 --training.total_train_steps=2 \
+        --distributed.dp_size=2 --training.strict=true >"$folder/$name" 2>"$folder/err"
+    same "status of seeds, $name" 0 "$?"
+    "$@" "$examples/example_seeds" "$folder/tiny.json" 2 --training.learning_rate=10 \
+        --training.warmup_steps=0 --training.lr_schedule=constant --training.lr_decay_steps=null \
+        --training.total_train_steps=400 --distributed.dp_size=2 >"$folder/out" 2>"$folder/err"
+    same "status of seeds that fail, $name" 1 "$?"
+    same "seeds that failed, $name" 2 "$(grep -cE '^seed [12]: .*not finite' "$folder/out")"
+}
+seeds threads env
+same "seeds that were trained" 3 "$(grep -cE '^seed [123]: loss [0-9.]+$' "$folder/threads")"
+says threads '3 of 3 seeds'
+if command -v mpirun >/dev/null && "$cyclotron" --version | grep -q "^backends:.* mpi"; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    seeds processes mpirun --oversubscribe -n 2
+    same "losses of processes" "$(cat "$folder/threads")" "$(cat "$folder/processes")"
+fi
+
 "$examples/example_train" "$folder/tiny.json" 0 --training.sed=1 >"$folder/out" 2>"$folder/err"
 same "status with a fault" 1 "$?"
 says err 'training.sed'

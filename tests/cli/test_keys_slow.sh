@@ -157,6 +157,8 @@ changes $d.topk_warmup_steps=1 $two_dp --$d.compression=topk
 refuses $d.backend=mpi $two_dp
 changes $d.algorithm=ring --$d.dp_size=4
 changes $d.ranks_per_node=2 --$d.dp_size=4 --$d.algorithm=hierarchical
+refuses $d.device=cuda
+elsewhere $d.device golden/test_device.sh
 changes $d.isa=ref
 changes $d.threads_per_rank=2
 changes $d.rank_order=dp,tp,cp,pp $two_dp $two_tp

@@ -224,7 +224,7 @@ static void load_rank(void *context, cy_group *ranks)
     // load.
     cy_status status = cy_checkpoint_open_located(&checkpoint, job->path);
     disk_note(c, status);
-    status = cy_checkpoint_agree(ranks, NULL, status, "could not open", job->path);
+    status = cy_checkpoint_agree(ranks, status, "could not open", job->path);
     if (status != CY_OK) {
         if (checkpoint.path != NULL) cy_checkpoint_close(&checkpoint);
         return;
@@ -238,7 +238,7 @@ static void load_rank(void *context, cy_group *ranks)
         .run = (int)checkpoint.tokens,
         .step = checkpoint.step};
     if (c->variant == 3) {
-        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, NULL, &traffic);
+        status = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic);
     } else {
         status = cy_test_load(&checkpoint, &state, ranks, &traffic);
     }

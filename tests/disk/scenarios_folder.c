@@ -204,7 +204,7 @@ static cy_status read_history(uint64_t *sum)
 {
     cy_history history = {0};
     CY_TRY(cy_history_open(&history, disk_path("metrics.jsonl")));
-    *sum = (uint64_t)history.loss.count * 1000 + (uint64_t)history.unreadable;
+    *sum = (uint64_t)history.of[CY_METRIC_LOSS].count * 1000 + (uint64_t)history.unreadable;
     cy_history_close(&history);
     return CY_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/output.h"
 #include "observe/tensorboard.h"
 #include "support/engines.h"
+#include "train/measure.h"
 #include "train/run_folder.h"
 
 #include <stdio.h>
@@ -130,11 +131,13 @@ static void run_prepare(int variant)
     size_t count = 0;
     if (variant < 2) return;
     cy_run_folder folder = {0};
+    cy_sinks sinks = {0};
     cy_text lost = {0};
     run_config(&config, variant);
     config.training.seed = 42;
     config.logging.tensorboard = false;
-    disk_must(cy_run_folder_open(&folder, &config, 0), "open a run's folder");
+    disk_must(cy_run_folder_open(&folder, &sinks, &config, 0), "open a run's folder");
+    cy_sinks_close(&sinks);
     cy_run_folder_close(&folder, 60, &lost);
     for (int step = 1; step <= OLD_STEPS; step++)
         add_line(text, &count, step);
@@ -145,24 +148,28 @@ static void run_work(disk_case *c)
 {
     static cy_config config;
     cy_run_folder folder = {0};
+    cy_sinks sinks = {0};
     cy_text lost = {0}, report = {0};
     const int last = c->variant >= 2 ? LAST_STEP : 0;
     run_config(&config, c->variant);
-    const cy_status status = cy_run_folder_open(&folder, &config, last);
+    const cy_status status = cy_run_folder_open(&folder, &sinks, &config, last);
     disk_note(c, status);
     if (status != CY_OK) return;
     for (int step = last + 1; step <= last + NEW_STEPS; step++) {
-        disk_must(cy_metrics_file_validation(&folder.metrics, step, step, 64), "add a line");
-        if (config.logging.tensorboard) {
-            disk_must(cy_event_file_scalar(&folder.events, step, step, "loss", (float)step),
-                "add a scalar");
-        }
+        cy_metrics metrics;
+        cy_measure_evaluation(&metrics, &(cy_run_position){.step = step}, step, 64);
+        cy_sinks_write(&sinks, &metrics);
         if (step % 4 == 0) (void)cy_async_flush(folder.writer, 20);
         while (cy_async_take_report(folder.writer, &report)) {
             disk_note_line(c, report.bytes);
             report.length = 0;
         }
     }
+    while (cy_sinks_take_report(&sinks, &report)) {
+        disk_wrong(c, "%s", report.bytes);
+        report.length = 0;
+    }
+    cy_sinks_close(&sinks);
     cy_run_folder_close(&folder, 20, &lost);
     if (lost.length > 0) {
         c->failed = strstr(lost.bytes, "lost") != NULL && strstr(lost.bytes, "no line") == NULL;

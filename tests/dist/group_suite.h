@@ -335,7 +335,7 @@ static inline cy_status suite_same_bits(
     const int rank = cy_group_rank(group);
     const int size = cy_group_size(group);
     char first[COUNT * 8];
-    char data[COUNT * 8];
+    char *data = suite_take(queue, COUNT, dtype);
     const size_t bytes = COUNT * cy_dtype_size(dtype);
     for (int repeat = 0; repeat < REPEATS; repeat++) {
         for (int i = 0; i < COUNT; i++) {

@@ -27,6 +27,7 @@
 typedef struct stub {
     const cy_schedule *schedule;
     int rank;
+    bool dry;              // the queue is: nothing is touched
     double seconds;        // that a forward, an input gradient and a weight gradient each take
     int stash[STUB_CELLS]; // what lies at each place: 1 + microbatch + chunk * microbatches
     int kept[STUB_CELLS];
@@ -87,11 +88,11 @@ static inline double stub_gradient(const stub *s, const cy_pipeline_call *call, 
 }
 
 static inline cy_status stub_forward(
-    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
+    void *context, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
     stub *s = context;
     s->calls[0]++;
-    if (queue->dry) return CY_OK;
+    if (s->dry) return CY_OK;
     const int last = cy_schedule_segments(s->schedule) - 1;
     STUB_EXPECT(cy_view_is_none(input) == (call->segment == 0), "input of %d", call->segment);
     STUB_EXPECT(cy_view_is_none(output) == (call->segment == last), "output of %d", call->segment);
@@ -130,31 +131,31 @@ static inline cy_status stub_weight(stub *s, const cy_pipeline_call *call)
     return CY_OK;
 }
 
-static inline cy_status stub_backward(void *context, cy_queue *queue, const cy_pipeline_call *call,
+static inline cy_status stub_backward(void *context, const cy_pipeline_call *call,
     cy_view input_gradient, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
     s->calls[1]++;
-    if (queue->dry) return CY_OK;
+    if (s->dry) return CY_OK;
     CY_TRY(stub_weight(s, call));
     return stub_input(s, call, input_gradient, output_gradient, input, 2);
 }
 
-static inline cy_status stub_backward_input(void *context, cy_queue *queue,
-    const cy_pipeline_call *call, cy_view input_gradient, cy_view output_gradient, cy_view input)
+static inline cy_status stub_backward_input(void *context, const cy_pipeline_call *call,
+    cy_view input_gradient, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
     s->calls[2]++;
-    if (queue->dry) return CY_OK;
+    if (s->dry) return CY_OK;
     return stub_input(s, call, input_gradient, output_gradient, input, 1);
 }
 
-static inline cy_status stub_backward_weight(void *context, cy_queue *queue,
-    const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
+static inline cy_status stub_backward_weight(
+    void *context, const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
 {
     stub *s = context;
     s->calls[3]++;
-    if (queue->dry) return CY_OK;
+    if (s->dry) return CY_OK;
     CY_TRY(stub_holds(input, stub_activation(call, call->segment), "a weight gradient's input"));
     CY_TRY(stub_holds(output_gradient, stub_gradient(s, call, call->segment + 1),
         "a weight gradient's output gradient"));
@@ -214,6 +215,7 @@ static inline cy_status stub_run_steps(
     stub s;
     const int rank = cy_group_rank(group);
     cy_pipeline_stage stage = stub_stage(&s, &j->schedule, rank);
+    s.dry = true;
     cy_queue queue = {.dry = true, .heartbeat = heartbeat};
     cy_arena arena;
     cy_arena_measure(&arena, "step");
@@ -249,7 +251,7 @@ static inline cy_status stub_run_steps(
     j->bytes[rank] = cy_group_counters(group).bytes;
     cy_timeline timeline;
     const double zero_s = 7.0; // threads share the clock: any instant of it
-    CY_TRY(cy_timeline_gather(&timeline, executor, &queue, times, zero_s));
+    CY_TRY(cy_timeline_gather(&timeline, executor, times, zero_s));
     free(times);
     STUB_EXPECT((timeline.items != NULL) == (rank == 0), "a timeline on rank %d", rank);
     if (rank == 0) CY_TRY(stub_check_timeline(&timeline));

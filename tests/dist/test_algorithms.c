@@ -307,7 +307,9 @@ static cy_status tune(cy_world *world, void *context)
     cy_group *inside = NULL;
     CY_TRY(cy_test_open_all(world, &inside, "dp"));
     cy_algorithm_times times;
-    CY_TRY(cy_algorithm_measure(&times, inside, NULL, 1 << 16, 1e9));
+    void *data = NULL;
+    CY_TRY(cy_memory_map(&data, 1 << 16));
+    CY_TRY(cy_algorithm_measure(&times, inside, NULL, data, 1 << 16, 1e9));
     for (int s = 0; s < CY_ALGORITHM_SIZES; s++) {
         for (int a = 0; a < CY_ALGORITHMS; a++) {
             const bool measured = times.seconds[s][a] > 0.0;
@@ -320,9 +322,14 @@ static cy_status tune(cy_world *world, void *context)
         }
     }
     SUITE_EXPECT(cy_group_counters(inside).messages == 0, "what is measured is counted");
+    cy_algorithm_times first = times;
+    cy_view seconds = cy_view_of(first.seconds, CY_F64, CY_ALGORITHM_SIZES, CY_ALGORITHMS);
+    CY_TRY(cy_group_broadcast(inside, NULL, seconds, 0));
+    SUITE_EXPECT(memcmp(&first, &times, sizeof(times)) == 0, "ranks got different times");
     // Without time only the smallest size is measured.
-    CY_TRY(cy_algorithm_measure(&times, inside, NULL, 1 << 16, 0.0));
+    CY_TRY(cy_algorithm_measure(&times, inside, NULL, data, 1 << 16, 0.0));
     SUITE_EXPECT(times.seconds[0][0] > 0.0 && times.seconds[1][0] == 0.0, "it went on");
+    cy_memory_unmap(data, 1 << 16);
     cy_group_close(inside);
     return CY_OK;
 }

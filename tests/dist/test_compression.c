@@ -258,7 +258,7 @@ static cy_status measure_kept(cy_engine *engine, const cy_rank *rank, void *cont
     const cy_adamw_spec adamw = cy_test_adamw(1e-3, 1);
     cy_step_result result;
     CY_TRY(cy_engine_train_step(engine, &source, &adamw, &result));
-    const cy_view residual = cy_reducer_residual(engine->reducer);
+    const cy_view residual = cy_reducer_residual(engine->compressed);
     double squares = 0;
     for (int64_t i = 0; i < residual.cols; i++)
         squares += pow((double)((const float *)residual.data)[i], 2);

@@ -28,7 +28,7 @@ static void spoil(cy_engine *engine)
     const int unit = cy_storage_unit(&engine->storage, engine->context.shape.layers);
     if (unit < 0) return;
     const cy_view norm = cy_storage_weight(&engine->storage, unit, CY_ROLE_FINAL_NORM, 0);
-    if (!cy_view_is_none(norm)) ((float *)norm.data)[3] = INFINITY;
+    if (!cy_view_is_none(norm)) cy_fill(&engine->queue, cy_view_cols(norm, 3, 1), (double)INFINITY);
 }
 
 static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
@@ -74,6 +74,8 @@ static void the_first_tensor_is_named_by_all(void **state)
     config.distributed.dp_size = RANKS;
     config.distributed.zero_stage = 2;
     expect_one_name(&config);
+    config.distributed.device = CY_CONFIG_DEVICE_TEST;
+    expect_one_name(&config);
 }
 
 // ---- the state that a save would write
@@ -88,18 +90,17 @@ typedef struct spoilt_state {
 // The first value of that kind that the rank alone holds.
 static cy_status spoil_state(cy_engine *engine, cy_tensor_kind kind, double value)
 {
-    static const cy_state_dict_share first_copies = {.rank = 0, .size = 1};
     cy_state_dict parameters = {0};
-    CY_TRY(cy_state_dict_of_training(
-        &parameters, &engine->storage, engine->reducer, true, &first_copies));
+    CY_TRY(cy_state_dict_of_training(&parameters, &engine->storage, true, true));
     size_t i = 0;
     while (
         i < parameters.piece_count && parameters.tensors[parameters.pieces[i].tensor].kind != kind)
         i++;
     CY_ASSERT(i < parameters.piece_count && parameters.pieces[i].dtype == CY_F32);
-    *(float *)parameters.pieces[i].data = (float)value;
+    const float spoilt = (float)value;
+    cy_queue_upload(&engine->queue, parameters.pieces[i].data, &spoilt, sizeof(spoilt));
     cy_state_dict_close(&parameters);
-    return CY_OK;
+    return cy_queue_synchronize(&engine->queue);
 }
 
 static cy_status save_and_spoil(cy_engine *engine, const cy_rank *rank, void *context)
@@ -168,6 +169,9 @@ static void a_state_that_is_not_finite_is_not_saved(void **state)
     cy_test_config(&config, CY_F16);
     config.distributed.tp_size = RANKS;
     expect_refusal(&config, CY_TENSOR_WEIGHT, -65520);
+    config.distributed.device = CY_CONFIG_DEVICE_TEST;
+    expect_refusal(&config, CY_TENSOR_WEIGHT, -65520);
+    expect_refusal(&config, CY_TENSOR_ADAM_V, (double)INFINITY);
 }
 
 int main(void)

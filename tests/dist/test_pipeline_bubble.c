@@ -41,39 +41,38 @@ static void advance(place *at, double parts, cy_view output, cy_view input)
     if (!cy_view_is_none(output)) *(double *)output.data = all->clock[at->rank];
 }
 
-static cy_status forward(
-    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
+static cy_status forward(void *context, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
     (void)call;
-    if (!queue->dry) advance(context, 1, output, input);
+    advance(context, 1, output, input);
     return CY_OK;
 }
 
 // The kept input is there since its forward; what is waited for is the output gradient.
-static cy_status backward(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
-{
-    (void)call;
-    (void)input;
-    if (!queue->dry) advance(context, 2, input_gradient, output_gradient);
-    return CY_OK;
-}
-
-static cy_status backward_input(void *context, cy_queue *queue, const cy_pipeline_call *call,
-    cy_view input_gradient, cy_view output_gradient, cy_view input)
-{
-    (void)call;
-    (void)input;
-    if (!queue->dry) advance(context, 1, input_gradient, output_gradient);
-    return CY_OK;
-}
-
-static cy_status backward_weight(void *context, cy_queue *queue, const cy_pipeline_call *call,
+static cy_status backward(void *context, const cy_pipeline_call *call, cy_view input_gradient,
     cy_view output_gradient, cy_view input)
 {
     (void)call;
     (void)input;
-    if (!queue->dry) advance(context, 1, cy_view_none(), output_gradient);
+    advance(context, 2, input_gradient, output_gradient);
+    return CY_OK;
+}
+
+static cy_status backward_input(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+    cy_view output_gradient, cy_view input)
+{
+    (void)call;
+    (void)input;
+    advance(context, 1, input_gradient, output_gradient);
+    return CY_OK;
+}
+
+static cy_status backward_weight(
+    void *context, const cy_pipeline_call *call, cy_view output_gradient, cy_view input)
+{
+    (void)call;
+    (void)input;
+    advance(context, 1, cy_view_none(), output_gradient);
     return CY_OK;
 }
 

@@ -78,13 +78,13 @@ static void most_segments(void **context)
 
 // A stage that fails is an error of the run that names the rank, not a hang.
 static cy_status fail_forward(
-    void *context, cy_queue *queue, const cy_pipeline_call *call, cy_view output, cy_view input)
+    void *context, const cy_pipeline_call *call, cy_view output, cy_view input)
 {
     const stub *s = context;
     if (s->rank == 1 && call->microbatch == 2) {
         return CY_FAIL(CY_ERR_NOT_FINITE, "microbatch 2 went wrong");
     }
-    return stub_forward(context, queue, call, output, input);
+    return stub_forward(context, call, output, input);
 }
 
 static cy_status run_failing(cy_world *world, void *context)

@@ -77,21 +77,25 @@ static sizes sizes_of(const cy_config *config)
 {
     cy_storage storage;
     const cy_segment whole = {.layer_count = config->shape.layers, .embedding = true, .head = true};
-    const cy_model_shard part = {.segments = &whole,
-        .segment_count = 1,
-        .tp_size = 1,
-        .unit_multiple = (int64_t)64 * config->distributed.dp_size};
-    CY_CHECK_OK(cy_storage_open(&storage, &config->shape, &part, CY_F64, CY_F64));
-    sizes s = {
-        .elements = storage.count, .units = storage.unit_count, .parameters = storage.tensor_count};
+    cy_group *ranks;
+    CY_CHECK_OK(cy_group_open_dry(&ranks, 0, config->distributed.dp_size, "dp"));
+    const cy_param_set dense = {.ranks = ranks};
+    const cy_model_shard part = {
+        .segments = &whole, .segment_count = 1, .tp_size = 1, .sets = &dense, .set_count = 1};
+    CY_CHECK_OK(cy_storage_open(&storage, &config->shape, &part, cy_precision_of(CY_F64)));
+    sizes s = {.elements = storage.groups[0].count,
+        .units = storage.unit_count,
+        .parameters = storage.tensor_count};
     // Every unit forward, every layer once more backward.
     s.gathers = s.units + config->shape.layers;
     s.gathered = s.elements;
     for (int i = 0; i < storage.unit_count; i++) {
         const int layer = storage.units[i].layer;
-        if (layer >= 0 && layer < config->shape.layers) s.gathered += storage.units[i].count;
+        if (layer >= 0 && layer < config->shape.layers)
+            s.gathered += cy_storage_part(&storage, i, 0)->count;
     }
     cy_storage_close(&storage);
+    cy_group_close(ranks);
     return s;
 }
 
@@ -191,7 +195,7 @@ static void naive_sends_a_message_a_parameter(void **state)
     config.distributed.dp_reduce = CY_CONFIG_DP_NAIVE;
     const sizes s = sizes_of(&config);
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config.shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config.shape, cy_precision_of(config.model.dtype)));
     assert_int_equal(s.parameters, manifest.count);
     expect_traffic(&config, manifest.count, 2.0 * (double)cy_manifest_elements(&manifest));
     cy_manifest_close(&manifest);
@@ -244,7 +248,7 @@ static void expect_bytes(int zero, cy_dtype dtype, double whole, double shared)
     const cy_config config = large_config(zero, dtype);
     const cy_engine_memory memory = plan_of(&config);
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config.shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config.shape, cy_precision_of(config.model.dtype)));
     const double psi = (double)cy_manifest_elements(&manifest);
     cy_manifest_close(&manifest);
     const double wanted = psi * (whole + shared / config.distributed.dp_size);

@@ -36,13 +36,19 @@ typedef struct fault {
     const char *expected; // NULL: no failure
 } fault;
 
-static void flip(void *element)
+static cy_status flip(cy_queue *queue, void *element)
 {
-    *(unsigned char *)element ^= 1u;
+    unsigned char byte = 0;
+    cy_queue_download(queue, &byte, element, 1);
+    CY_TRY(cy_queue_synchronize(queue));
+    byte ^= 1u;
+    cy_queue_upload(queue, element, &byte, 1);
+    return cy_queue_synchronize(queue);
 }
 
 typedef struct flipper {
     const fault *fault;
+    cy_queue *queue;
     int flipped;
 } flipper;
 
@@ -57,21 +63,17 @@ static cy_status flip_owned(
         : f->target == OWNED_M                    ? range->m
                                                   : range->v;
     if (cy_view_is_none(all)) return CY_FAIL(CY_ERR_REQUEST, "rank has no such array");
-    flip(cy_view_at(all, 0, param_range->at + param_range->count / 2));
     at->flipped++;
-    return CY_OK;
+    return flip(at->queue, cy_view_at(all, 0, param_range->at + param_range->count / 2));
 }
 
-static cy_status flip_whole(const cy_engine *engine, const fault *f)
+static cy_status flip_whole(cy_engine *engine, const fault *f)
 {
     const cy_storage *storage = &engine->storage;
     for (int i = 0; i < storage->tensor_count; i++) {
         const cy_tensor *tensor = &storage->tensors[i];
         if (strcmp(tensor->param->name, f->parameter) != 0) continue;
-        const cy_unit *unit = &storage->units[tensor->unit];
-        const cy_view all = cy_view_of(unit->weights, storage->weight_dtype, 1, unit->count);
-        flip(cy_view_at(all, 0, tensor->offset));
-        return CY_OK;
+        return flip(&engine->queue, cy_tensor_weight(storage, tensor, 0).data);
     }
     return CY_FAIL(CY_ERR_REQUEST, "rank has no %s", f->parameter);
 }
@@ -80,8 +82,8 @@ static cy_status plant(cy_engine *engine, const cy_rank *rank, const fault *f)
 {
     if (f->target == NOTHING || rank->rank != f->rank) return CY_OK;
     if (f->target == WHOLE_WEIGHT) return flip_whole(engine, f);
-    flipper at = {.fault = f};
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, flip_owned, &at));
+    flipper at = {.fault = f, .queue = &engine->queue};
+    CY_TRY(cy_param_ranges_visit(&engine->storage, flip_owned, &at));
     return at.flipped > 0 ? CY_OK : CY_FAIL(CY_ERR_REQUEST, "rank owns no %s", f->parameter);
 }
 
@@ -141,17 +143,18 @@ static cy_config configured(const fault *f)
     return config;
 }
 
-static void run(const fault *faults, size_t count)
+static void run(const fault *faults, size_t count, cy_config_device device)
 {
     for (size_t i = 0; i < count; i++) {
-        const cy_config config = configured(&faults[i]);
+        cy_config config = configured(&faults[i]);
+        config.distributed.device = device;
         print_message("tp %d cp %d pp %d dp %d zero %d, rank %d, %s\n", faults[i].tp, faults[i].cp,
             faults[i].pp, faults[i].dp, faults[i].zero, faults[i].rank,
             faults[i].parameter ? faults[i].parameter : "nothing");
         CY_CHECK_OK(cy_test_on_mesh(&config, "auto", NULL, use, cy_memory_writable(&faults[i])));
     }
 }
-#define RUN(faults) run(faults, sizeof(faults) / sizeof((faults)[0]))
+#define RUN(faults) run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_CPU)
 
 static void copies_stay_equal(void **state)
 {
@@ -214,6 +217,21 @@ static void what_tensor_parallel_ranks_share(void **state)
             "at step 3"},
     };
     RUN(faults);
+}
+
+// Hashes are added in memory that the host cannot reach.
+static void copies_on_a_device(void **state)
+{
+    (void)state;
+    static const fault faults[] = {
+        {2, 1, 2, 2, 3, true, CY_BF16, 0, NOTHING, NULL, NULL},
+        {1, 1, 1, 3, 0, false, CY_F32, 2, WHOLE_WEIGHT, NORM,
+            "rank 2: parameter " NORM " differs from rank 0's copy at step 3"},
+        {4, 1, 1, 1, 0, false, CY_F32, 2, OWNED_M, "model.norm.weight",
+            "rank 2: the first moment of parameter model.norm.weight differs from rank 0's copy "
+            "at step 3"},
+    };
+    run(faults, CY_TEST_COUNT(faults), CY_CONFIG_DEVICE_TEST);
 }
 
 static void a_tied_embedding_on_two_stages(void **state)
@@ -285,6 +303,7 @@ int main(void)
         cmocka_unit_test(replicas_of_data_and_context),
         cmocka_unit_test(what_tensor_parallel_ranks_share),
         cmocka_unit_test(a_tied_embedding_on_two_stages),
+        cmocka_unit_test(copies_on_a_device),
         cmocka_unit_test(diverged_replicas_are_not_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,6 @@
 #include "support/meshes.h"
 #include "support/support.h"
 
-#include "train/residual_state.h"
 #include "train/state.h"
 
 #include <stdatomic.h>
@@ -26,10 +25,15 @@ static float value_of(int rank, int64_t i)
     return (float)(rank + 1) * 1000.0f + (float)(i % 997);
 }
 
+static cy_view residual_of(const cy_engine *engine)
+{
+    return engine->compressed != NULL ? cy_reducer_residual(engine->compressed) : cy_view_none();
+}
+
 static cy_status save(cy_engine *engine, const cy_rank *rank, const job *j)
 {
     CY_TRY(cy_engine_initialize(engine));
-    const cy_view residual = cy_reducer_residual(engine->reducer);
+    const cy_view residual = residual_of(engine);
     for (int64_t i = 0; i < residual.cols; i++)
         ((float *)residual.data)[i] = value_of(rank->rank, i);
     const cy_run_position position = {.step = j->save_step, .tokens = 1};
@@ -46,7 +50,7 @@ static cy_status use(cy_engine *engine, const cy_rank *rank, void *context)
     snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->load_step);
     CY_TRY(cy_state_load(engine, rank, path, false, &position, &traffic));
     atomic_fetch_add(&j->residual_dropped, position.residual_dropped);
-    const cy_view residual = cy_reducer_residual(engine->reducer);
+    const cy_view residual = residual_of(engine);
     atomic_fetch_add(&j->elements, (int)residual.cols);
     for (int64_t i = 0; i < residual.cols; i++) {
         const float found = ((const float *)residual.data)[i];

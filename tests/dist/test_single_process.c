@@ -41,7 +41,7 @@ static cy_status replicate(cy_engine *engine, const cy_rank *at, cy_group *group
     const int rank = cy_group_rank(group);
     if (rank == 0) CY_TRY(cy_engine_initialize(engine));
     for (int u = 0; u < engine->storage.unit_count; u++) {
-        const cy_unit *unit = &engine->storage.units[u];
+        const cy_unit_part *unit = cy_storage_part(&engine->storage, u, 0);
         float *weights = unit->weights;
         for (int64_t i = 0; rank > 0 && i < unit->count; i++)
             weights[i] = (float)rank;

@@ -35,7 +35,7 @@ static cy_status check_element(
     cy_engine *engine, const cy_batch_source *source, const cy_tensor *tensor, int64_t global)
 {
     const double step = 1e-5;
-    const cy_unit *unit = &engine->storage.units[tensor->unit];
+    const cy_unit_part *unit = cy_storage_part_of(&engine->storage, tensor);
     double *weight = find(tensor, unit->weights, global);
     const double *grad = find(tensor, unit->grads, global);
     double above = 0, below = 0;

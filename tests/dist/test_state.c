@@ -88,7 +88,7 @@ static cy_status load(cy_engine *engine, const cy_rank *rank, job *j)
     snprintf(path, sizeof(path), "%s/step-%08lld", j->folder, (long long)j->load_step);
     CY_TRY(cy_state_load(engine, rank, path, false, &position, &traffic));
     int64_t owned = 0;
-    CY_TRY(cy_param_ranges_visit(&engine->storage, engine->reducer, count_owned, &owned));
+    CY_TRY(cy_param_ranges_visit(&engine->storage, count_owned, &owned));
     // Masters and both moments, four bytes each: neither less nor 10 % more.
     const double share = 12.0 * (double)owned;
     const double read = (double)traffic.read_bytes;

@@ -174,8 +174,7 @@ static cy_status step_with(cy_engine *engine, const cy_config *config, int lower
     CY_TRY(cy_engine_open(engine, &options));
     CY_TRY(cy_engine_initialize(engine));
     cy_sums_raise(&engine->sums, -lowered);
-    cy_test_batch batch = {
-        .config = config, .positions = engine->positions, .columns = config->training.seq_length};
+    cy_test_batch batch = {.config = config, .columns = config->training.seq_length};
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = cy_test_adamw(1e-2, 1);
     CY_TRY(cy_engine_train_step(engine, &source, &adamw, &step->result));
@@ -217,12 +216,11 @@ static void what_is_no_number_is_reported(void **state)
     one_step step;
     CY_CHECK_OK(step_with(&engine, &config, 0, &step));
     const int exponent = cy_sums_at(&engine.sums, 0, CY_SUM_OUT)->exponent;
-    const cy_owned_range range = cy_reducer_owned(engine.reducer, 0);
+    const cy_owned_range range = cy_reducer_owned(engine.storage.groups[0].reducer, 0);
     ((float *)range.master.data)[0] = NAN; // the final norm's first weight
     uint64_t before, after;
     CY_CHECK_OK(cy_engine_params_hash(&engine, &before));
-    cy_test_batch batch = {
-        .config = &config, .positions = engine.positions, .columns = config.training.seq_length};
+    cy_test_batch batch = {.config = &config, .columns = config.training.seq_length};
     const cy_batch_source source = cy_test_batch_source(&batch);
     const cy_adamw_spec adamw = cy_test_adamw(1e-2, 2);
     assert_int_equal(

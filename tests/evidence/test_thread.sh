@@ -7,7 +7,7 @@ cd "$SOURCE"
 . tests/evidence/sanitized.sh
 
 build="build-ci-thread"
-tests="group_threads group_counters algorithms ranks ranks_close interleave single_process reducer_units
+tests="group_threads group_counters algorithms ranks ranks_close reopen interleave single_process reducer_units
     pipeline_executor"
 targets=()
 for test in $tests; do targets+=("test_dist_$test"); done

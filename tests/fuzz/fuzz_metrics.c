@@ -2,7 +2,7 @@
 
 #include "fuzz.h"
 
-#include "observe/metrics.h"
+#include "observe/sinks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,16 +21,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getpid());
     FILE *file = fopen(own, "wb");
     if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) abort();
-    cy_metrics_file metrics;
+    cy_sink *sink = NULL;
     cy_async_writer *writer = NULL;
+    cy_metrics metrics = {0};
+    cy_metrics_set_count(&metrics, CY_METRIC_STEP, 4);
+    cy_metrics_set(&metrics, CY_METRIC_VAL_LOSS, 1.5);
     if (cy_async_writer_open(&writer) != CY_OK) abort();
-    if (cy_metrics_file_open(&metrics, writer, own, 3, NULL) != CY_OK) abort();
-    if (cy_metrics_file_validation(&metrics, 4, 1.5, 10) != CY_OK) abort();
+    if (cy_jsonl_sink_open(&sink, writer, own, 3, NULL) != CY_OK) abort();
+    if (sink->ops->write(sink, &metrics) != CY_OK) abort();
+    sink->ops->close(sink);
     cy_async_writer_finish(writer, 60);
-    cy_metrics_file_close(&metrics);
     cy_async_writer_close(writer);
     if (cy_history_open(&history, own) != CY_OK) abort();
-    if (history.unreadable != 0 || history.val_loss.count < 1) abort();
+    if (history.unreadable != 0 || history.of[CY_METRIC_VAL_LOSS].count < 1) abort();
     cy_history_close(&history);
     unlink(own);
     return 0;

@@ -55,6 +55,20 @@ strict_compare() {
     fi
 }
 
+# strict_compare_mesh NAME [ARGUMENTS...]: the same for a configuration of strict_meshes, whose model is
+# larger so that 16 ranks can share it.
+strict_meshes=$source_folder/tests/golden/strict/meshes.txt
+strict_compare_mesh() {
+    local hashes=$strict_meshes
+    strict_compare "$@" --training.seq_length=256 --model.max_position_embeddings=256 \
+        --model.num_hidden_layers=8 --model.hidden_size=64 --model.intermediate_size=256 \
+        --model.num_attention_heads=8 --model.num_key_value_heads=4
+}
+
 strict_names() {
     awk '!/^#/ && NF { print $1 }' "$hashes"
+}
+
+strict_mesh_names() {
+    awk '!/^#/ && NF { print $1 }' "$strict_meshes"
 }

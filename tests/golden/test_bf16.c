@@ -36,8 +36,8 @@ static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_
 // As if there were no master copies: what bf16 cannot hold is lost after each step.
 static void forget_masters(cy_engine *engine)
 {
-    for (int i = 0; i < cy_reducer_owned_count(engine->reducer); i++) {
-        const cy_owned_range range = cy_reducer_owned(engine->reducer, i);
+    for (int i = 0; i < cy_reducer_owned_count(engine->storage.groups[0].reducer); i++) {
+        const cy_owned_range range = cy_reducer_owned(engine->storage.groups[0].reducer, i);
         cy_copy(&engine->queue, range.master, range.weight);
     }
 }

@@ -5,11 +5,8 @@
 # shellcheck source=strict_hashes.sh
 . "$source_folder/tests/golden/strict_hashes.sh"
 
-hashes=$source_folder/tests/golden/strict/meshes.txt
 strict_start
-for name in $(strict_names); do
-    strict_compare "$name" --training.seq_length=256 --model.max_position_embeddings=256 \
-        --model.num_hidden_layers=8 --model.hidden_size=64 --model.intermediate_size=256 \
-        --model.num_attention_heads=8 --model.num_key_value_heads=4
+for name in $(strict_mesh_names); do
+    strict_compare_mesh "$name"
 done
 exit $((failures > 0))

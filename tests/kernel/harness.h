@@ -37,6 +37,7 @@ typedef struct bench {
     } made[BENCH_VIEWS];
     int made_count;
     uint64_t seed;
+    _Atomic uint32_t overflow; // the queue's flag
 } bench;
 
 static inline void bench_open(bench *at, const cy_kernels *kernels, int workers)
@@ -48,6 +49,7 @@ static inline void bench_open(bench *at, const cy_kernels *kernels, int workers)
     cy_arena_init(&at->scratch, "scratch", at->scratch_base, BENCH_BYTES);
     at->queue.kernels = kernels;
     at->queue.scratch = &at->scratch;
+    at->queue.fixed_overflow = &at->overflow;
     CY_CHECK_OK(cy_thread_pool_open(&at->queue.pool, workers, -1, false));
 }
 
@@ -163,6 +165,15 @@ static inline int32_t *bench_integers(bench *at, int64_t count, int32_t low, int
         numbers[i] = low + (int32_t)(unit * (double)(high - low));
     }
     return numbers;
+}
+
+// Frequencies for cy_rope_table, like all else in the memory of the bench.
+static inline double *bench_frequencies(bench *at, int64_t count, double ratio)
+{
+    double *frequencies = bench_make(at, CY_F64, 1, count, 0).data;
+    for (int64_t i = 0; i < count && !at->queue.dry; i++)
+        frequencies[i] = pow(ratio, (double)i);
+    return frequencies;
 }
 
 static inline int32_t *bench_ascending(bench *at, int64_t count, int32_t first)

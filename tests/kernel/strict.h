@@ -1,10 +1,11 @@
 // tests/kernel/strict.h: what the tests of strict mode share: its tables, as far as this processor
-// has them, each with a bench of its own.
+// has them, and the widest of them behind the test device, each with a bench of its own.
 
 #ifndef CY_TESTS_KERNEL_STRICT_H
 #define CY_TESTS_KERNEL_STRICT_H
 
 #include "kernel/harness.h"
+#include "kernel/mirror.h"
 
 #include "base/platform.h"
 #include "kernel/strict/math.h"
@@ -12,13 +13,14 @@
 
 #include <stdio.h>
 
-#define TABLES_MAX 3
+#define TABLES_MAX 4
 
 typedef struct strict_tables {
     int count;
     cy_kernels kernels[TABLES_MAX];
     const char *names[TABLES_MAX];
     bench benches[TABLES_MAX]; // the first has one thread, the others more
+    mirror device;             // of the last
 } strict_tables;
 
 static inline void tables_open(strict_tables *all)
@@ -49,10 +51,15 @@ static inline void tables_open(strict_tables *all)
 #endif
     for (int i = 0; i < all->count; i++)
         bench_open(&all->benches[i], &all->kernels[i], 1 + i);
+    all->names[all->count] = "test device";
+    CY_CHECK_OK(bench_open_mirror(
+        &all->benches[all->count], &all->device, &all->kernels[all->count], "strict", 2));
+    all->count++;
 }
 
 static inline void tables_close(strict_tables *all)
 {
+    bench_close_mirror(&all->benches[--all->count], &all->device);
     for (int i = 0; i < all->count; i++)
         bench_close(&all->benches[i]);
 }

@@ -86,7 +86,10 @@ static void expect_partition(cy_view sum, cy_view kept, cy_view values, cy_view 
 
 static void topk_case(bench *ref, bench *at, int64_t n, int64_t k, content what, cy_dtype dtype)
 {
-    const double scale = n % 2 == 0 ? 1.0 : 0.37;
+    // An odd gradient is clipped; of the others a half has a norm that is small enough.
+    double squares = n % 2 == 0 ? 0.25 : 4.0;
+    const double most = 0.74, scale = n % 2 == 0 ? 1.0 : 0.37;
+    const cy_view norm = n % 4 == 0 ? cy_view_none() : cy_view_of(&squares, CY_F64, 1, 1);
     const cy_view grad = make(ref, dtype, n, what);
     const cy_view before = make(ref, dtype, n, what == BROKEN ? NORMAL : what);
     const cy_view kept = bench_twin(ref, before), sum = bench_twin(ref, before);
@@ -100,13 +103,13 @@ static void topk_case(bench *ref, bench *at, int64_t n, int64_t k, content what,
             ((double *)sum.data)[i] += scale * ((const double *)grad.data)[i];
         }
     }
-    cy_topk(&ref->queue, values, places, kept, grad, scale);
+    cy_topk(&ref->queue, values, places, kept, grad, norm, most);
     expect_partition(sum, kept, values, places);
 
     const cy_view kept2 = bench_twin(at, before);
     const cy_view values2 = bench_make(at, dtype, 1, k, 0),
                   places2 = bench_make(at, CY_I32, 1, k, 0);
-    cy_topk(&at->queue, values2, places2, kept2, grad, scale);
+    cy_topk(&at->queue, values2, places2, kept2, grad, norm, most);
     expect_same_bits("values", values2, values);
     expect_same_bits("indices", places2, places);
     expect_same_bits("residual", kept2, kept);
@@ -238,6 +241,26 @@ static void every_table_has_the_bits_of_the_reference(void **state)
     with_every_table(every_case);
 }
 
+// What a gradient of 1 adds to a residual under a largest norm of 3.
+static void a_gradient_is_clipped_by_its_norm(void **state)
+{
+    (void)state;
+    const struct {
+        double squares, added;
+    } cases[] = {{8.9, 1.0}, {9.0, 1.0}, {36.0, 0.5}, {(double)NAN, 1.0}, {(double)INFINITY, 0.0}};
+    bench at;
+    bench_open(&at, cy_kernels_ref(), 1);
+    for (int i = 0; i < (int)(sizeof(cases) / sizeof(*cases)); i++) {
+        double squares = cases[i].squares, grad = 1.0, kept = 0.0, sent = -1.0;
+        int32_t place = -1;
+        const cy_view sum = cy_view_of(&squares, CY_F64, 1, 1);
+        cy_topk(&at.queue, cy_view_of(&sent, CY_F64, 1, 1), cy_view_of(&place, CY_I32, 1, 1),
+            cy_view_of(&kept, CY_F64, 1, 1), cy_view_of(&grad, CY_F64, 1, 1), sum, 3.0);
+        assert_true(sent == cases[i].added && kept == 0.0);
+    }
+    bench_close(&at);
+}
+
 static void every_table_looks_ahead_as_the_reference(void **state)
 {
     (void)state;
@@ -248,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_table_has_the_bits_of_the_reference),
+        cmocka_unit_test(a_gradient_is_clipped_by_its_norm),
         cmocka_unit_test(every_table_looks_ahead_as_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

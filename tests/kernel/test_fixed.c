@@ -40,7 +40,7 @@ static void fixed_sums_have_no_order(void **state)
     }
     for (int i = 0; i < 4; i++)
         expect_same_bits("fixed sum", sums[1][i], sums[0][i]);
-    assert_false(queue->fixed_overflow);
+    assert_false(at.overflow);
     // And they are the sums: against fp64.
     const cy_view wide = bench_random(&at, CY_F64, 1, h, 0, 0.0);
     cy_sum_rows(queue, wide, dy);
@@ -69,18 +69,18 @@ static void fixed_rounds_and_warns(void **state)
     cy_copy(queue, twin, sum);
     cy_add(queue, twin, twin, sum);
     assert_true(((int64_t *)twin.data)[0] == ((int64_t)1 << 61) + 2);
-    assert_false(queue->fixed_overflow);
+    assert_false(at.overflow);
     cy_add(queue, twin, twin, twin); // 2^62 is beyond
-    assert_true(queue->fixed_overflow);
+    assert_true(at.overflow);
     const double bad[] = {0x1p60, (double)NAN, (double)INFINITY, -0x1p60};
     for (int i = 0; i < 4; i++) {
-        queue->fixed_overflow = false;
+        at.overflow = 0;
         cy_fill(queue, sum, bad[i]);
-        assert_true(queue->fixed_overflow);
+        assert_true(at.overflow);
     }
-    queue->fixed_overflow = false;
+    at.overflow = 0;
     cy_fill(queue, sum, 0x1.fffffffffffffp59); // the last that fits
-    assert_false(queue->fixed_overflow);
+    assert_false(at.overflow);
     bench_check(&at);
     bench_close(&at);
 }

@@ -190,7 +190,7 @@ static int run_step(bench *at, cy_view *outs, const void *setting)
         &at->queue, cy_view_none(), want, want_m, want_v, fixed ? grad : drawn, outs[2], &spec);
     expect_close("master", master, want, 1e-6, 1e-6);
     expect_close("v", v, want_v, 1e-5, 1e-12);
-    assert_false(at->queue.fixed_overflow);
+    assert_false(at->overflow);
     outs[3] = master;
     outs[4] = weight;
     outs[5] = m;
@@ -227,9 +227,7 @@ static int run_elements(bench *at, cy_view *outs, const void *setting)
     outs[3] = bench_twin(at, x);
     cy_norm_backward(&at->queue, outs[3], cy_view_none(), dy, x, inv_rms, weight);
     outs[4] = bench_make(at, CY_F32, 40, 24, 0);
-    double inv_freq[12];
-    for (int i = 0; i < 12; i++)
-        inv_freq[i] = pow(10000.0, -(double)i / 12.0);
+    const double *inv_freq = bench_frequencies(at, 12, pow(10000.0, -1.0 / 12.0));
     cy_rope_table(&at->queue, outs[4], inv_freq, 1.0);
     cy_rope(&at->queue, outs[1], outs[4], bench_integers(at, 33, 0, 40), 3, false);
     outs[5] = make_fixed(at, 33, 75, 1, -16);

@@ -95,7 +95,7 @@ static int run_all(bench *at, cy_view *outs, const void *given)
     cy_attention_delta(&at->queue, whole.delta, whole.d_o, whole.o, s->heads);
     cy_attention_backward(&at->queue, whole.dq, whole.dk, whole.dv, whole.d_o, whole.lse,
         whole.delta, whole.q, whole.k, whole.v, &whole.spec);
-    assert_false(at->queue.fixed_overflow);
+    assert_false(at->overflow);
 
     // Parts in descending order, each pair of a key head and some queries in a call of its own.
     problem parts = whole;

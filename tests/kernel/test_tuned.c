@@ -1,14 +1,15 @@
 // The tuned operators (all but products and attention) against the reference, for every instruction
 // set that this processor has: sizes of 1, odd ones, ones that no vector divides, ones that fill
 // several chunks; matrices with gaps; accumulators that start at non-zero. Results must not depend
-// on the number of threads, nothing outside the views may change, and a dry queue must touch no
-// data.
+// on the number of threads nor on the device, nothing outside the views may change, and a dry queue
+// must touch no data.
 //
 // Tolerances. fp32: a few units in the last place, as each case says; bf16: one unit (2^-7),
 // because the fp32 result may lie on the other side of the middle between two numbers.
 
 #include "kernel/dispatch.h"
 #include "kernel/harness.h"
+#include "kernel/mirror.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,7 +30,10 @@ static cy_view scalar(bench *at, cy_dtype dtype, double value)
 
 typedef struct runner {
     bench ref, one, three; // one and three threads
-    cy_kernels tables[2];
+    bench later;           // behind the test device
+    mirror device;
+    cy_kernels tables[3];
+    bool has_later;
 } runner;
 
 // False where this processor has not got the instruction set.
@@ -38,12 +42,15 @@ static bool open_runner(runner *on, const char *isa)
     bench_open(&on->ref, cy_kernels_ref(), 2);
     bench_open(&on->one, NULL, 1);
     bench_open(&on->three, NULL, 3);
+    on->has_later = false;
     isa = cy_test_isa(isa);
     if (isa == NULL) return false;
     const cy_status status = cy_kernels_open(&on->one.queue, &on->tables[0], isa);
     if (status == CY_ERR_UNSUPPORTED) return false;
     CY_CHECK_OK(status);
     CY_CHECK_OK(cy_kernels_open(&on->three.queue, &on->tables[1], isa));
+    CY_CHECK_OK(bench_open_mirror(&on->later, &on->device, &on->tables[2], isa, 2));
+    on->has_later = true;
     return true;
 }
 
@@ -54,6 +61,7 @@ static void close_runner(runner *on)
     bench_close(&on->ref);
     bench_close(&on->one);
     bench_close(&on->three);
+    if (on->has_later) bench_close_mirror(&on->later, &on->device);
 }
 
 // ---- every operator
@@ -135,9 +143,7 @@ static void rope_case(bench *at, size of, cy_dtype dtype, result *made)
 {
     cy_queue *queue = &at->queue;
     const int64_t dim = of.cols < 128 ? 2 * of.cols : 64; // of odd halves too
-    double inv_freq[128];
-    for (int i = 0; i < 128; i++)
-        inv_freq[i] = pow(0.9, i);
+    const double *inv_freq = bench_frequencies(at, 128, 0.9);
     const cy_view table = bench_make(at, CY_F32, 50, dim, 0);
     cy_rope_table(queue, table, inv_freq, 1.0);
     const int32_t *positions = bench_integers(at, of.rows, 0, 50);
@@ -320,12 +326,12 @@ static void check_dry(bench *at, operator_case run, size of, cy_dtype dtype)
 
 static void check_case(runner *on, const char *name, operator_case run, size of, cy_dtype dtype)
 {
-    bench *benches[3] = {&on->ref, &on->one, &on->three};
-    result made[3];
+    bench *benches[4] = {&on->ref, &on->one, &on->three, &on->later};
+    result made[4];
     memset(made, 0, sizeof(made));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         bench_clear(benches[i]);
-        benches[i]->seed = 1; // the same numbers for all three
+        benches[i]->seed = 1; // the same numbers for all
         run(benches[i], of, dtype, &made[i]);
         bench_check(benches[i]);
     }
@@ -335,8 +341,10 @@ static void check_case(runner *on, const char *name, operator_case run, size of,
         expect_close(
             what, made[1].out[i], made[0].out[i], made[0].relative[i], made[0].absolute[i]);
         expect_same_bits(what, made[2].out[i], made[1].out[i]);
+        expect_same_bits(what, made[3].out[i], made[1].out[i]);
     }
     check_dry(&on->one, run, of, dtype);
+    check_dry(&on->later, run, of, dtype);
 }
 
 static const struct {

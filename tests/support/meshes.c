@@ -12,10 +12,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+// The position of token number `i` of a sequence on a rank that holds these ranges.
+static int64_t position_of(const cy_context_range *ranges, int64_t i)
+{
+    const int64_t in_first = ranges[0].count;
+    return i < in_first ? ranges[0].first + i : ranges[1].first + i - in_first;
+}
+
 static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_t *targets)
 {
     const cy_test_batch *batch = context;
     const cy_config *config = batch->config;
+    const cy_context_layout layout = cy_engine_layout(config);
+    cy_context_range ranges[CY_CONTEXT_RANGES];
+    cy_context_ranges(&layout, batch->at.at[CY_AXIS_CP], ranges);
     const uint64_t vocab = (uint64_t)config->shape.vocab;
     const int64_t rows = config->training.micro_batch_size;
     const int64_t round = microbatch * config->distributed.dp_size + batch->at.at[CY_AXIS_DP];
@@ -23,7 +33,7 @@ static cy_status fill(void *context, int64_t microbatch, int32_t *inputs, int32_
         const uint64_t sample = (uint64_t)(round * rows + row);
         const uint64_t key = cy_random_key_at(cy_random_key(7, "tokens"), sample);
         for (int64_t i = 0; i < batch->columns; i++) {
-            const uint64_t position = (uint64_t)batch->positions[i];
+            const uint64_t position = (uint64_t)position_of(ranges, i);
             inputs[row * batch->columns + i] = (int32_t)(cy_random_bits(key, position) % vocab);
             targets[row * batch->columns + i] =
                 (int32_t)(cy_random_bits(key, position + 1) % vocab);
@@ -100,7 +110,6 @@ cy_test_batch cy_test_batch_of(const cy_engine *engine, const cy_rank *rank)
     return (cy_test_batch){
         .config = config,
         .at = rank->at,
-        .positions = engine->positions,
         .columns = engine->tokens / config->training.micro_batch_size,
     };
 }
@@ -151,7 +160,7 @@ static cy_status train(cy_engine *engine, const cy_rank *rank, void *context)
     if (rank->rank == 0) training->hash = hash;
     collection to = {.run = run, .engine = engine};
     pthread_mutex_lock(&run->lock);
-    const cy_status status = cy_param_ranges_visit(&engine->storage, engine->reducer, collect, &to);
+    const cy_status status = cy_param_ranges_visit(&engine->storage, collect, &to);
     pthread_mutex_unlock(&run->lock);
     return status;
 }
@@ -190,7 +199,7 @@ void cy_test_train(cy_test_training *training, const cy_config *config, int step
 {
     *training = (cy_test_training){.steps = steps};
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     training->elements = cy_manifest_elements(&manifest);
     cy_manifest_close(&manifest);
     training->grads = malloc((size_t)training->elements * sizeof(double));
@@ -247,7 +256,7 @@ double cy_test_gradient_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config)
 {
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     double worst = 0;
     int64_t at = 0;
     for (int p = 0; p < manifest.count; p++) {
@@ -269,7 +278,7 @@ double cy_test_weight_difference(
     const cy_test_training *a, const cy_test_training *b, const cy_config *config)
 {
     cy_manifest manifest;
-    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &config->shape, cy_precision_of(config->model.dtype)));
     assert_int_equal(a->elements, b->elements);
     double worst = 0;
     int64_t at = 0;

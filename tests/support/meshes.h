@@ -49,8 +49,7 @@ double cy_test_weight_difference(
 typedef struct cy_test_batch {
     const cy_config *config; // borrowed
     cy_coordinates at;
-    const int32_t *positions; // borrowed, [columns]: of the first sequence
-    int64_t columns;          // tokens of a sequence on this rank
+    int64_t columns; // tokens of a sequence on this rank
 } cy_test_batch;
 cy_batch_source cy_test_batch_source(cy_test_batch *batch);
 

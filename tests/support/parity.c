@@ -101,7 +101,7 @@ static cy_status compare_gradient(parity_run *run, const cy_engine *engine, cons
         return CY_FAIL(CY_ERR_CORRUPT, "%s: %s has another size", run->figures.path, name);
     }
     const float *expected = data;
-    const float *got = (const float *)engine->storage.units[tensor->unit].grads + tensor->offset;
+    const float *got = cy_tensor_grad(&engine->storage, tensor, 0).data;
     double largest = 0, most = 0;
     for (int64_t i = 0; i < count; i++) {
         const double mean = (double)got[i] / (double)engine->tokens;
@@ -120,7 +120,7 @@ static cy_status compare_gradient(parity_run *run, const cy_engine *engine, cons
 static cy_status compare_batch(cy_engine *engine, parity_run *run)
 {
     const cy_batch_source source = {.context = run, .fill = fill};
-    cy_reducer_zero(engine->reducer);
+    cy_reducer_zero(engine->storage.groups[0].reducer);
     CY_TRY(source.fill(source.context, 0, engine->inputs, engine->targets));
     CY_TRY(compare_logits(run, engine));
     if (!run->gradients) return CY_OK;

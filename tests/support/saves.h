@@ -14,6 +14,7 @@ typedef struct cy_test_state {
     cy_test_mesh mesh;
     int scale, gap, run;
     int64_t step;
+    const char *device; // borrowed: that holds the shards; NULL: the host does
 } cy_test_state;
 
 // One rank's part of a save through an open saver. `also` says what else the checkpoint holds; its

@@ -79,6 +79,7 @@ void cy_test_shard_open(cy_test_shard *shard, const cy_global_tensor *tensors, c
     }
     shard->memory = malloc((size_t)(elements + 1) * sizeof(float));
     if (shard->memory == NULL) abort();
+    shard->elements = elements;
     for (int64_t i = 0; i < elements; i++)
         shard->memory[i] = -1;
     float *at = shard->memory;

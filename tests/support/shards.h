@@ -29,8 +29,9 @@ float cy_test_value(int tensor, int64_t row, int64_t col, int run);
 typedef struct cy_test_shard {
     cy_tensor_shard pieces[CY_TEST_TENSORS];
     int count;
-    int64_t bytes; // of all pieces
-    float *memory; // owned
+    int64_t bytes;    // of all pieces
+    float *memory;    // owned, [elements]
+    int64_t elements; // gaps included
 } cy_test_shard;
 
 // Pieces with memory, filled with the values when `fill`, otherwise with -1. Without dp the rows

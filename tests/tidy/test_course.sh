@@ -28,7 +28,7 @@ trap 'rm -f "$known"' EXIT
 
 chapters=0
 for name in step mesh collectives data-parallel zero tensor-parallel context-parallel pipeline \
-    equivalence checkpoints memory kernels model data inference observe; do
+    equivalence checkpoints memory device kernels model data inference observe; do
     chapters=$((chapters + 1))
     awk -v name="$name" '
         function report(text) { printf "docs/%s.md: %s\n", name, text; faults++ }

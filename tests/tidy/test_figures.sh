@@ -19,7 +19,7 @@ trap 'rm -f "$known"' EXIT
         command=${command/\//_} # bench/step.c is the command bench_step
         sed -nE "s/^    \{\"([a-z0-9-]+)\", CY_OPTION_.*/option $command --\1/p" "$file"
     done
-    sed -nE 's/^    \{"([a-z_]+)", "[a-z]+\..*/option config --\1/p' src/cli/config_create.c
+    sed -nE 's/^    \{"([a-z_]+)", "[a-z]+\..*/option config --\1/p' src/cli/config.c
     # Keys, by section, from the page that a test holds to the program.
     awk '/^## / { section = $2; gsub(/`/, "", section) }
         /^\| `/ { key = $2; gsub(/`/, "", key); print "key --" section "." key }' docs/configuration.md

@@ -80,13 +80,12 @@ static void a_deleted_folder_is_made_again(void **state)
     CY_CHECK_OK(cy_folder_make(deeper));
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
-    const cy_async_target target = {.name = "lines",
-        .path = path,
-        .header = "head\n",
-        .header_bytes = 5,
-        .backlog_bytes = 1000};
+    char header[] = "head\n";
+    const cy_async_target target = {
+        .name = "lines", .path = path, .header = header, .header_bytes = 5, .backlog_bytes = 1000};
     int number = -1;
     CY_CHECK_OK(cy_async_writer_add(writer, &number, &target));
+    memset(header, 'x', sizeof(header)); // the writer has copied it
     put(writer, number, "one\n");
     assert_true(cy_async_flush(writer, LONG_S));
     expect_file(path, "head\none\n");

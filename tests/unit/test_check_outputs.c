@@ -4,7 +4,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
-#include "train/check_outputs.h"
+#include "train/checks.h"
 #include "train/run_folder.h"
 
 #include <stdio.h>
@@ -82,13 +82,14 @@ static void other_failures_keep_their_words(void **state)
     static cy_config config;
     char folder[256], path[PATH_BYTES], text[2 * PATH_BYTES];
     cy_run_folder opened = {0};
+    cy_sinks sinks = {0};
     cy_test_config(&config, CY_F32);
     cy_test_folder(folder, sizeof(folder));
     snprintf(config.logging.run_dir, sizeof(config.logging.run_dir), "%s", folder);
     assert_int_equal(mkdir(below(path, folder, "metrics.jsonl"), 0777), 0);
     snprintf(text, sizeof(text), "logging.run_dir = \"%s\": %s is a folder, not a regular file",
         folder, path);
-    CY_CHECK_FAILS(cy_run_folder_open(&opened, &config, 0), CY_ERR_IO, text);
+    CY_CHECK_FAILS(cy_run_folder_open(&opened, &sinks, &config, 0), CY_ERR_IO, text);
     assert_false(opened.open);
     assert_int_equal(cy_output_status(CY_OK, "k", "file/x"), CY_OK);
     assert_int_equal(cy_output_status(CY_ERR_PEER, "k", "file/x"), CY_ERR_PEER);

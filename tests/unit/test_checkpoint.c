@@ -123,6 +123,76 @@ static void any_mesh_reads_what_any_other_wrote(void **state)
     }
 }
 
+// Shards in memory that the host cannot reach: saved from one device and loaded to another one, and
+// by ranks whose shards the host holds.
+static void devices_save_and_load(void **state)
+{
+    (void)state;
+    static const cy_test_mesh meshes[] = {{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {2, 1, 2}};
+    static const char *const devices[] = {NULL, "test"};
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    for (int i = 0; i < 4; i++) {
+        // Some tensors take several chunks, and their rows lie apart in every second state.
+        job j = {.state = {.folder = folder,
+                     .mesh = meshes[i],
+                     .scale = 80,
+                     .gap = i % 2 * 3,
+                     .step = i,
+                     .run = i,
+                     .device = "test"}};
+        cy_test_ranks(cy_test_mesh_size(meshes[i]), save_rank, &j);
+        for (int k = 0; k < 4; k++) {
+            j.state.mesh = meshes[(i + k) % 4];
+            j.state.gap = k / 2 * 5;
+            j.state.device = devices[k % 2];
+            cy_test_ranks(cy_test_mesh_size(j.state.mesh), load_rank, &j);
+        }
+    }
+}
+
+// Elements of fp32 become fp64 on their way to a device: a chunk is twice as large there.
+static void elements_are_converted_before_a_device(void **state)
+{
+    (void)state;
+    char folder[256];
+    cy_test_folder(folder, sizeof(folder));
+    job j = {.state = {.folder = folder, .mesh = {1, 1, 1}, .scale = 80, .run = 5}};
+    cy_test_ranks(1, save_rank, &j);
+
+    cy_global_tensor tensors[CY_TEST_TENSORS];
+    cy_checkpoint checkpoint;
+    cy_checkpoint_traffic traffic = {0};
+    cy_device *device = NULL;
+    cy_queue queue = {0};
+    void *memory = NULL;
+    cy_test_tensors(tensors, j.state.scale);
+    const int64_t rows = tensors[0].rows, cols = tensors[0].cols, stride = cols + 1;
+    const size_t bytes = (size_t)(rows * stride) * sizeof(double);
+    CY_CHECK_OK(cy_device_open(&device, "test", 3));
+    CY_CHECK_OK(cy_device_alloc(device, &memory, bytes));
+    CY_CHECK_OK(cy_queue_open(&queue, device));
+    cy_view view = cy_view_of(memory, CY_F64, rows, cols);
+    view.stride = stride;
+    const cy_tensor_shard piece = cy_tensor_shard_of_view(0, view, 0, 0);
+    open_saved(&checkpoint, &j.state);
+    CY_CHECK_OK(cy_checkpoint_load_checked(
+        &checkpoint, tensors, &piece, 1, CY_TENSOR_KINDS, cy_group_self(), &queue, &traffic));
+    cy_checkpoint_close(&checkpoint);
+    double *found = malloc(bytes);
+    cy_queue_download(&queue, found, memory, bytes);
+    CY_CHECK_OK(cy_queue_synchronize(&queue));
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t col = 0; col < cols; col++) {
+            assert_true(found[row * stride + col] == (double)cy_test_value(0, row, col, 5));
+        }
+    }
+    free(found);
+    cy_queue_close(&queue);
+    cy_device_free(device, memory, bytes);
+    cy_device_close(device);
+}
+
 // Saving and loading pass through buffers: a state of 78 MB costs a few megabytes more, in pieces
 // that are dense and in pieces that are not. What the page cache holds is not the process's.
 static void neither_saving_nor_loading_takes_a_copy(void **state)
@@ -188,7 +258,7 @@ static void verify_rank(void *context, cy_group *ranks)
     cy_checkpoint checkpoint;
     cy_checkpoint_traffic traffic = {0};
     open_saved(&checkpoint, &j->state);
-    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, NULL, &traffic));
+    CY_CHECK_OK(cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, ranks, &traffic));
     cy_checkpoint_close(&checkpoint);
     // An even share, up to chunks that are not full.
     assert_true(traffic.verify_bytes <= j->most_verified);
@@ -580,6 +650,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mesh_reads_what_any_other_wrote),
+        cmocka_unit_test(devices_save_and_load),
+        cmocka_unit_test(elements_are_converted_before_a_device),
         cmocka_unit_test(neither_saving_nor_loading_takes_a_copy),
         cmocka_unit_test(each_chunk_is_verified_once_by_all_ranks_together),
         cmocka_unit_test(a_byte_that_is_checked_is_not_read_again),

@@ -59,7 +59,7 @@ static cy_status check_whole_of(const char *path, int64_t step, int scale)
     for (int gap = 0; gap <= 1; gap++)
         status[gap] = load_whole(&checkpoint, step, scale, gap);
     snprintf(text, sizeof(text), "%s", status[1] != CY_OK ? cy_error_text() : "");
-    status[2] = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
+    status[2] = cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), &traffic);
     assert_int_equal(status[0], status[2]);
     assert_int_equal(status[1], status[2]);
     if (status[2] != CY_OK) assert_string_equal(text, cy_error_text());

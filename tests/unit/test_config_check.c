@@ -253,6 +253,9 @@ static void the_rest_of_distributed(void **state)
         "training.strict = true: compressed gradients");
     refuses(TINY("\"distributed\": {\"backend\": \"self\", \"dp_size\": 2}"),
         "distributed.backend = \"self\": one rank, 2 are asked for");
+    refuses(TINY("\"distributed\": {\"device\": \"cuda\"}"),
+        "distributed.device = \"cuda\": this build has no GPUs\n  device cpu\n");
+    passes(TINY("\"distributed\": {\"device\": \"test\"}"));
     refuses(TINY("\"distributed\": {\"use_cpu\": false, \"backend\": \"nccl\"}"),
         "distributed.use_cpu = false: ");
     refuses(TINY("\"logging\": {\"use_wandb\": true}"), "logging.tensorboard true");

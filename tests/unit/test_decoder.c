@@ -2,11 +2,13 @@
 // a cache of exactly the bytes that keys and values need.
 
 #include "infer/decoder.h"
+#include "kernel/ref/ref.h"
 #include "support/engines.h"
 #include "support/support.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LENGTH 300
@@ -36,8 +38,9 @@ static void open_both(cy_dtype dtype, int64_t chunk)
     CY_CHECK_OK(cy_decoder_open(&decoder, &decoding));
     for (int t = 0; t < engine.storage.tensor_count; t++) {
         const cy_tensor *from = &engine.storage.tensors[t];
-        const cy_view weight = cy_storage_weight(&engine.storage, from->unit, from->param->role, 0);
-        const cy_view to = cy_storage_weight(&decoder.storage, from->unit, from->param->role, 0);
+        const cy_view weight = cy_tensor_weight(&engine.storage, from, 0);
+        const cy_view to = cy_tensor_weight(
+            &decoder.storage, cy_storage_find(&decoder.storage, from->param->key), 0);
         memcpy(to.data, weight.data, cy_view_bytes(weight));
     }
 }
@@ -93,6 +96,69 @@ static void prefill_and_decode_give_the_training_logits(void **state)
         logits_without_cache(expected, tokens, LENGTH - 1);
         assert_true(worst_difference(expected, got) < 1e-5);
         close_both();
+    }
+}
+
+// A decoder with made-up weights, on a device.
+static void open_on(cy_dtype dtype, const char *device)
+{
+    const cy_decoder_options options = {
+        .shape = {.layers = 2,
+            .hidden = 32,
+            .ffn = 48,
+            .heads = 2,
+            .kv_heads = 1,
+            .head_dim = 16,
+            .vocab = 61,
+            .max_positions = 128,
+            .norm_eps = 1e-5,
+            .rope = {.theta = 1e4},
+            .qkv_bias = true,
+            .tied = true},
+        .dtype = dtype,
+        .capacity = 100,
+        .chunk = 16,
+        .threads = 2,
+        .first_core = -1,
+        .isa = "auto",
+        .device = device,
+    };
+    CY_CHECK_OK(cy_decoder_open(&decoder, &options));
+    const size_t bytes = cy_view_bytes(decoder.weights);
+    void *weights = malloc(bytes);
+    cy_view host = cy_view_of(weights, dtype, 1, decoder.weights.cols);
+    cy_queue queue = {0};
+    for (int64_t i = 0; i < host.cols; i++)
+        cy_ref_store(&queue, host, 0, i, (double)((i * 7919 + 13) % 101 - 50) / 50);
+    cy_queue_upload(&decoder.queue, decoder.weights.data, weights, bytes);
+    CY_CHECK_OK(cy_queue_synchronize(&decoder.queue));
+    free(weights);
+}
+
+// The rows of a prompt's chunks are written while the device still works, and a single token goes
+// operator by operator there.
+static void a_device_that_works_later_gives_the_same_logits(void **state)
+{
+    (void)state;
+    static const cy_dtype dtypes[] = {CY_F32, CY_BF16, CY_F64};
+    static const char *const devices[] = {NULL, "test"};
+    int32_t tokens[90];
+    float logits[2][12][61];
+    for (int i = 0; i < 90; i++)
+        tokens[i] = (i * 31 + 7) % 61;
+    for (int d = 0; d < 3; d++) {
+        for (int place = 0; place < 2; place++) {
+            open_on(dtypes[d], devices[place]);
+            for (int i = 0; i < 12; i++) {
+                float now[61]; // what is there when the call returns
+                const int32_t *next = i == 0 ? tokens : tokens + 78 + i;
+                CY_CHECK_OK(cy_decoder_read(&decoder, now, next, i == 0 ? 79 : 1));
+                memcpy(logits[place][i], now, sizeof(now));
+            }
+            cy_decoder_close(&decoder);
+        }
+        assert_true(logits[0][11][0] != logits[0][11][1]);
+        assert_memory_equal(logits[0], logits[1], sizeof(logits[0]));
     }
 }
 
@@ -363,6 +429,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_and_decode_give_the_training_logits),
         cmocka_unit_test(dynamic_positions_follow_the_text),
+        cmocka_unit_test(a_device_that_works_later_gives_the_same_logits),
         cmocka_unit_test(prompts_of_every_length_have_room),
         cmocka_unit_test(a_token_alone_gives_the_bits_of_the_operators),
         cmocka_unit_test(greedy_text_is_the_same_with_and_without_cache),

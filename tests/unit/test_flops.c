@@ -83,7 +83,7 @@ static void parameters_are_those_of_the_manifest(void **state)
         shapes[i].max_positions = 2048;
         shapes[i].init_std = 0.02;
         shapes[i].bos = shapes[i].eos = -1;
-        CY_CHECK_OK(cy_manifest_open(&manifest, &shapes[i]));
+        CY_CHECK_OK(cy_manifest_open(&manifest, &shapes[i], cy_precision_of(CY_F32)));
         assert_int_equal(cy_manifest_elements(&manifest), cy_params_all(&shapes[i]));
         cy_manifest_close(&manifest);
     }

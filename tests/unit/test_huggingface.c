@@ -151,7 +151,7 @@ static cy_status verified(const char *path)
     cy_checkpoint_traffic traffic = {0};
     CY_TRY(cy_checkpoint_open(&checkpoint, path));
     const cy_status status =
-        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), NULL, &traffic);
+        cy_checkpoint_verify(&checkpoint, CY_TENSOR_KINDS, cy_group_self(), &traffic);
     cy_checkpoint_close(&checkpoint);
     return status;
 }

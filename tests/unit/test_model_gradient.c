@@ -37,38 +37,66 @@ static void run_pipeline(cy_engine *engine, const cy_batch_source *source)
 
 static void differentiate(cy_engine *engine, const cy_batch_source *source)
 {
-    cy_reducer_zero(engine->reducer);
+    for (int g = 0; g < engine->storage.group_count; g++)
+        cy_reducer_zero(engine->storage.groups[g].reducer);
     run_pipeline(engine, source);
 }
 
-// Every tensor at several elements, central differences.
-static void check_gradients(cy_config *config)
+static double element_of(cy_view view, int64_t i)
+{
+    if (view.dtype == CY_F32) return (double)((const float *)view.data)[i];
+    return ((const double *)view.data)[i];
+}
+
+static void set_element(cy_view view, int64_t i, double value)
+{
+    if (view.dtype == CY_F32) {
+        ((float *)view.data)[i] = (float)value;
+    } else {
+        ((double *)view.data)[i] = value;
+    }
+}
+
+// Every tensor at several elements, central differences. `norms` is the dtype of the norms.
+static void check_gradients(cy_config *config, cy_dtype norms)
 {
     static cy_engine engine;
+    const cy_dtype_rule rules[] = {
+        {CY_ROLE_NORM1, CY_EVERY_LAYER, norms},
+        {CY_ROLE_NORM2, CY_EVERY_LAYER, norms},
+        {CY_ROLE_Q_NORM, CY_EVERY_LAYER, norms},
+        {CY_ROLE_FINAL_NORM, CY_EVERY_LAYER, norms},
+    };
     config->training.gradient_accumulation_steps = 1;
-    open_engine(&engine, config);
+    cy_engine_options options = cy_test_engine_options(config, "ref");
+    options.dtype_rules = rules;
+    options.dtype_rule_count = 4;
+    CY_CHECK_OK(cy_engine_open(&engine, &options));
+    CY_CHECK_OK(cy_engine_initialize(&engine));
+    assert_int_equal(engine.storage.group_count, norms == config->model.dtype ? 1 : 2);
     const cy_batch_source source = cy_test_tokens(&engine);
     differentiate(&engine, &source);
 
-    const double step = 1e-5;
+    const double step = 0x1p-17; // which fp32 adds to a norm's first weights without rounding
     for (int t = 0; t < engine.storage.tensor_count; t++) {
         const cy_tensor *tensor = &engine.storage.tensors[t];
-        const cy_unit *unit = &engine.storage.units[tensor->unit];
-        double *weights = (double *)unit->weights + tensor->offset;
-        const double *grads = (double *)unit->grads + tensor->offset;
+        const cy_view weights = cy_tensor_weight(&engine.storage, tensor, 0);
+        const cy_view grads = cy_tensor_grad(&engine.storage, tensor, 0);
+        assert_int_equal(weights.dtype, tensor->param->dtype);
+        assert_int_equal(grads.dtype, tensor->param->dtype);
         const int64_t count = tensor->slice.rows * tensor->slice.cols;
         for (int64_t i = 0; i < count; i += count / 7 + 1) {
-            const double kept = weights[i];
-            weights[i] = kept + step;
+            const double kept = element_of(weights, i), grad = element_of(grads, i);
+            set_element(weights, i, kept + step);
             const double above = loss_of(&engine, &source);
-            weights[i] = kept - step;
+            set_element(weights, i, kept - step);
             const double below = loss_of(&engine, &source);
-            weights[i] = kept;
+            set_element(weights, i, kept);
             const double measured = (above - below) / (2 * step);
-            const double error = fabs(measured - grads[i]);
-            if (!(error <= 1e-6 * fmax(1.0, fabs(grads[i])))) {
+            const double error = fabs(measured - grad);
+            if (!(error <= 1e-6 * fmax(1.0, fabs(grad)))) {
                 print_error("%s[%lld]: gradient %.12g, differences %.12g\n", tensor->param->name,
-                    (long long)i, grads[i], measured);
+                    (long long)i, grad, measured);
                 fail();
             }
         }
@@ -81,7 +109,7 @@ static void gradients_of_an_untied_model(void **state)
     (void)state;
     cy_config config;
     cy_test_config(&config, CY_F64);
-    check_gradients(&config);
+    check_gradients(&config, CY_F64);
 }
 
 static void gradients_with_tied_embeddings_biases_and_window(void **state)
@@ -93,7 +121,7 @@ static void gradients_with_tied_embeddings_biases_and_window(void **state)
     config.shape.qkv_bias = true;
     config.shape.out_bias = true;
     config.shape.window = 5;
-    check_gradients(&config);
+    check_gradients(&config, CY_F64);
 }
 
 static void gradients_with_norms_of_q_and_k(void **state)
@@ -102,7 +130,17 @@ static void gradients_with_norms_of_q_and_k(void **state)
     cy_config config;
     cy_test_config(&config, CY_F64);
     config.shape.qk_norm = true;
-    check_gradients(&config);
+    check_gradients(&config, CY_F64);
+}
+
+// Weights, gradients and master copies of two dtypes in one model.
+static void gradients_with_norms_of_another_dtype(void **state)
+{
+    (void)state;
+    cy_config config;
+    cy_test_config(&config, CY_F64);
+    config.shape.qk_norm = true;
+    check_gradients(&config, CY_F32);
 }
 
 // Runs some steps and returns the hash of the parameters.
@@ -195,7 +233,7 @@ static void a_gradient_that_is_not_finite_is_named(void **state)
     open_engine(&engine, &config);
     const cy_tensor *down =
         cy_storage_tensor(&engine.storage, cy_storage_unit(&engine.storage, 1), CY_ROLE_DOWN);
-    ((float *)engine.storage.units[down->unit].weights)[down->offset] = NAN;
+    *(float *)cy_tensor_weight(&engine.storage, down, 0).data = NAN;
     const cy_batch_source source = cy_test_tokens(&engine);
     cy_step_result result;
     const cy_adamw_spec adamw = {.step = 12, .eps = 1e-8};
@@ -221,21 +259,21 @@ static void cleared_gradients_are_those_of_zeros(void **state)
         for (int i = 0; i < engine.storage.unit_count; i++)
             assert_false(engine.storage.units[i].grads_empty); // the dry run has filled them
         differentiate(&engine, &source);
-        double *grads = engine.storage.units[0].grads; // one flat range
-        const size_t bytes = (size_t)engine.storage.count * sizeof(double);
+        double *grads = cy_storage_part(&engine.storage, 0, 0)->grads; // one flat range
+        const size_t bytes = (size_t)engine.storage.groups[0].count * sizeof(double);
         double *expected = malloc(bytes);
         assert_non_null(expected);
         memcpy(expected, grads, bytes);
         memset(grads, 0xff, bytes); // NaN
         cy_storage_clear_grads(&engine.storage, &engine.queue);
         int64_t left = 0;
-        for (int64_t i = 0; i < engine.storage.count; i++)
+        for (int64_t i = 0; i < engine.storage.groups[0].count; i++)
             left += isnan(grads[i]) ? 1 : 0;
         // 2 layers: q and out 32 x 32, k and v 16 x 32, gate, up and down 48 x 32.
         assert_int_equal(left, 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32));
-        cy_reducer_begin(engine.reducer);
+        cy_reducer_begin(engine.storage.groups[0].reducer);
         run_pipeline(&engine, &source);
-        for (int64_t i = 0; i < engine.storage.count; i++)
+        for (int64_t i = 0; i < engine.storage.groups[0].count; i++)
             assert_true(grads[i] == expected[i]);
         free(expected);
         cy_engine_close(&engine);
@@ -248,6 +286,7 @@ int main(void)
         cmocka_unit_test(gradients_of_an_untied_model),
         cmocka_unit_test(gradients_with_tied_embeddings_biases_and_window),
         cmocka_unit_test(gradients_with_norms_of_q_and_k),
+        cmocka_unit_test(gradients_with_norms_of_another_dtype),
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(the_plan_is_the_peak),
         cmocka_unit_test(a_model_learns_its_batch),

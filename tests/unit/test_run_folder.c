@@ -5,6 +5,7 @@
 #include "support/support.h"
 
 #include "base/file.h"
+#include "train/measure.h"
 #include "train/run_folder.h"
 
 #include <fcntl.h>
@@ -28,23 +29,43 @@ static void expect_file(const char *folder, const char *name, const char *wanted
     cy_text_free(&text);
 }
 
+// A run's folder and its sinks.
+typedef struct outputs {
+    cy_run_folder folder;
+    cy_sinks sinks;
+} outputs;
+
+static cy_status open_folder(outputs *run, const cy_config *config, int64_t last_step)
+{
+    return cy_run_folder_open(&run->folder, &run->sinks, config, last_step);
+}
+
 // Nothing may be lost.
-static void close_folder(cy_run_folder *folder)
+static void close_folder(outputs *run)
 {
     cy_text lost = {0};
+    cy_run_folder *folder = &run->folder;
+    cy_sinks_close(&run->sinks);
     cy_run_folder_close(folder, 60, &lost);
     assert_int_equal(lost.length, 0);
     cy_text_free(&lost);
 }
 
 // Opens the folder of a new run, of which `config` holds the settings and the path.
-static void open_new(cy_run_folder *folder, cy_config *config)
+static void open_new(outputs *run, cy_config *config)
 {
     char parent[256];
     cy_test_folder(parent, sizeof(parent));
     cy_test_config(config, CY_F32);
     snprintf(config->logging.run_dir, sizeof(config->logging.run_dir), "%s/run", parent);
-    CY_CHECK_OK(cy_run_folder_open(folder, config, 0));
+    CY_CHECK_OK(open_folder(run, config, 0));
+}
+
+static void write_validation(outputs *run, int64_t step)
+{
+    cy_metrics metrics;
+    cy_measure_evaluation(&metrics, &(cy_run_position){.step = step}, 1.5, 10);
+    cy_sinks_write(&run->sinks, &metrics);
 }
 
 static void two_runs_do_not_share_a_folder(void **state)
@@ -53,27 +74,28 @@ static void two_runs_do_not_share_a_folder(void **state)
     static cy_config config;
     char process[60];
     cy_text first_config;
-    cy_run_folder first = {0}, second = {0};
+    outputs first = {0}, second = {0};
     open_new(&first, &config);
     const char *folder = config.logging.run_dir;
-    CY_CHECK_OK(cy_metrics_file_validation(&first.metrics, 5, 1.5, 10));
-    assert_true(cy_async_flush(first.writer, 60));
+    write_validation(&first, 5);
+    assert_true(cy_async_flush(first.folder.writer, 60));
     read_file(&first_config, folder, "config.json");
 
     config.training.seed = 7;
     snprintf(process, sizeof(process), "process %ld on ", (long)getpid());
-    const cy_status status = cy_run_folder_open(&second, &config, 0);
+    const cy_status status = open_folder(&second, &config, 0);
     CY_CHECK_FAILS(status, CY_ERR_REQUEST, "another run writes its metrics in");
     CY_CHECK_FAILS(status, CY_ERR_REQUEST, folder);
     CY_CHECK_FAILS(status, CY_ERR_REQUEST, process);
     assert_non_null(strstr(cy_error_hint(), "logging.run_dir"));
-    assert_false(second.open);
+    assert_false(second.folder.open);
+    assert_int_equal(second.sinks.count, 0);
     expect_file(folder, "config.json", first_config.bytes);
     expect_file(folder, "metrics.jsonl",
         "{\"step\":5,\"val_loss\":1.5,\"val_tokens\":10}\n"); // step 5 is still there
 
     close_folder(&first);
-    CY_CHECK_OK(cy_run_folder_open(&second, &config, 0));
+    CY_CHECK_OK(open_folder(&second, &config, 0));
     expect_file(folder, "metrics.jsonl", "");
     close_folder(&second);
     cy_text_free(&first_config);
@@ -82,10 +104,10 @@ static void two_runs_do_not_share_a_folder(void **state)
 // Opens the folder as a run that has done `last_step` steps; what it set the old metrics aside as.
 static int set_aside_by(const cy_config *config, int64_t last_step)
 {
-    cy_run_folder folder = {0};
-    CY_CHECK_OK(cy_run_folder_open(&folder, config, last_step));
-    const int number = folder.rotated;
-    close_folder(&folder);
+    outputs run = {0};
+    CY_CHECK_OK(open_folder(&run, config, last_step));
+    const int number = run.folder.rotated;
+    close_folder(&run);
     return number;
 }
 
@@ -137,11 +159,6 @@ static void remove_folder(const char *folder)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void write_validation(cy_run_folder *folder, int64_t step)
-{
-    CY_CHECK_OK(cy_metrics_file_validation(&folder->metrics, step, 1.5, 10));
-}
-
 #define LINE(step) "{\"step\":" #step ",\"val_loss\":1.5,\"val_tokens\":10}\n"
 
 static void a_deleted_folder_is_made_again(void **state)
@@ -149,21 +166,21 @@ static void a_deleted_folder_is_made_again(void **state)
     (void)state;
     static cy_config config;
     cy_text before;
-    cy_run_folder first = {0}, second = {0};
+    outputs first = {0}, second = {0};
     open_new(&first, &config);
     const char *folder = config.logging.run_dir;
     read_file(&before, folder, "config.json");
     write_validation(&first, 1);
-    assert_true(cy_async_flush(first.writer, 60));
-    assert_false(cy_run_folder_was_remade(&first));
+    assert_true(cy_async_flush(first.folder.writer, 60));
+    assert_false(cy_run_folder_was_remade(&first.folder));
     remove_folder(folder);
     write_validation(&first, 2);
-    assert_true(cy_async_flush(first.writer, 60));
+    assert_true(cy_async_flush(first.folder.writer, 60));
     expect_file(folder, "config.json", before.bytes);
     expect_file(folder, "metrics.jsonl", LINE(2));
-    assert_true(cy_run_folder_was_remade(&first));
-    assert_false(cy_run_folder_was_remade(&first));
-    CY_CHECK_FAILS(cy_run_folder_open(&second, &config, 0), CY_ERR_REQUEST,
+    assert_true(cy_run_folder_was_remade(&first.folder));
+    assert_false(cy_run_folder_was_remade(&first.folder));
+    CY_CHECK_FAILS(open_folder(&second, &config, 0), CY_ERR_REQUEST,
         "another run writes its metrics in"); // the lock is back
     close_folder(&first);
     cy_text_free(&before);
@@ -174,14 +191,14 @@ static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
 {
     (void)state;
     static cy_config config;
-    cy_run_folder first = {0}, second = {0};
+    outputs first = {0}, second = {0};
     open_new(&first, &config);
     const char *folder = config.logging.run_dir;
     remove_folder(folder);
-    CY_CHECK_OK(cy_run_folder_open(&second, &config, 0));
+    CY_CHECK_OK(open_folder(&second, &config, 0));
     write_validation(&first, 1);
     cy_text report = {0};
-    while (!cy_async_take_report(first.writer, &report))
+    while (!cy_async_take_report(first.folder.writer, &report))
         usleep(1000);
     assert_non_null(
         strstr(report.bytes, "metrics.jsonl cannot be written: another run writes its"));
@@ -189,9 +206,9 @@ static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
     write_validation(&second, 7);
     close_folder(&second);
     expect_file(folder, "metrics.jsonl", LINE(7));
-    while (!cy_async_flush(first.writer, 60))
+    while (!cy_async_flush(first.folder.writer, 60))
         usleep(1000);
-    assert_true(cy_async_take_report(first.writer, &report));
+    assert_true(cy_async_take_report(first.folder.writer, &report));
     assert_non_null(strstr(report.bytes, "metrics.jsonl can be written again; no line was lost"));
     cy_text_free(&report);
     close_folder(&first);
@@ -202,9 +219,9 @@ static void a_folder_that_another_run_has_taken_is_left_alone(void **state)
 static void one_that_was_never_opened_closes_nothing(void **state)
 {
     (void)state;
-    cy_run_folder folder = {0};
+    outputs run = {0};
     const int before = fcntl(STDIN_FILENO, F_GETFD);
-    close_folder(&folder);
+    close_folder(&run);
     assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), before);
     assert_true(before >= 0);
 }

@@ -54,7 +54,7 @@ static void the_slices_of_all_ranks_cover_a_parameter(void **state)
     (void)state;
     static const int sizes[] = {1, 2, 4, 12};
     cy_manifest manifest = {0};
-    CY_CHECK_OK(cy_manifest_open(&manifest, &shape));
+    CY_CHECK_OK(cy_manifest_open(&manifest, &shape, cy_precision_of(CY_F32)));
     assert_true(manifest.count > 10);
     for (int i = 0; i < manifest.count; i++) {
         const cy_param *param = &manifest.params[i];

@@ -82,8 +82,9 @@ static void scalars_are_records(void **state)
 static void files_do_not_overwrite_each_other(void **state)
 {
     (void)state;
-    char folder[256], pattern[300];
+    char folder[256], missing[300], pattern[300];
     cy_test_folder(folder, sizeof(folder));
+    snprintf(missing, sizeof(missing), "%s/missing", folder);
     cy_event_file first, second, third;
     cy_async_writer *writer = NULL;
     CY_CHECK_OK(cy_async_writer_open(&writer));
@@ -99,8 +100,7 @@ static void files_do_not_overwrite_each_other(void **state)
     tag[199] = '\0';
     CY_CHECK_FAILS(
         cy_event_file_scalar(&first, 0, 1, tag, 1.0f), CY_ERR_REQUEST, "199 bytes is too long");
-    CY_CHECK_FAILS(
-        cy_event_file_open(&third, writer, "/nonexistent"), CY_ERR_IO, "/nonexistent/events");
+    CY_CHECK_FAILS(cy_event_file_open(&third, writer, missing), CY_ERR_IO, "/missing/events");
     cy_async_writer_finish(writer, 60);
     cy_event_file_close(&first);
     cy_event_file_close(&second);

@@ -31,7 +31,7 @@ static void open_and_find_layers(int layers)
     const cy_segment whole = {.layer_count = layers, .embedding = true, .head = true};
     const cy_model_shard part = {.segments = &whole, .segment_count = 1, .tp_size = 1};
     cy_storage storage;
-    CY_ASSERT(cy_storage_open(&storage, &shape, &part, CY_BF16, CY_F32) == CY_OK);
+    CY_ASSERT(cy_storage_open(&storage, &shape, &part, cy_precision_of(CY_BF16)) == CY_OK);
     for (int layer = -1; layer <= layers; layer++)
         CY_ASSERT(cy_storage_unit(&storage, layer) == layers - layer);
     cy_storage_close(&storage);

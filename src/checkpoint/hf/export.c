@@ -349,7 +349,7 @@ cy_status cy_checkpoint_export(const char *from, const char *to, const cy_export
     if (status == CY_OK) status = cy_checkpoint_check_tensors(&source, tensors, out.count);
     cy_checkpoint_traffic traffic = {0};
     if (status == CY_OK) {
-        status = cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_group_self(), NULL, &traffic);
+        status = cy_checkpoint_verify(&source, CY_TENSOR_ADAM_M, cy_group_self(), &traffic);
     }
     out.folder = place.making;
     out.tensors = tensors;

@@ -98,7 +98,7 @@ cy_status cy_checkpoint_weights_of(
 {
     cy_manifest manifest;
     void *memory = NULL;
-    CY_TRY(cy_manifest_open(&manifest, shape));
+    CY_TRY(cy_manifest_open(&manifest, shape, cy_precision_of(CY_F32)));
     const size_t each = sizeof(cy_global_tensor) + sizeof(manifest.params[0].name);
     const cy_status status = cy_memory_alloc(&memory, (size_t)manifest.count, each);
     cy_global_tensor *list = memory;
@@ -109,7 +109,7 @@ cy_status cy_checkpoint_weights_of(
         list[i] = (cy_global_tensor){
             .name = name,
             .kind = CY_TENSOR_WEIGHT,
-            .dtype = CY_F32,
+            .dtype = param->dtype,
             .dimensions = param->dimensions,
             .rows = param->rows,
             .cols = param->cols,
@@ -223,7 +223,7 @@ static cy_status write_import(
     save.file_count = file_count;
     if (status == CY_OK) {
         status = link ? link_files(source, place->making)
-                      : cy_rank_files_write(&bytes, &save, place->making, 0, 1);
+                      : cy_rank_files_write(&bytes, &save, NULL, place->making, 0, 1);
     }
     if (status == CY_OK) status = cy_commit_manifest(&save, place->making, 1);
     for (int i = 0; i < file_count; i++)

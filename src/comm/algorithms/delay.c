@@ -195,6 +195,7 @@ cy_status cy_delay_open(cy_group **group, cy_group *inside, const cy_link *links
     made->inside = inside;
     made->base.messages_only = true;
     made->base.reduces_on_recv = inside->reduces_on_recv;
+    made->base.guard = inside->guard;
     *group = &made->base;
     return CY_OK;
 

@@ -60,11 +60,9 @@ typedef struct algorithm_transfer {
     int64_t lag;        // fragments that a round is behind the one before
     const char *source; // borrowed: what is sent
     char *target;       // borrowed: where what arrives ends
-    char *work;         // owned: partial results
-    size_t work_bytes;
-    char *arrived; // owned: FRAGMENTS_IN_FLIGHT fragments that are yet to be added
-    size_t arrived_bytes;
-    size_t place_bytes; // of each of them
+    cy_buffer work;     // owned: partial results
+    cy_buffer arrived;  // owned: FRAGMENTS_IN_FLIGHT fragments that are yet to be added
+    size_t place_bytes; // from one of them to the next
     _Atomic bool overflow;
 } algorithm_transfer;
 
@@ -87,16 +85,6 @@ typedef struct algorithm_group {
     bool has_thread;
     bool closing;
 } algorithm_group;
-
-static cy_status take(char **bytes, size_t *capacity, size_t wanted)
-{
-    void *block = *bytes;
-    if (wanted == 0) wanted = 1;
-    if (block != NULL && *capacity >= wanted) return CY_OK;
-    CY_TRY(cy_memory_grow(&block, capacity, wanted, 1));
-    *bytes = block;
-    return CY_OK;
-}
 
 // ---- plans
 
@@ -161,9 +149,9 @@ static cy_status prepare_reduction(algorithm_transfer *record)
     const size_t bytes = (size_t)count * cy_dtype_size(record->dtype);
     record->target = o->out.data;
     if (!in_place) {
-        CY_TRY(take(&record->work, &record->work_bytes, bytes));
-        cy_reduce_widen(record->work, o->in.data, count, o->in.dtype);
-        record->target = record->work;
+        CY_TRY(cy_buffer_reserve(&record->work, bytes));
+        record->target = record->work.data;
+        cy_reduce_widen(record->target, o->in.data, count, o->in.dtype);
     }
     record->source = record->target;
     return CY_OK;
@@ -319,9 +307,12 @@ static bool may_receive(
     return sent < 0 || is_over(record, &record->send, sent, number_of(record, at));
 }
 
-static char *arrival_of(const algorithm_transfer *record, int64_t number)
+// It lies in its line as the elements do that it is added to, which lie so on the sender, too.
+static char *arrival_of(const algorithm_transfer *record, int64_t number, cy_coll_chunk chunk)
 {
-    return record->arrived + (size_t)(number % FRAGMENTS_IN_FLIGHT) * record->place_bytes;
+    const char *there = record->target + (size_t)chunk.first * cy_dtype_size(record->dtype);
+    return record->arrived.data + (size_t)(number % FRAGMENTS_IN_FLIGHT) * record->place_bytes +
+        cy_line_offset(there);
 }
 
 static cy_status post(algorithm_group *group, algorithm_direction *way, const cy_operation *message)
@@ -343,7 +334,7 @@ static cy_status post_receive(algorithm_group *group, algorithm_transfer *record
     const bool inside = folds(group, round);
     const cy_view view = inside
         ? view_of(record->target, record->dtype, chunk.first, chunk.count)
-        : view_of(arrival_of(record, way->posted), record->dtype, 0, chunk.count);
+        : view_of(arrival_of(record, way->posted, chunk), record->dtype, 0, chunk.count);
     const cy_operation recv = {
         .kind = CY_OP_RECV,
         .reduce = record->operation.reduce,
@@ -423,11 +414,9 @@ static cy_status algorithm_prepare(
     record->lag = record->plan.streams ? ROUND_LAG : record->longest;
     if (most > record->fragment) most = record->fragment;
     if (receives > FRAGMENTS_IN_FLIGHT) receives = FRAGMENTS_IN_FLIGHT;
-    record->place_bytes = (size_t)most * cy_dtype_size(record->dtype);
-    if (most > 0) {
-        CY_TRY(
-            take(&record->arrived, &record->arrived_bytes, (size_t)receives * record->place_bytes));
-    }
+    record->place_bytes = cy_line_stride((size_t)most * cy_dtype_size(record->dtype));
+    if (most > 0)
+        CY_TRY(cy_buffer_reserve(&record->arrived, (size_t)receives * record->place_bytes));
     begin_direction(record, &record->send, true);
     begin_direction(record, &record->recv, false);
     return CY_OK;
@@ -457,8 +446,8 @@ static void take_in(algorithm_transfer *record, const cy_round *round)
     const algorithm_direction *way = &record->recv;
     const cy_coll_chunk chunk = chunk_of(record, way->awaited, false);
     char *there = record->target + (size_t)chunk.first * cy_dtype_size(record->dtype);
-    const bool overflow = cy_reduce_received(there, arrival_of(record, way->done), chunk.count,
-        record->dtype, record->operation.reduce, round->recv_action);
+    const bool overflow = cy_reduce_received(there, arrival_of(record, way->done, chunk),
+        chunk.count, record->dtype, record->operation.reduce, round->recv_action);
     if (overflow) atomic_store_explicit(&record->overflow, true, memory_order_relaxed);
 }
 
@@ -562,10 +551,9 @@ static cy_status failure(const algorithm_group *group)
     return group->status == CY_OK ? CY_OK : CY_FAIL(group->status, "%s", group->text);
 }
 
-// Under the lock: goes on with everything in flight, oldest first.
-static cy_status advance_all(algorithm_group *group)
+// Goes on with everything in flight, oldest first.
+static cy_status advance_list(algorithm_group *group)
 {
-    CY_TRY(failure(group));
     for (algorithm_transfer **link = &group->head; *link != NULL;) {
         algorithm_transfer *record = *link;
         const cy_status status = algorithm_advance(group, record);
@@ -582,6 +570,17 @@ static cy_status advance_all(algorithm_group *group)
         }
     }
     return CY_OK;
+}
+
+// Under the lock.
+static cy_status advance_all(algorithm_group *group)
+{
+    CY_TRY(failure(group));
+    cy_guard *guard = group->base.guard;
+    if (!cy_guard_enter(guard)) return fail_group(group, CY_FAIL(CY_ERR_PEER, "%s", guard->text));
+    const cy_status status = advance_list(group);
+    cy_guard_leave(guard);
+    return status;
 }
 
 static void nap(void)
@@ -790,7 +789,7 @@ static cy_status algorithm_wait(cy_group *base, cy_queue *queue, cy_transfer *tr
     }
     if (status == CY_OK && record->message != NULL) status = wait_inside(group, queue, record);
     if (queue != NULL && record->message == NULL && record->overflow) {
-        atomic_store(&queue->fixed_overflow, true);
+        cy_queue_note_overflow(queue);
     }
     base->counters.bytes_between_nodes = group->sent.bytes_between_nodes;
     if (status == CY_OK) record_give(group, record); // a failed one may still be in the list
@@ -822,8 +821,8 @@ static void free_list(algorithm_transfer *list)
         algorithm_transfer *record = list;
         list = record->next;
         cy_coll_schedule_free(&record->plan);
-        cy_memory_free(record->work);
-        cy_memory_free(record->arrived);
+        cy_buffer_free(&record->work);
+        cy_buffer_free(&record->arrived);
         cy_memory_free(record);
     }
 }
@@ -860,7 +859,7 @@ static const cy_group_ops algorithm_ops = {
 
 cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorithm_options *options)
 {
-    CY_ASSERT(inside->size > 1 && options->table.count > 0);
+    CY_ASSERT(inside->size > 1 && inside->guard != NULL && options->table.count > 0);
     algorithm_group *made;
     CY_TRY(CY_ALLOC(&made, 1));
     cy_group_init(&made->base, &algorithm_ops, inside->rank, inside->size, inside->dimension);
@@ -868,6 +867,7 @@ cy_status cy_algorithm_open(cy_group **group, cy_group *inside, const cy_algorit
     made->options.nodes = NULL; // the group has its own
     made->inside = inside;
     made->base.counts_between = true;
+    made->base.guard = inside->guard;
     const int *nodes = options->nodes != NULL ? options->nodes : inside->nodes;
     const cy_status status = cy_group_set_nodes(&made->base, nodes);
     if (status != CY_OK) {

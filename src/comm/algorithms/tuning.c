@@ -1,19 +1,23 @@
 // Choosing algorithms by measuring them on a group.
 
 #include "base/clock.h"
-#include "base/memory.h"
 #include "base/numbers.h"
 #include "comm/algorithm.h"
 #include "comm/backend.h"
 
-// Samples of an all_reduce, and of one that takes longer than TUNE_LONG_S.
-#define TUNE_SAMPLES      5
-#define TUNE_LONG_SAMPLES 3
-#define TUNE_LONG_S       1e-3
+#include <string.h>
 
-// All_reduces of a sample: as many as take TUNE_BATCH_S, within this limit.
+// Rounds in which all algorithms take turns, and of those that take longer than TUNE_LONG_S.
+#define TUNE_ROUNDS      7
+#define TUNE_LONG_ROUNDS 5
+#define TUNE_LONG_S      1e-3
+
+// All_reduces of a turn: as many as take TUNE_BATCH_S, within this limit.
 #define TUNE_BATCH   16
-#define TUNE_BATCH_S 50e-6
+#define TUNE_BATCH_S 100e-6
+
+// Times of the fastest at the first look.
+#define TUNE_FAR_BEHIND 2.0
 
 #define TUNE_STEP 8 // from one size to the next
 
@@ -24,11 +28,13 @@ bool cy_algorithm_keeps_order(cy_algorithm algorithm, int ranks)
         algorithm == CY_ALGORITHM_DOUBLING;
 }
 
-// Seconds of an all_reduce, of `batch` one after the other.
+// Seconds of an all_reduce, of `batch` one after the other. The first one is not timed: it finds
+// the data in the caches where the algorithm before it has left them.
 static cy_status time_batch(
     double *seconds, cy_group *group, cy_queue *queue, cy_view data, int batch)
 {
     CY_TRY(cy_group_barrier(group));
+    CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
     const double start = cy_clock_s();
     for (int i = 0; i < batch; i++)
         CY_TRY(cy_group_all_reduce(group, queue, data, CY_SUM));
@@ -36,49 +42,68 @@ static cy_status time_batch(
     return CY_OK;
 }
 
-// How often a size is timed: samples of so many one after the other.
+// How a size is timed: rounds, all_reduces of each turn, and which algorithms take part.
 typedef struct tuning {
     int batch;
-    int samples;
+    int rounds;
+    bool takes_part[CY_ALGORITHMS];
 } tuning;
 
-// Short ones are timed many at a time. All ranks choose alike, by what the slowest algorithm takes
-// on the slowest rank.
+// Looks at every algorithm once: short ones are timed many at a time, and one that is far behind is
+// not timed again. `seconds` gets what it took, the same on all ranks, which so choose alike.
 static cy_status choose_tuning(
-    tuning *chosen, cy_group *const *groups, cy_queue *queue, cy_view data)
+    tuning *chosen, double *seconds, cy_group *const *groups, cy_queue *queue, cy_view data)
 {
-    double slowest = 0.0;
     for (int a = 0; a < CY_ALGORITHMS; a++) {
-        double seconds = 0.0;
+        seconds[a] = 0.0;
         if (groups[a] == NULL) continue;
-        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1)); // the first one takes its memory
-        CY_TRY(time_batch(&seconds, groups[a], queue, data, 1));
-        if (seconds > slowest) slowest = seconds;
+        CY_TRY(
+            time_batch(&seconds[a], groups[a], queue, data, 1)); // the first one takes its memory
+        CY_TRY(time_batch(&seconds[a], groups[a], queue, data, 1));
     }
     CY_TRY(cy_group_all_reduce(
-        groups[CY_ALGORITHM_NATIVE], queue, cy_view_of(&slowest, CY_F64, 1, 1), CY_MAX));
+        groups[CY_ALGORITHM_NATIVE], queue, cy_view_of(seconds, CY_F64, 1, CY_ALGORITHMS), CY_MAX));
+    double fastest = seconds[CY_ALGORITHM_NATIVE], slowest = 0.0;
+    for (int a = 0; a < CY_ALGORITHMS; a++) {
+        if (groups[a] != NULL && seconds[a] < fastest) fastest = seconds[a];
+    }
+    for (int a = 0; a < CY_ALGORITHMS; a++) {
+        chosen->takes_part[a] = groups[a] != NULL &&
+            (a == CY_ALGORITHM_NATIVE || seconds[a] < TUNE_FAR_BEHIND * fastest);
+        if (chosen->takes_part[a] && seconds[a] > slowest) slowest = seconds[a];
+    }
     const double wanted = TUNE_BATCH_S / (slowest + 1e-9);
     chosen->batch = wanted < 1.0 ? 1 : wanted > TUNE_BATCH ? TUNE_BATCH : (int)wanted;
-    chosen->samples = slowest > TUNE_LONG_S ? TUNE_LONG_SAMPLES : TUNE_SAMPLES;
+    chosen->rounds = slowest > TUNE_LONG_S ? TUNE_LONG_ROUNDS : TUNE_ROUNDS;
     return CY_OK;
 }
 
-// Medians of all algorithms. They take turns, so that what else the machine does in the meantime
-// slows all of them alike.
+// Seconds of all algorithms, the same on all ranks. What else happens on the machine slows a whole
+// round, so each algorithm is compared with the native one within its round: the times are those of
+// the native one, times the median of these quotients.
 static cy_status time_algorithms(
     double *seconds, cy_group *const *groups, cy_queue *queue, cy_view data)
 {
-    double times[CY_ALGORITHMS][TUNE_SAMPLES];
-    tuning chosen = {1, 1};
-    CY_TRY(choose_tuning(&chosen, groups, queue, data));
-    for (int i = 0; i < chosen.samples; i++) {
+    double times[CY_ALGORITHMS][TUNE_ROUNDS] = {{0.0}};
+    tuning chosen = {0};
+    CY_TRY(choose_tuning(&chosen, seconds, groups, queue, data));
+    for (int i = 0; i < chosen.rounds; i++) {
         for (int a = 0; a < CY_ALGORITHMS; a++) {
-            if (groups[a] == NULL) continue;
+            if (!chosen.takes_part[a]) continue;
             CY_TRY(time_batch(&times[a][i], groups[a], queue, data, chosen.batch));
         }
     }
-    for (int a = 0; a < CY_ALGORITHMS; a++)
-        seconds[a] = groups[a] == NULL ? 0.0 : cy_median(times[a], chosen.samples);
+    // An all_reduce takes as long as on the slowest rank.
+    CY_TRY(cy_group_all_reduce(groups[CY_ALGORITHM_NATIVE], queue,
+        cy_view_of(times, CY_F64, CY_ALGORITHMS, TUNE_ROUNDS), CY_MAX));
+    double native[TUNE_ROUNDS];
+    memcpy(native, times[CY_ALGORITHM_NATIVE], sizeof(native));
+    const double typical = cy_median(times[CY_ALGORITHM_NATIVE], chosen.rounds);
+    for (int a = 0; a < CY_ALGORITHMS; a++) {
+        for (int i = 0; i < chosen.rounds; i++)
+            times[a][i] = a == CY_ALGORITHM_NATIVE ? 1.0 : times[a][i] / native[i];
+        if (chosen.takes_part[a]) seconds[a] = typical * cy_median(times[a], chosen.rounds);
+    }
     return CY_OK;
 }
 
@@ -98,8 +123,12 @@ static cy_status measure_sizes(cy_algorithm_times *times, cy_group *const *group
     bool over = false;
     for (int s = 0; s < CY_ALGORITHM_SIZES && !over; s++) {
         const size_t bytes = (size_t)cy_algorithm_size(s);
-        if (s > 0 && bytes > bytes_max) break;
-        const cy_view view = cy_view_of(data, CY_F32, 1, (int64_t)(bytes / sizeof(float)));
+        if (bytes > bytes_max) break;
+        const int64_t count = (int64_t)(bytes / sizeof(float));
+        const cy_view view = cy_view_of(data, CY_F32, 1, count);
+        // Pages must exist, and lines of zeros move faster than data.
+        for (int64_t i = 0; i < count; i++)
+            data[i] = (float)(1 + i % 7);
         CY_TRY(time_algorithms(times->seconds[s], groups, queue, view));
         CY_TRY(is_over(&over, groups[CY_ALGORITHM_NATIVE], queue, until_s));
     }
@@ -115,14 +144,13 @@ int64_t cy_algorithm_size(int index)
     return bytes;
 }
 
-cy_status cy_algorithm_measure(
-    cy_algorithm_times *times, cy_group *group, cy_queue *queue, size_t bytes_max, double budget_s)
+cy_status cy_algorithm_measure(cy_algorithm_times *times, cy_group *group, cy_queue *queue,
+    float *data, size_t bytes, double budget_s)
 {
     *times = (cy_algorithm_times){0};
     const cy_traffic before = group->counters;
     cy_group *groups[CY_ALGORITHMS] = {[CY_ALGORITHM_NATIVE] = group};
     cy_status status = CY_OK;
-    void *data = NULL;
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS && status == CY_OK; a++) {
         // The server is never the fastest.
         if (a == CY_ALGORITHM_SERVER || a == CY_ALGORITHM_HIERARCHICAL) continue;
@@ -131,13 +159,9 @@ cy_status cy_algorithm_measure(
             .table = cy_algorithm_always((cy_algorithm)a), .keep_inside = true};
         status = cy_algorithm_open(&groups[a], group, &options);
     }
-    const int64_t largest = cy_algorithm_size(CY_ALGORITHM_SIZES - 1);
-    const size_t room = bytes_max < (size_t)largest ? bytes_max : (size_t)largest;
-    if (status == CY_OK) status = cy_memory_alloc(&data, room + 8, 1);
-    if (status == CY_OK) status = measure_sizes(times, groups, queue, data, room, budget_s);
+    if (status == CY_OK) status = measure_sizes(times, groups, queue, data, bytes, budget_s);
     for (int a = CY_ALGORITHM_RING; a < CY_ALGORITHMS; a++)
         cy_group_close(groups[a]);
-    cy_memory_free(data);
     group->counters = before; // what a run sends is counted, not this
     return status;
 }

@@ -39,24 +39,29 @@ static MPI_Datatype element_of(cy_dtype dtype)
     }
 }
 
-static cy_status take_staging(mpi_transfer *record, size_t bytes)
+// Where member `m` sends to, in the staging memory.
+static char *staging_of(const mpi_transfer *record, int m)
 {
-    void *block = record->staging;
-    CY_TRY(cy_memory_grow(&block, &record->staging_bytes, bytes, 1));
-    record->staging = block;
-    return CY_OK;
+    return record->staging.data + record->skew + record->stride * (size_t)m;
 }
 
-// Elements of part `part` when `count` are cut into `size` parts, and where it begins.
-static int64_t part_count(int64_t count, int size, int part)
+// The first element of the part of member `part`. Parts of an all_reduce begin with a cache line,
+// counted from the first element; those of a reduce_scatter are equal.
+static int64_t part_first(const mpi_group *group, const cy_operation *o, int part)
 {
-    return count / size + (part < count % size ? 1 : 0);
+    const int64_t count = cy_view_count(o->in);
+    const int64_t width = (int64_t)cy_dtype_size(o->in.dtype);
+    const int64_t line = o->kind == CY_OP_ALL_REDUCE ? CY_LINE_BYTES / width : 1;
+    const int64_t lines = (count + line - 1) / line;
+    const int64_t size = group->base.size;
+    const int64_t longer = part < lines % size ? part : lines % size;
+    const int64_t first = (lines / size * part + longer) * line;
+    return first < count ? first : count;
 }
 
-static int64_t part_first(int64_t count, int size, int part)
+static int64_t part_count(const mpi_group *group, const cy_operation *o, int part)
 {
-    const int64_t longer = part < count % size ? part : count % size;
-    return count / size * part + longer;
+    return part_first(group, o, part + 1) - part_first(group, o, part);
 }
 
 static double exchange_ns(double bytes, double others)
@@ -98,6 +103,7 @@ static int post_pair(mpi_group *group, mpi_transfer *record, bool send, char *da
 {
     if (bytes == 0) return MPI_SUCCESS;
     MPI_Request *request = &record->pairs[record->pair_count++];
+    if (!send) record->pair_receives++;
     const mpi_route to = mpi_route_collective(group, member, send, tag);
     const int count = (int)bytes;
     return send ? MPI_Isend(data, count, MPI_BYTE, to.process, to.tag, to.communicator, request)
@@ -113,14 +119,14 @@ static int post_all_pairs(mpi_group *group, mpi_transfer *record, const cy_opera
     char *mine = o->in.data;
     int code = MPI_SUCCESS;
     if (head > 0) {
-        mine = record->staging + bytes * (size_t)group->base.rank;
+        mine = staging_of(record, group->base.rank);
         memcpy(mine, &record->call, head);
         if (bytes > head) memcpy(mine + head, o->in.data, bytes - head);
     }
     for (int send = 0; send < 2; send++) {
         for (int m = 0; m < group->base.size && code == MPI_SUCCESS; m++) {
             if (m == group->base.rank) continue;
-            char *data = send ? mine : record->staging + bytes * (size_t)m;
+            char *data = send ? mine : staging_of(record, m);
             code = post_pair(group, record, send, data, bytes, m, TAG_FIRST);
         }
     }
@@ -131,20 +137,18 @@ static int post_all_pairs(mpi_group *group, mpi_transfer *record, const cy_opera
 static int post_scatter_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
     const int size = group->base.size;
-    const int64_t count = cy_view_count(o->in);
     const size_t width = cy_dtype_size(o->in.dtype);
-    const size_t own = (size_t)part_count(count, size, group->base.rank) * width;
+    const size_t own = (size_t)part_count(group, o, group->base.rank) * width;
     int code = MPI_SUCCESS;
     for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
         if (m == group->base.rank) continue;
-        code =
-            post_pair(group, record, false, record->staging + own * (size_t)m, own, m, TAG_FIRST);
+        code = post_pair(group, record, false, staging_of(record, m), own, m, TAG_FIRST);
     }
     for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
         if (m == group->base.rank) continue;
-        char *part = (char *)o->in.data + (size_t)part_first(count, size, m) * width;
-        code = post_pair(
-            group, record, true, part, (size_t)part_count(count, size, m) * width, m, TAG_FIRST);
+        char *part = (char *)o->in.data + (size_t)part_first(group, o, m) * width;
+        const size_t bytes = (size_t)part_count(group, o, m) * width;
+        code = post_pair(group, record, true, part, bytes, m, TAG_FIRST);
     }
     return code;
 }
@@ -153,16 +157,16 @@ static int post_scatter_pairs(mpi_group *group, mpi_transfer *record, const cy_o
 static int post_result_pairs(mpi_group *group, mpi_transfer *record, const cy_operation *o)
 {
     const int size = group->base.size;
-    const int64_t count = cy_view_count(o->in);
     const size_t width = cy_dtype_size(o->in.dtype);
     int code = MPI_SUCCESS;
+    record->pair_receives = 0;
     record->pair_count = 0;
     for (int send = 0; send < 2; send++) {
         for (int m = 0; m < size && code == MPI_SUCCESS; m++) {
             if (m == group->base.rank) continue;
             const int part = send ? group->base.rank : m;
-            char *data = (char *)o->out.data + (size_t)part_first(count, size, part) * width;
-            const size_t bytes = (size_t)part_count(count, size, part) * width;
+            char *data = (char *)o->out.data + (size_t)part_first(group, o, part) * width;
+            const size_t bytes = (size_t)part_count(group, o, part) * width;
             code = post_pair(group, record, send, data, bytes, m, TAG_SECOND);
         }
     }
@@ -199,8 +203,7 @@ static mpi_part part_of(
     }
     case CY_OP_BARRIER: // that somebody has come is all that there is to say
         return send ? (mpi_part){(char *)&record->call, sizeof(record->call)}
-                    : (mpi_part){record->staging + sizeof(record->call) * (size_t)member,
-                          sizeof(record->call)};
+                    : (mpi_part){staging_of(record, member), sizeof(record->call)};
     case CY_OP_ALL_REDUCE:
     case CY_OP_REDUCE_SCATTER:
     case CY_OP_SEND:
@@ -232,21 +235,20 @@ static int post_scatter(mpi_group *group, mpi_transfer *record, const cy_operati
 {
     if (in_pairs(group)) return post_scatter_pairs(group, record, o);
     const int size = group->base.size;
-    const int64_t count = cy_view_count(o->in);
     int *send_counts = record->numbers;
     int *send_places = send_counts + size;
     int *recv_counts = send_places + size;
     int *recv_places = recv_counts + size;
-    const int own = (int)part_count(count, size, group->base.rank);
+    const int own = (int)part_count(group, o, group->base.rank);
     for (int m = 0; m < size; m++) {
         const bool self = m == group->base.rank;
-        send_counts[m] = self ? 0 : (int)part_count(count, size, m);
-        send_places[m] = (int)part_first(count, size, m);
+        send_counts[m] = self ? 0 : (int)part_count(group, o, m);
+        send_places[m] = (int)part_first(group, o, m);
         recv_counts[m] = self ? 0 : own;
         recv_places[m] = own * m;
     }
     MPI_Datatype element = element_of(o->in.dtype);
-    return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, record->staging,
+    return MPI_Ialltoallv(o->in.data, send_counts, send_places, element, record->staging.data,
         recv_counts, recv_places, element, group->first, &record->request);
 }
 
@@ -292,7 +294,7 @@ static int post(mpi_group *group, mpi_transfer *record, const cy_operation *o)
     case CY_OP_ALL_REDUCE:
         if (!gathers_all(group, o)) return post_scatter(group, record, o);
         if (in_pairs(group)) return post_all_pairs(group, record, o);
-        return MPI_Iallgather(o->in.data, count, element, record->staging, count, element,
+        return MPI_Iallgather(o->in.data, count, element, record->staging.data, count, element,
             group->first, &record->request);
     case CY_OP_REDUCE_SCATTER:
         return post_scatter(group, record, o);
@@ -321,6 +323,36 @@ static size_t largest_message(const cy_operation *o)
     return o->kind == CY_OP_ALL_TO_ALLV && out > in ? out : in;
 }
 
+// MPI counts the bytes of a message by an int.
+static cy_status check_message(const cy_operation *o, size_t bytes)
+{
+    if (bytes <= INT32_MAX) return CY_OK;
+    return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in messages of %zu bytes: mpi takes %d",
+        cy_operation_name(o->kind), bytes, INT32_MAX);
+}
+
+// Takes the memory for what the members send in a reduction. MPI's own collectives leave no room
+// between it.
+static cy_status take_staging(mpi_group *group, mpi_transfer *record, const cy_operation *o)
+{
+    const size_t width = cy_dtype_size(o->in.dtype);
+    const bool whole = o->kind == CY_OP_ALL_REDUCE && gathers_all(group, o);
+    const size_t head = head_bytes(group, o);
+    const size_t message = whole ? head + cy_view_bytes(o->in)
+                                 : (size_t)part_count(group, o, group->base.rank) * width;
+    record->skew = 0;
+    record->stride = message;
+    if (in_pairs(group)) {
+        // The first part is the longest.
+        CY_TRY(check_message(o, whole ? message : (size_t)part_count(group, o, 0) * width));
+        const int64_t first = whole ? 0 : part_first(group, o, group->base.rank);
+        const char *source = (const char *)o->in.data + (size_t)first * width;
+        record->stride = cy_line_stride(message);
+        if (head == 0) record->skew = cy_line_offset(source); // otherwise it comes from here, too
+    }
+    return cy_buffer_reserve(&record->staging, record->stride * (size_t)group->base.size);
+}
+
 cy_status mpi_collective_start(
     mpi_group *group, mpi_transfer *record, const cy_operation *operation)
 {
@@ -331,24 +363,13 @@ cy_status mpi_collective_start(
         return CY_FAIL(CY_ERR_UNSUPPORTED, "%s of %lld elements: mpi takes %d",
             cy_operation_name(operation->kind), (long long)largest, INT32_MAX);
     }
-    const size_t bytes = cy_view_bytes(operation->in);
     if (operation->kind == CY_OP_ALL_REDUCE || operation->kind == CY_OP_REDUCE_SCATTER) {
-        const size_t size = (size_t)group->base.size;
-        const size_t part = bytes / size + cy_dtype_size(operation->in.dtype);
-        const bool whole = operation->kind == CY_OP_ALL_REDUCE && gathers_all(group, operation);
-        const size_t head = head_bytes(group, operation);
-        const size_t message = whole ? head + bytes : part;
-        if (in_pairs(group) && message > INT32_MAX) {
-            return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in messages of %zu bytes: mpi takes %d",
-                cy_operation_name(operation->kind), message, INT32_MAX);
-        }
-        CY_TRY(take_staging(record, whole ? (head + bytes) * size : part * size));
+        CY_TRY(take_staging(group, record, operation));
     } else if (group->contexts != NULL) {
-        if (largest_message(operation) > INT32_MAX) {
-            return CY_FAIL(CY_ERR_UNSUPPORTED, "%s in messages of %zu bytes: mpi takes %d",
-                cy_operation_name(operation->kind), largest_message(operation), INT32_MAX);
-        }
-        CY_TRY(take_staging(record, sizeof(record->call) * (size_t)group->base.size));
+        CY_TRY(check_message(operation, largest_message(operation)));
+        record->skew = 0;
+        record->stride = sizeof(record->call);
+        CY_TRY(cy_buffer_reserve(&record->staging, record->stride * (size_t)group->base.size));
     }
     // NOLINTBEGIN(clang-analyzer-optin.mpi.MPI-Checker): waited for in mpi_wait
     const int code = post(group, record, operation);
@@ -367,7 +388,7 @@ static cy_status report_call(mpi_group *group, const mpi_transfer *record, int m
     CY_TRY(mpi_check_calls(group, record->sequence)); // knows what they call, on one machine
     char text[256];
     snprintf(text, sizeof(text), "collective %llu of %s: rank %d (%s) calls something else",
-        (unsigned long long)record->sequence, group->base.dimension, group->ranks[member],
+        (unsigned long long)record->sequence, group->base.label, group->ranks[member],
         group->world->process->hosts[group->ranks[member]]);
     return mpi_break_group(group, CY_ERR_PEER, text);
 }
@@ -376,11 +397,10 @@ static cy_status reduce_whole(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
     const size_t head = head_bytes(group, o);
-    const size_t bytes = head + cy_view_bytes(o->in);
     const void *ins[4096];
     if (group->base.size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
     for (int m = 0; m < group->base.size; m++) {
-        const char *said = record->staging + bytes * (size_t)m;
+        const char *said = staging_of(record, m);
         if (head > 0 && memcmp(said, &record->call, head) != 0)
             return report_call(group, record, m);
         ins[m] = said + head;
@@ -398,14 +418,13 @@ static cy_status reduce_part(mpi_group *group, mpi_transfer *record)
     const cy_operation *o = &record->operation;
     const int size = group->base.size;
     const int rank = group->base.rank;
-    const int64_t count = cy_view_count(o->in);
-    const int64_t own = part_count(count, size, rank);
+    const int64_t own = part_count(group, o, rank);
     const size_t width = cy_dtype_size(o->in.dtype);
     const void *ins[4096];
     if (size > 4096) return CY_FAIL(CY_ERR_UNSUPPORTED, "more than 4096 ranks");
-    char *mine = (char *)o->in.data + (size_t)part_first(count, size, rank) * width;
+    char *mine = (char *)o->in.data + (size_t)part_first(group, o, rank) * width;
     for (int m = 0; m < size; m++)
-        ins[m] = record->staging + (size_t)(own * m) * width;
+        ins[m] = staging_of(record, m);
     ins[rank] = mine;
     void *out = o->kind == CY_OP_ALL_REDUCE ? mine : o->out.data;
     const bool overflow = cy_reduce_many(&out, 1, ins, size, own, o->in.dtype, o->reduce);
@@ -417,7 +436,6 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
 {
     const cy_operation *o = &record->operation;
     const int size = group->base.size;
-    const int64_t count = cy_view_count(o->in);
     if (in_pairs(group)) {
         const int paired = post_result_pairs(group, record, o);
         if (paired != MPI_SUCCESS) return mpi_failed(paired, "all_reduce");
@@ -427,8 +445,8 @@ static cy_status begin_second(mpi_group *group, mpi_transfer *record)
     int *counts = record->numbers;
     int *places = counts + size;
     for (int m = 0; m < size; m++) {
-        counts[m] = (int)part_count(count, size, m);
-        places[m] = (int)part_first(count, size, m);
+        counts[m] = (int)part_count(group, o, m);
+        places[m] = (int)part_first(group, o, m);
     }
     MPI_Datatype element = element_of(o->in.dtype);
     const int code = MPI_Iallgatherv(MPI_IN_PLACE, 0, element, o->out.data, counts, places, element,

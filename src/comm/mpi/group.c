@@ -62,10 +62,19 @@ static cy_status publish_call(mpi_group *group, const mpi_transfer *record)
 
 // ---- waiting
 
+// Messages have records of their own: the staging memory of a collective would otherwise move about
+// among all of them, and be touched for the first time again and again.
+static mpi_transfer **free_list_of(mpi_group *group, cy_operation_kind kind)
+{
+    return cy_operation_is_message(kind) ? &group->message_records : &group->records;
+}
+
 static void record_give(mpi_group *group, mpi_transfer *record)
 {
-    record->next = group->records;
-    group->records = record;
+    mpi_transfer **list = free_list_of(group, record->base.kind);
+    record->in_use = false;
+    record->next = *list;
+    *list = record;
 }
 
 static cy_status advance_inside(mpi_group *group, mpi_transfer *record)
@@ -121,7 +130,7 @@ static cy_status mpi_wait(cy_group *base, cy_queue *queue, cy_transfer *transfer
         }
     }
     atomic_store(&page->waiting_for, -1);
-    if (queue != NULL && record->overflow) atomic_store(&queue->fixed_overflow, true);
+    if (queue != NULL && record->overflow) cy_queue_note_overflow(queue);
     // After a failure MPI may still write to the staging memory: the record is never used again.
     if (status == CY_OK) {
         mpi_lock(group->world->process);
@@ -148,7 +157,7 @@ static cy_status mpi_test(cy_group *base, cy_transfer *transfer, bool *done)
 
 // ---- starting
 
-static cy_status record_make(mpi_group *group)
+static cy_status record_make(mpi_group *group, cy_operation_kind kind)
 {
     const size_t size = (size_t)group->base.size;
     mpi_transfer *made;
@@ -157,6 +166,9 @@ static cy_status record_make(mpi_group *group)
     if (status != CY_OK) goto free_record;
     status = CY_ALLOC(&made->pairs, 2 * size);
     if (status != CY_OK) goto free_numbers;
+    made->base.kind = kind;
+    made->made_before = group->made;
+    group->made = made;
     record_give(group, made);
     return CY_OK;
 
@@ -167,12 +179,15 @@ free_record:
     return status;
 }
 
-static cy_status record_take(mpi_group *group, mpi_transfer **record)
+static cy_status record_take(mpi_group *group, mpi_transfer **record, cy_operation_kind kind)
 {
-    if (group->records == NULL) CY_TRY(record_make(group));
-    *record = group->records;
-    group->records = (*record)->next;
+    mpi_transfer **list = free_list_of(group, kind);
+    if (*list == NULL) CY_TRY(record_make(group, kind));
+    *record = *list;
+    *list = (*record)->next;
     (*record)->next = NULL;
+    (*record)->in_use = true;
+    (*record)->pair_receives = 0;
     (*record)->pair_count = 0;
     return CY_OK;
 }
@@ -198,7 +213,7 @@ static cy_status start_locked(mpi_group *group, cy_request *request, const cy_op
 {
     cy_rank_page *page = group->world->base.page;
     mpi_transfer *record = NULL;
-    CY_TRY(record_take(group, &record));
+    CY_TRY(record_take(group, &record, operation->kind));
     record->base.kind = operation->kind;
     record->operation = *operation;
     record->phase = MPI_PHASE_FIRST;
@@ -245,7 +260,7 @@ static void mpi_abort_group(cy_group *base, const char *text)
 {
     mpi_group *group = (mpi_group *)base;
     char whole[900];
-    snprintf(whole, sizeof(whole), "%s was aborted: %s", base->dimension, text);
+    snprintf(whole, sizeof(whole), "%s was aborted: %s", base->label, text);
     (void)mpi_break_group(group, CY_ERR_PEER, whole);
     cy_world_abort(&group->world->base, whole);
 }
@@ -270,10 +285,12 @@ static void mpi_close(cy_group *base)
     *link = group->next;
     const bool alive = !group->broken && atomic_load(&process->failure->aborted) == 0;
     if (alive) close_communicators(group);
-    while (alive && group->records != NULL) {
-        mpi_transfer *record = group->records;
-        group->records = record->next;
-        cy_memory_free(record->staging);
+    // MPI may still use those in flight, unless all were taken back.
+    const bool taken_back = process->withdrawn && !process->lost;
+    for (mpi_transfer *record = group->made, *before; record != NULL; record = before) {
+        before = record->made_before;
+        if (!taken_back && (!alive || record->in_use)) continue;
+        cy_buffer_free(&record->staging);
         cy_memory_free(record->numbers);
         cy_memory_free(record->pairs);
         cy_memory_free(record);
@@ -299,10 +316,11 @@ static cy_status open_communicators(mpi_group *group, int count)
 {
     MPI_Group all = MPI_GROUP_NULL;
     MPI_Group members = MPI_GROUP_NULL;
-    MPI_Comm_group(MPI_COMM_WORLD, &all);
+    const mpi_process *process = group->world->process;
+    MPI_Comm_group(process->world, &all);
     MPI_Group_incl(all, count, group->ranks, &members);
     // The tag keeps apart groups that are opened at the same time over some common ranks.
-    int code = MPI_Comm_create_group(MPI_COMM_WORLD, members, group->ranks[0], &group->first);
+    int code = MPI_Comm_create_group(process->world, members, group->ranks[0], &group->first);
     if (code == MPI_SUCCESS) code = MPI_Comm_dup(group->first, &group->second);
     MPI_Group_free(&members);
     MPI_Group_free(&all);
@@ -333,14 +351,14 @@ static cy_status open_entries(mpi_group *group)
     return CY_OK;
 }
 
-// Where MPI has a communicator for the group, and where it has none because several of its members
-// may be in one process.
+// Where MPI has a communicator for the group, and where it has none: several members may be in one
+// process, and making or freeing one takes members that may have failed.
 static cy_status open_members(mpi_group *group)
 {
     mpi_process *process = group->world->process;
     mpi_lock(process);
     cy_status status = CY_OK;
-    if (process->threads > 1) {
+    if (process->routed) {
         status = mpi_routes_join(group);
     } else {
         status = open_communicators(group, group->base.size);
@@ -378,7 +396,9 @@ cy_status mpi_open_group(
     while (ranks[place] != base->rank)
         place++;
     cy_group_init(&made->base, &mpi_group_ops, place, count, dimension);
+    cy_group_set_generation(&made->base, world->process->generation);
     made->base.fragment_bytes = FRAGMENT_BYTES;
+    made->base.guard = &world->guard;
     status = open_members(made);
     if (status != CY_OK) goto free_ranks;
     if (made->contexts != NULL) status = mpi_routes_meet(made);

@@ -7,7 +7,8 @@
 //
 // A process has one rank, or several as threads, the same number in each. Groups inside of a
 // process are then those of the threads backend. In the others all data go in messages between
-// pairs of ranks, because MPI knows processes only: route.c.
+// pairs of ranks, because MPI knows processes only: route.c. So do those of a world after whose
+// failure the process opens another one, because such messages can be taken back: withdraw.c.
 
 #ifndef CY_COMM_MPI_RANKS_H
 #define CY_COMM_MPI_RANKS_H
@@ -48,41 +49,49 @@ typedef struct mpi_entry {
     _Atomic uint64_t calls[CALL_RING];
 } mpi_entry;
 
-typedef struct mpi_launch mpi_launch;
-
-// Groups that a rank may have open to ranks of other processes where processes have several ranks.
+// Groups that a rank may have open to ranks of other processes where data go by routes.
 #define MPI_ENTRIES 64
 
 // This process, which its ranks share.
 typedef struct mpi_process {
-    int number;  // of this process
-    int count;   // of processes
-    int threads; // ranks of each process
-    int size;    // ranks of the world
+    int number;   // of this process among those of the world
+    int count;    // of processes
+    int *members; // owned, [count]: their numbers in the job
+    int threads;  // ranks of each process
+    int size;     // ranks of the world
+    int generation;
+    bool routed; // data go between pairs of ranks, by route.c
     cy_world_options options;
-    mpi_launch *start;        // owned
-    MPI_Win window;           // of what the ranks of the machine share
-    cy_rank_page **pages;     // owned, [size]; NULL for ranks of other machines
-    mpi_entry **entry_tables; // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
-    mpi_failure *failure;     // of this machine
-    bool left;                // a rank of this process did not end after a failure
-    char (*hosts)[64];        // owned, [size]
-    int *nodes;               // owned, [size]: see cy_world_node_of
+    MPI_Comm world;            // owned: all processes
+    MPI_Win window;            // of what the ranks of the machine share
+    struct mpi_world **worlds; // owned, [threads]
+    cy_rank_page **pages;      // owned, [size]; NULL for ranks of other machines
+    mpi_entry **entry_tables;  // owned, [size]: MPI_ENTRIES entries of each; NULL as pages
+    mpi_failure *failure;      // of this machine
+    bool left;                 // a rank of this process did not end after a failure
+    char (*hosts)[64];         // owned, [size]
+    int *nodes;                // owned, [size]: see cy_world_node_of
     bool spin;
     pthread_mutex_t lock;     // around every call of MPI, and of the groups' own lists
     _Atomic bool inside;      // a thread that has the lock
-    bool stopped;             // a rank has failed: no call of MPI touches its buffers any more
+    _Atomic bool stopped;     // a rank has failed: no call of MPI touches its buffers any more
     struct mpi_group *groups; // borrowed: the open ones, all of which go on while one waits
-    MPI_Comm *wires;          // owned, [2 threads]; NULL with one rank: see route.c
+    MPI_Comm *wires;          // owned, [2 threads]; NULL where nothing is routed
     int contexts;             // groups that tags can tell apart
+    MPI_Request notice;       // see mpi_notice_look
+    char notice_text[1024];
+    MPI_Request *quiet; // owned, [count]: see withdraw.c
+    bool withdrawn;
+    bool lost; // a process was gone, or did not withdraw in time: it may still read memory of this
 } mpi_process;
 
 // A rank.
 typedef struct mpi_world {
     cy_world base;
     mpi_process *process; // borrowed
-    cy_world *local;      // borrowed: the same rank among those of this process; NULL: it is alone
-    int *met;             // owned, [size]: groups opened so far that have this rank in them
+    cy_guard guard;
+    cy_world *local; // borrowed: the same rank among those of this process; NULL: it is alone
+    int *met;        // owned, [size]: groups opened so far that have this rank in them
     bool entry_used[MPI_ENTRIES]; // entries in use
     int next_entry;               // where the search for a free one begins
 } mpi_world;
@@ -96,15 +105,19 @@ typedef enum mpi_phase {
 typedef struct mpi_transfer {
     cy_transfer base;
     struct mpi_transfer *next; // among free records, or in the order of their start
+    struct mpi_transfer *made_before;
+    bool in_use;
     cy_operation operation;
     _Atomic mpi_phase phase; // changed under the lock
     MPI_Request request;
     MPI_Request *pairs; // owned, [2 size]: messages with each member, instead of `request`
+    int pair_receives;  // of them, which come first
     int pair_count;     // of them in flight
     uint64_t sequence;
-    uint64_t call; // what it is, as a number: see mpi_call_pack
-    char *staging; // owned: what the others sent, before it is reduced
-    size_t staging_bytes;
+    uint64_t call;     // what it is, as a number: see mpi_call_pack
+    cy_buffer staging; // owned: what the others sent, before it is reduced
+    size_t stride;     // from what one member sent to what the next one did
+    size_t skew;       // before what the first one did
     bool overflow;
     int *numbers; // owned, [4 size]: counts and places that MPI reads until the transfer is done
 } mpi_transfer;
@@ -115,7 +128,7 @@ typedef struct mpi_group {
     mpi_world *world;       // borrowed
     MPI_Comm first;         // owned: messages and first phases
     MPI_Comm second;        // owned: second phases, whose order is that of the first ones
-    int *contexts;          // owned, [size]: instead of them, where processes have several ranks
+    int *contexts;          // owned, [size]: instead of them, where data go by routes
     MPI_Win window;         // of the entries, where all members are on one machine
     int entry;              // of this rank's entry_used instead; -1: none
     mpi_entry **entries;    // owned, [size]; NULL where members are on several machines
@@ -124,11 +137,53 @@ typedef struct mpi_group {
     uint64_t messages;
     mpi_transfer *head; // borrowed: collectives in their first phase, oldest first
     mpi_transfer *tail;
-    mpi_transfer *records; // owned: free ones
-    _Atomic bool broken;   // by any thread of the process
+    mpi_transfer *records;         // borrowed: free ones, of collectives
+    mpi_transfer *message_records; // borrowed: free ones, of messages
+    mpi_transfer *made;            // owned: all, the last one first
+    _Atomic bool broken;           // by any thread of the process
     cy_status broken_status;
     char broken_text[1024];
 } mpi_group;
+
+// ---- job.c
+
+// Takes part in the next world of the job, and begins MPI the first time. CY_ERR_REQUEST: a world
+// is open already, or the process cannot have another.
+cy_status mpi_job_enter(int *generation, const cy_world_options *options);
+
+typedef enum mpi_job_end {
+    MPI_JOB_WHOLE,  // all processes have left the world: MPI can be ended, or another one opened
+    MPI_JOB_LOST,   // one is gone or does not answer: those that are left can open another one
+    MPI_JOB_FAILED, // the job ends
+} mpi_job_end;
+
+void mpi_job_leave(mpi_job_end end);
+
+// Fails where this MPI allows calls by one thread only.
+cy_status mpi_job_check_turns(void);
+
+// ---- world.c
+
+// How long the ranks may take to come.
+double mpi_start_limit_s(const cy_world_options *options);
+
+// The world fails with this text, unless it has failed already.
+void mpi_fail_world(mpi_process *process, const char *text);
+
+// ---- withdraw.c
+
+// Whether a process of this machine has ended without a word.
+bool mpi_is_gone(const mpi_process *process, int other);
+
+// Takes back what this process has in flight after a failure, once: its ranks may free their memory
+// then, and their groups fail without a call of MPI.
+void mpi_withdraw(mpi_process *process);
+
+// Whether a process of another machine tells of a failure, which ends this world then. Only where
+// the process may open another: elsewhere the job ends with it.
+cy_status mpi_notice_open(mpi_process *process);
+void mpi_notice_look(mpi_process *process);
+void mpi_notice_close(mpi_process *process);
 
 // ---- watchdog.c
 
@@ -156,7 +211,7 @@ cy_status mpi_check_calls(mpi_group *group, uint64_t sequence);
 // calls something else, or one has shown no heartbeat for the run's timeout_s.
 cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watchdog *watchdog);
 
-// ---- route.c: where processes have several ranks
+// ---- route.c: where data go between pairs of ranks
 
 // Where a message between this rank and another goes, as MPI sees it.
 typedef struct mpi_route {

@@ -38,7 +38,7 @@ cy_status mpi_routes_open(mpi_process *process)
     process->contexts = contexts < INT32_MAX ? (int)contexts : INT32_MAX;
     CY_TRY(CY_ALLOC(&process->wires, 2 * (size_t)process->threads));
     for (int i = 0; i < 2 * process->threads; i++) {
-        const int code = MPI_Comm_dup(MPI_COMM_WORLD, &process->wires[i]);
+        const int code = MPI_Comm_dup(process->world, &process->wires[i]);
         if (code != MPI_SUCCESS) return mpi_failed(code, "communicators of the ranks");
         MPI_Comm_set_errhandler(process->wires[i], MPI_ERRORS_RETURN);
     }
@@ -49,7 +49,6 @@ void mpi_routes_close(mpi_process *process)
 {
     for (int i = 0; process->wires != NULL && i < 2 * process->threads; i++)
         MPI_Comm_free(&process->wires[i]);
-    cy_memory_free(process->wires);
 }
 
 static mpi_route route(const mpi_group *group, int member, bool send, int kind, int bits, int tag)

@@ -90,7 +90,7 @@ cy_status mpi_check_calls(mpi_group *group, uint64_t sequence)
         char(*hosts)[64] = group->world->process->hosts;
         snprintf(text, sizeof(text),
             "collective %llu of %s: rank %d (%s) calls %s, but rank %d (%s) calls %s",
-            (unsigned long long)sequence, group->base.dimension, us, hosts[us], our_call,
+            (unsigned long long)sequence, group->base.label, us, hosts[us], our_call,
             group->ranks[m], hosts[group->ranks[m]], their_call);
         return mpi_break_group(group, CY_ERR_PEER, text);
     }
@@ -118,7 +118,7 @@ static cy_status report_rank(
     const mpi_process *process = group->world->process;
     cy_rank_page_describe(process->pages[rank], rank, process->hosts[rank], who, sizeof(who));
     snprintf(text, sizeof(text), "%s %llu of %s: %s %s", cy_operation_name(record->base.kind),
-        (unsigned long long)record->sequence, group->base.dimension, why, who);
+        (unsigned long long)record->sequence, group->base.label, why, who);
     return mpi_break_group(group, status, text);
 }
 
@@ -190,6 +190,7 @@ cy_status mpi_check_peers(mpi_group *group, const mpi_transfer *record, cy_watch
     cy_rank_page *const *pages = world->process->pages;
     cy_rank_page *mine = world->base.page;
     atomic_fetch_add_explicit(&mine->looks, 1, memory_order_relaxed);
+    mpi_notice_look(world->process);
     CY_TRY(mpi_group_failure(group));
     if (!cy_operation_is_message(record->base.kind))
         CY_TRY(mpi_check_calls(group, record->sequence));

@@ -89,7 +89,7 @@ static cy_status report_difference(threads_group *group, uint64_t sequence, int 
     call_describe(shared, descriptor_of(group, sequence, first), first, one, sizeof(one));
     call_describe(shared, descriptor_of(group, sequence, second), second, other, sizeof(other));
     const cy_status status = CY_FAIL(CY_ERR_PEER, "collective %llu of %s: %s, but %s",
-        (unsigned long long)sequence, shared->dimension, one, other);
+        (unsigned long long)sequence, group->base.label, one, other);
     group_fail(group->shared, status, cy_error_text());
     return status;
 }
@@ -267,8 +267,9 @@ static void descriptor_publish(threads_group *group, threads_transfer *record)
 
 // ---- slots: agreement on uneven rows
 
-static cy_status check_rows(const threads_shared *shared, const slot *at, uint64_t sequence)
+static cy_status check_rows(const threads_group *group, const slot *at, uint64_t sequence)
 {
+    const threads_shared *shared = group->shared;
     for (int from = 0; from < shared->size; from++) {
         for (int to = 0; to < shared->size; to++) {
             const int64_t sent = at->entries[from].operation.in_rows[to];
@@ -277,7 +278,7 @@ static cy_status check_rows(const threads_shared *shared, const slot *at, uint64
             return CY_FAIL(CY_ERR_PEER,
                 "all_to_allv %llu of %s: rank %d (%s) sends %lld rows to rank %d, which expects "
                 "%lld",
-                (unsigned long long)sequence, shared->dimension, shared->ranks[from],
+                (unsigned long long)sequence, group->base.label, shared->ranks[from],
                 shared->run->host, (long long)sent, shared->ranks[to], (long long)awaited);
         }
     }
@@ -339,7 +340,7 @@ static cy_status slot_plan(threads_group *group, slot *at, uint64_t sequence)
     const threads_shared *shared = group->shared;
     const cy_operation *first = &at->entries[0].operation;
     CY_TRY(descriptor_check(group, sequence));
-    if (first->kind == CY_OP_ALL_TO_ALLV) CY_TRY(check_rows(shared, at, sequence));
+    if (first->kind == CY_OP_ALL_TO_ALLV) CY_TRY(check_rows(group, at, sequence));
     const int64_t chunks = chunk_count(first, shared->size);
     if (first->kind == CY_OP_ALL_TO_ALLV) {
         at->tasks = chunks; // blocks are uneven: one task each
@@ -512,9 +513,11 @@ static void finish_task(threads_shared *shared, slot *at)
 }
 
 // Takes one task; false when there is none left.
-static bool help_once(threads_shared *shared, slot *at)
+static bool help_once(const threads_group *group, slot *at)
 {
+    threads_shared *shared = group->shared;
     bool worked = false;
+    if (!cy_guard_enter(&group->rank->guard)) return false;
     // Announced before the look at the state: a member that gives up waits until none is inside.
     atomic_fetch_add(&at->running, 1);
     if (atomic_load(&at->state) == SLOT_READY) {
@@ -526,6 +529,7 @@ static bool help_once(threads_shared *shared, slot *at)
         }
     }
     atomic_fetch_sub(&at->running, 1);
+    cy_guard_leave(&group->rank->guard);
     return worked;
 }
 
@@ -534,7 +538,7 @@ static void help(void *context, int64_t task, int worker)
     (void)task;
     (void)worker;
     const slot_context *c = context;
-    while (help_once(c->group->shared, c->at)) {
+    while (help_once(c->group, c->at)) {
     }
 }
 
@@ -553,7 +557,7 @@ static cy_status open_tasks(threads_group *group, slot *at, uint64_t sequence)
     const int next = at->tasks == 0 ? SLOT_DONE : SLOT_READY;
     if (!atomic_compare_exchange_strong(&at->state, &open, next)) return group_failure(shared);
     if (at->tasks > 0 && (size_t)at->tasks * at->grain <= ALONE_BYTES) {
-        while (help_once(shared, at)) {
+        while (help_once(group, at)) {
         }
     } else {
         group_notify(shared);
@@ -644,7 +648,7 @@ static cy_status slot_complete(threads_group *group, cy_queue *queue, threads_tr
         return status;
     }
     if (queue != NULL && atomic_load_explicit(&at->overflow, memory_order_relaxed)) {
-        atomic_store(&queue->fixed_overflow, true);
+        cy_queue_note_overflow(queue);
     }
     leave(group, at, record->turn);
     return CY_OK;
@@ -653,7 +657,7 @@ static cy_status slot_complete(threads_group *group, cy_queue *queue, threads_tr
 static bool slot_test(threads_group *group, threads_transfer *record)
 {
     slot_context context = context_of(group, record);
-    if (atomic_load(&context.at->state) == SLOT_READY) help_once(group->shared, context.at);
+    if (atomic_load(&context.at->state) == SLOT_READY) help_once(group, context.at);
     return is_over(&context);
 }
 
@@ -715,7 +719,7 @@ static void reduce(threads_group *group, cy_queue *queue, const threads_transfer
     const int64_t count = cy_view_count(o->out);
     const bool overflow =
         cy_reduce_many(&out, 1, ins, group->base.size, count, o->in.dtype, o->reduce);
-    if (overflow && queue != NULL) atomic_store(&queue->fixed_overflow, true);
+    if (overflow && queue != NULL) cy_queue_note_overflow(queue);
 }
 
 // Every member's data, or this member's part of them, in order of rank.

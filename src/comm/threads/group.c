@@ -160,7 +160,7 @@ static void threads_abort_group(cy_group *base, const char *text)
 {
     threads_group *group = (threads_group *)base;
     char whole[ABORT_TEXT_BYTES];
-    snprintf(whole, sizeof(whole), "%s was aborted by rank %d (%s): %s", base->dimension,
+    snprintf(whole, sizeof(whole), "%s was aborted by rank %d (%s): %s", base->label,
         group->rank->base.rank, group->rank->run->host, text);
     group_fail(group->shared, CY_ERR_PEER, whole);
 }
@@ -329,7 +329,9 @@ cy_status threads_open_group(
         return status;
     }
     cy_group_init(&made->base, &threads_group_ops, place, count, dimension);
+    cy_group_set_generation(&made->base, world->generation);
     made->base.reduces_on_recv = true;
+    made->base.guard = &rank->guard;
     made->rank = rank;
     *group = &made->base;
     return CY_OK;

@@ -115,7 +115,7 @@ static cy_status message_check(
     const threads_shared *shared = group->shared;
     const cy_status status = CY_FAIL(CY_ERR_PEER,
         "message of %s with tag %d: rank %d (%s) sends %lld %s, rank %d expects %lld %s",
-        group->base.dimension, tag, shared->ranks[from], shared->run->host,
+        group->base.label, tag, shared->ranks[from], shared->run->host,
         (long long)cy_view_count(sent), cy_dtype_name(sent.dtype), shared->ranks[to],
         (long long)cy_view_count(got), cy_dtype_name(got.dtype));
     group_fail(group->shared, status, cy_error_text());
@@ -252,9 +252,11 @@ static cy_status box_make(pair *between, mailbox **box)
 // All eager messages are unread: the sender takes them out for the receiver.
 static cy_status make_room(threads_group *group, pair *between, int to)
 {
+    if (!cy_guard_enter(&group->rank->guard)) return group_failure(group->shared);
     pthread_mutex_lock(&between->lock);
     const cy_status status = eager_match(group, between, group->base.rank, to);
     pthread_mutex_unlock(&between->lock);
+    cy_guard_leave(&group->rank->guard);
     return status;
 }
 
@@ -323,11 +325,12 @@ static bool copy_has_moved(const threads_transfer *record)
     return copy_is_over(record) || atomic_load(&record->copy->taken) < record->copy->chunks;
 }
 
-// Copies chunks until none is left to take.
-static void copy_help(threads_group *group, const threads_transfer *record)
+// Copies chunks until none is left to take. Fails where the run has.
+static cy_status copy_help(threads_group *group, const threads_transfer *record)
 {
     message_copy *copy = record->copy;
     bool last = false;
+    if (!cy_guard_enter(&group->rank->guard)) return group_failure(group->shared);
     // Announced before a chunk is taken: an end that gives up waits until none is inside.
     atomic_fetch_add(&copy->inside, 1);
     for (int64_t i; (i = atomic_fetch_add(&copy->taken, 1)) < copy->chunks;) {
@@ -338,9 +341,10 @@ static void copy_help(threads_group *group, const threads_transfer *record)
         last = atomic_fetch_add(&copy->finished, 1) + 1 == copy->chunks;
     }
     atomic_fetch_sub(&copy->inside, 1);
-    if (!last) return;
+    cy_guard_leave(&group->rank->guard);
     const threads_shared *shared = group->shared;
-    rank_notify(rank_of(shared->run, shared->ranks[record->peer]));
+    if (last) rank_notify(rank_of(shared->run, shared->ranks[record->peer]));
+    return CY_OK;
 }
 
 // Under the lock.
@@ -446,9 +450,11 @@ cy_status message_start(
         return CY_OK;
     }
     bool tell = false;
+    if (!cy_guard_enter(&group->rank->guard)) return group_failure(group->shared);
     pthread_mutex_lock(&between->lock);
     const cy_status status = meet(group, between, record, &tell);
     pthread_mutex_unlock(&between->lock);
+    cy_guard_leave(&group->rank->guard);
     if (tell) rank_notify(peer_of(group, record)); // if it sleeps in its wait, it can copy
     return status;
 }
@@ -493,12 +499,13 @@ static cy_status go_on(threads_group *group, pair *between, threads_transfer *re
     cy_status status = CY_OK;
     const int state = atomic_load(&record->state);
     if (state == MESSAGE_POSTED && !is_send(record) && eager_pending(between)) {
+        if (!cy_guard_enter(&group->rank->guard)) return group_failure(group->shared);
         pthread_mutex_lock(&between->lock);
         status = eager_match(group, between, record->peer, group->base.rank);
         pthread_mutex_unlock(&between->lock);
+        cy_guard_leave(&group->rank->guard);
     }
-    if (state == MESSAGE_MATCHED) copy_help(group, record);
-    return status;
+    return state == MESSAGE_MATCHED ? copy_help(group, record) : status;
 }
 
 cy_status message_wait(threads_group *group, cy_queue *queue, threads_transfer *record)

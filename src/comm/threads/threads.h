@@ -56,6 +56,8 @@ typedef struct threads_rank {
     pthread_mutex_t lock;
     pthread_cond_t changed;
 
+    _Alignas(64) cy_guard guard;
+
     cy_rank_page own_page; // where the threads are the whole world
 } threads_rank;
 

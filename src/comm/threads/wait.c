@@ -140,13 +140,13 @@ static cy_status report_missing(
     const char *call = cy_operation_name(record->base.kind);
     if (finished) {
         snprintf(text, sizeof(text), "%s %llu of %s waits for %s, which has ended", call,
-            (unsigned long long)record->sequence, group->base.dimension, who);
+            (unsigned long long)record->sequence, group->base.label, who);
     } else {
         char silence[96];
         cy_rank_page_describe_timeout(
             run->pages[culprit], &group->rank->base.options, silence, sizeof(silence));
         snprintf(text, sizeof(text), "%s %llu of %s: %s %s", call,
-            (unsigned long long)record->sequence, group->base.dimension, silence, who);
+            (unsigned long long)record->sequence, group->base.label, silence, who);
     }
     const cy_status status = finished ? CY_ERR_PEER : CY_ERR_TIMEOUT;
     group_fail(group->shared, status, text);

@@ -51,6 +51,8 @@ static bool threads_fail(cy_world *world, cy_status status)
 {
     threads_run *run = threads_rank_of(world)->run;
     run_abort(run, world->rank, status, cy_error_text(), cy_error_hint());
+    for (int i = 0; i < run->size; i++)
+        cy_guard_await(&run->ranks[i].guard);
     return true;
 }
 
@@ -136,12 +138,14 @@ static void rank_init(
     rank->base.rank = run->first + index;
     rank->base.size = run->world_size;
     rank->base.options = *options;
+    rank->base.generation = options->generation > 0 ? options->generation : 1;
     if (run->part == NULL) {
         cy_rank_page_init(&rank->own_page);
         run->pages[index] = &rank->own_page;
     }
     rank->base.page = run->pages[rank->base.rank];
     rank->run = run;
+    rank->guard = (cy_guard){.failed = &run->aborted, .text = run->abort_text};
     pthread_mutex_init(&rank->lock, NULL);
     condition_init(&rank->changed);
 }

@@ -11,7 +11,7 @@
 
 #include "base/platform.h"
 #include "kernel/cpu/attention/attention.h"
-#include "kernel/cpu/gemm/dnnl.h"
+#include "kernel/cpu/gemm/matmul.h"
 
 // queue->kernel_state of an open queue.
 typedef struct cy_cpu_state {

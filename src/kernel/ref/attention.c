@@ -1,5 +1,5 @@
-// Reference attention: training's, over spans of queries and keys, then that of decoding, over
-// pages of keys and values. Scores are computed again wherever they are needed and are never
+// Computes the reference attention: over spans of queries and keys for training, and over pages of
+// keys and values for decoding. Scores are computed again wherever they are needed and are never
 // stored.
 
 #include "kernel/ref/ref.h"

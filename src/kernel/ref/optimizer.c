@@ -1,5 +1,5 @@
-// Reference operators over flat ranges of parameters and gradients: norm, clipping, AdamW, random
-// numbers, hashes, and the compression of gradients.
+// Computes the reference operators over flat ranges of parameters and gradients: norm, clipping,
+// AdamW, random numbers, hashes, and the compression of gradients.
 
 #include "kernel/ref/ref.h"
 
@@ -134,10 +134,11 @@ static uint64_t kth_magnitude(cy_view x, int64_t k, int64_t *above)
     return found;
 }
 
-void cy_ref_topk(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale)
+void cy_ref_topk(cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad,
+    cy_view sum_squares, double max_norm)
 {
     if (queue->dry) return;
+    const double scale = cy_ref_topk_scale(sum_squares, max_norm);
     for (int64_t i = 0; i < grad.cols; i++) {
         if (residual.dtype == CY_F32) {
             // Rounded as every table rounds: first the product, then the sum.

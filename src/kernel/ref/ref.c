@@ -1,5 +1,5 @@
-// The reference operators of a model's layers, all but attention (attention.c) and the optimizer
-// (optimizer.c), and the table of all of them.
+// Computes the reference operators of a model's layers except attention (attention.c) and the
+// optimizer (optimizer.c), and fills the table of all of them.
 
 #include "kernel/ref/ref.h"
 

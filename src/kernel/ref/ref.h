@@ -42,7 +42,7 @@ static inline int64_t cy_ref_to_fixed(cy_queue *queue, double x, int exponent)
 {
     const double scaled = ldexp(x, -exponent);
     if (!(fabs(scaled) < (double)CY_FIXED_LIMIT)) { // also a NaN
-        queue->fixed_overflow = true;
+        cy_queue_note_overflow(queue);
         return 0;
     }
     return llrint(scaled); // to nearest, ties to even
@@ -52,7 +52,7 @@ static inline int64_t cy_ref_fixed_sum(cy_queue *queue, int64_t a, int64_t b)
 {
     int64_t sum;
     if (__builtin_add_overflow(a, b, &sum) || sum >= CY_FIXED_LIMIT || sum <= -CY_FIXED_LIMIT) {
-        queue->fixed_overflow = true;
+        cy_queue_note_overflow(queue);
     }
     return sum;
 }
@@ -115,6 +115,14 @@ static inline void cy_ref_accumulate(
     } else {
         cy_ref_store(queue, view, row, col, cy_ref_load(view, row, col) + x);
     }
+}
+
+// What cy_topk multiplies a gradient with. A norm that is not a number multiplies with 1.
+static inline double cy_ref_topk_scale(cy_view sum_squares, double max_norm)
+{
+    if (cy_view_is_none(sum_squares)) return 1.0;
+    const double norm = sqrt(*(const double *)sum_squares.data);
+    return norm > max_norm ? max_norm / norm : 1.0;
 }
 
 // out[i] = view[row, col + i] for 0 <= i < count

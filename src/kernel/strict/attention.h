@@ -108,7 +108,7 @@ typedef struct forward_rows {
     float max[ROWS];
 } forward_rows;
 
-// The scores of one row and block become powers; what the row holds so far is brought to its new
+// Replaces the scores of one row and block by powers, and rescales the sums of the row to its new
 // maximum.
 FORCE_INLINE void forward_row(forward_rows *self, int64_t i, int64_t key)
 {
@@ -151,14 +151,14 @@ static void forward_finish(const attention_call *of, const forward_rows *self, i
     for (int64_t i = 0; i < self->at.rows; i++) {
         const int64_t row = self->at.row + i;
         float *lse = (float *)cy_view_at(of->lse, head, row);
-        if (self->at.lowest[i] >= self->at.highest[i]) continue; // it has been filled already
+        if (self->at.lowest[i] >= self->at.highest[i]) continue; // the row is filled already
         const float sum = vec_sum(load_f32(self->sums + i * LANES, LANES));
         *lse = (float)((double)self->max[i] + cy_strict_log((double)sum));
         const float *from = self->o + i * self->dim;
         void *o = cy_view_at(of->o, row, head * self->dim);
         for (int64_t j = 0; j < self->dim; j += LANES) {
             const int64_t lanes = lanes_left(self->dim, j);
-            // Plus zero: -0 would tell how many blocks were left out.
+            // Plus zero: the sign of a zero depends on how many blocks were left out.
             const vec mean = vec_div(load_f32(from + j, lanes), vec_all(sum));
             store(o, of->o.dtype, j, vec_add(mean, vec_all(0.0f)), lanes);
         }
@@ -284,7 +284,7 @@ FORCE_INLINE vec score_gradient(vec p, vec dp, vec scale, vec delta)
     return vec_mul(vec_mul(p, vec_sub(dp, delta)), scale);
 }
 
-// Stores fp32 sums as rows of a gradient, or adds them: it has been filled where nothing was there.
+// Adds fp32 sums to rows of a gradient, which has been filled with zeros where it held nothing.
 static void add_gradient(cy_queue *queue, cy_view gradient, const float *sums, int64_t stride)
 {
     term_sizes sizes = no_terms();

@@ -15,7 +15,7 @@ static inline bool is_fixed(cy_view view)
     return view.dtype == CY_FX64;
 }
 
-// Units in 1: what a number is multiplied with to count in units. Exact in fp32.
+// The factor that turns a number into units. Exact in fp32.
 static inline float units_in_one(cy_view fixed)
 {
     CY_ASSERT(fixed.exponent >= -120 && fixed.exponent <= 120);
@@ -27,7 +27,7 @@ static inline int64_t *fixed_at(cy_view view, int64_t row, int64_t col)
     return (int64_t *)cy_view_at(view, row, col);
 }
 
-// Adds elements [first, end) of fp32 or bf16 data to as many sums.
+// Adds elements [first, end) of fp32 or bf16 data to one sum each.
 FORCE_INLINE void fixed_add_row(int64_t *sum, const void *x, cy_dtype dtype, int64_t first,
     int64_t end, float factor, term_sizes *sizes)
 {
@@ -40,19 +40,19 @@ FORCE_INLINE void fixed_add_row(int64_t *sum, const void *x, cy_dtype dtype, int
 
 static inline void flag_unless(cy_queue *queue, bool fits)
 {
-    if (!fits) queue->fixed_overflow = true;
+    if (!fits) cy_queue_note_overflow(queue);
 }
 
-// The terms that a task has added to a view: the largest is noted there, and one that has left the
-// head room sets the flag. Both are the same however the terms were spread over tasks.
+// Records the largest term that a task has added to a view, and sets the flag where a term reached
+// CY_STRICT_TERM_LIMIT. Both results are the same however the terms were spread over tasks.
 static inline void note_terms(cy_queue *queue, cy_view view, term_sizes sizes)
 {
     const uint32_t largest = largest_term(sizes);
     flag_unless(queue, largest < cy_f32_bits(CY_STRICT_TERM_LIMIT));
-    if (view.sum == NULL) return;
-    uint32_t noted = atomic_load_explicit(&view.sum->largest, memory_order_relaxed);
+    if (view.largest == NULL) return;
+    uint32_t noted = atomic_load_explicit(view.largest, memory_order_relaxed);
     while (largest > noted) {
-        if (atomic_compare_exchange_weak(&view.sum->largest, &noted, largest)) return;
+        if (atomic_compare_exchange_weak(view.largest, &noted, largest)) return;
     }
 }
 

@@ -13,7 +13,7 @@
 #include "kernel/strict/fixed.h"
 
 #define FIXED_ROWS      INT64_C(128) // at most, of one call of multiply_fixed
-#define FIXED_PACKED    96           // of left that are packed at a time: whole times FIXED_MICRO
+#define FIXED_PACKED    96           // rows of left packed at a time: a multiple of FIXED_MICRO
 #define FIXED_DEPTH     512          // of a packed slice at least: each slice passes over c once
 #define FIXED_TILE_ROWS 384          // of c that one task makes
 #define FIXED_TILE_COLS 512
@@ -44,7 +44,7 @@ typedef struct fixed_product {
 
 #define FIXED_MICRO 6 // rows by four vectors: 24 accumulators of 32 registers
 
-// One row of c, from its column on that `cols` are left of, gets the terms of its sums.
+// Adds the terms of a block's sums to one row of c, which has `cols` columns left.
 FORCE_INLINE void fixed_terms(
     int64_t *c, const vec *sum, vec factor, int64_t cols, const int64_t vectors, term_sizes *sizes)
 {
@@ -218,7 +218,7 @@ static void fixed_tile(void *context, int64_t number, int worker)
 static int64_t block_of(cy_view c, cy_matmul_spec spec)
 {
     if (spec.block_k > 0) return spec.block_k;
-    return c.sum != NULL && c.sum->block_k > 0 ? c.sum->block_k : CY_STRICT_BLOCK_K;
+    return c.block_k > 0 ? c.block_k : CY_STRICT_BLOCK_K;
 }
 
 static void matmul_fixed(cy_queue *queue, cy_view c, cy_view a, cy_view b, cy_matmul_spec spec)

@@ -1,6 +1,6 @@
 // kernel/strict/operators.h: the operators of strict mode except products and attention.
-// Included by the table.c of each instruction set in this folder, and by nothing else. The function
-// at the end fills a table with all operators of strict mode.
+// Included by the table.c of each instruction set in this folder and by portable.c only. The
+// function at the end fills a table with all operators of strict mode.
 
 #ifndef CY_KERNEL_STRICT_OPERATORS_H
 #define CY_KERNEL_STRICT_OPERATORS_H
@@ -145,8 +145,8 @@ static void head_max_chunk(void *context, int64_t number, int worker)
             // A NaN is passed over, and shows in the sum.
             max = vec_max(vec_first(load(logits, of->logits.dtype, i, lanes), lowest, lanes), max);
         }
-        // -0 and 0 are equal but not the same: which one a row's maximum is must not depend on
-        // where it stood.
+        // -0 and 0 are equal but have different bits: plus zero, so that the maximum does not
+        // depend on which of them came first.
         ((float *)of->out.data)[t] = vec_largest(max) + 0.0f;
     }
 }
@@ -181,7 +181,7 @@ FORCE_INLINE int64_t exponential_units(
         fixed_add(sums[i / LANES % 2], term, LANES, sizes);
     }
     // Unsigned: a NaN becomes the smallest integer, and two of these would overflow. Their
-    // sum is never used, since `sizes` tells of them.
+    // sum is never used, because `sizes` records them.
     uint64_t units = 0;
     for (int i = 0; i < LANES; i++)
         units += (uint64_t)sums[0][i] + (uint64_t)sums[1][i];
@@ -244,7 +244,7 @@ static void strict_softmax_loss(
             cy_ref_load(target, 0, t);
         if (is_fixed(loss) &&
             !(fabs(ldexp(of_token, -loss.exponent)) < (double)CY_STRICT_TERM_LIMIT)) {
-            queue->fixed_overflow = true;
+            cy_queue_note_overflow(queue);
             continue;
         }
         cy_ref_accumulate(queue, loss, 0, 0, of_token);
@@ -272,7 +272,7 @@ FORCE_INLINE void head_grad_row(const logit_rows *of, int64_t t, cy_dtype out_dt
         store(out, out_dtype, i, gradient, lanes);
     }
     if (!has_target) return;
-    // Made apart: exp / sum - 1 would lose its digits to rounding otherwise.
+    // Computed apart: otherwise exp / sum - 1 would lose its digits to rounding.
     const double power = cy_strict_exp((double)target - (double)row_max);
     const float gradient = (float)(of->scale * (power / sum - 1.0));
     if (out_dtype == CY_BF16) {

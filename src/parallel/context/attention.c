@@ -297,8 +297,9 @@ static cy_status bring(
 static cy_view take_sums(
     cy_queue *queue, const cy_context_gradients *of, int64_t rows, int64_t cols)
 {
-    if (of->dk.sum != NULL) return cy_fixed_alloc(of->dk.sum, queue->scratch, rows, cols);
-    return cy_view_alloc(queue->scratch, cy_sum_dtype(of->q.dtype), rows, cols);
+    const bool fixed = of->dk.dtype == CY_FX64;
+    const cy_dtype dtype = fixed ? CY_FX64 : cy_sum_dtype(of->q.dtype);
+    return cy_view_of_sum(cy_view_alloc(queue->scratch, dtype, rows, cols), of->dk);
 }
 
 // *all [sequences length, 2 kv_cols]: keys and values of all ranks in the order of positions.

@@ -5,6 +5,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "device/device.h"
 
 // ---- layout
 
@@ -230,15 +231,23 @@ void cy_context_tables_alloc(cy_context_tables *tables, cy_arena *run)
     tables->in_order = layout->ranks > 1 ? cy_arena_alloc(run, bytes) : tables->by_rank;
 }
 
-void cy_context_tables_fill(cy_context_tables *tables)
+cy_status cy_context_tables_fill(cy_context_tables *tables, cy_queue *queue)
 {
     const cy_context_layout *layout = &tables->layout;
     const cy_context_layout one = one_rank(layout);
-    cy_context_positions(&one, 0, tables->in_order);
-    for (int rank = 0; rank < layout->ranks; rank++) {
-        cy_context_positions(
-            layout, rank, tables->by_rank + rank * cy_context_tokens_local(layout));
-    }
+    const int64_t tokens = layout->sequences * layout->length;
+    int32_t *by_rank = NULL;
+    CY_TRY(CY_ALLOC(&by_rank, 2 * (size_t)tokens));
+    int32_t *in_order = by_rank + tokens;
+    cy_context_positions(&one, 0, in_order);
+    for (int rank = 0; rank < layout->ranks; rank++)
+        cy_context_positions(layout, rank, by_rank + rank * cy_context_tokens_local(layout));
+    const size_t bytes = (size_t)tokens * sizeof(int32_t);
+    cy_queue_upload(queue, tables->by_rank, by_rank, bytes);
+    cy_queue_upload(queue, tables->in_order, in_order, bytes); // the same memory on one rank
+    const cy_status status = cy_queue_synchronize(queue);
+    cy_memory_free(by_rank);
+    return status;
 }
 
 int32_t *cy_context_tables_positions(const cy_context_tables *tables)

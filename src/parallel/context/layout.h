@@ -81,9 +81,10 @@ CY_MUST_CHECK cy_status cy_context_tables_open(
     cy_context_tables *tables, const cy_context_layout *layout, int rank);
 void cy_context_tables_close(cy_context_tables *tables);
 
-// Takes the device arrays: once from a measuring arena, once for good, then fills them.
+// Takes the device arrays: once from a measuring arena, once for good, then fills them by copies
+// that it waits for.
 void cy_context_tables_alloc(cy_context_tables *tables, cy_arena *run);
-void cy_context_tables_fill(cy_context_tables *tables);
+CY_MUST_CHECK cy_status cy_context_tables_fill(cy_context_tables *tables, cy_queue *queue);
 
 // Positions of this rank's tokens, [tokens_local], and the spans of its queries among its own keys.
 int32_t *cy_context_tables_positions(const cy_context_tables *tables);

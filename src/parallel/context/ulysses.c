@@ -68,10 +68,7 @@ static cy_view take_all(const head_split *of, cy_dtype dtype, int64_t cols)
 // A matrix whose elements are those of `like` in kind.
 static cy_view take_like(const head_split *of, cy_view like, int64_t rows, int64_t cols)
 {
-    cy_view taken = cy_view_alloc(of->queue->scratch, like.dtype, rows, cols);
-    taken.exponent = like.exponent;
-    taken.sum = like.sum;
-    return taken;
+    return cy_view_of_sum(cy_view_alloc(of->queue->scratch, like.dtype, rows, cols), like);
 }
 
 // The parts of a row that lies packed for one rank.
@@ -224,9 +221,8 @@ static cy_status backward_heads(const head_split *of, made *by_rank, const packe
     const cy_dtype travel = of->sharers > 1 && !fixed ? cy_sum_dtype(dtype) : dtype;
     const cy_view all = take_all(of, travel, of->q_cols + (fixed ? 0 : 2 * of->kv_cols));
     const cy_view dq = cy_view_cols(all, 0, of->q_cols);
-    const cy_view kv = fixed
-        ? cy_fixed_alloc(gradients->dk.sum, queue->scratch, all.rows, 2 * of->kv_cols)
-        : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
+    const cy_view kv = fixed ? take_like(of, gradients->dk, all.rows, 2 * of->kv_cols)
+                             : cy_view_cols(all, of->q_cols, 2 * of->kv_cols);
     cy_attention_backward(queue, dq, cy_view_cols(kv, 0, of->kv_cols),
         cy_view_cols(kv, of->kv_cols, of->kv_cols), at->d_o, by_heads(of, gradients->lse), delta,
         at->q, at->k, at->v, whole);

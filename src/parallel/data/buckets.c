@@ -21,7 +21,6 @@
 void cy_buckets_reset(cy_reducer *reducer)
 {
     reducer->started = 0;
-    reducer->compressor.factor = 1.0;
     reducer->compressor.sent = 0;
     for (int i = 0; i < reducer->buckets.count; i++) {
         reducer->waiting[i] = 0;

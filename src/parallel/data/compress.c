@@ -149,10 +149,12 @@ static cy_status send_topk(cy_reducer *reducer, int started, cy_flat_range bucke
     const cy_reducer_spec *spec = &reducer->spec;
     const cy_view buffer = buffer_of(reducer, started, 0);
     const sparse mine = sparse_of(reducer, buffer, reducer->rank, bucket.count);
+    const bool clips = cy_compressor_clips(reducer);
     reducer->compressor.sent += mine.values.cols;
     cy_topk(spec->queue, mine.values, mine.indices,
         cy_view_cols(reducer->compressor.residual, bucket.first, bucket.count),
-        cy_view_cols(reducer->grads, bucket.first, bucket.count), reducer->compressor.factor);
+        cy_view_cols(reducer->grads, bucket.first, bucket.count),
+        clips ? reducer->compressor.squares : cy_view_none(), spec->compression.most_norm);
     return cy_group_start_all_gather(spec->group, spec->queue,
         &reducer->requests[reducer->sent[started]], buffer, cy_view_rows(buffer, reducer->rank, 1));
 }
@@ -233,23 +235,18 @@ cy_status cy_compressor_send(cy_reducer *reducer, int bucket)
 
 // A rank's gradient is clipped before it is added to the residual: the residual would otherwise
 // carry a diverging step into the following ones. The norm covers the compressed part on all ranks
-// of the model.
+// of the model. It stays on the device: the kernel that adds to the residual clips.
 cy_status cy_compressor_clip(cy_reducer *reducer)
 {
     const cy_reducer_spec *spec = &reducer->spec;
-    const double most = spec->compression.most_norm;
-    cy_compressor *at = &reducer->compressor;
+    const cy_compressor *at = &reducer->compressor;
     if (!cy_compressor_clips(reducer)) return CY_OK;
     const cy_flat_range all = {.first = 0, .count = reducer->count};
     take_dense(reducer, all, false);
     cy_fill(spec->queue, at->squares, 0.0);
     cy_sum_squares(spec->queue, at->squares, reducer->grads);
     take_dense(reducer, all, true); // each bucket takes its own again
-    CY_TRY(cy_group_all_reduce(spec->compression.model, spec->queue, at->squares, CY_SUM));
-    if (spec->queue->dry) return CY_OK;
-    const double norm = sqrt(*(const double *)at->squares.data);
-    if (norm > most) at->factor = most / norm;
-    return CY_OK;
+    return cy_group_all_reduce(spec->compression.model, spec->queue, at->squares, CY_SUM);
 }
 
 cy_status cy_compressor_finish(cy_reducer *reducer)

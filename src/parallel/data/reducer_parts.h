@@ -134,8 +134,7 @@ typedef struct cy_compressor {
     cy_view residual;                         // [1, count], of topk
     cy_view buffers[CY_COMPRESSED_IN_FLIGHT]; // uint8: messages in flight
     size_t buffer_bytes;
-    cy_view squares; // [1, 1] fp64
-    double factor;   // of this step's gradient: clipping
+    cy_view squares; // [1, 1] fp64: of this step's gradient, for clipping
     double ratio;    // of topk, now
     int64_t sent;    // of topk: elements in this step
 } cy_compressor;

@@ -14,6 +14,7 @@
 
 #include "base/memory.h"
 #include "base/status.h"
+#include "comm/staged.h"
 
 // ---- buffer pool
 
@@ -305,6 +306,8 @@ cy_status cy_zero_weights_after(cy_reducer *reducer, int unit)
 
 cy_status cy_zero_weights_replay(cy_reducer *reducer)
 {
+    // The other traffic of the step, with which this will be in flight, has been counted already.
+    cy_staging_begin_beside(reducer->spec.queue->staging);
     cy_exec_order_rewind(&reducer->step_order);
     for (size_t i = 0; i < reducer->event_count; i++) {
         const cy_unit_event event = reducer->events[i];
@@ -317,6 +320,7 @@ cy_status cy_zero_weights_replay(cy_reducer *reducer)
             break;
         }
     }
+    cy_staging_end_beside(reducer->spec.queue->staging);
     return CY_OK;
 }
 

@@ -70,7 +70,7 @@ static cy_status find_places(const places *p)
     return CY_OK;
 }
 
-// Both must be there, the first before the second.
+// Checks that both occur, the first before the second.
 static cy_status in_order(
     const places *p, cy_action_kind first, cy_action_kind second, int m, int c)
 {
@@ -108,8 +108,8 @@ static cy_action_kind backward_kind(const places *p, int m, int c)
     return whole ? CY_ACTION_BACKWARD : CY_ACTION_BACKWARD_INPUT;
 }
 
-// One transfer: there exactly when the neighbour segment lies on another rank, with that rank as
-// its peer. compute is what makes it (a send) or needs it (a receive).
+// Checks one transfer: it occurs exactly where the neighbour segment lies on another rank, with
+// that rank as its peer. compute is the action that produces it (a send) or needs it (a receive).
 static cy_status check_transfer(
     const places *p, cy_action_kind kind, cy_action_kind compute, int neighbour, int m, int c)
 {
@@ -159,14 +159,12 @@ static cy_status check_lists(const cy_schedule *schedule, bool with_transfers)
         .schedule = schedule,
         .cells = (size_t)schedule->chunks * (size_t)schedule->microbatches,
     };
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, p.cells * CY_ACTION_KINDS, sizeof(int64_t)));
-    p.at = block;
+    CY_TRY(CY_ALLOC(&p.at, p.cells * CY_ACTION_KINDS));
     cy_status status = CY_OK;
     for (p.rank = 0; p.rank < schedule->stages && status == CY_OK; p.rank++) {
         status = check_rank(&p, with_transfers);
     }
-    cy_memory_free(block);
+    cy_memory_free(p.at);
     return status;
 }
 
@@ -219,29 +217,22 @@ static cy_status compare_orders(const cy_schedule *schedule, passing *p)
 static cy_status check_matching(const cy_schedule *schedule)
 {
     const size_t tags = 2 * (size_t)cy_schedule_segments(schedule);
-    const size_t counts[4] = {
-        tags * (size_t)schedule->microbatches, tags * (size_t)schedule->microbatches, tags, tags};
-    void *blocks[4] = {0};
-    cy_status status = CY_OK;
-    for (int i = 0; i < 4 && status == CY_OK; i++) {
-        status = cy_memory_alloc(&blocks[i], counts[i], sizeof(int));
-    }
-    if (status == CY_OK) {
-        passing p = {
-            .sent = blocks[0],
-            .received = blocks[1],
-            .sent_count = blocks[2],
-            .received_count = blocks[3],
-        };
-        status = compare_orders(schedule, &p);
-    }
-    for (int i = 0; i < 4; i++)
-        cy_memory_free(blocks[i]);
+    const size_t messages = tags * (size_t)schedule->microbatches;
+    passing p = {0};
+    cy_status status = CY_ALLOC(&p.sent, messages);
+    if (status == CY_OK) status = CY_ALLOC(&p.received, messages);
+    if (status == CY_OK) status = CY_ALLOC(&p.sent_count, tags);
+    if (status == CY_OK) status = CY_ALLOC(&p.received_count, tags);
+    if (status == CY_OK) status = compare_orders(schedule, &p);
+    cy_memory_free(p.sent);
+    cy_memory_free(p.received);
+    cy_memory_free(p.sent_count);
+    cy_memory_free(p.received_count);
     return status;
 }
 
-// The transfer at which a rank stands, or NULL at the end of its list; everything else is passed
-// over, since it needs only what an earlier receive of the same list has brought.
+// The next transfer of a rank, or NULL at the end of its list. Other actions are skipped: they need
+// only what an earlier receive of the same list has brought.
 static const cy_action *next_transfer(const cy_schedule *schedule, int rank, size_t *next)
 {
     const cy_action_list *list = &schedule->ranks[rank];
@@ -284,7 +275,8 @@ static cy_status fail_deadlock(const cy_schedule *schedule, int rank, size_t *ne
     return status;
 }
 
-// Plays the lists with rendezvous transfers: both sides stand at it, then both go on.
+// Plays the lists with rendezvous transfers: both sides must reach a transfer before either goes
+// on.
 static cy_status check_blocking(const cy_schedule *schedule, size_t *next)
 {
     for (bool moved = true; moved;) {
@@ -310,8 +302,8 @@ static cy_status check_blocking(const cy_schedule *schedule, size_t *next)
 static cy_status check_transfers(const cy_schedule *schedule)
 {
     CY_TRY(check_matching(schedule));
-    void *next = NULL;
-    CY_TRY(cy_memory_alloc(&next, (size_t)schedule->stages, sizeof(size_t)));
+    size_t *next = NULL;
+    CY_TRY(CY_ALLOC(&next, (size_t)schedule->stages));
     const cy_status status = check_blocking(schedule, next);
     cy_memory_free(next);
     return status;
@@ -352,8 +344,8 @@ static cy_rank_cost rank_cost(const cy_schedule *schedule, const cy_ticks *flow,
 
 static cy_status add_up(cy_schedule_cost *cost, const cy_schedule *schedule, const cy_ticks *flow)
 {
-    void *ranks = NULL;
-    CY_TRY(cy_memory_alloc(&ranks, (size_t)schedule->stages, sizeof(cy_rank_cost)));
+    cy_rank_cost *ranks = NULL;
+    CY_TRY(CY_ALLOC(&ranks, (size_t)schedule->stages));
     *cost = (cy_schedule_cost){.ticks = flow->ticks, .ranks = ranks};
     double busy = 0;
     for (int rank = 0; rank < schedule->stages; rank++) {

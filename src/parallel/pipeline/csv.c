@@ -52,7 +52,7 @@ static bool read_kind(cy_action_kind *kind, const char *cell, size_t letters)
     return false;
 }
 
-// Whether a cell has the code of work that training does by itself, between the actions.
+// Whether a cell has the code of work that training does by itself between the actions.
 static bool is_of_training(const char *cell, size_t letters)
 {
     static const char *const codes[] = {"GA", "RE", "RC", "OF", "FE", "OP"};

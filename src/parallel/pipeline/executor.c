@@ -9,7 +9,7 @@
 
 // ---- slots
 
-// The executor's own order, walked twice: once to count, once to give places.
+// A walk over the list in the executor's order: the first counts, the second assigns places.
 typedef struct walk {
     const cy_schedule *schedule; // borrowed
     int rank;
@@ -39,7 +39,7 @@ static void take(walk *w, cy_slot_kind kind, int chunk, int microbatch)
     w->live[kind]++;
     if (w->live[kind] > w->peak[kind]) w->peak[kind] = w->live[kind];
     if (!w->giving) return;
-    // The one that is free longest: its message has had most time to leave.
+    // The place that has been free longest: its message has had the most time to leave.
     const int count = w->slots->count[kind];
     int best = 0;
     while (best < count && w->freed[kind][best] < 0)
@@ -75,7 +75,8 @@ static void post(walk *w, size_t from)
     }
 }
 
-// What an action makes lies where the next segment reads it, if that is on this rank too.
+// Takes a place for what an action produces: the one from which the next segment reads it, if that
+// segment is on this rank too.
 static void take_made(walk *w, cy_action action, bool forward)
 {
     const int segment = cy_schedule_segment(w->schedule, w->rank, action.chunk);
@@ -136,10 +137,7 @@ static cy_status give_places(cy_slots *slots, const cy_schedule *schedule, int r
     for (int kind = 0; kind < CY_SLOT_KINDS; kind++) {
         const bool sent = kind == CY_SLOT_OUTPUT || kind == CY_SLOT_INPUT_GRADIENT;
         slots->count[kind] = counted.peak[kind] + (sent && counted.peak[kind] > 0 ? 1 : 0);
-        void *block = NULL;
-        const size_t room = (size_t)slots->count[kind] + 1; // nothing cannot be taken
-        if (status == CY_OK) status = cy_memory_alloc(&block, room, sizeof(int));
-        giving.freed[kind] = block;
+        if (status == CY_OK) status = CY_ALLOC(&giving.freed[kind], (size_t)slots->count[kind]);
     }
     if (status == CY_OK) run(&giving);
     for (int kind = 0; kind < CY_SLOT_KINDS; kind++)
@@ -152,9 +150,7 @@ cy_status cy_slots_open(cy_slots *slots, const cy_schedule *schedule, int rank)
     CY_ASSERT(0 <= rank && rank < schedule->stages);
     cy_slots made = {.microbatches = schedule->microbatches, .chunks = schedule->chunks};
     const size_t cells = CY_SLOT_KINDS * (size_t)schedule->chunks * (size_t)schedule->microbatches;
-    void *table = NULL;
-    CY_TRY(cy_memory_alloc(&table, cells, sizeof(int)));
-    made.table = table;
+    CY_TRY(CY_ALLOC(&made.table, cells));
     for (size_t i = 0; i < cells; i++)
         made.table[i] = -1;
     const cy_status status = give_places(&made, schedule, rank);
@@ -203,7 +199,8 @@ static cy_view view_at(const cy_executor *executor, cy_slot_kind kind, int place
     return cy_view_of(data, o->dtype, o->rows, o->cols);
 }
 
-// What a compute action reads, after its message has come; none at the ends of the model.
+// Waits for the message that a compute action reads, and returns its view; none at the ends of the
+// model.
 static cy_status wait_for(state *s, cy_view *view, cy_slot_kind kind, int chunk, int microbatch)
 {
     cy_executor *e = s->executor;
@@ -288,19 +285,19 @@ static cy_status run_compute(state *s, size_t index, double *start)
     if (action.kind == CY_ACTION_FORWARD) {
         CY_TRY(wait_for_slot(s, &made, &call, true));
         *start = cy_clock_s();
-        return stage->forward(stage->context, s->queue, &call, made, input);
+        return stage->forward(stage->context, &call, made, input);
     }
     CY_TRY(wait_for(s, &output_gradient, CY_SLOT_GRADIENT, call.chunk, call.microbatch));
     if (action.kind == CY_ACTION_BACKWARD_WEIGHT) {
         *start = cy_clock_s();
-        return stage->backward_weight(stage->context, s->queue, &call, output_gradient, input);
+        return stage->backward_weight(stage->context, &call, output_gradient, input);
     }
     CY_TRY(wait_for_slot(s, &made, &call, false));
     *start = cy_clock_s();
     if (action.kind == CY_ACTION_BACKWARD_INPUT) {
-        return stage->backward_input(stage->context, s->queue, &call, made, output_gradient, input);
+        return stage->backward_input(stage->context, &call, made, output_gradient, input);
     }
-    return stage->backward(stage->context, s->queue, &call, made, output_gradient, input);
+    return stage->backward(stage->context, &call, made, output_gradient, input);
 }
 
 static cy_status run_action(state *s, size_t index, double *start)
@@ -370,15 +367,10 @@ static void find_last_weight_actions(cy_executor *executor)
 
 static cy_status take_tables(cy_executor *executor)
 {
-    const size_t chunks = (size_t)executor->options.schedule->chunks;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, chunks, sizeof(size_t)));
-    executor->last_weight = block;
+    CY_TRY(CY_ALLOC(&executor->last_weight, (size_t)executor->options.schedule->chunks));
     for (int kind = CY_SLOT_INPUT; kind < CY_SLOT_KINDS; kind++) {
         if (executor->slots.count[kind] == 0) continue;
-        block = NULL;
-        CY_TRY(cy_memory_alloc(&block, (size_t)executor->slots.count[kind], sizeof(cy_request)));
-        executor->requests[kind] = block;
+        CY_TRY(CY_ALLOC(&executor->requests[kind], (size_t)executor->slots.count[kind]));
     }
     return CY_OK;
 }
@@ -387,7 +379,7 @@ cy_status cy_executor_open(cy_executor *executor, const cy_executor_options *opt
 {
     CY_ASSERT(options->rows > 0 && options->cols > 0);
     CY_ASSERT(cy_group_size(options->group) == options->schedule->stages);
-    // One more than the boundaries need, for measured times.
+    // The boundaries need so many tags, and measured times one more.
     if (2 * cy_schedule_segments(options->schedule) >= CY_TAG_LIMIT) {
         return CY_FAIL(CY_ERR_REQUEST, "a pipeline of %d segments needs more than %d tags",
             cy_schedule_segments(options->schedule), CY_TAG_LIMIT);
@@ -428,53 +420,50 @@ int cy_executor_slot_count(const cy_executor *executor, cy_slot_kind kind)
 
 // ---- measured times
 
-// Behind those of activations and gradients.
+// The tag after those of activations and gradients.
 static int tag_of(const cy_executor *executor)
 {
     return 2 * cy_schedule_segments(executor->options.schedule);
 }
 
 static cy_status send_times(
-    const cy_executor *executor, cy_queue *queue, const cy_timed_action *times, double zero_s)
+    const cy_executor *executor, const cy_timed_action *times, double zero_s)
 {
     const size_t count = executor->options.schedule->ranks[executor->rank].count;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 2 * count, sizeof(double)));
-    double *pairs = block;
+    double *pairs = NULL;
+    CY_TRY(CY_ALLOC(&pairs, 2 * count));
     for (size_t i = 0; i < count; i++) {
         pairs[2 * i] = times[i].start - zero_s;
         pairs[2 * i + 1] = times[i].end - zero_s;
     }
     cy_request request = {0};
-    cy_status status = cy_group_start_send(executor->options.group, queue, &request,
+    cy_status status = cy_group_start_send(executor->options.group, NULL, &request,
         cy_view_of(pairs, CY_F64, (int64_t)count, 2), 0, tag_of(executor));
-    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
-    cy_memory_free(block);
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, NULL, &request);
+    cy_memory_free(pairs);
     return status;
 }
 
-static cy_status receive_times(
-    cy_timed_action *items, const cy_executor *executor, cy_queue *queue, int from)
+static cy_status receive_times(cy_timed_action *items, const cy_executor *executor, int from)
 {
     const cy_action_list *list = &executor->options.schedule->ranks[from];
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 2 * list->count, sizeof(double)));
-    const double *pairs = block;
+    double *pairs = NULL;
+    CY_TRY(CY_ALLOC(&pairs, 2 * list->count));
     cy_request request = {0};
-    cy_status status = cy_group_start_recv(executor->options.group, queue, &request,
-        cy_view_of(block, CY_F64, (int64_t)list->count, 2), from, tag_of(executor));
-    if (status == CY_OK) status = cy_group_wait(executor->options.group, queue, &request);
+    cy_status status = cy_group_start_recv(executor->options.group, NULL, &request,
+        cy_view_of(pairs, CY_F64, (int64_t)list->count, 2), from, tag_of(executor));
+    if (status == CY_OK) status = cy_group_wait(executor->options.group, NULL, &request);
     for (size_t i = 0; status == CY_OK && i < list->count; i++) {
         items[i] = (cy_timed_action){.action = list->actions[i],
             .rank = from,
             .start = pairs[2 * i],
             .end = pairs[2 * i + 1]};
     }
-    cy_memory_free(block);
+    cy_memory_free(pairs);
     return status;
 }
 
-// So that the first action starts at 0.
+// Moves all times so that the first action starts at 0.
 static void shift(cy_timeline *timeline)
 {
     double first = timeline->items[0].start;
@@ -487,21 +476,21 @@ static void shift(cy_timeline *timeline)
     }
 }
 
-cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor, cy_queue *queue,
-    const cy_timed_action *times, double zero_s)
+cy_status cy_timeline_gather(
+    cy_timeline *timeline, const cy_executor *executor, const cy_timed_action *times, double zero_s)
 {
     const cy_schedule *schedule = executor->options.schedule;
     if (executor->rank != 0) {
-        CY_TRY(send_times(executor, queue, times, zero_s));
+        CY_TRY(send_times(executor, times, zero_s));
         *timeline = (cy_timeline){0};
         return CY_OK;
     }
     size_t count = 0;
     for (int rank = 0; rank < schedule->stages; rank++)
         count += schedule->ranks[rank].count;
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, count, sizeof(cy_timed_action)));
-    cy_timeline made = {.items = block,
+    cy_timed_action *items = NULL;
+    CY_TRY(CY_ALLOC(&items, count));
+    cy_timeline made = {.items = items,
         .count = count,
         .stages = schedule->stages,
         .microbatches = schedule->microbatches,
@@ -513,7 +502,7 @@ cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
         made.items[i].end -= zero_s;
     }
     for (int rank = 1; rank < schedule->stages; rank++) {
-        const cy_status status = receive_times(&made.items[first], executor, queue, rank);
+        const cy_status status = receive_times(&made.items[first], executor, rank);
         if (status != CY_OK) {
             cy_timeline_close(&made);
             return status;

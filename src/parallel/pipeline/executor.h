@@ -62,20 +62,21 @@ typedef struct cy_pipeline_call {
     bool last; // of the step to add to the chunk's weight gradients: they are final when it returns
 } cy_pipeline_call;
 
-// What a stage does. Views are [rows, cols] in the activation dtype. The first segment has no
-// input and no input gradient, the last no output and no output gradient: those views are none.
+// What a stage does, on the queue that cy_executor_run gets. Views are [rows, cols] in the
+// activation dtype. The first segment has no input and no input gradient, the last no output and no
+// output gradient: those views are none.
 typedef struct cy_pipeline_stage {
-    void *context; // borrowed, handed to each
-    cy_status (*forward)(void *context, cy_queue *queue, const cy_pipeline_call *call,
-        cy_view output, cy_view input);
+    void *context; // borrowed, handed to each; it knows the queue
+    cy_status (*forward)(
+        void *context, const cy_pipeline_call *call, cy_view output, cy_view input);
     // Both parts at once. Adds to the weight gradients.
-    cy_status (*backward)(void *context, cy_queue *queue, const cy_pipeline_call *call,
-        cy_view input_gradient, cy_view output_gradient, cy_view input);
-    cy_status (*backward_input)(void *context, cy_queue *queue, const cy_pipeline_call *call,
-        cy_view input_gradient, cy_view output_gradient, cy_view input);
-    // input and output_gradient are still those of the call before.
-    cy_status (*backward_weight)(void *context, cy_queue *queue, const cy_pipeline_call *call,
+    cy_status (*backward)(void *context, const cy_pipeline_call *call, cy_view input_gradient,
         cy_view output_gradient, cy_view input);
+    cy_status (*backward_input)(void *context, const cy_pipeline_call *call, cy_view input_gradient,
+        cy_view output_gradient, cy_view input);
+    // input and output_gradient are still those of the call before.
+    cy_status (*backward_weight)(
+        void *context, const cy_pipeline_call *call, cy_view output_gradient, cy_view input);
 } cy_pipeline_stage;
 
 typedef struct cy_executor_options {
@@ -120,6 +121,6 @@ CY_MUST_CHECK cy_status cy_executor_run(
 // barrier; ranks on one machine share the clock itself and give the same number. Stage 0 gets the
 // timeline, which it closes; on the others *timeline is zeroed.
 CY_MUST_CHECK cy_status cy_timeline_gather(cy_timeline *timeline, const cy_executor *executor,
-    cy_queue *queue, const cy_timed_action *times, double zero_s);
+    const cy_timed_action *times, double zero_s);
 
 #endif

@@ -1,5 +1,5 @@
-// Makes pipeline schedules: names, segments and tags, the lists of actions, and the engines afab
-// and 1f1b.
+// Makes pipeline schedules: names, segments and tags, the lists of actions; and divides the layers
+// of the model among the segments.
 
 #include "parallel/pipeline/schedule.h"
 
@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "parallel/pipeline/build.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,7 +102,7 @@ int cy_action_tag(const cy_schedule *schedule, int rank, cy_action action)
 {
     CY_ASSERT(cy_action_is_transfer(action.kind));
     const int segment = cy_schedule_segment(schedule, rank, action.chunk);
-    // A boundary is named for the segment before it.
+    // The number of a boundary is that of the segment before it.
     const bool before =
         action.kind == CY_ACTION_RECV_ACTIVATION || action.kind == CY_ACTION_SEND_GRADIENT;
     const bool gradient =
@@ -114,8 +113,8 @@ int cy_action_tag(const cy_schedule *schedule, int rank, cy_action action)
 cy_status cy_schedule_init(
     cy_schedule *schedule, cy_pipeline_engine engine, int stages, int microbatches, int chunks)
 {
-    void *ranks = NULL;
-    CY_TRY(cy_memory_alloc(&ranks, (size_t)stages, sizeof(cy_action_list)));
+    cy_action_list *ranks = NULL;
+    CY_TRY(CY_ALLOC(&ranks, (size_t)stages));
     *schedule = (cy_schedule){
         .engine = engine,
         .placement =
@@ -250,50 +249,110 @@ cy_status cy_schedule_open(cy_schedule *schedule, const cy_schedule_options *opt
     return CY_OK;
 }
 
-// ---- afab
+// ---- partition
 
-// All forwards, then all backwards: GPipe (Huang et al., arXiv:1811.06965).
-//
-// The backwards run in the order of the forwards, so that gradients are added up in the order in
-// which one rank alone would add them.
-
-cy_status cy_schedule_build_afab(cy_schedule *schedule)
+static double segment_cost(const cy_layer_range *ranges, const cy_schedule *schedule, int segment,
+    const cy_partition_costs *costs)
 {
-    for (int rank = 0; rank < schedule->stages; rank++) {
-        for (int m = 0; m < schedule->microbatches; m++) {
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
-        }
-        for (int m = 0; m < schedule->microbatches; m++) {
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
+    double cost = ranges[segment].count * costs->layer;
+    if (segment == 0) cost += costs->embedding;
+    if (segment == cy_schedule_segments(schedule) - 1) cost += costs->head;
+    return cost;
+}
+
+static double rank_cost(const cy_layer_range *ranges, const cy_schedule *schedule, int rank,
+    const cy_partition_costs *costs)
+{
+    double cost = 0.0;
+    for (int chunk = 0; chunk < schedule->chunks; chunk++) {
+        const int segment = cy_schedule_segment(schedule, rank, chunk);
+        cost += segment_cost(ranges, schedule, segment, costs);
+    }
+    return cost;
+}
+
+// All layers cost the same, so giving each to the cheapest rank so far is optimal.
+static int cheapest_segment(
+    const cy_layer_range *ranges, const cy_schedule *schedule, const cy_partition_costs *costs)
+{
+    int best_rank = 0;
+    double best = rank_cost(ranges, schedule, 0, costs);
+    for (int rank = 1; rank < schedule->stages; rank++) {
+        const double cost = rank_cost(ranges, schedule, rank, costs);
+        if (cost < best) {
+            best = cost;
+            best_rank = rank;
         }
     }
+    int segment = cy_schedule_segment(schedule, best_rank, 0);
+    for (int chunk = 1; chunk < schedule->chunks; chunk++) {
+        const int other = cy_schedule_segment(schedule, best_rank, chunk);
+        if (segment_cost(ranges, schedule, other, costs) <
+            segment_cost(ranges, schedule, segment, costs)) {
+            segment = other;
+        }
+    }
+    return segment;
+}
+
+static void place_ranges(cy_layer_range *ranges, int segments)
+{
+    int first = 0;
+    for (int s = 0; s < segments; s++) {
+        ranges[s].first = first;
+        first += ranges[s].count;
+    }
+}
+
+static cy_status check_enough(const cy_schedule *schedule, int layers)
+{
+    const int segments = cy_schedule_segments(schedule);
+    if (layers >= segments) return CY_OK;
+    const cy_status status = CY_FAIL(CY_ERR_REQUEST,
+        "%d stages with %d chunk%s each are more than the model's %d layer%s", schedule->stages,
+        schedule->chunks, schedule->chunks == 1 ? "" : "s", layers, layers == 1 ? "" : "s");
+    cy_error_set_hint("lower distributed.pp_size or distributed.pp_chunks");
+    return status;
+}
+
+cy_status cy_partition_by_cost(cy_layer_range *ranges, const cy_schedule *schedule, int layers,
+    const cy_partition_costs *costs)
+{
+    CY_ASSERT(costs->layer > 0.0 && costs->embedding >= 0.0 && costs->head >= 0.0);
+    CY_TRY(check_enough(schedule, layers));
+    const int segments = cy_schedule_segments(schedule);
+    for (int s = 0; s < segments; s++)
+        ranges[s] = (cy_layer_range){.count = 1};
+    for (int given = segments; given < layers; given++) {
+        ranges[cheapest_segment(ranges, schedule, costs)].count++;
+    }
+    place_ranges(ranges, segments);
     return CY_OK;
 }
 
-// ---- 1f1b
-
-// One forward, one backward: PipeDream-Flush (Narayanan et al., arXiv:2006.09503,
-// arXiv:2104.04473).
-//
-// A rank first runs as many forwards as there are ranks after it, then alternates, then drains: it
-// never holds more than stages - rank activations, and waits no longer than GPipe does.
-
-cy_status cy_schedule_build_1f1b(cy_schedule *schedule)
+cy_status cy_partition_by_list(cy_layer_range *ranges, const cy_schedule *schedule, int layers,
+    const int *list, int list_count)
 {
-    const int count = schedule->microbatches;
-    for (int rank = 0; rank < schedule->stages; rank++) {
-        const int after = schedule->stages - rank - 1;
-        const int warmup = after < count ? after : count;
-        for (int m = 0; m < warmup; m++) {
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
-        }
-        for (int m = warmup; m < count; m++) {
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_FORWARD, m, 0));
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m - warmup, 0));
-        }
-        for (int m = count - warmup; m < count; m++) {
-            CY_TRY(cy_schedule_add_compute(schedule, rank, CY_ACTION_BACKWARD, m, 0));
-        }
+    const int segments = cy_schedule_segments(schedule);
+    if (list_count != segments) {
+        return CY_FAIL(CY_ERR_REQUEST,
+            "pp_layers lists %d counts, %d stages with %d chunks need %d", list_count,
+            schedule->stages, schedule->chunks, segments);
     }
+    long long sum = 0;
+    for (int s = 0; s < segments; s++) {
+        if (list[s] < 1) {
+            return CY_FAIL(CY_ERR_REQUEST,
+                "pp_layers gives segment %d %d layers, each needs at least 1", s, list[s]);
+        }
+        sum += list[s];
+    }
+    if (sum != layers) {
+        return CY_FAIL(
+            CY_ERR_REQUEST, "pp_layers adds up to %lld layers, the model has %d", sum, layers);
+    }
+    for (int s = 0; s < segments; s++)
+        ranges[s] = (cy_layer_range){.count = list[s]};
+    place_ranges(ranges, segments);
     return CY_OK;
 }

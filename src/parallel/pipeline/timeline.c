@@ -22,7 +22,7 @@ typedef struct state {
     // When the activation of a microbatch enters a segment, and its gradient; NAN before that.
     double *activation; // owned, [segments, microbatches]
     double *gradient;   // owned, [segments, microbatches]
-    // The item that brought it, for the critical path.
+    // The item that brought each, for the critical path.
     size_t *activation_by; // owned, [segments, microbatches]
     size_t *gradient_by;   // owned, [segments, microbatches]
     double *link;          // owned, [segments, 2]: when a boundary's link is free, by direction
@@ -67,8 +67,8 @@ static void deliver(state *s, int segment, int microbatch, bool gradient, double
     (gradient ? s->gradient_by : s->activation_by)[at] = by;
 }
 
-// What an action makes goes to the neighbour: at once on the same rank, else when it is sent. The
-// item that made it is the compute action, which stands before the send.
+// Delivers the result of an action to the neighbour segment: at once on the same rank, otherwise
+// when it is sent. The item that made it is the compute action before the send.
 static void hand_on(state *s, int rank, cy_action action, size_t item)
 {
     const bool send = cy_action_is_transfer(action.kind);
@@ -92,7 +92,7 @@ static void hand_on(state *s, int rank, cy_action action, size_t item)
     deliver(s, to, action.microbatch, gradient, when, item);
 }
 
-// When what a compute action needs is there, and which item brought it.
+// When the data that a compute action needs are there, and which item brought them.
 static double needed_at(const state *s, int rank, cy_action action, size_t *by)
 {
     const int segment = cy_schedule_segment(s->schedule, rank, action.chunk);
@@ -171,7 +171,7 @@ static void run(state *s)
 void cy_timeline_add_up(cy_timeline *timeline)
 {
     timeline->end = timeline->span = timeline->busy = 0.0;
-    double first = 0.0; // of the rank at hand
+    double first = 0.0; // of this rank
     int rank = -1;
     for (size_t i = 0; i < timeline->count; i++) {
         const cy_timed_action *item = &timeline->items[i];
@@ -378,7 +378,7 @@ static cy_status add_escaped(cy_text *text, const char *words)
     return CY_OK;
 }
 
-// So that the shortest action has room for its number, within limits.
+// Chosen so that the number of the shortest action fits, within limits.
 static double pixels_a_second(const cy_timeline *timeline)
 {
     double shortest = timeline->end;

@@ -240,9 +240,15 @@ static cy_status run(state *s)
     return CY_OK;
 }
 
-static cy_status take(void **pointer, size_t count, size_t size)
+static cy_status alloc(state *s, size_t actions, size_t cells)
 {
-    return cy_memory_alloc(pointer, count > 0 ? count : 1, size);
+    const size_t stages = (size_t)s->schedule->stages;
+    CY_TRY(CY_ALLOC(&s->flow->end, actions));
+    CY_TRY(CY_ALLOC(&s->flow->first, stages));
+    CY_TRY(CY_ALLOC(&s->forward, cells));
+    CY_TRY(CY_ALLOC(&s->input, cells));
+    CY_TRY(CY_ALLOC(&s->clock, stages));
+    return CY_ALLOC(&s->next, stages);
 }
 
 cy_status cy_ticks_run(cy_ticks *flow, const cy_schedule *schedule)
@@ -252,34 +258,26 @@ cy_status cy_ticks_run(cy_ticks *flow, const cy_schedule *schedule)
     size_t actions = 0;
     for (size_t rank = 0; rank < stages; rank++)
         actions += schedule->ranks[rank].count;
-    enum { END, FIRST, FORWARD, INPUT, CLOCK, NEXT, BLOCKS };
-    void *blocks[BLOCKS] = {0};
-    const size_t counts[BLOCKS] = {actions, stages, cells, cells, stages, stages};
 
-    cy_status status = CY_OK;
-    for (int i = 0; i < BLOCKS && status == CY_OK; i++) {
-        status = take(&blocks[i], counts[i], sizeof(int64_t));
-    }
+    cy_ticks made = {0};
+    state s = {.schedule = schedule, .flow = &made};
+    cy_status status = alloc(&s, actions, cells);
     if (status == CY_OK) {
-        cy_ticks made = {.end = blocks[END], .first = blocks[FIRST]};
-        state s = {
-            .schedule = schedule,
-            .flow = &made,
-            .forward = blocks[FORWARD],
-            .input = blocks[INPUT],
-            .clock = blocks[CLOCK],
-            .next = blocks[NEXT],
-        };
         for (size_t i = 0; i < cells; i++)
             s.forward[i] = s.input[i] = NOT_YET;
-        for (size_t rank = 1; rank < stages; rank++) {
+        for (size_t rank = 1; rank < stages; rank++)
             made.first[rank] = made.first[rank - 1] + schedule->ranks[rank - 1].count;
-        }
         status = run(&s);
-        if (status == CY_OK) *flow = made;
     }
-    for (int i = status == CY_OK ? FORWARD : END; i < BLOCKS; i++)
-        cy_memory_free(blocks[i]);
+    cy_memory_free(s.forward);
+    cy_memory_free(s.input);
+    cy_memory_free(s.clock);
+    cy_memory_free(s.next);
+    if (status == CY_OK) {
+        *flow = made;
+    } else {
+        cy_ticks_close(&made);
+    }
     return status;
 }
 

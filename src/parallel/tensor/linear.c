@@ -17,7 +17,7 @@ void cy_linear_backward_weight(
 
 // ---- column-parallel
 
-// Whether y is put together from the columns of several ranks.
+// Whether y is gathered from the columns of several ranks.
 static bool gathers(const cy_column_linear *layer)
 {
     return layer->gather_output && cy_group_size(layer->parallel->group) > 1;
@@ -96,7 +96,7 @@ void cy_column_linear_backward_weight(const cy_column_linear *layer, cy_queue *q
 
 // ---- row-parallel
 
-// Whether what is on the side of x has this rank's columns only, or there are no others.
+// Whether x and dx hold only this rank's columns, or the group is one rank.
 static bool is_own(const cy_row_linear *layer)
 {
     return layer->input_is_parallel || cy_group_size(layer->parallel->group) == 1;

@@ -8,13 +8,13 @@
 //
 // Without sequence parallelism the activations outside are whole on every rank and the sums are
 // all-reduces. With it each rank holds 1/size of the tokens outside: inputs are gathered, sums are
-// reduce-scattered. Both travel in chunks under the products (chunks.h). A group of one makes all
-// of this disappear: dense is not a special case.
+// reduce-scattered. Both travel in chunks under the products (overlap.h). In a group of one
+// nothing travels: a dense layer is not a special case.
 //
-// Forward, the gradient of the input and the gradients of the weights are apart, so that a caller
-// can put what is ready under what travels. A layer is views: it owns nothing, and its buffers
-// belong to the caller. Matrices are [tokens, features]; t is all tokens, `outside` those that a
-// rank holds outside. Functions fail when the group does, and all ranks make the same calls.
+// Forward, the gradient of the input and the gradients of the weights are separate functions, so
+// that a caller can compute while messages travel. A layer is views: it owns nothing, and its
+// buffers belong to the caller. Matrices are [tokens, features]; t is all tokens, `outside` those
+// that a rank holds outside. Functions fail when the group does, and all ranks make the same calls.
 
 #ifndef CY_PARALLEL_TENSOR_LINEAR_H
 #define CY_PARALLEL_TENSOR_LINEAR_H
@@ -62,7 +62,7 @@ void cy_column_linear_backward_rows(
 CY_MUST_CHECK cy_status cy_column_linear_backward_input(
     const cy_column_linear *layer, cy_queue *queue, cy_tensor_reduce_state *sum, cy_view dy);
 
-// Those, of dy as y and x [t, in], all its tokens: no message.
+// The gradients of the weights, of dy as y and x [t, in], all its tokens: no message.
 void cy_column_linear_backward_weight(const cy_column_linear *layer, cy_queue *queue,
     const cy_linear_gradients *to, cy_view dy, cy_view x);
 

@@ -40,7 +40,7 @@ static int neighbour(const cy_tensor_parallel *parallel, int distance)
     return (cy_group_rank(parallel->group) + size + distance) % size;
 }
 
-// The tokens of a rank.
+// The rows of a rank's tokens.
 static cy_tensor_rows chunk_of(cy_view outside, int rank)
 {
     return (cy_tensor_rows){.first = rank * outside.rows, .count = outside.rows};
@@ -166,7 +166,7 @@ static int range_count(const cy_tensor_reduce_state *summing)
 }
 
 // Range `index` of the rows of `all`; empty behind the last one. The first ranges are the longer
-// ones: the last may have nothing to travel under.
+// ones: no product may remain to hide the transfer of the last.
 static cy_tensor_rows range_of(const cy_tensor_reduce_state *summing, cy_view all, int index)
 {
     const int64_t count = range_count(summing), units = all.rows / CY_TENSOR_CHUNK_ROWS;
@@ -176,8 +176,8 @@ static cy_tensor_rows range_of(const cy_tensor_reduce_state *summing, cy_view al
     return (cy_tensor_rows){.first = first, .count = (index + 1 < count ? next : all.rows) - first};
 }
 
-// What rank `distance` places before this one sends lies in the place of the chunk that was sent
-// one step ago.
+// Where the chunk from the rank `distance` places before this one arrives: in the memory of the
+// chunk that was sent one step before.
 static cy_view arrival(const cy_tensor_reduce_state *summing, int distance)
 {
     if (distance == 1) return summing->first;
@@ -240,7 +240,7 @@ cy_status cy_tensor_reduce_next(cy_tensor_reduce_state *summing, cy_tensor_rows 
 // the same bits whichever way it is computed: the first 2 e of 2^k + e in pairs, then pairs of the
 // results, and so on.
 
-// What rank `from` added to this rank's tokens.
+// The part of the sum of this rank's tokens that rank `from` computed.
 static cy_view part_from(const cy_tensor_reduce_state *summing, int from)
 {
     const cy_tensor_parallel *parallel = summing->parallel;

@@ -2,8 +2,8 @@
 // products beside them (Wang et al., "Overlap communication with dependent computation via
 // decomposition", 2023).
 //
-// With sequence parallelism a chunk is the tokens of one rank. A gather hands out the rank's own
-// chunk first while that of the next rank travels; a sum asks for the own chunk last, while those
+// With sequence parallelism a chunk is the tokens of one rank. A gather returns the rank's own
+// chunk first, while that of the next rank travels; a sum returns the own chunk last, while those
 // of the others travel. Each rank sends to every other only what that rank needs, so the bytes are
 // those of the collective. Pieces that arrive are added in the order of the collectives and rounded
 // once.

@@ -1,12 +1,10 @@
-// The microkernels of AMX: products of bf16, and of fp32 in three parts of bf16, in tile registers.
+// Multiplies blocks in the tile registers of AMX: of bf16, and of fp32 in three parts of bf16.
 
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/status.h"
 #include "kernel/cpu/avx512/pack.h"
-
-#include <immintrin.h>
-#include <string.h>
+#include "kernel/cpu/vector/vector.h"
 
 // ---- the tile registers
 //
@@ -27,7 +25,7 @@ typedef struct tile_config {
 _Static_assert(sizeof(tile_config) == 64, "the processor reads 64 bytes");
 
 // `upper` and `lower` are the rows of the first and of the second tile of left and of c.
-static inline void configure(int64_t upper, int64_t lower)
+FORCE_INLINE void configure(int64_t upper, int64_t lower)
 {
     tile_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
@@ -43,8 +41,7 @@ static inline void configure(int64_t upper, int64_t lower)
 // Sums of up to 32 rows, or 16 where `two` is false, by 32 columns; c_bytes from row to row. The
 // compilers' tile intrinsics do not say that they read memory: what was written for them must be
 // there first.
-static inline __attribute__((always_inline)) void take_sums(
-    const float *c, int64_t c_bytes, bool accumulate, const bool two)
+FORCE_INLINE void take_sums(const float *c, int64_t c_bytes, bool accumulate, const bool two)
 {
     __asm__ volatile("" ::: "memory");
     if (accumulate) {
@@ -65,8 +62,7 @@ static inline __attribute__((always_inline)) void take_sums(
     }
 }
 
-static inline __attribute__((always_inline)) void put_sums(
-    float *c, int64_t c_bytes, const bool two)
+FORCE_INLINE void put_sums(float *c, int64_t c_bytes, const bool two)
 {
     char *lower = (char *)c + TILE_ROWS * c_bytes;
     _tile_stored(0, c, c_bytes);
@@ -91,8 +87,8 @@ _Static_assert(CY_SPLIT_DEPTH == DEPTH, "parts are packed as deep as a tile is")
 // come from the second-level cache, which six products for each pair of tiles leave time to.
 #define MICRO_DEPTH 640
 
-// With no more rows than this asking for a panel takes as long as reading it: attention's blocks,
-// whose panels are in the core's own caches.
+// With no more rows than this, prefetching a panel takes as long as reading it: the blocks of
+// attention, whose panels are in the core's own caches.
 #define FEW_ROWS 64
 
 static void enter(void)
@@ -112,24 +108,23 @@ typedef struct square {
     int64_t c_bytes, left_bytes; // from row to row
     int64_t depth;
     bool accumulate;
-    const char *ahead;   // what is asked for meanwhile
+    const char *ahead;   // prefetched meanwhile
     int64_t ahead_bytes; // every 32 deep
 } square;
 
-static inline __attribute__((always_inline)) void load_left(
-    const char *left, int64_t bytes, const bool two)
+FORCE_INLINE void load_left(const char *left, int64_t bytes, const bool two)
 {
     _tile_loadd(4, left, bytes);
     if (two) _tile_loadd(5, left + TILE_ROWS * bytes, bytes);
 }
 
-static inline __attribute__((always_inline)) void load_right(const char *right)
+FORCE_INLINE void load_right(const char *right)
 {
     _tile_loadd(6, right, 128);
     _tile_loadd(7, right + 64, 128);
 }
 
-static inline __attribute__((always_inline)) void multiply_tiles(const bool two)
+FORCE_INLINE void multiply_tiles(const bool two)
 {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
@@ -140,7 +135,7 @@ static inline __attribute__((always_inline)) void multiply_tiles(const bool two)
 }
 
 // 32 deep of bf16: each product follows the load that it waited for.
-static inline __attribute__((always_inline)) void step_whole(
+FORCE_INLINE void step_whole(
     const char *left, int64_t left_bytes, const char *right, const bool two)
 {
     _tile_loadd(4, left, left_bytes);
@@ -158,7 +153,7 @@ static inline __attribute__((always_inline)) void step_whole(
 // 32 deep of split operands. Of the nine products of their parts the three smallest are left out:
 // together they are below a unit of fp32's last place. Each load changes one operand of those
 // before it, and the largest product comes last.
-static inline __attribute__((always_inline)) void step_split(
+FORCE_INLINE void step_split(
     const char *left, int64_t left_bytes, const char *right, const bool two)
 {
     const int64_t left_part = DEPTH * 2, right_part = DEPTH * CY_MICROKERNEL_COLS * 2;
@@ -178,8 +173,7 @@ static inline __attribute__((always_inline)) void step_split(
 }
 
 // `two`: more than 16 rows.
-static inline __attribute__((always_inline)) void multiply_square(
-    const square *s, const bool two, const int64_t parts)
+FORCE_INLINE void multiply_square(const square *s, const bool two, const int64_t parts)
 {
     const int64_t left_step = DEPTH * 2 * parts;
     const int64_t right_step = left_step * CY_MICROKERNEL_COLS;
@@ -199,8 +193,7 @@ static inline __attribute__((always_inline)) void multiply_square(
 }
 
 // A square at the right edge, through a buffer of full width.
-static inline __attribute__((always_inline)) void multiply_edge(
-    const square *s, int64_t rows, int64_t cols, const int64_t parts)
+FORCE_INLINE void multiply_edge(const square *s, int64_t rows, int64_t cols, const int64_t parts)
 {
     float buffer[32 * 32] __attribute__((aligned(64)));
     if (s->accumulate) {
@@ -218,8 +211,7 @@ static inline __attribute__((always_inline)) void multiply_edge(
 }
 
 // One panel of right by all rows, one pass deep.
-static inline __attribute__((always_inline)) void multiply_panel(
-    square at, int64_t rows, int64_t cols, const int64_t parts)
+FORCE_INLINE void multiply_panel(square at, int64_t rows, int64_t cols, const int64_t parts)
 {
     for (int64_t row = 0; row < rows; row += 32) {
         const int64_t count = rows - row < 32 ? rows - row : 32;
@@ -238,9 +230,9 @@ static inline __attribute__((always_inline)) void multiply_panel(
 
 // Rows that the tiles' shapes suit: whole times 32, or fewer than 32. While rows go by a panel, the
 // next panel, which may lie in the caches that cores share, is brought into this one's own.
-static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_t c_stride,
-    const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
-    int64_t depth, bool accumulate, const int64_t parts)
+FORCE_INLINE void multiply_rows(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate,
+    const int64_t parts)
 {
     const int64_t passes = (depth + MICRO_DEPTH - 1) / MICRO_DEPTH;
     const int64_t pass_depth = cy_round_up((depth + passes - 1) / passes, DEPTH);
@@ -267,9 +259,9 @@ static inline __attribute__((always_inline)) void multiply_rows(float *c, int64_
     }
 }
 
-static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_stride,
-    const char *left, int64_t left_stride, const char *right, int64_t rows, int64_t cols,
-    int64_t depth, bool accumulate, const int64_t parts)
+FORCE_INLINE void multiply(float *c, int64_t c_stride, const char *left, int64_t left_stride,
+    const char *right, int64_t rows, int64_t cols, int64_t depth, bool accumulate,
+    const int64_t parts)
 {
     CY_DEBUG_ASSERT(depth > 0 && depth % DEPTH == 0);
     const int64_t full = rows / 32 * 32, tail = rows - full, left_bytes = left_stride * 2 * parts;

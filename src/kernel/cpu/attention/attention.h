@@ -5,8 +5,8 @@
 // Memory is a few blocks per worker, and in the backward pass O(tokens) besides. Blocks are cut by
 // the shape alone and every sum has a fixed order, so results do not depend on the workers.
 //
-// Data that is not fp32, bf16 or fp16, fixed-point gradients and heads wider than 256 go to the
-// portable table.
+// The reference computes data that is not fp32, bf16 or fp16, fixed-point gradients, and heads
+// wider than CY_FLASH_HEAD_MAX.
 
 #ifndef CY_KERNEL_CPU_ATTENTION_ATTENTION_H
 #define CY_KERNEL_CPU_ATTENTION_ATTENTION_H
@@ -55,7 +55,7 @@ typedef struct cy_attention_rows {
     void (*gradient)(const cy_gradient_block *block);
 
     // scores[q * stride + k] = queries [count, dim] (fp32) times keys [some, dim], any row stride.
-    // Rows at `ahead`, unless NULL, as many and as far apart as keys, are asked for meanwhile.
+    // Prefetches rows at `ahead`, unless NULL, as many and as far apart as keys.
     void (*dot)(float *scores, int64_t stride, const float *queries, int64_t count, cy_view keys,
         const void *ahead);
 
@@ -72,7 +72,7 @@ typedef struct cy_attention_rows {
     void (*inner)(float *sums, int64_t stride, const void *a, cy_dtype a_dtype, const void *b,
         cy_dtype b_dtype, int64_t heads, int64_t dim);
 
-    // sum [dim] = the sum of parts [count, dim], in ascending order, behind what it holds if `add`.
+    // sum [dim] = the sum of parts [count, dim], in ascending order, after what it holds if `add`.
     void (*total)(float *sum, const float *parts, int64_t count, int64_t dim, bool add);
 } cy_attention_rows;
 
@@ -82,8 +82,8 @@ const cy_attention_rows *cy_attention_rows_neon(void);
 
 // ---- the operators
 
-// What the blocks are computed with: `wide` takes fp32, whole or split, and 16-bit data besides;
-// `narrow`, NULL where the processor has none, takes bf16 as it is.
+// The functions that compute the blocks: `wide` takes fp32, whole or split, and 16-bit data;
+// `narrow`, NULL where the processor has none, takes bf16 without widening it.
 typedef struct cy_attention_ops {
     const cy_microkernel *wide;
     const cy_microkernel *narrow;
@@ -150,7 +150,7 @@ static inline int32_t cy_flash_clamp(int64_t value, int64_t most)
     return (int32_t)(value < 0 ? 0 : value > most ? most : value);
 }
 
-// What of a range lies in the block of `count` that begins at `first`, counted from there.
+// The part of a range that lies in the block of `count` from `first` on, counted from `first`.
 static inline cy_row_range cy_flash_visible(cy_row_range range, int64_t first, int64_t count)
 {
     return (cy_row_range){

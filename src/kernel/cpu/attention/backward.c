@@ -1,5 +1,5 @@
-// The backward pass of flash attention (Dao et al., 2022, algorithm 4), with rows for keys and
-// columns for queries, so that what belongs to a query is a vector and not a broadcast:
+// Computes the backward pass of flash attention (Dao et al., 2022, algorithm 4). Rows are keys and
+// columns are queries, so that the values of a query are lanes of a vector and not a broadcast:
 //
 //   S^T = K Q^T        P^T = exp(scale S^T - lse)        dP^T = V dO^T
 //   dS^T = P^T * (dP^T - delta) * scale
@@ -29,8 +29,8 @@ typedef struct backward_call {
     size_t bytes;
 } backward_call;
 
-// What a worker needs for one head of one span. Packed operands of all blocks of queries stand side
-// by side: they are used once per block of keys.
+// The memory of a worker for one head of one span. The packed operands of all blocks of queries lie
+// side by side, because each block of keys uses them again.
 typedef struct head_state {
     char *q_left, *do_left;           // right operands [head_dim, QUERIES] per block
     char *q_right, *do_right;         // right operands [QUERIES, head_dim] per block

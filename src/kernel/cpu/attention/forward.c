@@ -56,8 +56,8 @@ void cy_flash_start(cy_flash_state *state)
     }
 }
 
-// Rows of a block that are multiplied together: along the diagonal their products end where the
-// last of them sees, half of this many keys too late on average.
+// Rows of a block that are multiplied together. Along the diagonal their products end at the last
+// key that any of them sees, on average half this many keys too late.
 #define STEP_ROWS 32
 
 // The next rows from `row` on, STEP_ROWS or a multiple of it, that see no key of a block behind the

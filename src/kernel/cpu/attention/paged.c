@@ -1,6 +1,6 @@
-// Attention over paged keys and values. A row alone (decoding) reads keys and values once, for all
-// query heads that share them, so memory's bandwidth is its bound; consecutive rows of one sequence
-// (a prompt) go through blocks of products.
+// Computes attention over paged keys and values. A single row (decoding) reads keys and values once
+// for all query heads that share them, so memory bandwidth limits it; consecutive rows of one
+// sequence (a prompt) go through blocks of products.
 
 #include "kernel/cpu/cpu.h"
 #include "kernel/ref/ref.h"
@@ -12,7 +12,7 @@
 #define RUN_MIN   4   // fewer rows than this are cheaper one by one
 
 #define RUN_KEYS   8  // keys at once
-#define AHEAD_KEYS 16 // before they are used they are asked for
+#define AHEAD_KEYS 16 // keys by which prefetches are ahead of their use
 
 _Static_assert(CY_ATTENTION_PART <= CY_FLASH_KEYS, "a part has its scores in one block");
 
@@ -80,8 +80,8 @@ static int64_t row_of(const paged_call *self, int64_t sequence, int64_t position
 
 // ---- parts of a row
 
-// Keys that the row sees, at consecutive positions, of some key heads: what several parts that
-// follow each other are of.
+// Keys that the row sees, at consecutive positions, of some key heads: the keys of several
+// consecutive parts.
 typedef struct part {
     int64_t sequence, first, count;
     int64_t kv_first, kv_count;
@@ -113,8 +113,8 @@ static cy_view run_of(const paged_call *self, cy_view rows, const part *of, int6
     return cy_view_cols(cy_view_rows(rows, row, count), of->kv_first * dim, of->kv_count * dim);
 }
 
-// What is read AHEAD_KEYS after row `at` of the part: a row of it, or of what follows. NULL:
-// nothing.
+// The row that is read AHEAD_KEYS after row `at` of the part: one of this part or of the next. NULL
+// where there is none.
 static const char *ahead_of(const paged_call *self, cy_view rows, const part *of, int64_t at,
     cy_view next_rows, const part *next)
 {
@@ -164,8 +164,8 @@ static void weigh(const paged_state *s, const paged_call *self, float *to, int64
 }
 
 // to [kv_count, cy_attention_split_cols]: what the part's keys add to the sums of the query heads,
-// which are in s->queries. Rows of all its heads are read together, in ascending order, which is
-// how the processor's own prefetchers follow; `next`, unless NULL, is the part that comes after.
+// which are in s->queries. Reads the rows of all its heads together in ascending order, so that
+// hardware prefetchers can follow; `next`, unless NULL, is the part after this one.
 static void make_parts(
     const paged_state *s, const paged_call *self, float *to, const part *of, const part *next)
 {

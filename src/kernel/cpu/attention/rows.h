@@ -1,90 +1,90 @@
-// kernel/cpu/attention/rows.h: the rows of attention with vectors of LANES floats.
-// Included by the microkernel.c of each instruction set, after its lanes.h.
+// kernel/cpu/attention/rows.h: the row-by-row part of attention.
+// Included by the microkernel.c of each instruction set, which compiles it for that set.
 
 #ifndef CY_KERNEL_CPU_ATTENTION_ROWS_H
 #define CY_KERNEL_CPU_ATTENTION_ROWS_H
 
 #include "kernel/cpu/attention/attention.h"
+#include "kernel/cpu/vector/vector.h"
 
-#define SOME 4 // queries at once: each element of a key or a value is widened once for them
+#define SOME 4 // queries at once: each element of a key or a value is widened once for all of them
 
 // 2^x = 2^floor(x) 2^f with f in [0, 1), and 2^f by a polynomial of least relative error among
 // those that are exact at 0, where a lone key's weight is: 1.5e-7 in degree five, with its
 // rounding, and 3.0e-6 in degree four, for weights that are rounded to bf16. Below 2^-149 it is 0.
-static inline lanes lanes_exp2(lanes x, const cy_dtype dtype)
+FORCE_INLINE vec vec_exp2(vec x, const cy_dtype dtype)
 {
-    lanes whole;
-    const lanes f = lanes_fraction(x, &whole);
-    lanes y;
+    const vec in_range = vec_max(vec_all(-160.0f), x); // a NaN passes
+    const vec whole = vec_floor(in_range), f = vec_sub(in_range, whole);
+    vec y;
     if (dtype == CY_F32) {
-        y = lanes_set(1.8671300e-3f);
-        y = lanes_fma(y, f, lanes_set(9.0170310e-3f));
-        y = lanes_fma(y, f, lanes_set(5.5799913e-2f));
-        y = lanes_fma(y, f, lanes_set(2.4016444e-1f));
-        y = lanes_fma(y, f, lanes_set(6.9315130e-1f));
-        y = lanes_fma(y, f, lanes_set(1.0f));
+        y = vec_all(1.8671300e-3f);
+        y = vec_fma(y, f, vec_all(9.0170310e-3f));
+        y = vec_fma(y, f, vec_all(5.5799913e-2f));
+        y = vec_fma(y, f, vec_all(2.4016444e-1f));
+        y = vec_fma(y, f, vec_all(6.9315130e-1f));
+        y = vec_fma(y, f, vec_all(1.0f));
     } else {
-        y = lanes_set(1.3426685e-2f);
-        y = lanes_fma(y, f, lanes_set(5.2242473e-2f));
-        y = lanes_fma(y, f, lanes_set(2.4128020e-1f));
-        y = lanes_fma(y, f, lanes_set(6.9304484e-1f));
-        y = lanes_fma(y, f, lanes_set(1.0f));
+        y = vec_all(1.3426685e-2f);
+        y = vec_fma(y, f, vec_all(5.2242473e-2f));
+        y = vec_fma(y, f, vec_all(2.4128020e-1f));
+        y = vec_fma(y, f, vec_all(6.9304484e-1f));
+        y = vec_fma(y, f, vec_all(1.0f));
     }
-    return lanes_scale(y, whole);
+    return vec_scale(y, whole);
 }
 
-static inline void store_weights(void *row, cy_dtype dtype, int64_t at, lanes x)
+FORCE_INLINE void store_weights(void *row, cy_dtype dtype, int64_t at, vec x)
 {
     if (dtype == CY_F32) {
-        lanes_store((float *)row + at, x);
+        vec_store((float *)row + at, x);
     } else {
-        lanes_store_bf16((uint16_t *)row + at, x);
+        store_bf16_fast((uint16_t *)row + at, x);
     }
 }
 
 // The whole vectors of a row that its seen columns fill: [*from, *to), and outside them at most one
 // vector before and one after that they share with others.
-static inline void whole_lanes(cy_row_range seen, int64_t *from, int64_t *to)
+FORCE_INLINE void whole_lanes(cy_row_range seen, int64_t *from, int64_t *to)
 {
     *from = (seen.first + LANES - 1) / LANES * LANES;
     *to = seen.last / LANES * LANES;
 }
 
-static inline lanes edge_max(
-    lanes max, const float *scores, cy_row_range seen, int64_t j, lanes factor)
+FORCE_INLINE vec edge_max(vec max, const float *scores, cy_row_range seen, int64_t j, vec factor)
 {
-    const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
-    return lanes_select(inside, lanes_max(lanes_mul(lanes_load(scores + j), factor), max), max);
+    const vec_mask inside = lanes_between(seen.first - j, seen.last - j);
+    return vec_select(inside, vec_max(vec_mul(vec_load(scores + j), factor), max), max);
 }
 
-static inline float row_max(const float *scores, cy_row_range seen, float factor)
+FORCE_INLINE float row_max(const float *scores, cy_row_range seen, float factor)
 {
-    const lanes by = lanes_set(factor);
-    lanes max = lanes_set(-__builtin_inff()), other = max;
+    const vec by = vec_all(factor);
+    vec max = vec_all(-__builtin_inff()), other = max;
     int64_t j, to;
     whole_lanes(seen, &j, &to);
     if (seen.first < j) max = edge_max(max, scores, seen, j - LANES, by);
     if (to < seen.last && to >= j) other = edge_max(other, scores, seen, to, by);
     for (; j + LANES < to; j += 2 * LANES) {
-        max = lanes_max(lanes_mul(lanes_load(scores + j), by), max);
-        other = lanes_max(lanes_mul(lanes_load(scores + j + LANES), by), other);
+        max = vec_max(vec_mul(vec_load(scores + j), by), max);
+        other = vec_max(vec_mul(vec_load(scores + j + LANES), by), other);
     }
-    if (j < to) max = lanes_max(lanes_mul(lanes_load(scores + j), by), max);
-    return lanes_largest(lanes_max(max, other));
+    if (j < to) max = vec_max(vec_mul(vec_load(scores + j), by), max);
+    return vec_largest(vec_max(max, other));
 }
 
-static inline lanes edge_weights(const float *scores, cy_row_range seen, int64_t j, lanes factor,
-    lanes shift, const cy_dtype dtype)
+FORCE_INLINE vec edge_weights(
+    const float *scores, cy_row_range seen, int64_t j, vec factor, vec shift, const cy_dtype dtype)
 {
-    const lanes y = lanes_exp2(lanes_fma(lanes_load(scores + j), factor, shift), dtype);
-    return lanes_select(lanes_between(seen.first - j, seen.last - j), y, lanes_set(0.0f));
+    const vec y = vec_exp2(vec_fma(vec_load(scores + j), factor, shift), dtype);
+    return vec_select(lanes_between(seen.first - j, seen.last - j), y, vec_all(0.0f));
 }
 
-static inline __attribute__((always_inline)) float row_weights(void *weights, const cy_dtype dtype,
-    const float *scores, cy_row_range seen, float factor, float max, int64_t stride)
+FORCE_INLINE float row_weights(void *weights, const cy_dtype dtype, const float *scores,
+    cy_row_range seen, float factor, float max, int64_t stride)
 {
-    const lanes by = lanes_set(factor), shift = lanes_set(-max), zero = lanes_set(0.0f);
-    lanes sum = zero, other = zero;
+    const vec by = vec_all(factor), shift = vec_all(-max), zero = vec_all(0.0f);
+    vec sum = zero, other = zero;
     int64_t from, to, j = 0;
     whole_lanes(seen, &from, &to);
     for (; j + LANES <= seen.first; j += LANES)
@@ -95,32 +95,31 @@ static inline __attribute__((always_inline)) float row_weights(void *weights, co
         j += LANES;
     }
     for (; j + LANES < to; j += 2 * LANES) {
-        const lanes x = lanes_exp2(lanes_fma(lanes_load(scores + j), by, shift), dtype);
-        const lanes y = lanes_exp2(lanes_fma(lanes_load(scores + j + LANES), by, shift), dtype);
+        const vec x = vec_exp2(vec_fma(vec_load(scores + j), by, shift), dtype);
+        const vec y = vec_exp2(vec_fma(vec_load(scores + j + LANES), by, shift), dtype);
         store_weights(weights, dtype, j, x);
         store_weights(weights, dtype, j + LANES, y);
-        sum = lanes_add(sum, x);
-        other = lanes_add(other, y);
+        sum = vec_add(sum, x);
+        other = vec_add(other, y);
     }
     if (j < to) {
-        const lanes y = lanes_exp2(lanes_fma(lanes_load(scores + j), by, shift), dtype);
+        const vec y = vec_exp2(vec_fma(vec_load(scores + j), by, shift), dtype);
         store_weights(weights, dtype, j, y);
-        sum = lanes_add(sum, y);
+        sum = vec_add(sum, y);
         j += LANES;
     }
     if (j < seen.last) {
-        const lanes y = edge_weights(scores, seen, j, by, shift, dtype);
+        const vec y = edge_weights(scores, seen, j, by, shift, dtype);
         store_weights(weights, dtype, j, y);
-        other = lanes_add(other, y);
+        other = vec_add(other, y);
         j += LANES;
     }
     for (; j < stride; j += LANES)
         store_weights(weights, dtype, j, zero);
-    return lanes_sum(lanes_add(sum, other));
+    return vec_sum_pairs(vec_add(sum, other));
 }
 
-static inline __attribute__((always_inline)) void softmax_of(
-    const cy_softmax_block *block, const cy_dtype dtype)
+FORCE_INLINE void softmax_of(const cy_softmax_block *block, const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2;
     for (int64_t i = 0; i < block->rows; i++) {
@@ -136,13 +135,13 @@ static inline __attribute__((always_inline)) void softmax_of(
         if (!(max > before)) {
             max = before;
         } else if (before > -__builtin_inff()) {
-            const lanes shrink = lanes_exp2(lanes_set(before - max), CY_F32);
+            const vec shrink = vec_exp2(vec_all(before - max), CY_F32);
             float first[LANES];
-            lanes_store(first, shrink);
+            vec_store(first, shrink);
             block->sum[i] *= first[0];
             float *out = block->out + i * block->out_cols;
             for (int64_t j = 0; j < block->out_cols; j += LANES) {
-                lanes_store(out + j, lanes_mul(lanes_load(out + j), shrink));
+                vec_store(out + j, vec_mul(vec_load(out + j), shrink));
             }
         }
         block->max[i] = max;
@@ -161,32 +160,31 @@ static void rows_softmax(const cy_softmax_block *block)
 }
 
 // Zero outside of what is seen of the columns from j on.
-static inline void keep_seen(lanes *y, lanes *d, cy_row_range seen, int64_t j)
+FORCE_INLINE void keep_seen(vec *y, vec *d, cy_row_range seen, int64_t j)
 {
     if (seen.first <= j && seen.last >= j + LANES) return;
-    const lane_mask inside = lanes_between(seen.first - j, seen.last - j);
-    *y = lanes_select(inside, *y, lanes_set(0.0f));
-    *d = lanes_select(inside, *d, lanes_set(0.0f));
+    const vec_mask inside = lanes_between(seen.first - j, seen.last - j);
+    *y = vec_select(inside, *y, vec_all(0.0f));
+    *d = vec_select(inside, *d, vec_all(0.0f));
 }
 
-static inline __attribute__((always_inline)) void gradient_of(
-    const cy_gradient_block *block, const cy_dtype dtype)
+FORCE_INLINE void gradient_of(const cy_gradient_block *block, const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2;
-    const lanes zero = lanes_set(0.0f), factor = lanes_set(block->factor);
-    const lanes scale = lanes_set(block->scale);
+    const vec zero = vec_all(0.0f), factor = vec_all(block->factor);
+    const vec scale = vec_all(block->scale);
     // Down the columns, so that what belongs to a query is loaded once.
     for (int64_t j = 0; j < block->stride; j += LANES) {
-        const lanes shift = lanes_sub(zero, lanes_load(block->log_sum + j));
-        const lanes delta = lanes_load(block->delta + j);
+        const vec shift = vec_sub(zero, vec_load(block->log_sum + j));
+        const vec delta = vec_load(block->delta + j);
         for (int64_t i = 0; i < block->rows; i++) {
             const cy_row_range seen = block->seen[i];
             const int64_t at = i * block->stride + j;
-            lanes y = zero, d = zero;
+            vec y = zero, d = zero;
             if (j + LANES > seen.first && j < seen.last) {
-                y = lanes_exp2(lanes_fma(lanes_load(block->scores + at), factor, shift), dtype);
-                d = lanes_sub(lanes_load(block->d_weights + at), delta); // 0 where they are equal
-                d = lanes_mul(lanes_mul(d, scale), y);
+                y = vec_exp2(vec_fma(vec_load(block->scores + at), factor, shift), dtype);
+                d = vec_sub(vec_load(block->d_weights + at), delta); // 0 where they are equal
+                d = vec_mul(vec_mul(d, scale), y);
                 keep_seen(&y, &d, seen, j);
             }
             store_weights((char *)block->weights + at * size, dtype, 0, y);
@@ -206,29 +204,27 @@ static void rows_gradient(const cy_gradient_block *block)
 
 // The dtype and the number of queries and of keys are constants wherever these are inlined: sums
 // stay in registers.
-static inline __attribute__((always_inline)) void dot_step(lanes sum[SOME][4], const float *queries,
-    const int count, const char *key, int64_t key_bytes, const int keys, int64_t dim, int64_t i,
-    int64_t left, const cy_dtype dtype)
+FORCE_INLINE void dot_step(vec sum[SOME][4], const float *queries, const int count, const char *key,
+    int64_t key_bytes, const int keys, int64_t dim, int64_t i, int64_t left, const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2;
-    lanes x[4];
+    vec x[4];
     for (int k = 0; k < keys; k++)
-        x[k] = lanes_load_as(key + k * key_bytes + i * size, dtype, left);
+        x[k] = load_as(key + k * key_bytes + i * size, dtype, left);
     for (int q = 0; q < count; q++) {
-        const lanes y = lanes_load_as(queries + q * dim + i, CY_F32, left);
+        const vec y = load_as(queries + q * dim + i, CY_F32, left);
         for (int k = 0; k < keys; k++)
-            sum[q][k] = lanes_fma(x[k], y, sum[q][k]);
+            sum[q][k] = vec_fma(x[k], y, sum[q][k]);
     }
 }
 
-static inline __attribute__((always_inline)) void dot_block(float *scores, int64_t stride,
-    const float *queries, const int count, const char *key, int64_t key_bytes, const int keys,
-    int64_t dim, const cy_dtype dtype)
+FORCE_INLINE void dot_block(float *scores, int64_t stride, const float *queries, const int count,
+    const char *key, int64_t key_bytes, const int keys, int64_t dim, const cy_dtype dtype)
 {
-    lanes sum[SOME][4];
+    vec sum[SOME][4];
     for (int q = 0; q < count; q++) {
         for (int k = 0; k < 4; k++)
-            sum[q][k] = lanes_set(0.0f);
+            sum[q][k] = vec_all(0.0f);
     }
     int64_t i = 0;
     for (; i + LANES <= dim; i += LANES)
@@ -236,13 +232,13 @@ static inline __attribute__((always_inline)) void dot_block(float *scores, int64
     if (i < dim) dot_step(sum, queries, count, key, key_bytes, keys, dim, i, dim - i, dtype);
     for (int q = 0; q < count; q++) {
         float four[4];
-        lanes_sum4(four, sum[q]);
+        vec_sum4(four, sum[q]);
         memcpy(scores + q * stride, four, (size_t)keys * sizeof(float));
     }
 }
 
-// Asks for `rows` rows of `bytes` bytes.
-static inline void prefetch_rows(const char *at, int64_t stride_bytes, int64_t bytes, int64_t rows)
+// Prefetches `rows` rows of `bytes` bytes.
+FORCE_INLINE void prefetch_rows(const char *at, int64_t stride_bytes, int64_t bytes, int64_t rows)
 {
     for (int64_t k = 0; k < rows; k++, at += stride_bytes) {
         for (int64_t i = 0; i < bytes; i += 64)
@@ -250,8 +246,8 @@ static inline void prefetch_rows(const char *at, int64_t stride_bytes, int64_t b
     }
 }
 
-static inline __attribute__((always_inline)) void dot_some(float *scores, int64_t stride,
-    const float *queries, const int count, cy_view keys, const char *ahead, const cy_dtype dtype)
+FORCE_INLINE void dot_some(float *scores, int64_t stride, const float *queries, const int count,
+    cy_view keys, const char *ahead, const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2, key_bytes = keys.stride * size, dim = keys.cols;
     const char *key = keys.data;
@@ -267,16 +263,16 @@ static inline __attribute__((always_inline)) void dot_some(float *scores, int64_
 }
 
 // Columns [i, i + low + high) of the sums; low and high are constants but for the last columns.
-static inline __attribute__((always_inline)) void add_step(float *out, int64_t out_stride,
-    const float *weights, int64_t stride, const int count, cy_view values, const char *ahead,
-    int64_t i, int64_t low, int64_t high, const cy_dtype dtype)
+FORCE_INLINE void add_step(float *out, int64_t out_stride, const float *weights, int64_t stride,
+    const int count, cy_view values, const char *ahead, int64_t i, int64_t low, int64_t high,
+    const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2, value_bytes = values.stride * size;
-    lanes sum[SOME][2];
+    vec sum[SOME][2];
     for (int q = 0; q < count; q++) {
-        sum[q][0] = lanes_load_as(out + q * out_stride + i, CY_F32, low);
-        sum[q][1] = lanes_set(0.0f);
-        if (high > 0) sum[q][1] = lanes_load_as(out + q * out_stride + i + LANES, CY_F32, high);
+        sum[q][0] = load_as(out + q * out_stride + i, CY_F32, low);
+        sum[q][1] = vec_all(0.0f);
+        if (high > 0) sum[q][1] = load_as(out + q * out_stride + i + LANES, CY_F32, high);
     }
     const char *value = (const char *)values.data + i * size;
     for (int64_t k = 0; k < values.rows; k++, value += value_bytes) {
@@ -284,23 +280,22 @@ static inline __attribute__((always_inline)) void add_step(float *out, int64_t o
             for (int64_t byte = 0; byte < 2 * LANES * size; byte += 64)
                 __builtin_prefetch(ahead + k * value_bytes + i * size + byte);
         }
-        const lanes x = lanes_load_as(value, dtype, low);
-        const lanes y = high > 0 ? lanes_load_as(value + LANES * size, dtype, high) : x;
+        const vec x = load_as(value, dtype, low);
+        const vec y = high > 0 ? load_as(value + LANES * size, dtype, high) : x;
         for (int q = 0; q < count; q++) {
-            const lanes weight = lanes_set(weights[q * stride + k]);
-            sum[q][0] = lanes_fma(weight, x, sum[q][0]);
-            sum[q][1] = lanes_fma(weight, y, sum[q][1]);
+            const vec weight = vec_all(weights[q * stride + k]);
+            sum[q][0] = vec_fma(weight, x, sum[q][0]);
+            sum[q][1] = vec_fma(weight, y, sum[q][1]);
         }
     }
     for (int q = 0; q < count; q++) {
-        lanes_store_as(out + q * out_stride + i, CY_F32, low, sum[q][0]);
-        if (high > 0) lanes_store_as(out + q * out_stride + i + LANES, CY_F32, high, sum[q][1]);
+        store_as(out + q * out_stride + i, CY_F32, sum[q][0], low);
+        if (high > 0) store_as(out + q * out_stride + i + LANES, CY_F32, sum[q][1], high);
     }
 }
 
-static inline __attribute__((always_inline)) void add_some(float *out, int64_t out_stride,
-    const float *weights, int64_t stride, const int count, cy_view values, const char *ahead,
-    const cy_dtype dtype)
+FORCE_INLINE void add_some(float *out, int64_t out_stride, const float *weights, int64_t stride,
+    const int count, cy_view values, const char *ahead, const cy_dtype dtype)
 {
     const int64_t dim = values.cols;
     int64_t i = 0;
@@ -371,26 +366,24 @@ static void rows_blend(
     const int64_t part_size = (int64_t)cy_dtype_size(part_dtype);
     for (int64_t i = 0; i < count; i += LANES) {
         char *at = (char *)o + i * size;
-        const lanes x = lanes_load_as(at, dtype, count - i);
-        const lanes y = lanes_load_as((const char *)part + i * part_size, part_dtype, count - i);
-        lanes_store_as(
-            at, dtype, count - i, lanes_fma(x, lanes_set(a), lanes_mul(y, lanes_set(b))));
+        const vec x = load_as(at, dtype, count - i);
+        const vec y = load_as((const char *)part + i * part_size, part_dtype, count - i);
+        store_as(at, dtype, vec_fma(x, vec_all(a), vec_mul(y, vec_all(b))), count - i);
     }
 }
 
-static inline __attribute__((always_inline)) void inner_of(float *sums, int64_t stride,
-    const char *a, const cy_dtype a_dtype, const char *b, const cy_dtype b_dtype, int64_t heads,
-    int64_t dim)
+FORCE_INLINE void inner_of(float *sums, int64_t stride, const char *a, const cy_dtype a_dtype,
+    const char *b, const cy_dtype b_dtype, int64_t heads, int64_t dim)
 {
     const int64_t a_size = a_dtype == CY_F32 ? 4 : 2, b_size = b_dtype == CY_F32 ? 4 : 2;
     for (int64_t head = 0; head < heads; head++) {
-        lanes sum = lanes_set(0.0f);
+        vec sum = vec_all(0.0f);
         for (int64_t i = 0; i < dim; i += LANES) {
             const int64_t at = head * dim + i;
-            sum = lanes_fma(lanes_load_as(a + at * a_size, a_dtype, dim - i),
-                lanes_load_as(b + at * b_size, b_dtype, dim - i), sum);
+            sum = vec_fma(load_as(a + at * a_size, a_dtype, dim - i),
+                load_as(b + at * b_size, b_dtype, dim - i), sum);
         }
-        sums[head * stride] = lanes_sum(sum);
+        sums[head * stride] = vec_sum_pairs(sum);
     }
 }
 
@@ -406,18 +399,18 @@ static void rows_inner(float *sums, int64_t stride, const void *a, cy_dtype a_dt
     }
 }
 
-// Floats ahead that a sum of parts asks for: they come from far, and in short runs.
+// Floats by which a sum of parts prefetches ahead: they come from memory in short runs.
 #define PARTS_AHEAD 1024
 
 static void rows_total(float *sum, const float *parts, int64_t count, int64_t dim, bool add)
 {
     for (int64_t i = 0; i < dim; i += LANES) {
-        lanes total = add ? lanes_load_as(sum + i, CY_F32, dim - i) : lanes_set(0.0f);
+        vec total = add ? load_as(sum + i, CY_F32, dim - i) : vec_all(0.0f);
         for (int64_t j = 0; j < count; j++) {
             __builtin_prefetch(parts + j * dim + i + PARTS_AHEAD);
-            total = lanes_add(total, lanes_load_as(parts + j * dim + i, CY_F32, dim - i));
+            total = vec_add(total, load_as(parts + j * dim + i, CY_F32, dim - i));
         }
-        lanes_store_as(sum + i, CY_F32, dim - i, total);
+        store_as(sum + i, CY_F32, total, dim - i);
     }
 }
 

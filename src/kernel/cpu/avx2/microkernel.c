@@ -1,13 +1,11 @@
-// The AVX2 microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
-// rows compiled for AVX2.
+// Multiplies blocks with AVX2, in fp32: packing widens 16-bit operands. Compiles the row-by-row
+// part of attention for AVX2.
 
 #include "kernel/cpu/gemm/microkernel.h"
 
-#include "kernel/cpu/avx2/lanes.h"
-
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
-#include "kernel/cpu/gemm/pack8.h"
+#include "kernel/cpu/gemm/dot.h"
+#include "kernel/cpu/gemm/pack.h"
 
 // Six rows by 16 columns are 12 accumulators, two vectors of right and one broadcast: 15 of the 16
 // registers.
@@ -15,12 +13,12 @@
 #define MICRO_COLS  16
 #define MICRO_DEPTH 256
 
-static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
-    const float *left, int64_t left_stride, const float *right, int64_t depth, int64_t cols,
-    bool accumulate, const int rows, const bool masked)
+FORCE_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+    const float *right, int64_t depth, int64_t cols, bool accumulate, const int rows,
+    const bool masked)
 {
     __m256 sum[MICRO_ROWS][2];
-    const __m256i low = cy_lanes8(cols), high = cy_lanes8(cols - 8);
+    const __m256i low = lanes_mask(cols), high = lanes_mask(cols - 8);
     for (int i = 0; i < rows; i++) {
         const float *at = c + i * c_stride;
         sum[i][0] = sum[i][1] = _mm256_setzero_ps();
@@ -124,10 +122,6 @@ void cy_convert_avx2(cy_view to, cy_view from)
     convert(to, from);
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_avx2(void)
 {
     static const cy_microkernel ops = {
@@ -136,8 +130,8 @@ const cy_microkernel *cy_microkernel_avx2(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,

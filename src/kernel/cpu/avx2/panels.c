@@ -1,28 +1,27 @@
-// Products of panels of 6 rows and 16 columns: 12 sums, two vectors of right and a broadcast of
-// left are 15 of the 16 registers.
+// Packs and multiplies panels of 6 rows and 16 columns with AVX2: 12 sums, two vectors of right and
+// a broadcast of left take 15 of the 16 registers.
 
 #include "kernel/cpu/gemm/matmul.h"
 
-#include "kernel/cpu/avx2/vector.h"
+#include "kernel/cpu/vector/vector.h"
 
 #define ROWS 6
 #define COLS 16
 
-#define INLINE static inline __attribute__((always_inline))
-
 // ---- packing
 
 // Row `row` of 8 rows x 8 columns from column `col` on; zeros beyond the end.
-INLINE __m256 load_row(cy_view source, const cy_dtype dtype, int64_t row, int64_t col, bool whole)
+FORCE_INLINE __m256 load_row(
+    cy_view source, const cy_dtype dtype, int64_t row, int64_t col, bool whole)
 {
     if (row >= source.rows) return _mm256_setzero_ps();
     const char *at = cy_view_at(source, row, col);
-    return whole ? load8_as(at, dtype, 8) : load8_as(at, dtype, source.cols - col);
+    return whole ? load_as(at, dtype, 8) : load_as(at, dtype, source.cols - col);
 }
 
 // One panel of left from rows as they lie. Of the 8 lanes that are stored for each k, the last two
 // are written over by the next k or the next panel.
-INLINE void left_panel(float *to, cy_view source, const cy_dtype dtype)
+FORCE_INLINE void left_panel(float *to, cy_view source, const cy_dtype dtype)
 {
     const int64_t depth = source.cols;
     for (int64_t k = 0; k < depth; k += 8) {
@@ -37,12 +36,12 @@ INLINE void left_panel(float *to, cy_view source, const cy_dtype dtype)
     }
 }
 
-// Panels that are written side by side as rows of a transposed left are read.
+// Panels that are written together while rows of a transposed left are read.
 #define SIDE_BY_SIDE 16
 #define ROWS_AHEAD   8
 
 // Columns of source are rows of left: each row of source holds a k of many panels.
-INLINE void left_turned(float *to, cy_view source, const cy_dtype dtype)
+FORCE_INLINE void left_turned(float *to, cy_view source, const cy_dtype dtype)
 {
     const int64_t depth = source.rows, count = source.cols;
     const int64_t size = dtype == CY_F32 ? 4 : 2;
@@ -56,8 +55,8 @@ INLINE void left_turned(float *to, cy_view source, const cy_dtype dtype)
                 __builtin_prefetch(ahead + byte);
             float *at = to + first * depth + k * ROWS;
             for (int64_t row = first; row < end; row += ROWS, at += depth * ROWS) {
-                const __m256 x = row + 8 <= count ? load8_as(from + row * size, dtype, 8)
-                                                  : load8_as(from + row * size, dtype, count - row);
+                const __m256 x = row + 8 <= count ? load_as(from + row * size, dtype, 8)
+                                                  : load_as(from + row * size, dtype, count - row);
                 _mm_storeu_ps(at, _mm256_castps256_ps128(x));
                 _mm_storel_pi((__m64 *)(void *)(at + 4), _mm256_extractf128_ps(x, 1));
             }
@@ -65,7 +64,7 @@ INLINE void left_turned(float *to, cy_view source, const cy_dtype dtype)
     }
 }
 
-INLINE void left_of(float *left, cy_view source, bool transposed, const cy_dtype dtype)
+FORCE_INLINE void left_of(float *left, cy_view source, bool transposed, const cy_dtype dtype)
 {
     if (transposed) {
         left_turned(left, source, dtype);
@@ -91,7 +90,7 @@ static void pack_left(float *left, cy_view source, bool transposed)
 // Half a panel of right, 8 columns of it, from rows of source. 16 of a row are read at once: a
 // whole line of fp32, which another visit might not find in the first-level cache again where rows
 // lie a multiple of 4 KiB apart.
-INLINE void right_half(float *to, cy_view source, const cy_dtype dtype)
+FORCE_INLINE void right_half(float *to, cy_view source, const cy_dtype dtype)
 {
     const int64_t depth = source.cols;
     for (int64_t first = 0; first < depth; first += 16) {
@@ -107,7 +106,7 @@ INLINE void right_half(float *to, cy_view source, const cy_dtype dtype)
     }
 }
 
-INLINE void right_rows(float *right, int64_t stride, cy_view source, const cy_dtype dtype)
+FORCE_INLINE void right_rows(float *right, int64_t stride, cy_view source, const cy_dtype dtype)
 {
     const int64_t size = dtype == CY_F32 ? 4 : 2;
     for (int64_t k = 0; k < source.rows; k++) {
@@ -115,18 +114,18 @@ INLINE void right_rows(float *right, int64_t stride, cy_view source, const cy_dt
         float *at = right + k * COLS;
         for (int64_t col = 0; col < source.cols; col += COLS, at += stride) {
             if (col + COLS <= source.cols) {
-                _mm256_storeu_ps(at, load8_as(from + col * size, dtype, 8));
-                _mm256_storeu_ps(at + 8, load8_as(from + (col + 8) * size, dtype, 8));
+                _mm256_storeu_ps(at, load_as(from + col * size, dtype, 8));
+                _mm256_storeu_ps(at + 8, load_as(from + (col + 8) * size, dtype, 8));
             } else {
                 const int64_t left = source.cols - col;
-                _mm256_storeu_ps(at, load8_as(from + col * size, dtype, left));
-                _mm256_storeu_ps(at + 8, load8_as(from + (col + 8) * size, dtype, left - 8));
+                _mm256_storeu_ps(at, load_as(from + col * size, dtype, left));
+                _mm256_storeu_ps(at + 8, load_as(from + (col + 8) * size, dtype, left - 8));
             }
         }
     }
 }
 
-INLINE void right_of(
+FORCE_INLINE void right_of(
     float *right, int64_t stride, cy_view source, bool transposed, const cy_dtype dtype)
 {
     if (!transposed) {
@@ -158,7 +157,8 @@ static void pack_right(float *right, int64_t stride, cy_view source, bool transp
 // ---- multiplying
 
 // One k of both panels. `at` is a constant wherever this is inlined, as is `rows`.
-INLINE void step(__m256 sum[ROWS][2], const float *left, const float *right, int at, const int rows)
+FORCE_INLINE void step(
+    __m256 sum[ROWS][2], const float *left, const float *right, int at, const int rows)
 {
     const __m256 low = _mm256_loadu_ps(right + at * COLS);
     const __m256 high = _mm256_loadu_ps(right + at * COLS + 8);
@@ -173,15 +173,15 @@ typedef struct corner {
     float *c;
     int64_t c_stride;
     const float *left, *right;
-    const float *ahead; // of right, asked for meanwhile: a line every fourth k
+    const float *ahead; // of right, prefetched meanwhile: a line every fourth k
     int64_t cols, depth;
     bool accumulate;
 } corner;
 
 // c of `rows` rows; masked where there are fewer than 16 columns.
-INLINE void multiply_corner(const corner *of, const int rows, const bool masked)
+FORCE_INLINE void multiply_corner(const corner *of, const int rows, const bool masked)
 {
-    const __m256i low = cy_lanes8(of->cols), high = cy_lanes8(of->cols - 8);
+    const __m256i low = lanes_mask(of->cols), high = lanes_mask(of->cols - 8);
     __m256 sum[ROWS][2];
     for (int i = 0; i < rows; i++) {
         const float *at = of->c + i * of->c_stride;
@@ -244,7 +244,7 @@ static void multiply_whole(const corner *of)
 }
 
 // The rows of c that the next corner takes.
-static inline void prefetch(const float *c, int64_t c_stride)
+static inline void prefetch_rows(const float *c, int64_t c_stride)
 {
     for (int i = 0; i < ROWS; i++)
         __builtin_prefetch(c + i * c_stride, 1);
@@ -269,9 +269,9 @@ static void multiply(float *c, int64_t c_stride, const float *left, const float 
             of.left = left + row * depth;
             of.ahead = next + row / ROWS % 4 * quarter;
             if (row + 2 * ROWS <= rows) {
-                prefetch(of.c + ROWS * c_stride, c_stride);
+                prefetch_rows(of.c + ROWS * c_stride, c_stride);
             } else if (col + COLS < cols && rows >= ROWS) {
-                prefetch(c + col + COLS, c_stride);
+                prefetch_rows(c + col + COLS, c_stride);
             }
             if (rows - row >= ROWS && cols - col >= COLS) {
                 multiply_whole(&of);

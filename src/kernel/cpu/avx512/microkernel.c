@@ -1,25 +1,23 @@
-// The AVX-512 microkernels, of fp32 and of bf16, and attention's rows compiled for AVX-512.
+// Multiplies blocks with AVX-512, in fp32 and in bf16. Compiles the row-by-row part of attention
+// for AVX-512.
 
 #include "kernel/cpu/gemm/microkernel.h"
 
 #include "base/status.h"
-#include "kernel/cpu/avx512/pack.h"
-#include "kernel/cpu/avx512/lanes.h"
-
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
+#include "kernel/cpu/avx512/pack.h"
+#include "kernel/cpu/gemm/dot.h"
 
 // Six rows by 64 columns are 24 accumulators, 4 vectors of right and one broadcast: 29 of the 32
-// registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the bound.
+// registers, and 10 loads for 24 fused multiply-adds, so the two arithmetic ports are the limit.
 #define MICRO_ROWS INT64_C(6)
 
 // Words of depth of one pass over c at most. Sums are read and written once a pass, so passes are
-// few: two panels of right come from L2 then, four lines in the twelve cycles of a step, which it
-// gives with ease, while 128 rows of left stay there too.
+// few. Two panels of right then come from L2, four lines in the twelve cycles of a step, which is
+// within its bandwidth; 128 rows of left stay in L2 too.
 #define MICRO_DEPTH 528
 
-static inline __attribute__((always_inline)) __m512 multiply_add(
-    __m512 sum, __m512 a, __m512 b, bool pairs)
+FORCE_INLINE __m512 multiply_add(__m512 sum, __m512 a, __m512 b, bool pairs)
 {
     if (pairs) return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
     return _mm512_fmadd_ps(a, b, sum);
@@ -35,14 +33,14 @@ static inline __m512 broadcast(const char *at)
 
 // c [rows, 16 vectors] over `words` steps of four bytes of depth; right is one panel, or two that
 // lie panel_bytes apart. rows and vectors are constants wherever this is inlined.
-static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stride,
-    const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
-    int64_t cols, bool accumulate, const int rows, const int64_t vectors, const bool pairs)
+FORCE_INLINE void micro(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t panel_bytes, int64_t words, int64_t cols, bool accumulate,
+    const int rows, const int64_t vectors, const bool pairs)
 {
     __m512 sum[MICRO_ROWS][4];
     __mmask16 kept[4];
     for (int64_t j = 0; j < vectors; j++) {
-        kept[j] = cols > 16 * j ? cy_lanes16(cols - 16 * j) : 0;
+        kept[j] = cols > 16 * j ? lanes_mask(cols - 16 * j) : 0;
         for (int i = 0; i < rows; i++) {
             sum[i][j] = accumulate ? _mm512_maskz_loadu_ps(kept[j], c + i * c_stride + 16 * j)
                                    : _mm512_setzero_ps();
@@ -77,9 +75,9 @@ static inline __attribute__((always_inline)) void micro(float *c, int64_t c_stri
             vectors, pairs);                                                                       \
         break
 
-static inline __attribute__((always_inline)) void micro_rows(float *c, int64_t c_stride,
-    const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
-    int64_t cols, bool accumulate, int64_t rows, const int64_t vectors, const bool pairs)
+FORCE_INLINE void micro_rows(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t panel_bytes, int64_t words, int64_t cols, bool accumulate,
+    int64_t rows, const int64_t vectors, const bool pairs)
 {
     switch (rows) {
         MICRO_CASE(1);
@@ -93,10 +91,9 @@ static inline __attribute__((always_inline)) void micro_rows(float *c, int64_t c
     }
 }
 
-// The sums that the next rows of the panel start from or go to: they may be in memory, a few lines
-// in each of six distant rows, which no prefetcher of the processor's foresees.
-static inline __attribute__((always_inline)) void prefetch_next(
-    const float *c, int64_t c_stride, int64_t rows)
+// Prefetches the sums of the next rows of the panel. They may be in memory, a few lines in each of
+// six distant rows, which hardware prefetchers do not follow.
+FORCE_INLINE void prefetch_next(const float *c, int64_t c_stride, int64_t rows)
 {
     for (int64_t i = MICRO_ROWS; i < 2 * MICRO_ROWS && i < rows; i++) {
         for (int64_t j = 0; j < 2 * CY_MICROKERNEL_COLS; j += 16)
@@ -105,9 +102,9 @@ static inline __attribute__((always_inline)) void prefetch_next(
 }
 
 // Up to MICRO_ROWS rows by one panel, or by two.
-static inline __attribute__((always_inline)) void micro_panels(float *c, int64_t c_stride,
-    const char *left, int64_t left_bytes, const char *right, int64_t panel_bytes, int64_t words,
-    int64_t cols, bool accumulate, int64_t rows, const bool pairs)
+FORCE_INLINE void micro_panels(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t panel_bytes, int64_t words, int64_t cols, bool accumulate,
+    int64_t rows, const bool pairs)
 {
     prefetch_next(c, c_stride, rows);
     if (cols > CY_MICROKERNEL_COLS) {
@@ -119,9 +116,8 @@ static inline __attribute__((always_inline)) void micro_panels(float *c, int64_t
     }
 }
 
-static inline __attribute__((always_inline)) void multiply(float *c, int64_t c_stride,
-    const char *left, int64_t left_bytes, const char *right, int64_t rows, int64_t cols,
-    int64_t words, bool accumulate, const bool pairs)
+FORCE_INLINE void multiply(float *c, int64_t c_stride, const char *left, int64_t left_bytes,
+    const char *right, int64_t rows, int64_t cols, int64_t words, bool accumulate, const bool pairs)
 {
     CY_DEBUG_ASSERT(words > 0);
     const int64_t panel_bytes = words * 4 * CY_MICROKERNEL_COLS;
@@ -169,10 +165,6 @@ void cy_dot_avx512(float *c, const float *a, int64_t rows, cy_view b, const void
     dot_rows(c, a, rows, b, next);
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_avx512(void)
 {
     static const cy_microkernel ops = {
@@ -181,8 +173,8 @@ const cy_microkernel *cy_microkernel_avx512(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = cy_pack_left_f32_avx512,
         .pack_right = cy_pack_right_f32_avx512,
         .multiply = multiply_f32,
@@ -201,8 +193,8 @@ const cy_microkernel *cy_microkernel_avx512_bf16(void)
         .packed_bytes = 2,
         .depth_step = 2,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left_bf16,
         .pack_right = pack_right_bf16,
         .multiply = multiply_bf16,

@@ -1,16 +1,51 @@
-// Packing of operands for the microkernels of AVX-512 and AMX: fp32, bf16, and fp32 that is split
-// into three bf16.
+// Packs operands for the microkernels of AVX-512 and AMX: fp32, bf16, and fp32 that is split into
+// three bf16.
 
 #include "kernel/cpu/avx512/pack.h"
 
 #include "base/status.h"
-#include "kernel/cpu/avx512/vector.h"
 #include "kernel/cpu/gemm/microkernel.h"
+#include "kernel/cpu/vector/vector.h"
 
-// ---- squares of 16 x 16 fp32 in registers, which packing transposes
+// The first `count` of 32 words; 32 or more is all of them.
+static inline __mmask32 lanes_mask32(int64_t count)
+{
+    return count >= 32 ? 0xffffffffu : (1u << count) - 1u;
+}
+
+// ---- squares of 16 x 16 double words in registers, which packing transposes
+
+// r[i] lane j becomes r[j] lane i.
+static inline void transpose16(__m512i r[16])
+{
+    __m512i t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    // Now quarter q of r[4 g + j] holds rows 4 g .. 4 g + 3 of column 4 q + j.
+    for (int j = 0; j < 4; j++) {
+        t[j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
+        t[8 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+    }
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
+        r[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xdd);
+        r[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
+        r[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xdd);
+    }
+}
 
 // Sixteen rows of fp32, from `row` on, columns [col, col + 16): zero beyond the source.
-static inline void cy_load_square(__m512i r[16], cy_view source, int64_t row, int64_t col)
+static inline void load_square(__m512i r[16], cy_view source, int64_t row, int64_t col)
 {
     if (source.dtype == CY_F32 && row + 16 <= source.rows && col + 16 <= source.cols) {
         const float *at = (const float *)source.data + row * source.stride + col;
@@ -18,16 +53,17 @@ static inline void cy_load_square(__m512i r[16], cy_view source, int64_t row, in
             r[i] = _mm512_loadu_si512(at + i * source.stride);
         return;
     }
-    const __mmask16 lanes = source.cols > col ? cy_lanes16(source.cols - col) : 0;
+    const __mmask16 lanes = source.cols > col ? lanes_mask(source.cols - col) : 0;
     for (int i = 0; i < 16; i++) {
         r[i] = row + i < source.rows && lanes != 0
-            ? _mm512_castps_si512(cy_load16(cy_view_at(source, row + i, col), source.dtype, lanes))
+            ? _mm512_castps_si512(
+                  load_masked(cy_view_at(source, row + i, col), source.dtype, lanes))
             : _mm512_setzero_si512();
     }
 }
 
-// Asks for 16 lines of as many rows, for a later call.
-static inline void cy_prefetch_square(cy_view source, int64_t row, int64_t col)
+// Prefetches one line of each of 16 rows, for a later call.
+static inline void prefetch_square(cy_view source, int64_t row, int64_t col)
 {
     const float *at = (const float *)source.data + row * source.stride + col;
     for (int i = 0; i < 16; i++)
@@ -43,14 +79,14 @@ static inline __m512i load_row_bf16(cy_view source, int64_t row, int64_t col)
     const int64_t left = source.cols - col;
     if (source.dtype == CY_BF16) {
         const uint16_t *half = (const uint16_t *)source.data + row * source.stride + col;
-        return _mm512_maskz_loadu_epi16(cy_lanes32(left), half);
+        return _mm512_maskz_loadu_epi16(lanes_mask32(left), half);
     }
     const void *at = cy_view_at(source, row, col);
-    const __m256i low = cy_narrow_bf16(cy_load16(at, source.dtype, cy_lanes16(left)));
+    const __m256i low = narrow_bf16(load_masked(at, source.dtype, lanes_mask(left)));
     __m256i high = _mm256_setzero_si256();
     if (left > 16) {
-        high = cy_narrow_bf16(
-            cy_load16(cy_view_at(source, row, col + 16), source.dtype, cy_lanes16(left - 16)));
+        high = narrow_bf16(
+            load_masked(cy_view_at(source, row, col + 16), source.dtype, lanes_mask(left - 16)));
     }
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
@@ -65,8 +101,9 @@ static inline void interleave(__m512i *low, __m512i *high, __m512i a, __m512i b)
     *high = _mm512_permutex2var_epi16(a, second, b);
 }
 
-// Rows ahead of which a copy asks for its source and its destination: rows of one head lie far
-// apart in a matrix of all heads, and no prefetcher of the processor's follows their first lines.
+// Rows by which a copy prefetches its source and its destination ahead of their use: rows of one
+// head lie far apart in a matrix of all heads, and hardware prefetchers do not follow their first
+// lines.
 #define AHEAD 8
 
 static void copy_rows(cy_view to, cy_view from, int64_t row_bytes, int64_t element)
@@ -97,9 +134,9 @@ void cy_convert_avx512(cy_view to, cy_view from)
     }
     for (int64_t i = 0; i < to.rows; i++) {
         for (int64_t j = 0; j < to.cols; j += 16) {
-            const __mmask16 lanes = cy_lanes16(to.cols - j);
-            cy_store16(cy_view_at(to, i, j), to.dtype, lanes,
-                cy_load16(cy_view_at(from, i, j), from.dtype, lanes));
+            const __mmask16 lanes = lanes_mask(to.cols - j);
+            store_masked(cy_view_at(to, i, j), to.dtype,
+                load_masked(cy_view_at(from, i, j), from.dtype, lanes), lanes);
         }
     }
 }
@@ -121,25 +158,25 @@ void cy_convert_avx512_bf16(cy_view to, cy_view from)
             _mm512_storeu_si512(y + j, (__m512i)half);
         }
         for (; j < to.cols; j += 16) {
-            const __mmask16 lanes = cy_lanes16(to.cols - j);
+            const __mmask16 lanes = lanes_mask(to.cols - j);
             const __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(lanes, x + j));
             _mm256_mask_storeu_epi16(y + j, lanes, (__m256i)half);
         }
     }
 }
 
-// to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to. Along the source's rows
-// first, as they lie; the rows below are asked for meanwhile.
+// to [cols, rows] = from [rows, cols] transposed, as fp32; `stride` of to. Reads along the rows of
+// the source and prefetches the rows below.
 void cy_transpose_avx512(float *to, int64_t stride, cy_view from)
 {
     for (int64_t row = 0; row < from.rows; row += 16) {
-        const __mmask16 lanes = cy_lanes16(from.rows - row);
+        const __mmask16 lanes = lanes_mask(from.rows - row);
         for (int64_t col = 0; col < from.cols; col += 16) {
             const int64_t cols = from.cols - col < 16 ? from.cols - col : 16;
             __m512i r[16];
-            cy_load_square(r, from, row, col);
-            if (from.dtype == CY_F32) cy_prefetch_square(from, row + 16, col);
-            cy_transpose16(r);
+            load_square(r, from, row, col);
+            if (from.dtype == CY_F32) prefetch_square(from, row + 16, col);
+            transpose16(r);
             for (int64_t j = 0; j < cols; j++) {
                 _mm512_mask_storeu_epi32(to + (col + j) * stride + row, lanes, r[j]);
             }
@@ -166,11 +203,11 @@ static void pack_panel_f32(float *to, cy_view source, int64_t col)
             panel, cy_view_cols(source, col, CY_MICROKERNEL_COLS), CY_MICROKERNEL_COLS * 4, 4);
         return;
     }
-    const __mmask16 first = cy_lanes16(left), second = left > 16 ? cy_lanes16(left - 16) : 0;
+    const __mmask16 first = lanes_mask(left), second = left > 16 ? lanes_mask(left - 16) : 0;
     for (int64_t k = 0; k < source.rows; k++) {
         const char *at = cy_view_at(source, k, col);
-        _mm512_storeu_ps(to + k * 32, cy_load16(at, source.dtype, first));
-        _mm512_storeu_ps(to + k * 32 + 16, cy_load16(at + half, source.dtype, second));
+        _mm512_storeu_ps(to + k * 32, load_masked(at, source.dtype, first));
+        _mm512_storeu_ps(to + k * 32 + 16, load_masked(at + half, source.dtype, second));
     }
 }
 
@@ -179,9 +216,9 @@ static void pack_half_transposed_f32(float *to, cy_view source, int64_t col)
 {
     for (int64_t k = 0; k < source.cols; k += 16) {
         __m512i r[16];
-        cy_load_square(r, source, col, k);
-        if (source.dtype == CY_F32) cy_prefetch_square(source, col + 16, k);
-        cy_transpose16(r);
+        load_square(r, source, col, k);
+        if (source.dtype == CY_F32) prefetch_square(source, col + 16, k);
+        transpose16(r);
         for (int64_t i = 0; i < 16 && k + i < source.cols; i++)
             _mm512_storeu_si512(to + (k + i) * 32, r[i]);
     }
@@ -216,8 +253,8 @@ static inline void load_square_bf16(__m512i r[32], cy_view source, int64_t row, 
     }
 }
 
-// Asks for 32 lines of as many rows, for a later call: rows of a source may lie far apart, as those
-// of a gradient of logits do, and no prefetcher of the processor's follows 32 of them.
+// Prefetches one line of each of 32 rows, for a later call: rows of a source may lie far apart, as
+// those of a gradient of logits do, and hardware prefetchers do not follow 32 of them.
 static inline void prefetch_square_bf16(cy_view source, int64_t row, int64_t col)
 {
     const uint16_t *at = (const uint16_t *)source.data + row * source.stride + col;
@@ -234,12 +271,12 @@ static inline void prefetch_rows_bf16(cy_view source, int64_t row, int64_t col)
 }
 
 // left [source.cols, depth] from source [source.rows, source.cols], 32 x 32 at a time: pairs of
-// rows side by side, then a transposition of pairs. Along the source's rows first, as they lie; the
-// rows below are asked for meanwhile.
+// rows side by side, then a transposition of pairs. Reads along the rows of the source and
+// prefetches the rows below.
 static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
 {
     for (int64_t k = 0; k < depth; k += 32) {
-        const __mmask32 lanes = cy_lanes32(depth - k);
+        const __mmask32 lanes = lanes_mask32(depth - k);
         for (int64_t col = 0; col < source.cols; col += 32) {
             const int64_t rows = source.cols - col < 32 ? source.cols - col : 32;
             __m512i r[32], low[16], high[16];
@@ -247,8 +284,8 @@ static void transpose_bf16(uint16_t *left, cy_view source, int64_t depth)
             if (source.dtype == CY_BF16) prefetch_square_bf16(source, k + 32, col);
             for (int64_t i = 0; i < 16; i++)
                 interleave(&low[i], &high[i], r[2 * i], r[2 * i + 1]);
-            cy_transpose16(low);
-            cy_transpose16(high);
+            transpose16(low);
+            transpose16(high);
             uint16_t *to = left + col * depth + k;
             for (int64_t i = 0; i < rows; i++) {
                 _mm512_mask_storeu_epi16(to + i * depth, lanes, i < 16 ? low[i] : high[i - 16]);
@@ -272,21 +309,21 @@ void cy_pack_left_bf16_avx512(void *left, cy_view source, bool transposed, int64
     for (int64_t i = 0; i < source.rows; i++) {
         for (int64_t k = 0; k < depth; k += 32) {
             _mm512_mask_storeu_epi16(
-                to + i * depth + k, cy_lanes32(depth - k), load_row_bf16(source, i, k));
+                to + i * depth + k, lanes_mask32(depth - k), load_row_bf16(source, i, k));
         }
     }
 }
 
-// One panel of 32 columns from source [cols, depth]: 32 columns x 32 deep at a time. What the next
-// panel reads is asked for meanwhile.
+// One panel of 32 columns from source [cols, depth]: 32 columns x 32 deep at a time. Prefetches
+// what the next panel reads.
 static void pack_panel_transposed(uint16_t *to, cy_view source, int64_t col, int64_t depth)
 {
     for (int64_t k = 0; k < depth; k += 32) {
         __m512i r[32];
         load_square_bf16(r, source, col, k);
         if (source.dtype == CY_BF16) prefetch_square_bf16(source, col + CY_MICROKERNEL_COLS, k);
-        cy_transpose16(r);
-        cy_transpose16(r + 16);
+        transpose16(r);
+        transpose16(r + 16);
         uint16_t *pair = to + k * CY_MICROKERNEL_COLS;
         for (int64_t i = 0; i < 16 && k + 2 * i < depth; i++) {
             _mm512_storeu_si512(pair + i * 64, r[i]);
@@ -306,8 +343,8 @@ void cy_pack_right_bf16_avx512(void *right, cy_view source, bool transposed, int
         }
         return;
     }
-    // Sixteen rows at a time: along the source as it lies, and yet whole runs of each panel, which
-    // are a power of two apart and would otherwise chase each other out of the cache.
+    // Sixteen rows at a time: this reads along the rows of the source, and writes long runs of each
+    // panel. Panels lie a power of two apart, so short runs would evict each other from the cache.
     for (int64_t group = 0; group < depth; group += 16) {
         for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS) {
             if (source.dtype == CY_BF16) prefetch_rows_bf16(source, group + 16, col);
@@ -348,7 +385,7 @@ static inline __m512 round_to_bf16(__m512 x)
     return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32(-0x10000)));
 }
 
-static inline __attribute__((always_inline)) void split(__m512 part[PARTS], __m512 x)
+FORCE_INLINE void split(__m512 part[PARTS], __m512 x)
 {
     part[0] = round_to_bf16(x);
     const __m512 rest = _mm512_sub_ps(x, part[0]);
@@ -365,8 +402,7 @@ static inline __m512i join_row(__m512 first, __m512 second)
         _mm512_castps_si512(first), upper, _mm512_castps_si512(second));
 }
 
-static inline __attribute__((always_inline)) void store_row(
-    uint16_t *to, __m512 first, __m512 second)
+FORCE_INLINE void store_row(uint16_t *to, __m512 first, __m512 second)
 {
     __m512 a[PARTS], b[PARTS];
     split(a, first);
@@ -376,7 +412,7 @@ static inline __attribute__((always_inline)) void store_row(
 }
 
 // Sixteen columns of right, two deep: a pair stands side by side.
-static inline __attribute__((always_inline)) void store_pairs(uint16_t *to, __m512 even, __m512 odd)
+FORCE_INLINE void store_pairs(uint16_t *to, __m512 even, __m512 odd)
 {
     __m512 a[PARTS], b[PARTS];
     split(a, even);
@@ -394,12 +430,11 @@ static inline __attribute__((always_inline)) void store_pairs(uint16_t *to, __m5
 static __m512 load_some(cy_view source, int64_t row, int64_t col)
 {
     if (row >= source.rows || col >= source.cols) return _mm512_setzero_ps();
-    return cy_load16(cy_view_at(source, row, col), source.dtype, cy_lanes16(source.cols - col));
+    return load_masked(cy_view_at(source, row, col), source.dtype, lanes_mask(source.cols - col));
 }
 
 // Thirty-two elements of a row, likewise.
-static inline __attribute__((always_inline)) void load_row(
-    __m512 x[2], cy_view source, int64_t row, int64_t col)
+FORCE_INLINE void load_row(__m512 x[2], cy_view source, int64_t row, int64_t col)
 {
     if (source.dtype == CY_F32 && row < source.rows && col + 32 <= source.cols) {
         const float *at = (const float *)source.data + row * source.stride + col;
@@ -417,14 +452,14 @@ static void pack_left_transposed(uint16_t *to, cy_view source, int64_t depth)
     for (int64_t k = 0; k < depth; k += DEPTH) {
         for (int64_t col = 0; col < source.cols; col += 16) {
             __m512i upper[16], lower[16];
-            cy_load_square(upper, source, k, col);
-            cy_load_square(lower, source, k + 16, col);
+            load_square(upper, source, k, col);
+            load_square(lower, source, k + 16, col);
             if (source.dtype == CY_F32) {
-                cy_prefetch_square(source, k + DEPTH, col);
-                cy_prefetch_square(source, k + DEPTH + 16, col);
+                prefetch_square(source, k + DEPTH, col);
+                prefetch_square(source, k + DEPTH + 16, col);
             }
-            cy_transpose16(upper);
-            cy_transpose16(lower);
+            transpose16(upper);
+            transpose16(lower);
             uint16_t *row = to + (col * depth + k) * PARTS;
             for (int64_t i = 0; i < 16 && col + i < source.cols; i++) {
                 store_row(row + i * depth * PARTS, _mm512_castsi512_ps(upper[i]),
@@ -455,9 +490,9 @@ static void pack_half_transposed(uint16_t *to, cy_view source, int64_t col, int6
 {
     for (int64_t k = 0; k < depth; k += 16) {
         __m512i r[16];
-        cy_load_square(r, source, col, k);
-        if (source.dtype == CY_F32) cy_prefetch_square(source, col + 16, k);
-        cy_transpose16(r);
+        load_square(r, source, col, k);
+        if (source.dtype == CY_F32) prefetch_square(source, col + 16, k);
+        transpose16(r);
         // Of the 16 pairs of a step the second square holds the last eight.
         uint16_t *pair = to + k / DEPTH * RIGHT_PART * PARTS + k % DEPTH * CY_MICROKERNEL_COLS;
         for (int64_t i = 0; i < 16; i += 2, pair += 2 * CY_MICROKERNEL_COLS)
@@ -490,7 +525,7 @@ void cy_pack_right_split_avx512(void *right, cy_view source, bool transposed)
         }
         return;
     }
-    // Along the source as it lies, 32 rows of it at a time.
+    // Reads along the rows of the source, 32 rows at a time.
     for (int64_t k = 0; k < depth; k += DEPTH) {
         for (int64_t col = 0; col < cols; col += CY_MICROKERNEL_COLS)
             pack_step(to + (col * depth + k * CY_MICROKERNEL_COLS) * PARTS, source, k, col);

@@ -1,12 +1,11 @@
-// Matrix products through oneDNN: its primitives, kept by shape, run on tiles by the rank's
-// threads.
+// Multiplies matrices through oneDNN: keeps its primitives by shape, and runs them on tiles with
+// the threads of the rank.
 
-#include "kernel/cpu/gemm/dnnl.h"
+#include "kernel/cpu/gemm/matmul.h"
 
 #include "base/memory.h"
 #include "base/status.h"
 #include "kernel/cpu/cpu.h"
-#include "kernel/cpu/gemm/matmul.h"
 
 #include <dnnl.h>
 #include <string.h>
@@ -237,7 +236,6 @@ typedef struct call {
 // memory is an error.
 static cy_status make_product(cy_dnnl *dnnl, product *made)
 {
-    void *memories = NULL;
     if (!cy_memory_may_map(CODE_BYTES)) {
         const cy_status status = CY_FAIL(CY_ERR_MEMORY,
             "no memory for the code of a product of oneDNN: the process may not map %zu bytes",
@@ -245,7 +243,8 @@ static cy_status make_product(cy_dnnl *dnnl, product *made)
         cy_error_set_hint("ulimit -v unlimited, and ulimit -d");
         return status;
     }
-    CY_TRY(cy_memory_alloc(&memories, (size_t)dnnl->workers * OPERANDS, sizeof(dnnl_memory_t)));
+    dnnl_memory_t *memories = NULL;
+    CY_TRY(CY_ALLOC(&memories, (size_t)dnnl->workers * OPERANDS));
     // A primitive is compiled for the threads that it will find when it runs: one.
     const int threads = omp_get_max_threads();
     omp_set_num_threads(1);
@@ -320,12 +319,10 @@ cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers, cy_dnnl_limit limit)
     if (!hold(limit)) {
         return CY_FAIL(CY_ERR_UNSUPPORTED, "oneDNN already uses %s in this process", cy_dnnl_isa());
     }
-    void *block = NULL;
-    CY_TRY(cy_memory_alloc(&block, 1, sizeof(cy_dnnl)));
-    cy_dnnl *made = block;
-    cy_status status = cy_memory_alloc(&block, (size_t)workers, sizeof(dnnl_stream_t));
+    cy_dnnl *made = NULL;
+    CY_TRY(CY_ALLOC(&made, 1));
+    cy_status status = CY_ALLOC(&made->streams, (size_t)workers);
     if (status != CY_OK) goto close;
-    made->streams = block;
     if (dnnl_engine_create(&made->engine, dnnl_cpu, 0) != dnnl_success) {
         status = CY_FAIL(CY_ERR_UNSUPPORTED, "oneDNN has no processor engine");
         goto close;

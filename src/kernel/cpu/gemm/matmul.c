@@ -6,29 +6,31 @@
 #include "base/status.h"
 #include "kernel/cpu/cpu.h"
 
-// Deeper than this, a's rows no longer come from a cache: few and large tiles, each of which reads
-// its rows of a and its columns of b once, side by side, so that no two pack the same b.
+// Beyond this depth the rows of a no longer stay in a cache, so tiles are few and large: each reads
+// its rows of a and its columns of b once, and no two tiles pack the same b.
 #define DEEP 8192
 
-// Depth of a slice of fp32 that is turned round: rows of it must not lie a power of two apart, or
-// they chase each other out of the first cache.
+// Depth of a slice of fp32 that is transposed: its rows must not lie a power of two apart, or they
+// evict each other from L1.
 #define TURNED_DEPTH 528
 
-// What packed columns may take of the second-level cache, where it is a common one of 1 to 2 MiB.
+// The share of L2, which commonly has 1 to 2 MiB, that packed columns may take.
 #define PACKED_BYTES ((int64_t)768 << 10)
 
-// What b may take packed whole, so that no row of tiles packs it anew: half of it stays in the
-// caches that the cores share, and a model's widest layers fit. Beyond it, each tile packs its own.
+// The most that b may take when all of it is packed once for all tiles: half of it stays in the
+// caches that the cores share, and the widest layers of a model fit. A larger b is packed tile by
+// tile.
 #define SHARED_BYTES ((int64_t)32 << 20)
 
-// Tile registers outrun what brings them rows of a. So that these are read once only, a slice of b
-// as wide as c has to fit into the 2 MiB of second-level cache that their processors have, and a
-// deep one is cut. Between two slices the sums of all rows of a tile wait there: rows are few.
+// Tile registers compute faster than memory delivers rows of a. So that each row is read only once,
+// a slice of b as wide as c must fit into the 2 MiB of L2 that processors with tile registers have,
+// and a deep b is cut into slices. Between two slices the sums of all rows of a tile stay in L2, so
+// a tile has few rows.
 #define SLICED_BYTES ((int64_t)1200 << 10)
 #define SLICED_ROWS  256
 
-// Where as many rows stay in that cache, b streams by them from the caches that cores share, and
-// tiles are as wide as the sums that wait may be.
+// Where SLICED_ROWS rows stay in L2, b streams from the shared caches, and tiles have at most this
+// many columns of sums.
 #define STREAMED_COLS 4096
 
 // Columns that one task packs for all.
@@ -76,12 +78,12 @@ static bool cut_slices(call *self, int64_t wanted)
     return true;
 }
 
-// The tile that costs least packing. Turning a transposed left round costs most, so its tile is as
-// wide as c and its depth is cut short; otherwise packing right is what costs, so the tile is high,
-// and as wide as half of L2 holds columns.
+// Chooses the tile that costs the least packing. Transposing left costs most, so the tile of a
+// transposed left is as wide as c and its depth is cut short. Otherwise packing right costs most,
+// so the tile is high, and as wide as half of L2 holds columns.
 static void cut(call *self, int64_t workers)
 {
-    const int64_t depth = self->depth, wanted = 4 * workers; // no tile changes what it holds
+    const int64_t depth = self->depth, wanted = 4 * workers; // the tiles do not change the results
     if (self->spec.transpose_a) {
         const int64_t slice = self->ops->dtype == CY_F32 ? TURNED_DEPTH : 1024;
         self->depth_block = cy_min(depth, cy_round_up(slice, self->ops->depth_step));
@@ -273,8 +275,8 @@ void cy_matmul_blocks(cy_queue *queue, const cy_microkernel *wide, const cy_micr
 
 // ---- a few rows
 
-#define FEW_COLS                                                                                   \
-    64 // of a task at least; one task a worker, so that each reads one long stretch of b
+// Columns of a task at least. There is one task a worker, so that each reads one long range of b.
+#define FEW_COLS 64
 
 typedef struct few_call {
     const cy_microkernel *ops;

@@ -1,5 +1,5 @@
-// kernel/cpu/gemm/matmul.h: matrix products of this library, for processors with AVX2 or NEON and
-// up.
+// kernel/cpu/gemm/matmul.h: matrix products: of this library, for processors with AVX2 or NEON and
+// up, in blocks or in panels; and of oneDNN.
 //
 // A task makes a tile of c: it lets rows stream by packed columns of the right operand. Where tiles
 // lie below each other all of that operand is packed first, once; otherwise each task packs its own
@@ -20,7 +20,7 @@
 void cy_matmul_blocks(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
 
-// The same without the way round for a few rows: an element of c is one chain of fused
+// The same without the special case of a few rows: an element of c is one chain of fused
 // multiply-adds in ascending k, from zero or from c, however many rows the call has.
 void cy_matmul_tiled(cy_queue *queue, const cy_microkernel *wide, const cy_microkernel *narrow,
     cy_view c, cy_view a, cy_view b, cy_matmul_spec spec);
@@ -31,15 +31,15 @@ void cy_matmul_tiled(cy_queue *queue, const cy_microkernel *wide, const cy_micro
 void cy_matmul_few(cy_queue *queue, const cy_microkernel *ops, cy_view c, cy_view a, cy_view b,
     cy_matmul_spec spec);
 
-// Operators of the table, by instruction set. With tile registers products in fp32 and fp16 of this
-// many rows of c are of operands split into three parts of bf16 (avx512/pack.c), which costs more
-// packing than fewer rows are worth; these are fused multiply-adds of fp32.
+// Operators of the table, by instruction set. With tile registers, products in fp32 and fp16 with
+// at least this many rows of c split their operands into three parts of bf16 (avx512/pack.c).
+// Products with fewer rows would not repay the packing and use fused multiply-adds of fp32.
 #define CY_MATMUL_SPLIT_ROWS 32
 cy_matmul_fn cy_matmul_avx2, cy_matmul_avx512, cy_matmul_avx512_bf16, cy_matmul_amx, cy_matmul_neon;
 
 // ---- tiles: how a product is cut into tasks
 //
-// // A pure function of the shape: never of the number of workers, so results are the same whatever
+// A pure function of the shape: never of the number of workers, so results are the same whatever
 // their number is. Tasks are numbered down the rows of c within one column of tiles, so that
 // workers that run at the same time share the tile of b that is in the shared cache.
 
@@ -70,25 +70,24 @@ cy_tile cy_tiles_at(const cy_tiles *tiles, int64_t index, int64_t rows, int64_t 
 // Operands that are both packed into narrow panels, as Goto and van de Geijn (2008) lay them out,
 // for instruction sets with few and short registers.
 //
-// A panel of left is `rows` rows of it side by side, [depth][rows], a panel of right `cols`
-// columns, [depth][cols]: what a product in registers reads lies in the order in which it is read.
-// Right is packed once, by all workers, for a part of c's columns and a slice of its depth that
-// stay in the shared cache; a task then packs its rows of left, as many and as deep as stay in its
-// second-level cache, and lets them go by panels of right, each of which stays in the first-level
-// cache.
+// A panel of left is `rows` rows of it, [depth][rows], a panel of right `cols` columns,
+// [depth][cols], so that a product in registers reads both in the order in which they lie. All
+// workers pack right once for a part of c's columns and a slice of its depth that stay in the
+// shared cache. A task then packs as many of its rows of left, and as deep, as stay in L2, and
+// multiplies them by one panel of right after the other, each of which stays in L1.
 //
 // Every element of c is one chain of fused multiply-adds in ascending k, from zero or from c, as
 // cy_matmul_tiled promises it: results depend neither on the sizes of caches nor on the workers.
 
-// How far a row of left is stored beyond its end: rooms for panels have as many floats more.
+// How many floats beyond its end a packed left may be written; its memory has as many more.
 #define CY_PANEL_SLACK 8
 
 typedef struct cy_panel_ops {
     int64_t rows, cols; // of a product in registers
 
     // left, [panel][depth][rows], from source [rows, depth], or [depth, rows] when transposed:
-    // fp32, bf16 or fp16. Rows beyond the last hold anything. Writes CY_PANEL_SLACK floats behind
-    // the end.
+    // fp32, bf16 or fp16. Rows beyond the last hold anything. Writes up to CY_PANEL_SLACK floats
+    // beyond the end.
     void (*pack_left)(float *left, cy_view source, bool transposed);
 
     // right, `stride` floats from panel to panel, from source [depth, cols], or [cols, depth] when
@@ -103,7 +102,7 @@ typedef struct cy_panel_ops {
     void (*convert)(cy_view to, cy_view from);
 } cy_panel_ops;
 
-// Bytes of data that one core's caches hold; 0 where the system does not tell.
+// Bytes of data that one core's caches hold; 0 where the system does not report it.
 typedef struct cy_panel_caches {
     size_t l1_bytes, l2_bytes;
 } cy_panel_caches;
@@ -116,5 +115,50 @@ void cy_matmul_panels(cy_queue *queue, const cy_panel_ops *ops, cy_panel_caches 
 
 // Call this only where the processor has the instruction set.
 const cy_panel_ops *cy_panels_avx2(void);
+
+// ---- products through oneDNN, single-threaded, on tiles that our pool hands out
+//
+// The context is per rank and lives in cy_cpu_state. It owns the engine, one stream and one set of
+// memory handles per worker, and the primitives made so far; a primitive is made by the rank's own
+// thread the first time a shape comes (on a dry queue already), so a training step makes none.
+// Tiles depend on the shape alone and k is never split, so results do not depend on the number of
+// workers. oneDNN's own OpenMP runtime is held to one thread for the length of each call and left
+// as it was found: no team is ever made, so none can spin.
+
+typedef struct cy_dnnl cy_dnnl;
+
+// The most that the library may use.
+typedef enum cy_dnnl_limit {
+    CY_DNNL_ANY,
+    CY_DNNL_AVX512,
+    CY_DNNL_AVX512_BF16,
+    CY_DNNL_AMX,
+} cy_dnnl_limit;
+
+// Finds out what the library computes on this processor by making a small product of each kind. A
+// limit holds for the process from its first use of the library on, and replaces
+// ONEDNN_MAX_CPU_ISA. Returns CY_ERR_UNSUPPORTED where the library already uses more, or has no
+// engine. CY_DNNL_ANY sets no limit. Any thread may call this.
+CY_MUST_CHECK cy_status cy_dnnl_open(cy_dnnl **dnnl, int workers, cy_dnnl_limit limit);
+void cy_dnnl_close(cy_dnnl *dnnl);
+
+// The highest instruction set that the library uses in this process, as it names it:
+// "avx512_core_amx".
+const char *cy_dnnl_isa(void);
+
+// Primitives made so far, for a test that a second step makes none.
+int64_t cy_dnnl_primitives(const cy_dnnl *dnnl);
+
+// Tiles that the library said it could not run, although it had made their primitive.
+int64_t cy_dnnl_failed_tiles(const cy_dnnl *dnnl);
+
+// Whether the library made a small product of this kind when it was opened: operands of `dtype`, c
+// of `c_dtype`. A 16-bit c that accumulates is not asked for: it would round twice.
+bool cy_dnnl_supports(const cy_dnnl *dnnl, cy_dtype dtype, cy_dtype c_dtype, cy_matmul_spec spec);
+
+// The product of cy_cpu_state computes what the library does not support and the shapes that it
+// refuses. A refusal is remembered, so a dry queue and a real one take the same memory. The
+// portable product, which needs no memory, computes a tile that fails when it runs.
+cy_matmul_fn cy_matmul_dnnl;
 
 #endif

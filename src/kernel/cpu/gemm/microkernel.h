@@ -21,9 +21,8 @@
 
 #define CY_MICROKERNEL_COLS INT64_C(32)
 
-// Bytes that dot() asks for before it uses them. The processor's own prefetchers follow one stream
-// in ascending order best, so it reads rows one after the other; they still start anew with each
-// page.
+// Bytes that dot() prefetches before it uses them. Hardware prefetchers follow one ascending stream
+// best, so dot() reads rows one after the other; they still start again at each page.
 #define CY_DOT_AHEAD 8192
 
 typedef struct cy_microkernel {
@@ -54,10 +53,15 @@ typedef struct cy_microkernel {
     void (*transpose)(float *to, int64_t stride, cy_view from);
 
     // c [rows, b.rows] = a [rows, b.cols] times b transposed, for a few rows; c and a are dense, b
-    // is fp32, bf16 or fp16 and is read once from memory. `next`, unless NULL, is what will be read
-    // after b: its first CY_DOT_AHEAD bytes are asked for as the last of b are used.
+    // is fp32, bf16 or fp16 and is read once from memory. `next`, unless NULL, will be read after
+    // b: its first CY_DOT_AHEAD bytes are prefetched while the last of b are used.
     void (*dot)(float *c, const float *a, int64_t rows, cy_view b, const void *next);
 } cy_microkernel;
+
+// enter() and leave() of an instruction set without tile registers.
+static inline void cy_microkernel_no_tiles(void)
+{
+}
 
 // Bytes of a packed operand with `outer` rows (left) or columns (right).
 static inline size_t cy_microkernel_left_bytes(
@@ -96,10 +100,12 @@ static inline const void *cy_microkernel_left(
 // Call these only where the processor has the instruction set.
 const cy_microkernel *cy_microkernel_avx2(void);        // fp32; bf16 and fp16 widened
 const cy_microkernel *cy_microkernel_avx512(void);      // likewise
+const cy_microkernel *cy_microkernel_neon(void);        // likewise
 const cy_microkernel *cy_microkernel_avx512_bf16(void); // bf16
 const cy_microkernel *cy_microkernel_amx(void);         // bf16
-const cy_microkernel *cy_microkernel_amx_split(
-    void);                                       // fp32 in three parts of bf16; half types likewise
-const cy_microkernel *cy_microkernel_neon(void); // fp32; bf16 and fp16 widened
+const cy_microkernel *cy_microkernel_amx_split(void);   // fp32 and half types in parts of bf16
+
+// convert() of the AVX2 microkernel, which the panels of AVX2 use too.
+void cy_convert_avx2(cy_view to, cy_view from);
 
 #endif

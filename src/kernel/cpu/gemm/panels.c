@@ -4,27 +4,28 @@
 
 #include "base/status.h"
 
-// Of right, packed at once: a quarter of the 32 MiB of third-level cache that eight cores share.
+// The part of right that is packed at once: a quarter of the 32 MiB of L3 that eight cores share.
 #define RIGHT_BYTES ((int64_t)8 << 20)
 
 // Deepest slice of right that is packed at once.
 #define SLICE_DEPTH 1536
 
-// What sums of 16-bit results may take while slices follow each other.
+// The most that fp32 sums of 16-bit results may take between two slices.
 #define SUMS_BYTES ((int64_t)16 << 20)
 
 // Columns of right that one task packs.
 #define PACK_COLS 128
 
-// Where the system does not tell the sizes of caches.
+// The sizes of caches where the system does not report them.
 #define L1_BYTES ((int64_t)32 << 10)
 #define L2_BYTES ((int64_t)512 << 10)
 
-// Rows of a task at least, where there are tasks enough otherwise; columns likewise.
+// Rows and columns of a task at least, unless there would be too few tasks.
 #define ROWS_LEAST 48
 #define COLS_LEAST 128
 
-// Rows and columns of a task at most: its sums stay in caches, and rows of left are packed seldom.
+// Rows and columns of a task at most, so that its sums stay in caches and left is rarely packed
+// twice.
 #define ROWS_MOST 192
 #define COLS_MOST 1536
 
@@ -42,12 +43,12 @@ typedef struct call {
     size_t left_bytes, sums_bytes;
     cy_view sums; // fp32 [c.rows, columns]; none where c is fp32 or the depth one slice
 
-    // of the round of tasks that runs
+    // of the tasks that run now
     int64_t col, cols; // of c
     int64_t k, steps;  // of depth
 } call;
 
-// `size` in as few even chunks as do not exceed `limit`, each a multiple of `step`.
+// The size of the fewest even chunks of `size` that do not exceed `limit`, a multiple of `step`.
 static int64_t even(int64_t size, int64_t limit, int64_t step)
 {
     return cy_round_up(cy_ceil_div(size, cy_ceil_div(size, limit)), step);
@@ -72,7 +73,7 @@ static void cut_columns(call *self)
     self->columns = cy_min(cols, even(cols, cy_max(fit, COLS_LEAST), CY_MICROKERNEL_COLS));
 }
 
-// Rows are cut first, for each task packs its rows of left.
+// Cuts rows first, because each task packs its rows of left.
 static void cut_tasks(call *self, cy_panel_caches caches, int64_t wanted)
 {
     const int64_t rows = self->c.rows, panel = self->ops->rows;

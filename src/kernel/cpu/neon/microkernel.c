@@ -1,13 +1,11 @@
-// The NEON microkernel (fp32; 16-bit operands are widened when they are packed) and attention's
-// rows compiled for NEON.
+// Multiplies blocks with NEON, in fp32: packing widens 16-bit operands. Compiles the row-by-row
+// part of attention for NEON.
 
 #include "kernel/cpu/gemm/microkernel.h"
 
-#include "kernel/cpu/neon/lanes.h"
-
 #include "kernel/cpu/attention/rows.h"
-#include "kernel/cpu/gemm/dot_lanes.h"
-#include "kernel/cpu/gemm/pack8.h"
+#include "kernel/cpu/gemm/dot.h"
+#include "kernel/cpu/gemm/pack.h"
 
 // Eight rows by eight columns are 16 accumulators: four pipelines with a latency of four cycles
 // are kept busy by 16 chains. With eight vectors of left, four of its elements each, and two of
@@ -20,7 +18,7 @@
 // sum[i] += left[i][lane] times eight columns of one step of depth.
 #define MICRO_STEP(lane)                                                                           \
     do {                                                                                           \
-        const float8 b = load8(right + (lane)*CY_MICROKERNEL_COLS);                                \
+        const vec b = vec_load(right + (lane)*CY_MICROKERNEL_COLS);                                \
         for (int i = 0; i < rows; i++) {                                                           \
             sum[i].val[0] = vfmaq_laneq_f32(sum[i].val[0], b.val[0], a[i], lane);                  \
             sum[i].val[1] = vfmaq_laneq_f32(sum[i].val[1], b.val[1], a[i], lane);                  \
@@ -28,12 +26,12 @@
     } while (0)
 
 // `rows` is a constant wherever this is inlined: the sums stay in registers.
-NEON_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t left_stride,
+FORCE_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t left_stride,
     const float *right, int64_t depth, int64_t cols, bool accumulate, const int rows)
 {
-    float8 sum[MICRO_ROWS];
+    vec sum[MICRO_ROWS];
     for (int i = 0; i < rows; i++)
-        sum[i] = accumulate ? load8_as(c + i * c_stride, CY_F32, cols) : set8(0.0f);
+        sum[i] = accumulate ? load_as(c + i * c_stride, CY_F32, cols) : vec_all(0.0f);
     int64_t k = 0;
     for (; k + 4 <= depth; k += 4, right += 4 * CY_MICROKERNEL_COLS) {
         float32x4_t a[MICRO_ROWS];
@@ -51,7 +49,7 @@ NEON_INLINE void micro(float *c, int64_t c_stride, const float *left, int64_t le
         MICRO_STEP(0);
     }
     for (int i = 0; i < rows; i++)
-        store8_as(c + i * c_stride, CY_F32, cols, sum[i]);
+        store_as(c + i * c_stride, CY_F32, sum[i], cols);
 }
 
 #define MICRO_CASE(count)                                                                          \
@@ -93,10 +91,6 @@ static void multiply(float *c, int64_t c_stride, const void *left, int64_t left_
     }
 }
 
-static void nothing(void)
-{
-}
-
 const cy_microkernel *cy_microkernel_neon(void)
 {
     static const cy_microkernel ops = {
@@ -105,8 +99,8 @@ const cy_microkernel *cy_microkernel_neon(void)
         .packed_bytes = 4,
         .depth_step = 1,
         .row_block = 128,
-        .enter = nothing,
-        .leave = nothing,
+        .enter = cy_microkernel_no_tiles,
+        .leave = cy_microkernel_no_tiles,
         .pack_left = pack_left,
         .pack_right = pack_right,
         .multiply = multiply,

@@ -1,89 +1,85 @@
-// kernel/cpu/neon/vector.h: eight fp32 numbers in two registers of NEON, with loads that widen and
-// stores that narrow.
+// kernel/cpu/neon/vector.h: the vector of kernel/cpu/vector/vector.h in NEON: eight numbers in two
+// registers. Included by kernel/cpu/vector/vector.h only, which says what each function does.
 //
 // Two registers, so that a chain of sums has two additions on their way, and eight numbers of 16
-// bits are one register. Everything here is in the base instruction set of aarch64. Included under
-// neon/, and by kernel/cpu/vector/vector.h, which gives the operators its names for these.
+// bits are one register. Everything here is in the base instruction set of aarch64.
 
 #ifndef CY_KERNEL_CPU_NEON_VECTOR_H
 #define CY_KERNEL_CPU_NEON_VECTOR_H
 
-#include "base/numbers.h"
-#include "device/view.h"
-
 #include <arm_neon.h>
-#include <string.h>
 
-#define NEON_INLINE static inline __attribute__((always_inline))
-
-typedef float32x4x2_t float8;
-typedef uint32x4x2_t mask8; // of each lane all bits or none
+#define LANES INT64_C(8)
+typedef float32x4x2_t vec;
+typedef uint32x4x2_t vec_mask; // of each lane all bits or none
 
 // One register after the other.
 #define EACH_HALF for (int half_ = 0; half_ < 2; half_++)
 #define HALF(x)   (x).val[half_]
 
-NEON_INLINE float8 set8(float x)
+FORCE_INLINE vec vec_all(float x)
 {
-    return (float8){{vdupq_n_f32(x), vdupq_n_f32(x)}};
+    return (vec){{vdupq_n_f32(x), vdupq_n_f32(x)}};
 }
-NEON_INLINE float8 add8(float8 a, float8 b)
+FORCE_INLINE vec vec_add(vec a, vec b)
 {
     EACH_HALF HALF(a) = vaddq_f32(HALF(a), HALF(b));
     return a;
 }
-NEON_INLINE float8 sub8(float8 a, float8 b)
+FORCE_INLINE vec vec_sub(vec a, vec b)
 {
     EACH_HALF HALF(a) = vsubq_f32(HALF(a), HALF(b));
     return a;
 }
-NEON_INLINE float8 mul8(float8 a, float8 b)
+FORCE_INLINE vec vec_mul(vec a, vec b)
 {
     EACH_HALF HALF(a) = vmulq_f32(HALF(a), HALF(b));
     return a;
 }
-NEON_INLINE float8 div8(float8 a, float8 b)
+FORCE_INLINE vec vec_div(vec a, vec b)
 {
     EACH_HALF HALF(a) = vdivq_f32(HALF(a), HALF(b));
     return a;
 }
-NEON_INLINE float8 sqrt8(float8 a)
+FORCE_INLINE vec vec_sqrt(vec a)
 {
     EACH_HALF HALF(a) = vsqrtq_f32(HALF(a));
     return a;
 }
-NEON_INLINE float8 fma8(float8 a, float8 b, float8 c)
-{
-    EACH_HALF HALF(c) = vfmaq_f32(HALF(c), HALF(a), HALF(b));
-    return c;
-}
-// c - a b
-NEON_INLINE float8 fnma8(float8 a, float8 b, float8 c)
-{
-    EACH_HALF HALF(c) = vfmsq_f32(HALF(c), HALF(a), HALF(b));
-    return c;
-}
-// Lanes of yes where the mask is set, of no elsewhere.
-NEON_INLINE float8 select8(mask8 mask, float8 yes, float8 no)
-{
-    EACH_HALF HALF(no) = vbslq_f32(HALF(mask), HALF(yes), HALF(no));
-    return no;
-}
-// a > b ? a : b, as on x86: b where one of them is a NaN, which vmaxq is not.
-NEON_INLINE float8 max8(float8 a, float8 b)
+// Not vmaxq and vminq, which return a NaN where either is one.
+FORCE_INLINE vec vec_max(vec a, vec b)
 {
     EACH_HALF HALF(b) = vbslq_f32(vcgtq_f32(HALF(a), HALF(b)), HALF(a), HALF(b));
     return b;
 }
-NEON_INLINE float8 min8(float8 a, float8 b)
+FORCE_INLINE vec vec_min(vec a, vec b)
 {
     EACH_HALF HALF(b) = vbslq_f32(vcltq_f32(HALF(a), HALF(b)), HALF(a), HALF(b));
     return b;
 }
-
-// a 2^n for whole n, in two steps, each of which is a normal number for |n| <= 252: results below
-// 2^-126 are subnormals. A NaN in n is 0: it is in a as well.
-NEON_INLINE float8 scale8(float8 a, float8 n)
+FORCE_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+    EACH_HALF HALF(c) = vfmaq_f32(HALF(c), HALF(a), HALF(b));
+    return c;
+}
+FORCE_INLINE vec vec_fnma(vec a, vec b, vec c)
+{
+    EACH_HALF HALF(c) = vfmsq_f32(HALF(c), HALF(a), HALF(b));
+    return c;
+}
+FORCE_INLINE vec vec_round(vec a)
+{
+    EACH_HALF HALF(a) = vrndnq_f32(HALF(a));
+    return a;
+}
+FORCE_INLINE vec vec_floor(vec a)
+{
+    EACH_HALF HALF(a) = vrndmq_f32(HALF(a));
+    return a;
+}
+// In two steps, each of which is a normal number for |n| <= 252. A NaN in n is 0: it is in a as
+// well.
+FORCE_INLINE vec vec_scale(vec a, vec n)
 {
     EACH_HALF
     {
@@ -96,13 +92,14 @@ NEON_INLINE float8 scale8(float8 a, float8 n)
     return a;
 }
 
-// Lanes [first, last).
-NEON_INLINE mask8 between8(int64_t first, int64_t last)
+// ---- lanes
+
+FORCE_INLINE vec_mask lanes_between(int64_t first, int64_t last)
 {
     static const int32_t numbers[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const int32x4_t from = vdupq_n_s32(first < 0 ? 0 : first > 8 ? 8 : (int32_t)first);
     const int32x4_t to = vdupq_n_s32(last < 0 ? 0 : last > 8 ? 8 : (int32_t)last);
-    mask8 mask;
+    vec_mask mask;
     EACH_HALF
     {
         const int32x4_t lane = vld1q_s32(numbers + 4 * half_);
@@ -110,105 +107,160 @@ NEON_INLINE mask8 between8(int64_t first, int64_t last)
     }
     return mask;
 }
+FORCE_INLINE vec vec_select(vec_mask mask, vec yes, vec no)
+{
+    EACH_HALF HALF(no) = vbslq_f32(HALF(mask), HALF(yes), HALF(no));
+    return no;
+}
+FORCE_INLINE vec vec_first(vec a, vec b, int64_t lanes)
+{
+    return vec_select(lanes_between(0, lanes), a, b);
+}
 
-NEON_INLINE float8 load8(const float *at)
+FORCE_INLINE float vec_sum(vec a)
 {
-    return (float8){{vld1q_f32(at), vld1q_f32(at + 4)}};
+    return vaddvq_f32(vaddq_f32(a.val[0], a.val[1]));
 }
-NEON_INLINE void store8(float *at, float8 x)
+FORCE_INLINE float vec_sum_pairs(vec a)
 {
-    vst1q_f32(at, x.val[0]);
-    vst1q_f32(at + 4, x.val[1]);
+    return vec_sum(a);
+}
+FORCE_INLINE void vec_sum4(float sums[4], const vec x[4])
+{
+    float32x4_t half[4];
+    for (int i = 0; i < 4; i++)
+        half[i] = vaddq_f32(x[i].val[0], x[i].val[1]);
+    vst1q_f32(sums, vpaddq_f32(vpaddq_f32(half[0], half[1]), vpaddq_f32(half[2], half[3])));
+}
+FORCE_INLINE float vec_largest(vec a)
+{
+    return vmaxnmvq_f32(vmaxnmq_f32(a.val[0], a.val[1]));
 }
 
-NEON_INLINE float8 widen8_bf16(uint16x8_t x)
+typedef struct squares {
+    float64x2_t low, high;
+} squares;
+
+FORCE_INLINE void squares_add(squares *sum, vec a)
 {
-    return (float8){{vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(x), 16)),
-        vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(x), 16))}};
+    EACH_HALF
+    {
+        const float64x2_t low = vcvt_f64_f32(vget_low_f32(HALF(a)));
+        const float64x2_t high = vcvt_high_f64_f32(HALF(a));
+        sum->low = vfmaq_f64(sum->low, low, low);
+        sum->high = vfmaq_f64(sum->high, high, high);
+    }
 }
-// The bits of cy_bf16_from_f32.
-NEON_INLINE uint16x8_t narrow8_bf16(float8 x)
+FORCE_INLINE double squares_total(squares sum)
+{
+    return vaddvq_f64(vaddq_f64(sum.low, sum.high));
+}
+
+// ---- loads and stores: there are no masked ones, so what is left of a row goes by way of the
+// stack
+
+FORCE_INLINE vec vec_load(const float *x)
+{
+    return (vec){{vld1q_f32(x), vld1q_f32(x + 4)}};
+}
+FORCE_INLINE void vec_store(float *y, vec a)
+{
+    vst1q_f32(y, a.val[0]);
+    vst1q_f32(y + 4, a.val[1]);
+}
+
+FORCE_INLINE vec load_f32(const float *x, int64_t lanes)
+{
+    if (lanes >= LANES) return vec_load(x);
+    float numbers[LANES] = {0};
+    memcpy(numbers, x, (size_t)lanes * sizeof(*numbers));
+    return vec_load(numbers);
+}
+FORCE_INLINE void store_f32(float *y, vec a, int64_t lanes)
+{
+    if (lanes >= LANES) {
+        vec_store(y, a);
+        return;
+    }
+    float numbers[LANES];
+    vec_store(numbers, a);
+    memcpy(y, numbers, (size_t)lanes * sizeof(*numbers));
+}
+
+FORCE_INLINE uint16x8_t load_words(const void *x, int64_t lanes)
+{
+    if (lanes >= LANES) return vld1q_u16(x);
+    uint16_t words[LANES] = {0};
+    memcpy(words, x, (size_t)lanes * sizeof(*words));
+    return vld1q_u16(words);
+}
+FORCE_INLINE void store_words(void *y, uint16x8_t a, int64_t lanes)
+{
+    if (lanes >= LANES) {
+        vst1q_u16(y, a);
+        return;
+    }
+    uint16_t words[LANES];
+    vst1q_u16(words, a);
+    memcpy(y, words, (size_t)lanes * sizeof(*words));
+}
+
+FORCE_INLINE vec load_bf16(const cy_bf16 *x, int64_t lanes)
+{
+    const uint16x8_t words = load_words(x, lanes);
+    return (vec){{vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(words), 16)),
+        vreinterpretq_f32_u32(vshll_n_u16(vget_high_u16(words), 16))}};
+}
+FORCE_INLINE void store_bf16(cy_bf16 *y, vec a, int64_t lanes)
 {
     uint16x4_t words[2];
     EACH_HALF
     {
-        const uint32x4_t bits = vreinterpretq_u32_f32(HALF(x));
+        const uint32x4_t bits = vreinterpretq_u32_f32(HALF(a));
         const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
         const uint32x4_t rounded = vaddq_u32(vaddq_u32(bits, odd), vdupq_n_u32(0x7fff));
         const uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-        const uint32x4_t number = vceqq_f32(HALF(x), HALF(x));
+        const uint32x4_t number = vceqq_f32(HALF(a), HALF(a));
         words[half_] = vshrn_n_u32(vbslq_u32(number, rounded, quiet), 16);
     }
-    return vcombine_u16(words[0], words[1]);
+    store_words(y, vcombine_u16(words[0], words[1]), lanes);
 }
-NEON_INLINE float8 widen8_f16(uint16x8_t x)
+FORCE_INLINE void store_bf16_fast(cy_bf16 *y, vec a)
 {
-    const float16x8_t halves = vreinterpretq_f16_u16(x);
-    return (float8){{vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)}};
-}
-NEON_INLINE uint16x8_t narrow8_f16(float8 x)
-{
-    return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(x.val[0]), x.val[1]));
+    store_bf16(y, a, LANES);
 }
 
-// Up to eight elements as fp32; lanes beyond `count` are zero and not read. There are no masked
-// loads: what is left of a row goes by way of the stack.
-NEON_INLINE float8 load8_as(const void *from, const cy_dtype dtype, int64_t count)
+FORCE_INLINE vec load_f16(const void *x, int64_t lanes)
 {
-    if (count <= 0) return set8(0.0f);
+    const float16x8_t halves = vreinterpretq_f16_u16(load_words(x, lanes));
+    return (vec){{vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)}};
+}
+FORCE_INLINE void store_f16(void *y, vec a, int64_t lanes)
+{
+    const float16x8_t halves = vcvt_high_f16_f32(vcvt_f16_f32(a.val[0]), a.val[1]);
+    store_words(y, vreinterpretq_u16_f16(halves), lanes);
+}
+
+FORCE_INLINE vec load_as(const void *x, const cy_dtype dtype, int64_t lanes)
+{
+    if (lanes <= 0) return vec_all(0.0f);
+    if (dtype == CY_F32) return load_f32(x, lanes);
+    return dtype == CY_BF16 ? load_bf16(x, lanes) : load_f16(x, lanes);
+}
+FORCE_INLINE void store_as(void *y, const cy_dtype dtype, vec a, int64_t lanes)
+{
+    if (lanes <= 0) return;
     if (dtype == CY_F32) {
-        if (count >= 8) return load8(from);
-        float whole[8] = {0};
-        memcpy(whole, from, (size_t)count * sizeof(float));
-        return load8(whole);
-    }
-    uint16x8_t bits;
-    if (count >= 8) {
-        bits = vld1q_u16(from);
+        store_f32(y, a, lanes);
+    } else if (dtype == CY_BF16) {
+        store_bf16(y, a, lanes);
     } else {
-        uint16_t whole[8] = {0};
-        memcpy(whole, from, (size_t)count * sizeof(uint16_t));
-        bits = vld1q_u16(whole);
+        store_f16(y, a, lanes);
     }
-    return dtype == CY_BF16 ? widen8_bf16(bits) : widen8_f16(bits);
 }
-NEON_INLINE void store8_as(void *to, const cy_dtype dtype, int64_t count, float8 x)
-{
-    if (count <= 0) return;
-    if (dtype == CY_F32) {
-        if (count >= 8) {
-            store8(to, x);
-            return;
-        }
-        float whole[8];
-        store8(whole, x);
-        memcpy(to, whole, (size_t)count * sizeof(float));
-        return;
-    }
-    const uint16x8_t bits = dtype == CY_BF16 ? narrow8_bf16(x) : narrow8_f16(x);
-    if (count >= 8) {
-        vst1q_u16(to, bits);
-        return;
-    }
-    uint16_t whole[8];
-    vst1q_u16(whole, bits);
-    memcpy(to, whole, (size_t)count * sizeof(uint16_t));
-}
-
-NEON_INLINE float sum8(float8 x)
-{
-    return vaddvq_f32(vaddq_f32(x.val[0], x.val[1]));
-}
-// A NaN loses against every number, or all lanes are.
-NEON_INLINE float largest8(float8 x)
-{
-    return vmaxnmvq_f32(vmaxnmq_f32(x.val[0], x.val[1]));
-}
-
-// ---- transposition
 
 // r[i][j] = r[j][i] of four rows.
-NEON_INLINE void transpose4(float32x4_t r[4])
+FORCE_INLINE void transpose4(float32x4_t r[4])
 {
     const float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1]));
     const float64x2_t b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
@@ -219,9 +271,7 @@ NEON_INLINE void transpose4(float32x4_t r[4])
     r[2] = vreinterpretq_f32_f64(vtrn2q_f64(a, c));
     r[3] = vreinterpretq_f32_f64(vtrn2q_f64(b, d));
 }
-
-// Columns become rows: to[j] = column j of the eight rows.
-NEON_INLINE void transpose8(float8 to[8], const float8 rows[8])
+FORCE_INLINE void transpose8(vec to[8], const vec rows[8])
 {
     for (int i = 0; i < 2; i++) {
         for (int j = 0; j < 2; j++) {
@@ -233,6 +283,59 @@ NEON_INLINE void transpose8(float8 to[8], const float8 rows[8])
                 to[4 * j + k].val[i] = square[k];
         }
     }
+}
+
+// ---- integers
+
+FORCE_INLINE unsigned lanes_above(const float *x, int64_t limit, int64_t lanes)
+{
+    static const uint32_t bit[LANES] = {1, 2, 4, 8, 16, 32, 64, 128};
+    const vec values = load_f32(x, lanes);
+    const vec_mask there = lanes_between(0, lanes);
+    const int32x4_t most = vdupq_n_s32((int32_t)limit);
+    uint32x4_t bits = vdupq_n_u32(0);
+    EACH_HALF
+    {
+        const int32x4_t size =
+            vandq_s32(vreinterpretq_s32_f32(HALF(values)), vdupq_n_s32(0x7fffffff));
+        const uint32x4_t above = vandq_u32(vcgtq_s32(size, most), HALF(there));
+        bits = vorrq_u32(bits, vandq_u32(above, vld1q_u32(bit + 4 * half_)));
+    }
+    return vaddvq_u32(bits);
+}
+
+typedef int32x4x2_t vec_int;
+
+FORCE_INLINE vec_int vec_int_magnitude(vec x)
+{
+    vec_int size;
+    EACH_HALF HALF(size) = vandq_s32(vreinterpretq_s32_f32(HALF(x)), vdupq_n_s32(0x7fffffff));
+    return size;
+}
+FORCE_INLINE vec_int vec_int_max(vec_int a, vec_int b)
+{
+    EACH_HALF HALF(a) = vmaxq_s32(HALF(a), HALF(b));
+    return a;
+}
+FORCE_INLINE int32_t vec_int_largest(vec_int a)
+{
+    return vmaxvq_s32(vmaxq_s32(a.val[0], a.val[1]));
+}
+FORCE_INLINE void store_codes(int8_t *code, vec units, int64_t lanes)
+{
+    const int16x4_t low = vqmovn_s32(vcvtnq_s32_f32(units.val[0]));
+    const int16x8_t words = vqmovn_high_s32(low, vcvtnq_s32_f32(units.val[1]));
+    int8_t bytes[LANES];
+    vst1_s8(bytes, vqmovn_s16(words));
+    memcpy(code, bytes, (size_t)lanes);
+}
+FORCE_INLINE vec load_codes(const int8_t *code, int64_t lanes)
+{
+    int8_t bytes[LANES] = {0};
+    memcpy(bytes, code, (size_t)lanes);
+    const int16x8_t words = vmovl_s8(vld1_s8(bytes));
+    return (vec){
+        {vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), vcvtq_f32_s32(vmovl_high_s16(words))}};
 }
 
 #endif

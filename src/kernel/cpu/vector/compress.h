@@ -21,27 +21,7 @@
 #define LOW_SHIFT   9
 #define LOW_BINS    512
 #define TOPK_BINS   (TOP_BINS + MIDDLE_BINS + LOW_BINS)
-#define BANKS       4 // of counters: neighbours that fall in one bin do not wait for each other
-
-#if defined(__aarch64__) // in kernel/cpu/neon/operators.h
-#elif defined(__AVX512F__)
-// A bit for each lane whose magnitude, as an integer, is above `limit`, which may be -1.
-FORCE_INLINE unsigned lanes_above(const float *x, int64_t limit, int64_t lanes)
-{
-    const __m512i bits =
-        _mm512_and_si512(_mm512_castps_si512(load_f32(x, lanes)), _mm512_set1_epi32(0x7fffffff));
-    return _mm512_mask_cmpgt_epi32_mask(lanes_mask(lanes), bits, _mm512_set1_epi32((int)limit));
-}
-#else
-FORCE_INLINE unsigned lanes_above(const float *x, int64_t limit, int64_t lanes)
-{
-    const __m256i bits =
-        _mm256_and_si256(_mm256_castps_si256(load_f32(x, lanes)), _mm256_set1_epi32(0x7fffffff));
-    const __m256i above = _mm256_cmpgt_epi32(bits, _mm256_set1_epi32((int)limit));
-    const __m256i there = _mm256_and_si256(above, lanes_mask(lanes));
-    return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(there));
-}
-#endif
+#define BANKS       4 // of counters, so that neighbours in one bin do not wait for each other
 
 static inline uint32_t magnitude_bits(float x)
 {
@@ -88,7 +68,8 @@ static void topk_add_chunk(void *context, int64_t part, int worker)
         counts[i] = banks[0][i] + banks[1][i] + banks[2][i] + banks[3][i];
 }
 
-// Counts by `bins` bits from `shift` on what agrees with `least` above them.
+// Counts, by the `bins` bits from `shift` on, the elements that agree with `least` in the bits
+// above.
 FORCE_INLINE void count_agreeing(
     const topk_of *of, int64_t part, int32_t *counts, int shift, int64_t bins)
 {
@@ -159,7 +140,7 @@ static uint32_t choose_bin(topk_of *of, int64_t offset, int64_t bins, int64_t *w
     return (uint32_t)bin;
 }
 
-// From counts to places: the first ties are those of the first parts.
+// Computes places from counts: the first parts move the first ties.
 static void place_parts(topk_of *of, int64_t ties)
 {
     int64_t at = 0;
@@ -174,11 +155,11 @@ static void place_parts(topk_of *of, int64_t ties)
     }
 }
 
-static void topk(
-    cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad, double scale)
+static void topk(cy_queue *queue, cy_view values, cy_view indices, cy_view residual, cy_view grad,
+    cy_view sum_squares, double max_norm)
 {
     if (residual.dtype != CY_F32 || grad.dtype != CY_F32) {
-        cy_ref_topk(queue, values, indices, residual, grad, scale);
+        cy_ref_topk(queue, values, indices, residual, grad, sum_squares, max_norm);
         return;
     }
     const size_t mark = cy_arena_mark(queue->scratch);
@@ -190,13 +171,13 @@ static void topk(
         .grad = grad.data,
         .n = grad.cols,
         .parts = parts,
-        .scale = (float)scale,
         .counts = cy_arena_alloc(queue->scratch, (size_t)parts * TOPK_BINS * sizeof(*of.counts)),
         .starts = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.starts)),
         .ties = cy_arena_alloc(queue->scratch, (size_t)parts * sizeof(*of.ties)),
     };
     if (!queue->dry) {
         int64_t wanted = values.cols;
+        of.scale = (float)cy_ref_topk_scale(sum_squares, max_norm);
         memset(of.starts, 0, (size_t)parts * sizeof(*of.starts));
         cy_queue_run(queue, topk_add_chunk, &of, parts);
         of.least = choose_bin(&of, 0, TOP_BINS, &wanted) << TOP_SHIFT;
@@ -260,66 +241,6 @@ static void step_ahead(cy_queue *queue, cy_view weight, cy_view master, cy_view 
 
 // ---- int8 with a scale a block
 
-#if defined(__aarch64__) // in kernel/cpu/neon/operators.h
-#elif defined(__AVX512F__)
-typedef __m512i whole;
-
-FORCE_INLINE whole whole_magnitude(vec x)
-{
-    return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
-}
-FORCE_INLINE whole whole_max(whole a, whole b)
-{
-    return _mm512_max_epi32(a, b);
-}
-FORCE_INLINE int32_t whole_largest(whole a)
-{
-    return _mm512_reduce_max_epi32(a);
-}
-FORCE_INLINE void store_codes(int8_t *code, vec units, int64_t lanes)
-{
-    const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(units));
-    _mm_mask_storeu_epi8(code, lanes_mask(lanes), bytes);
-}
-FORCE_INLINE vec load_codes(const int8_t *code, int64_t lanes)
-{
-    const __m128i bytes = _mm_maskz_loadu_epi8(lanes_mask(lanes), code);
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-}
-#else
-typedef __m256i whole;
-
-FORCE_INLINE whole whole_magnitude(vec x)
-{
-    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-}
-FORCE_INLINE whole whole_max(whole a, whole b)
-{
-    return _mm256_max_epi32(a, b);
-}
-FORCE_INLINE int32_t whole_largest(whole a)
-{
-    __m128i b = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
-    b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0x4e));
-    b = _mm_max_epi32(b, _mm_shuffle_epi32(b, 0xb1));
-    return _mm_cvtsi128_si32(b);
-}
-FORCE_INLINE void store_codes(int8_t *code, vec units, int64_t lanes)
-{
-    const __m256i whole_units = _mm256_cvtps_epi32(units);
-    const __m128i words = _mm_packs_epi32(
-        _mm256_castsi256_si128(whole_units), _mm256_extracti128_si256(whole_units, 1));
-    const int64_t bytes = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
-    memcpy(code, &bytes, (size_t)lanes);
-}
-FORCE_INLINE vec load_codes(const int8_t *code, int64_t lanes)
-{
-    int64_t bytes = 0;
-    memcpy(&bytes, code, (size_t)lanes);
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes)));
-}
-#endif
-
 typedef struct quantize_of {
     int8_t *codes;
     float *scales;
@@ -340,11 +261,11 @@ static inline int64_t block_end(const quantize_of *of, int64_t block)
 static float block_scale(const quantize_of *of, int64_t block)
 {
     const int64_t end = block_end(of, block);
-    whole most = whole_magnitude(vec_all(0.0f));
+    vec_int most = vec_int_magnitude(vec_all(0.0f));
     for (int64_t i = block * CY_QUANTIZE_BLOCK; i < end; i += LANES) {
-        most = whole_max(most, whole_magnitude(load_f32(of->x + i, lanes_left(end, i))));
+        most = vec_int_max(most, vec_int_magnitude(load_f32(of->x + i, lanes_left(end, i))));
     }
-    const int32_t bits = whole_largest(most);
+    const int32_t bits = vec_int_largest(most);
     float largest;
     memcpy(&largest, &bits, sizeof(largest));
     return isfinite(largest) ? largest / 127.0f : NAN;

@@ -1,7 +1,7 @@
 // kernel/cpu/vector/elementwise.h: operators that compute element by element, and the grid that
 // cuts a matrix into chunks for the thread pool: fill, copy, sums, embedding, rope and swiglu.
 //
-// All are bound by memory, except swiglu with AVX2, which is bound by its exponential.
+// Memory bandwidth limits all of them except swiglu with AVX2, which its exponential limits.
 
 #ifndef CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
 #define CY_KERNEL_CPU_VECTOR_ELEMENTWISE_H
@@ -16,7 +16,7 @@
 // ---- the grid: it depends on the matrix alone, never on the number of threads, and neither do the
 // results
 
-// Elements of a chunk: enough to be worth handing out, small enough to stay in the second cache.
+// Elements of a chunk: enough to be worth handing out, small enough to stay in L2.
 #define CHUNK 16384
 
 typedef struct grid {
@@ -103,7 +103,7 @@ static void fill_chunk(void *context, int64_t number, int worker)
     for (int64_t t = at.row; t < at.row_end; t++) {
         void *y = cy_view_at(of->y, t, 0);
         if (of->value == 0.0f && !signbit(of->value)) {
-            // The system's way to clear reads no line before it is written.
+            // memset reads no cache line before it writes it.
             memset(cy_view_at(of->y, t, at.col), 0,
                 (size_t)(at.col_end - at.col) * cy_dtype_size(of->y.dtype));
             continue;
@@ -222,7 +222,7 @@ static void add_bias(cy_queue *queue, cy_view y, cy_view bias)
 
 #define PARTS_MAX    32
 #define PART_ROWS    64
-#define COLUMN_BLOCK 256 // columns of a part that one task sums: their sums stay in the first cache
+#define COLUMN_BLOCK 256 // columns of a part that one task sums: their sums stay in L1
 
 typedef struct row_parts {
     int64_t rows;  // in a part

@@ -1,5 +1,5 @@
-// kernel/cpu/vector/norm.h: RMS norm and its gradient. Bound by memory: a row is read once into the
-// first cache, and its sum of squares and its outputs are made from there.
+// kernel/cpu/vector/norm.h: RMS norm and its gradient. Memory bandwidth limits them: a row is read
+// once into L1, and its sum of squares and its outputs are computed from there.
 
 #ifndef CY_KERNEL_CPU_VECTOR_NORM_H
 #define CY_KERNEL_CPU_VECTOR_NORM_H
@@ -149,7 +149,8 @@ FORCE_INLINE float norm_dot(const norm *of, int64_t t, cy_dtype dtype)
     return vec_sum(vec_add(before, last));
 }
 
-// dx of a row, and its share of dweight while x and dy are at hand; either may be absent.
+// Computes dx of a row, and adds its share of dweight while x and dy are in L1; either may be
+// absent.
 FORCE_INLINE void norm_backward_row(const norm *of, int64_t t, float *part, cy_dtype dtype)
 {
     const float r = ((const float *)of->inv_rms.data)[t];

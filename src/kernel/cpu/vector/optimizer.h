@@ -1,5 +1,5 @@
 // kernel/cpu/vector/optimizer.h: operators over flat ranges of parameters: sums of squares, AdamW,
-// random numbers and hashes. Bound by memory.
+// random numbers and hashes. Memory bandwidth limits them.
 
 #ifndef CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
 #define CY_KERNEL_CPU_VECTOR_OPTIMIZER_H
@@ -145,7 +145,7 @@ static void adamw_chunk(void *context, int64_t number, int worker)
     }
 }
 
-// The same one step of the formula after the other, each of which reads what the one before wrote.
+// Computes one step of the formula; the next step reads what it wrote.
 FORCE_INLINE void adamw_alone(const adamw_range *of, int64_t i, int64_t lanes)
 {
     float *master = (float *)of->master.data + i;
@@ -193,7 +193,7 @@ static double adamw_power(double base, int64_t exponent)
     return pow(base, (double)exponent);
 }
 
-// The arguments of one update as its vectors take them.
+// The arguments of one update in the form that its vectors use.
 static adamw_range adamw_range_of(cy_view weight, cy_view master, cy_view m, cy_view v,
     cy_view grad, double factor, const cy_adamw_spec *spec, double (*power)(double, int64_t))
 {

@@ -15,7 +15,7 @@ typedef struct logit_rows {
     float scale;
 } logit_rows;
 
-// Elements of a row of logits that are asked for ahead: rows come from memory, and the gradient's
+// Elements by which rows of logits are prefetched: they come from memory, and those of the gradient
 // go there too.
 #define LOGITS_AHEAD 1024
 
@@ -118,7 +118,7 @@ static void softmax_sum(cy_queue *queue, cy_view sum, cy_view target, cy_view lo
     cy_queue_run(queue, softmax_sum_chunk, &of, of.cut.count);
 }
 
-// The target's column is made apart: exp / sum - 1 would lose its digits to rounding otherwise.
+// Computes the target's column apart: otherwise exp / sum - 1 would lose its digits to rounding.
 static void softmax_grad_target(const logit_rows *of, int64_t t, float logit)
 {
     const int64_t column = of->targets[t] - of->first;
