@@ -165,8 +165,13 @@ for _ in $(seq 1200); do
     [ "$(grep -c 'Step:' "$folder/out")" -ge 3 ] && break
     sleep 0.05
 done
-rm -rf "$folder/here" || rm -rf "$folder/here" # a metric may have been written meanwhile
+kill -STOP "$process" # or it would make folders again while they are removed
+until grep -q '^State:[[:space:]]*T' "/proc/$process/status" || ! kill -0 "$process" 2>/dev/null; do
+    sleep 0.01
+done
+rm -rf "$folder/here"
 kill -TERM "$process"
+kill -CONT "$process"
 wait "$process"
 same "status of a run whose working directory was deleted" 1 $?
 says err 'make folder saves: the working directory, to which the path is relative, was deleted'
